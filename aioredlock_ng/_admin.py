@@ -1,0 +1,99 @@
+"""Looking at a lock from outside: who holds it where; and, for administrators, taking it away."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from . import _scripts
+from ._ask import Round, all_answered
+from ._core.command import Ballot, Command, Purpose, Reply, Silence
+from ._core.quorum import Vote
+
+if TYPE_CHECKING:
+    from ._runtime import Runtime
+
+_OUR_VALUE: Final = re.compile(rb"[0-9a-f]{40}:(?P<holder>.*)", re.DOTALL)
+"""What this package writes under a lock: the owner, which is secret, and the holder, which is not."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeInspection:
+    """What one node holds under a lock's name."""
+
+    node: str
+    held: bool | None
+    """None when the node did not answer."""
+    ours: bool = False
+    """Whether a lease of this manager holds it."""
+    holder: str | None = None
+    """The holder label; None when the key is free or another program's."""
+    ttl: float | None = None
+    """Seconds until the key expires; None when it is free or has no expiry."""
+    reason: str = ""
+    """Why the node did not answer."""
+
+
+async def inspect(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
+    """Ask every node what is under `key`."""
+    command = Command(Purpose.OTHER, owner=b"", fits=_fits_inspection, keys=(key,), script=_scripts.INSPECT)
+    round_ = Round(runtime.nodes, _read_inspection)
+    round_.ask(command, runtime.node_timeout)
+    await round_.wait(all_answered)
+    owners = {holding.owner for holding in runtime.holdings}
+    return tuple(
+        _inspection(node.name, ballot, owners)
+        for node, ballot in zip(runtime.nodes, round_.ballots, strict=True)
+        if ballot is not None
+    )
+
+
+async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
+    """Delete `key` on every node and return what was there before."""
+    before = await inspect(runtime, key)
+    command = Command(Purpose.OTHER, owner=b"", fits=_fits_deletion, keys=(key,), verb=b"DEL")
+    round_ = Round(runtime.nodes, _read_deletion)
+    round_.ask(command, runtime.node_timeout)
+    await round_.wait(all_answered)
+    return tuple(
+        entry if vote.vote is Vote.GRANTED else NodeInspection(node=entry.node, held=None, reason=vote.reason)
+        for entry, vote in zip(before, round_.votes(), strict=True)
+    )
+
+
+def _fits_inspection(reply: object) -> bool:
+    return isinstance(reply, list) and len(reply) == 2  # noqa: PLR2004 (a pair)
+
+
+def _fits_deletion(reply: object) -> bool:
+    return isinstance(reply, int)
+
+
+def _read_inspection(reply: Reply) -> Ballot:
+    if isinstance(reply, Silence):
+        return Ballot(Vote.SILENT, reply.reason)
+    return Ballot(Vote.GRANTED, found=reply)
+
+
+def _read_deletion(reply: Reply) -> Ballot:
+    if isinstance(reply, Silence):
+        return Ballot(Vote.SILENT, reply.reason)
+    return Ballot(Vote.GRANTED)
+
+
+def _inspection(node: str, ballot: Ballot, owners: set[bytes]) -> NodeInspection:
+    if not isinstance(ballot.found, list):
+        return NodeInspection(node=node, held=None, reason=ballot.reason)
+    value, left_ms = ballot.found
+    if value is None:
+        return NodeInspection(node=node, held=False)
+    ours = _OUR_VALUE.fullmatch(value)
+    return NodeInspection(
+        node=node,
+        held=True,
+        ours=value in owners,
+        holder=ours["holder"].decode(errors="replace") if ours else None,
+        ttl=left_ms / 1000 if left_ms >= 0 else None,
+    )

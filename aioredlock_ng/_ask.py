@@ -1,0 +1,126 @@
+"""A round: one question to all nodes at once, one tally, one timer (rules R1 and R4)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias, final
+
+from ._core.command import Ballot, Command, Reply, Silence
+from ._core.quorum import Tally
+from ._node import Node
+from .errors import NodeVote
+
+Decided: TypeAlias = Callable[[Tally], bool]
+"""Whether a tally is all that a waiter needs to know."""
+
+NO_REPLY: Final = Silence("no answer yet")
+"""Stands for the reply that has not come."""
+
+
+def all_answered(tally: Tally) -> bool:
+    """Wait for everybody, silence included: for reports."""
+    return tally.pending == 0
+
+
+@final
+class Round:
+    """One command, asked of all `nodes`; `read` turns a reply into a ballot.
+
+    A waiter leaves as soon as the tally tells it enough; the round itself goes on until every node
+    has answered or its time is up.  A reply that comes later is still written down in `ballots`,
+    but counts for nothing.
+    """
+
+    __slots__ = ("_loop", "_nodes", "_read", "_timer", "_waiting", "ballots", "tally")
+
+    def __init__(self, nodes: Sequence[Node], read: Callable[[Reply], Ballot]) -> None:
+        self._nodes = nodes
+        self._read = read
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._waiting: list[tuple[Decided, Callable[[], None]]] = []
+        self.tally = Tally(len(nodes))
+        self.ballots: list[Ballot | None] = [None] * len(nodes)
+
+    def ask(
+        self, command: Command, timeout: float, *, spare: Sequence[int] = (), instead: Reply = None
+    ) -> None:
+        """Put `command` in every node's queue in this turn of the loop; nobody is waited for.
+
+        Nodes listed in `spare` are not asked: `instead` is taken as their answer.
+        """
+        for index, node in enumerate(self._nodes):
+            if index in spare:
+                self.on_reply(index, instead)
+            else:
+                node.submit(command, self, index)
+        if self.tally.pending:
+            self._timer = self._loop.call_later(timeout, self._time_out, timeout)
+
+    @property
+    def pending(self) -> bool:
+        """Whether anybody waits for the outcome."""
+        return bool(self._waiting)
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Take a node's reply and let go whoever knows enough now."""
+        counted = self.ballots[node] is not None  # as silent, when the time was up
+        ballot = self._read(reply)
+        self.ballots[node] = ballot
+        if counted:
+            return
+        tally = self.tally
+        tally.cast(ballot.vote)
+        if self._timer is not None and tally.pending == 0:
+            self._timer.cancel()
+            self._timer = None
+        if self._waiting:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        done = [waiter for waiter in self._waiting if waiter[0](self.tally)]
+        for waiter in done:
+            self._waiting.remove(waiter)
+            waiter[1]()
+
+    def _time_out(self, timeout: float) -> None:
+        """Count everybody who has not answered as silent: silence is an answer (R1)."""
+        self._timer = None
+        silence = Silence(f"no answer within {timeout:.3g} s")
+        for node, ballot in enumerate(self.ballots):
+            if ballot is None:
+                self.on_reply(node, silence)
+
+    def notify(self, decided: Decided, callback: Callable[[], None]) -> None:
+        """Call `callback` once, as soon as `decided`: now, or while a reply is taken."""
+        if decided(self.tally):
+            callback()
+        else:
+            self._waiting.append((decided, callback))
+
+    async def wait(self, decided: Decided) -> None:
+        """Wait until `decided`, which is at the latest when the round's time is up."""
+        if decided(self.tally):
+            return
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def let_go() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        waiter = (decided, let_go)
+        self._waiting.append(waiter)
+        try:
+            await future
+        finally:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+
+    def votes(self) -> tuple[NodeVote, ...]:
+        """Return what each node said so far, in the order of the nodes."""
+        silent = self._read(NO_REPLY)
+        return tuple(
+            NodeVote(node.name, ballot.vote, ballot.reason, ballot.wait)
+            for node, ballot in zip(self._nodes, (b or silent for b in self.ballots), strict=True)
+        )

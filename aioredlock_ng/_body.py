@@ -1,0 +1,53 @@
+"""The task that runs under a lease, and how it is stopped when the lease is lost (rule R7)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import final
+
+
+@final
+class Body:
+    """Binds the current task as the body of a lease until `disarm`.
+
+    The body is cancelled once, like `asyncio.timeout` does it: an edge, not a level.  So a shield of
+    anyio does not hold it off, and code that swallows the cancellation goes on without the lock.
+    """
+
+    __slots__ = ("_armed", "_baseline", "_cancels", "_loop", "_struck", "task")
+
+    def __init__(self, *, cancels: bool) -> None:
+        task = asyncio.current_task()
+        assert task is not None, "called from a coroutine that a task runs"
+        self.task = task
+        self._baseline = task.cancelling()
+        self._loop = asyncio.get_running_loop()
+        self._cancels = cancels
+        self._armed = True
+        self._struck = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the task has ended without leaving its ``async with``, as a fixture's may."""
+        return self.task.done()
+
+    def stop(self) -> None:
+        """Have the body cancelled; never at once, since it may be the running task."""
+        if self._cancels and self._armed:
+            self._loop.call_soon(self._strike)
+
+    def _strike(self) -> None:
+        if self._armed and not self._struck and not self.task.done():
+            self._struck = True
+            self.task.cancel("the lock was lost")
+
+    def disarm(self, exc: BaseException | None) -> bool:
+        """End the binding; True when `exc` is our own cancellation and nobody else's.
+
+        Must run before the first await of the exit: Python 3.11 and 3.12 raise a stray
+        CancelledError there even after `uncancel()`, 3.13 does not.
+        """
+        self._armed = False
+        if not self._struck or asyncio.current_task() is not self.task:
+            return False
+        return self.task.uncancel() <= self._baseline and isinstance(exc, asyncio.CancelledError)

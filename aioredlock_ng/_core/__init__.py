@@ -1,0 +1,47 @@
+"""Redlock in a page: what the rest of this package does, without any I/O.
+
+**The idea.** N independent Redis masters, no replication between them.  A client holds the lock
+`name` while a *majority* of the masters, Q = N // 2 + 1, hold the key `name` with that client's
+own random value, the *owner*.  Two majorities of the same N always share a master, and a master
+holds one value per key, so two clients cannot hold the lock at once.
+
+**One round.**  To acquire, a client makes up a fresh owner and sends
+``SET name owner NX PX ttl`` to all N masters in the same moment.  Every master answers with one
+`Vote`: GRANTED (it stored our owner), REFUSED (somebody else's key is there), or SILENT (anything
+else: no answer in time, an error, no connection).  A `Tally` counts the votes into a `Verdict`
+as early as it is certain: WON with the Q-th grant, LOST as soon as Q grants can no longer be
+reached.  A slow master never delays a decided round; an even tie is LOST.
+
+**Time.**  A key lives `ttl` from the moment its master stored it, which cannot be before the
+client read its clock and began to send.  So the lock is good until ``asked_at + ttl - drift``,
+where the drift pays for clocks that do not run at exactly the same rate (`validity`).  A win that
+arrives when too little of that time is left is not a win.
+
+**Clean-up.**  Whatever is not a win (lost, too late, an error, a cancelled task) is undone on all
+N masters, those believed refused included, since a refusal and a lost reply look alike from here.
+The release deletes the key only if it still holds our owner, so it can never free somebody else's
+lock.  On each connection it stands behind the acquire in one first-in-first-out stream and cannot
+overtake it.
+
+**Extension.**  While the lock is held, rounds of an owner-checked ``PEXPIRE`` ask the masters to
+let the key live longer.  Q grants move the validity; Q refusals mean that the lock is lost now;
+anything in between is unknown and tried again until the clock decides (`extension_verdict`).
+Extensions never create a key and never shorten its life, so a late one does no harm.
+
+**Loss.**  The validity is the deadline of the code that runs under the lock: when it passes
+without a won extension, that code is cancelled a little before another client could get in.
+Silence needs no code of its own: the deadline simply arrives.
+
+All of this rests on assumptions that the README spells out:
+
+- A1: the clocks of nodes and clients advance at nearly the same rate for one ttl.
+- A2: a node that granted a vote remembers it for the ttl (no restart without its data).
+- A3: a holder stops using the resource when its validity ends.
+- A4: the N nodes are N different servers, and every client is configured with the same N.
+- A5: owner values are unguessable and fresh for every attempt.
+
+Source: "Distributed Locks with Redis" in the Redis documentation, called *the page* below.
+Nothing in this ring imports asyncio or redis, or reads a clock: `now` is always an argument.
+
+Read on in this order: `quorum`, `validity`, `policy`, `command`.
+"""

@@ -1,0 +1,189 @@
+"""The vocabulary the rings share: scripts, commands, replies, primitives.
+
+A lock kind turns what it wants into `Command` values; a node carries them to its server and hands
+each reply to the `Sink` that waits for it.  Neither knows the other.  Seconds become milliseconds
+here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeAlias, final
+
+from .quorum import Vote
+
+
+def milliseconds(seconds: float) -> int:
+    """Return whole milliseconds for the wire, rounded up: a key must not end before its lock does.
+
+    Never below 1: a ttl of 0 would delete the key.
+    """
+    return max(1, math.ceil(seconds * 1000))
+
+
+class Purpose(Enum):
+    """What a command is for; decides what a node may do with it when things go wrong (R15)."""
+
+    ACQUIRE = "acquire"
+    EXTEND = "extend"
+    RELEASE = "release"
+    TOP_UP = "top-up"
+    OTHER = "other"
+    """Looking and administering: no lock of ours depends on it."""
+
+    @property
+    def creates(self) -> bool:
+        """Whether the command can bring our key into being, and so must be undone when unanswered."""
+        return self is Purpose.ACQUIRE or self is Purpose.TOP_UP
+
+
+@final
+class Script:
+    """A Lua script and the digest by which servers know it."""
+
+    __slots__ = ("digest", "name", "source")
+
+    def __init__(self, name: str, source: bytes) -> None:
+        self.name = name
+        self.source = source
+        self.digest = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
+
+    def __repr__(self) -> str:
+        return f"<Script {self.name} {self.digest.decode()[:8]}>"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """Stands in for a reply that did not come, with the reason in words an operator understands."""
+
+    reason: str
+    sent: bool = True
+    """False when the command provably never left, so that nothing has to be undone on that node."""
+
+
+Reply: TypeAlias = "bytes | int | list[object] | Silence | None"
+"""What a node hands to a sink: the server's answer, or why there is none."""
+
+
+def deleted_any(reply: Reply) -> bool:
+    """Whether a release found something of its owner's: the one reply that all kinds share."""
+    return isinstance(reply, list) and isinstance(reply[0], int) and reply[0] > 0
+
+
+@final
+class Command:
+    """One command of one owner, as words; the same object goes to all N nodes.
+
+    `keeps` is how long, in seconds, a key made for this owner can live: a release that was not
+    acknowledged is repeated for that long (the release ledger, R5).
+    """
+
+    __slots__ = ("args", "fits", "keeps", "keys", "owner", "packed", "purpose", "script", "verb")
+
+    def __init__(
+        self,
+        purpose: Purpose,
+        *,
+        owner: bytes,
+        fits: Callable[[object], bool],
+        keys: tuple[bytes, ...],
+        args: tuple[bytes, ...] = (),
+        verb: bytes = b"",
+        script: Script | None = None,
+        keeps: float = 0.0,
+    ) -> None:
+        assert bool(verb) != (script is not None), "a command is either a verb or a script"
+        self.purpose = purpose
+        self.owner = owner
+        self.fits = fits
+        self.keys = keys
+        self.args = args
+        self.verb = verb
+        self.script = script
+        self.keeps = keeps
+        self.packed: bytes | None = None  # the RESP bytes, built once for all nodes by the node ring
+
+    def __repr__(self) -> str:
+        # No owner value and no arguments: they may end up in a log line.
+        name = self.script.name if self.script else self.verb.decode()
+        return f"<Command {self.purpose.value} {name} {[ascii(key) for key in self.keys]}>"
+
+    @property
+    def words(self) -> tuple[bytes, ...]:
+        """The command as it goes over the wire; a script is named by its digest."""
+        if self.script is None:
+            return (self.verb, *self.keys, *self.args)
+        return (b"EVALSHA", self.script.digest, b"%d" % len(self.keys), *self.keys, *self.args)
+
+    @property
+    def words_in_full(self) -> tuple[bytes, ...]:
+        """The same with the script's source, for a server that does not know the digest."""
+        if self.script is None:
+            return self.words
+        return (b"EVAL", self.script.source, b"%d" % len(self.keys), *self.keys, *self.args)
+
+
+class Sink(Protocol):
+    """Waits for the replies to one command, one per node."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether anybody still waits; nothing but a release is sent again for a sink that does not."""
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Take the reply of node number `node`.  Must not raise; called at most once per node."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """A reply, read: the vote, and what came with it."""
+
+    vote: Vote
+    reason: str = ""
+    wait: float | None = None
+    """Seconds until the key that stands in the way expires; None when unknown."""
+    sent: bool = True
+    """As in `Silence`."""
+    missing: bool = False
+    """An extension was refused because the key is gone, not because it is somebody else's (R9)."""
+    found: object = None
+    """What an inspection found under the key."""
+
+
+class Primitive(Protocol):
+    """A lock kind: what to send for one owner, and how to read the answers."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names it locks, sorted and without duplicates."""
+
+    @property
+    def keys(self) -> tuple[bytes, ...]:
+        """The keys behind the names."""
+
+    def acquire(self, owner: bytes, ttl: float) -> Command:
+        """All names free → all set for `ttl` seconds; else nothing."""
+
+    def extend(self, owner: bytes, ttl: float) -> Command:
+        """All names ours → each lives at least `ttl` seconds more; else nothing.  Never creates."""
+
+    def top_up(self, owner: bytes, ttl: float) -> Command:
+        """Every name missing or ours → all ours for at least `ttl` seconds (R9)."""
+
+    def release(self, owner: bytes, keeps: float) -> Command:
+        """Delete what is ours.  Every kind's release answers ``[keys deleted, wait in ms]``."""
+
+    def read_acquire(self, reply: Reply) -> Ballot:
+        """Read the answer to `acquire` or `top_up`."""
+
+    def read_extend(self, reply: Reply) -> Ballot:
+        """Read the answer to `extend`."""
+
+    def read_release(self, reply: Reply) -> Ballot:
+        """Read the answer to `release`: GRANTED if something of ours was there, REFUSED if not."""

@@ -1,0 +1,111 @@
+"""When to try again and when to extend: two small policies (rules R8 and R13)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+MAX_BACKOFF_DOUBLINGS: Final = 32
+"""Past this many attempts the back-off has long reached any sensible cap; keeps the power finite."""
+
+
+def number(name: str, value: object) -> float:
+    """Return `value` as a float, or fail with the parameter's name and the value."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return float(value)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How a refused acquire waits before it asks again: full jitter, exponential, capped (R13).
+
+    A wait is drawn evenly between zero and ``min(cap, base * 2 ** attempt)`` seconds.  Full jitter
+    keeps contenders apart that started in the same moment; see "Exponential Backoff And Jitter"
+    (AWS Architecture Blog).
+    """
+
+    base: float = 0.01
+    """Seconds: the longest first wait.  Positive."""
+    cap: float = 0.5
+    """Seconds: no wait is longer.  At least `base`."""
+
+    def __post_init__(self) -> None:
+        if number("RetryPolicy.base", self.base) <= 0:
+            raise ValueError(f"RetryPolicy.base must be positive seconds, got {self.base!r}")
+        if number("RetryPolicy.cap", self.cap) < self.base:
+            raise ValueError(f"RetryPolicy.cap must be at least base ({self.base!r} s), got {self.cap!r}")
+
+    def backoff(self, attempt: int, chance: float) -> float:
+        """Return the seconds to wait after try number `attempt` (0 is the first).
+
+        `chance` is an even random number in [0, 1).
+        """
+        return chance * min(self.cap, self.base * 2.0 ** min(attempt, MAX_BACKOFF_DOUBLINGS))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtensionPolicy:
+    """When a held lock is extended, how often, and when its body is stopped (R7, R8)."""
+
+    every: float = 1 / 3
+    """Share of the ttl after which the lock is extended again.  Between 0 and 1."""
+    max_extensions: int | None = 100
+    """Extensions before the lock is left to run out (`extensions_exhausted`); None: no bound."""
+    grace: float = 0.05
+    """Share of the ttl: the body is cancelled this long before validity ends, so that its clean-up
+    still runs inside the lock.  At least 0, and with `every` below 0.9."""
+
+    def __post_init__(self) -> None:
+        if not 0 < number("ExtensionPolicy.every", self.every) < 1:
+            raise ValueError(
+                f"ExtensionPolicy.every is a share of the ttl between 0 and 1, got {self.every!r}"
+            )
+        if not 0 <= number("ExtensionPolicy.grace", self.grace) <= MAX_GRACE:
+            raise ValueError(
+                f"ExtensionPolicy.grace is a share of the ttl from 0 to {MAX_GRACE}, got {self.grace!r}"
+            )
+        if self.every + self.grace >= MAX_EVERY_AND_GRACE and self.max_extensions != 0:
+            raise ValueError(
+                f"ExtensionPolicy.every + grace must stay below {MAX_EVERY_AND_GRACE} of the ttl, or the "
+                f"lock is lost before it is extended, got {self.every!r} + {self.grace!r}"
+            )
+        if self.max_extensions is None:
+            return
+        if isinstance(self.max_extensions, bool) or not isinstance(self.max_extensions, int):
+            raise TypeError(
+                f"ExtensionPolicy.max_extensions must be an int or None, got {self.max_extensions!r}"
+            )
+        if self.max_extensions < 0:
+            raise ValueError(
+                f"ExtensionPolicy.max_extensions must not be negative, got {self.max_extensions!r}"
+            )
+
+    @classmethod
+    def off(cls) -> ExtensionPolicy:
+        """Return the policy of a plain lease: never extended, lost when its ttl has run out."""
+        return cls(max_extensions=0)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether leases are extended in the background at all."""
+        return self.max_extensions != 0
+
+    def exhausted(self, extensions: int) -> bool:
+        """Whether a lease that was extended `extensions` times must be left to run out."""
+        return self.max_extensions is not None and extensions >= self.max_extensions
+
+
+MAX_GRACE: Final = 0.45
+"""Share of the ttl: more grace than this leaves the body less than half of its lock."""
+
+MAX_EVERY_AND_GRACE: Final = 0.9
+"""Share of the ttl: room for one extension round and the drift has to remain."""
+
+EXTENSION_RETRY: Final = RetryPolicy(base=0.05, cap=0.5)
+"""How an extension round that ended unknown is tried again until the deadline decides (R8)."""

@@ -1,0 +1,119 @@
+"""Votes, the majority, and the verdict of one round (rules R1 and R4)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import final
+
+
+class Vote(Enum):
+    """What one node said in one round."""
+
+    GRANTED = "granted"
+    REFUSED = "refused"
+    SILENT = "silent"
+    """No answer, an error, no connection: never counted as either of the other two (R1)."""
+
+
+class Verdict(Enum):
+    """What a round has come to so far."""
+
+    PENDING = "pending"
+    WON = "won"
+    LOST = "lost"
+
+
+class Extension(Enum):
+    """What an extension round has come to (R8): three ends, not two."""
+
+    PENDING = "pending"
+    RENEWED = "renewed"
+    LOST = "lost"
+    UNKNOWN = "unknown"
+
+
+def majority(size: int) -> int:
+    """Return Q, the least number of nodes of which any two sets overlap: ``size // 2 + 1``.
+
+    `size` is the number of *configured* nodes, never of those that happen to answer (R1).
+    """
+    if size < 1:
+        raise ValueError(f"a quorum needs at least one node, got {size!r}")
+    return size // 2 + 1
+
+
+@final
+class Tally:
+    """The votes of one round over `size` nodes; each node is counted once."""
+
+    __slots__ = ("granted", "quorum", "refused", "silent", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.quorum = majority(size)
+        self.granted = 0
+        self.refused = 0
+        self.silent = 0
+
+    def __repr__(self) -> str:
+        return (
+            f"<Tally {self.granted} granted, {self.refused} refused, {self.silent} silent"
+            f" of {self.size}: {self.verdict.value}>"
+        )
+
+    def cast(self, vote: Vote) -> Verdict:
+        """Count the vote of a node that has not voted yet, and return the verdict so far."""
+        if vote is Vote.GRANTED:
+            self.granted += 1
+        elif vote is Vote.REFUSED:
+            self.refused += 1
+        else:
+            self.silent += 1
+        assert self.pending >= 0, "more votes than nodes"
+        return self.verdict
+
+    @property
+    def pending(self) -> int:
+        """How many nodes have not voted yet."""
+        return self.size - self.granted - self.refused - self.silent
+
+    @property
+    def answered(self) -> int:
+        """How many nodes gave an answer that counts."""
+        return self.granted + self.refused
+
+    @property
+    def verdict(self) -> Verdict:
+        """WON with the Q-th grant, LOST once Q grants are out of reach, else PENDING (R4)."""
+        if self.granted >= self.quorum:
+            return Verdict.WON
+        if self.granted + self.pending < self.quorum:
+            return Verdict.LOST
+        return Verdict.PENDING
+
+    @property
+    def taken(self) -> bool | None:
+        """Tell why a LOST round was lost: True if somebody holds the lock, False if nodes fell silent.
+
+        Somebody holds it when at least Q nodes answered and still no majority granted.
+        None while that depends on nodes that have not voted.
+        """
+        if self.answered >= self.quorum:
+            return True
+        if self.answered + self.pending < self.quorum:
+            return False
+        return None
+
+
+def extension_verdict(tally: Tally) -> Extension:
+    """Read a tally as an extension (R8), as early as it is certain.
+
+    Q grants renew; Q refusals lose at once; once neither can be reached any more it is UNKNOWN.
+    """
+    if tally.granted >= tally.quorum:
+        return Extension.RENEWED
+    if tally.refused >= tally.quorum:
+        return Extension.LOST
+    if max(tally.granted, tally.refused) + tally.pending < tally.quorum:
+        return Extension.UNKNOWN
+    return Extension.PENDING

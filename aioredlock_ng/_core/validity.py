@@ -1,0 +1,48 @@
+"""How long a won lock is good (rules R2 and R3).  Seconds everywhere; `now` is always an argument."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CLOCK_DRIFT_FACTOR: Final = 0.01
+"""Share of the ttl by which clocks may disagree over one ttl (the page: one percent)."""
+
+EXPIRY_PRECISION: Final = 0.002
+"""Seconds: Redis expires keys to the millisecond, and one more for the floor (the page: 2 ms)."""
+
+
+def drift(ttl: float) -> float:
+    """Return the seconds of a `ttl` that are given up to clock drift (A1, R3)."""
+    return CLOCK_DRIFT_FACTOR * ttl + EXPIRY_PRECISION
+
+
+def valid_until(asked_at: float, ttl: float) -> float:
+    """Return the moment until which a round asked at `asked_at` guarantees the lock (R3).
+
+    `asked_at` is read before the first byte is sent: no node can have started the key's life
+    earlier, so no node of the granting majority lets it end before this moment.
+    """
+    return asked_at + ttl - drift(ttl)
+
+
+def min_validity(ttl: float, node_timeout: float, grace: float) -> float:
+    """Return the least validity, in seconds, with which a win is worth having (R3).
+
+    Below it the holder would be cancelled, or could not finish one extension round, before it got
+    anything done.  `grace` is in seconds here.  At most half the ttl, so that short locks stay
+    possible.
+    """
+    return min(max(2 * node_timeout, grace), ttl / 2)
+
+
+def free_after(waits: list[float | None], quorum: int) -> float | None:
+    """Return the seconds after which `quorum` nodes will be free, as far as the answers tell (R13).
+
+    `waits` has one entry per node that answered: the seconds its key has left (0 when free), or
+    None when the key there has no expiry.  None is returned when no moment can be named.
+    """
+    known = sorted(wait for wait in waits if wait is not None)
+    if len(known) >= quorum:
+        return known[quorum - 1]
+    # Fewer than Q answered with a time: the last of them is the first moment worth another try.
+    return known[-1] if known and len(known) == len(waits) else None

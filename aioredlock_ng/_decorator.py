@@ -1,0 +1,63 @@
+"""``@manager.locked("report:{customer_id}")``: an async function under a lock."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import string
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
+
+from ._lock import Lock
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def locked(
+    template: str, make: Callable[[str], Lock]
+) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
+    """Return a decorator; `make` turns the filled template into a lock."""
+    fields = template_fields(template)
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"locked() wants an async function, got {function!r}")
+        signature = inspect.signature(function)
+        for field in fields:
+            if field not in signature.parameters:
+                raise ValueError(
+                    f"template {template!r}: {field!r} is no parameter of {function.__qualname__}{signature}"
+                )
+        if not fields:
+            make(template)  # a constant name that cannot work fails here, too
+
+        @functools.wraps(function)
+        async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
+            call = signature.bind(*args, **kwargs)
+            call.apply_defaults()
+            async with make(template.format_map(call.arguments)):
+                return await function(*args, **kwargs)
+
+        return under_lock
+
+    return decorate
+
+
+def template_fields(template: str) -> tuple[str, ...]:
+    """Return the parameters that a template names, such as ``order_id`` in ``order:{order_id}``.
+
+    Raises:
+        ValueError: when the template is malformed or has a field without a name.
+    """
+    fields = []
+    for _, field, _, _ in string.Formatter().parse(template):
+        if field is None:
+            continue
+        name = field.partition(".")[0].partition("[")[0]
+        if not name.isidentifier():
+            raise ValueError(
+                f"template {template!r}: every field needs the name of a parameter, got {{{field}}}"
+            )
+        fields.append(name)
+    return tuple(fields)

@@ -1,0 +1,308 @@
+"""One holding of a lock, as a state machine without tasks: validity, extension, loss, release.
+
+    held ──extended──▶ held            a won round moves `valid_until` (R8)
+      ├──deadline, Q refusals──▶ lost  `grace` before validity ends, or at once (R7)
+      └──release()──▶ released         from held or lost; nothing but the release follows (R6)
+
+`Lease` is what users see of it.  Whatever changes its state is synchronous: nothing can strike
+between reading and writing it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, final
+
+from ._ask import Round
+from ._core.command import Primitive, Purpose, Reply
+from ._core.policy import EXTENSION_RETRY, ExtensionPolicy
+from ._core.quorum import Extension, Tally, extension_verdict
+from ._core.validity import valid_until
+from .errors import LockLostError, LossReason, NodeVote, printable
+from .events import Extended, Lost, Released
+
+if TYPE_CHECKING:
+    from ._body import Body
+    from ._gate import Pass
+    from ._runtime import Runtime
+
+log = logging.getLogger("aioredlock_ng")
+
+NOT_HELD: Final[Reply] = [0, 0]
+"""What a node would answer to a release whose acquire it was never sent."""
+
+
+def extension_decided(tally: Tally) -> bool:
+    """Wait until an extension round is certain."""
+    return extension_verdict(tally) is not Extension.PENDING
+
+
+@final
+class Holding:
+    """A won lock, from the win to its release."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        primitive: Primitive,
+        *,
+        owner: bytes,
+        ttl: float,
+        asked_at: float,
+        won: Round,
+        extension: ExtensionPolicy,
+        label: str,
+        way: Pass,
+    ) -> None:
+        self._runtime = runtime
+        self._primitive = primitive
+        self.owner = owner
+        self._ttl = ttl  # the longest that was won: the watchdog goes on with it
+        self._keeps = ttl  # the longest that was asked: a key may live as long
+        self._since = asked_at
+        self._extension = extension
+        self._label = label
+        self._way = way
+        self._round = won  # the last round that was won, for `votes`
+        self._unsent = [i for i, b in enumerate(won.ballots) if b is not None and not b.sent]
+        self._extending: Round | None = None
+        self._retries = 0
+        self._extend_at = asked_at + extension.every * ttl
+        self._release: Round | None = None
+        self._by_watchdog = 0
+        self.extensions = 0
+        self.valid_until = valid_until(asked_at, ttl)
+        self.loss: LossReason | None = None
+        self.loss_votes: tuple[NodeVote, ...] = ()
+        self._lost: asyncio.Event | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self.body: Body | None = None
+        """The task that runs under the lease, while an ``async with`` binds one."""
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the lock."""
+        return self._primitive.names
+
+    @property
+    def ttl(self) -> float:
+        """Seconds that the watchdog extends by: the longest ttl that was won."""
+        return self._ttl
+
+    @property
+    def released(self) -> bool:
+        """Whether the releases have been queued."""
+        return self._release is not None
+
+    @property
+    def held(self) -> bool:
+        """Whether the lock is ours, by what is known and by the clock; no I/O."""
+        return self._release is None and not self._refused and self._runtime.clock.now() < self.valid_until
+
+    @property
+    def _refused(self) -> bool:
+        """A majority said that the lock is not ours: then the clock has no say any more."""
+        return self.loss is LossReason.REFUSED
+
+    @property
+    def deadline(self) -> float:
+        """When the body is told to stop: `grace` before the end of validity (R7)."""
+        return self.valid_until - self._extension.grace * self._ttl
+
+    @property
+    def due(self) -> float:
+        """When the watchdog has to look at it next."""
+        if self._extending is not None or not self._extends:
+            return self.deadline
+        return min(self._extend_at, self.deadline)
+
+    @property
+    def _extends(self) -> bool:
+        return not self._extension.exhausted(self._by_watchdog)
+
+    async def ended(self, timeout: float) -> None:
+        """Wait for the release, at most `timeout` seconds."""
+        if self._release is None and timeout > 0:
+            self._ended = self._ended or asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._ended,), timeout=timeout)
+
+    def votes(self) -> tuple[NodeVote, ...]:
+        """Return what the nodes said in the last round that was won."""
+        return self._round.votes()
+
+    def error(self) -> LockLostError:
+        """Return the error for a lease that is not held."""
+        if self.loss is None and self._release is not None:
+            reason, why = LossReason.RELEASED, "was released"
+        else:
+            reason = self.loss or LossReason.EXPIRED
+            why = {
+                LossReason.EXPIRED: "was lost: its validity ended before a majority extended it",
+                LossReason.REFUSED: "was lost: a majority of the nodes does not hold it any more",
+                LossReason.EXTENSIONS_EXHAUSTED: f"was lost after {self.extensions} extensions, its limit",
+                LossReason.MANAGER_CLOSED: "was given up: its manager was closed",
+            }.get(reason, "was lost")
+        return LockLostError(
+            f"lock {printable(self.names)} {why}", reason=reason, names=self.names, votes=self.loss_votes
+        )
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lease is lost before its release."""
+        if self._lost is None:
+            self._lost = asyncio.Event()
+            if self.loss is not None:
+                self._lost.set()
+        return self._lost
+
+    # -- what happens to it --------------------------------------------------------------------
+
+    def look(self, now: float) -> None:
+        """Do what is due: end it at its deadline, else extend it.  Called by the watchdog."""
+        if now >= self.deadline:
+            self.expire()
+        elif self._extends and self._extending is None and now >= self._extend_at:
+            self.extend(self._ttl, by_watchdog=True)
+
+    def expire(self) -> None:
+        """Give it up because its time is over."""
+        exhausted = self._extension.enabled and not self._extends
+        votes = self._extending.votes() if self._extending is not None else ()
+        self.lose(
+            LossReason.EXTENSIONS_EXHAUSTED if exhausted else LossReason.EXPIRED, votes or self.loss_votes
+        )
+
+    def judge(self) -> None:
+        """Notice an end by the clock that the watchdog has not come round to."""
+        if self._release is None and self.loss is None and self._runtime.clock.now() >= self.valid_until:
+            self.expire()
+
+    def extend(self, ttl: float, *, by_watchdog: bool = False) -> Round:
+        """Ask all nodes to let the lock live `ttl` seconds from now (R8); one round at a time."""
+        assert self._extending is None, "one extension round per lease"
+        assert self._release is None, "nothing is sent after the release (R6)"
+        self._keeps = max(self._keeps, ttl)
+        asked_at = self._runtime.clock.now()
+        round_ = self._extending = Round(self._runtime.nodes, self._primitive.read_extend)
+        round_.ask(self._primitive.extend(self.owner, ttl), self._runtime.node_timeout)
+        round_.notify(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
+        return round_
+
+    @property
+    def extending(self) -> Round | None:
+        """The extension round in flight."""
+        return self._extending
+
+    def _extended(self, round_: Round, asked_at: float, ttl: float, by_watchdog: bool) -> None:  # noqa: FBT001
+        """Take the outcome of an extension round."""
+        self._extending = None
+        if self._release is not None or self.loss is not None:
+            return  # whatever it says, it comes too late
+        now = self._runtime.clock.now()
+        outcome = extension_verdict(round_.tally)
+        if now >= self.deadline:
+            self.loss_votes = round_.votes()
+            self.expire()  # never extended back to life, not even by an answer that waited for us
+            return
+        if outcome is Extension.LOST:
+            self.lose(LossReason.REFUSED, round_.votes())
+            return
+        if outcome is Extension.RENEWED:
+            self._by_watchdog += by_watchdog
+            self._renewed(round_, asked_at, ttl)
+        else:
+            self.loss_votes = round_.votes()  # should the deadline decide, this is why
+            chance = 0.5 + self._runtime.random.random() / 2
+            self._extend_at = now + EXTENSION_RETRY.backoff(self._retries, chance)
+            self._retries += 1
+        self._runtime.watchdog.watch(self)
+
+    def _renewed(self, round_: Round, asked_at: float, ttl: float) -> None:
+        self.valid_until = max(self.valid_until, valid_until(asked_at, ttl))
+        self._ttl = max(self._ttl, ttl)
+        self.extensions += 1
+        self.loss_votes = ()
+        self._round = round_
+        self._retries = 0
+        self._extend_at = asked_at + self._extension.every * self._ttl
+        self._top_up(round_, ttl)
+        runtime = self._runtime
+        runtime.counters.extended += 1
+        if runtime.audience.wants(Extended):
+            remaining = self.valid_until - runtime.clock.now()
+            runtime.audience.tell(
+                Extended(names=self.names, label=self._label, extensions=self.extensions, remaining=remaining)
+            )
+
+    def _top_up(self, won: Round, ttl: float) -> None:
+        """Give the keys back to nodes that lost them, in the round that proved the win (R9)."""
+        missing = [i for i, ballot in enumerate(won.ballots) if ballot is not None and ballot.missing]
+        if missing:
+            command = self._primitive.top_up(self.owner, ttl)
+            for index in missing:
+                self._runtime.nodes[index].submit(command, _TopUp(self), index)
+            self._unsent = [index for index in self._unsent if index not in missing]
+
+    def lose(self, reason: LossReason, votes: tuple[NodeVote, ...] = ()) -> None:
+        """Note that the lease is lost and tell its body.
+
+        Nothing is released here: the keys still protect the body's clean-up.
+        """
+        if self.loss is not None or self._release is not None:
+            return
+        self.loss, self.loss_votes = reason, votes
+        runtime = self._runtime
+        runtime.watchdog.forget(self)
+        self._way.open()
+        held_for = runtime.clock.now() - self._since
+        log.warning("%s; it was held for %.3f s", self.error(), held_for)
+        runtime.counters.lost += 1
+        if self._lost is not None:
+            self._lost.set()
+        if self.body is not None:
+            self.body.stop()
+        runtime.audience.tell(
+            Lost(names=self.names, label=self._label, reason=reason, held_for=held_for, votes=votes)
+        )
+
+    def release(self) -> Round:
+        """Queue the releases on all nodes, now (R6); the round that it returns knows their answers."""
+        if self._release is not None:
+            return self._release
+        self.judge()
+        runtime = self._runtime
+        round_ = self._release = Round(runtime.nodes, self._primitive.read_release)
+        command = self._primitive.release(self.owner, self._keeps)
+        assert command.purpose is Purpose.RELEASE
+        round_.ask(command, runtime.node_timeout, spare=self._unsent, instead=NOT_HELD)
+        runtime.watchdog.forget(self)
+        runtime.holdings.discard(self)
+        self._way.open()
+        runtime.counters.released += 1
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+        if runtime.audience.wants(Released):
+            held_for = runtime.clock.now() - self._since
+            runtime.audience.tell(Released(names=self.names, label=self._label, held_for=held_for))
+        return round_
+
+
+@final
+class _TopUp:
+    """The sink of a top-up: its answer is of no consequence, the next extension asks again."""
+
+    __slots__ = ("_holding",)
+
+    def __init__(self, holding: Holding) -> None:
+        self._holding = holding
+
+    @property
+    def pending(self) -> bool:
+        """A top-up goes out again only while the lease is held."""
+        return self._holding.held
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Nothing to do."""

@@ -1,0 +1,1 @@
+"""Lock kinds: each is a small value that says what to send and how to read the answers."""

@@ -1,0 +1,135 @@
+"""The mutex: one holder, over one name or over several at once (all or nothing)."""
+
+from __future__ import annotations
+
+from typing import final
+
+from .. import _scripts
+from .._core.command import Ballot, Command, Purpose, Reply, Silence, milliseconds
+from .._core.quorum import Vote
+
+GRANTED = Ballot(Vote.GRANTED)
+REFUSED = Ballot(Vote.REFUSED)
+
+
+def _fits_set(reply: object) -> bool:
+    return reply is None or reply == b"OK"
+
+
+def _fits_int(reply: object) -> bool:
+    return isinstance(reply, int)
+
+
+def _fits_pair(reply: object) -> bool:
+    return isinstance(reply, list) and len(reply) == 2  # noqa: PLR2004 (a pair)
+
+
+def _digits(ttl: float) -> bytes:
+    return b"%d" % milliseconds(ttl)
+
+
+def _seconds(wait_ms: int) -> float | None:
+    """Return what a script says of the key in the way: seconds, or None when it has no expiry."""
+    return None if wait_ms < 0 else wait_ms / 1000
+
+
+@final
+class Mutex:
+    """A primitive over `names`, which are sorted and unique; `keys` are their keys in that order."""
+
+    __slots__ = ("keys", "names")
+
+    def __init__(self, names: tuple[str, ...], keys: tuple[bytes, ...]) -> None:
+        self.names = names
+        self.keys = keys
+
+    def acquire(self, owner: bytes, ttl: float) -> Command:
+        """Build the page's ``SET key owner NX PX ttl``, or its script for several names."""
+        if len(self.keys) == 1:
+            args = (owner, b"NX", b"PX", _digits(ttl))
+            return Command(
+                Purpose.ACQUIRE,
+                owner=owner,
+                fits=_fits_set,
+                keys=self.keys,
+                args=args,
+                verb=b"SET",
+                keeps=ttl,
+            )
+        return Command(
+            Purpose.ACQUIRE,
+            owner=owner,
+            fits=_fits_int,
+            keys=self.keys,
+            args=(owner, _digits(ttl)),
+            script=_scripts.ACQUIRE,
+            keeps=ttl,
+        )
+
+    def extend(self, owner: bytes, ttl: float) -> Command:
+        """Build the owner-checked extension."""
+        return Command(
+            Purpose.EXTEND,
+            owner=owner,
+            fits=_fits_int,
+            keys=self.keys,
+            args=(owner, _digits(ttl)),
+            script=_scripts.EXTEND,
+        )
+
+    def top_up(self, owner: bytes, ttl: float) -> Command:
+        """Build the command that gives a node its lost keys back (R9)."""
+        return Command(
+            Purpose.TOP_UP,
+            owner=owner,
+            fits=_fits_int,
+            keys=self.keys,
+            args=(owner, _digits(ttl)),
+            script=_scripts.TOP_UP,
+            keeps=ttl,
+        )
+
+    def release(self, owner: bytes, keeps: float) -> Command:
+        """Build the owner-checked delete; `keeps` as in `Command`."""
+        return Command(
+            Purpose.RELEASE,
+            owner=owner,
+            fits=_fits_pair,
+            keys=self.keys,
+            args=(owner,),
+            script=_scripts.RELEASE,
+            keeps=keeps,
+        )
+
+    def read_acquire(self, reply: Reply) -> Ballot:
+        """Read the answer to `acquire` or `top_up`."""
+        if reply == b"OK" or reply == 0:  # noqa: PLR1714 (a set lookup would hash lists)
+            return GRANTED
+        if reply is None:
+            return REFUSED
+        if isinstance(reply, Silence):
+            return Ballot(Vote.SILENT, reply.reason, sent=reply.sent)
+        assert isinstance(reply, int), "checked by `fits`"
+        return Ballot(Vote.REFUSED, wait=_seconds(reply))
+
+    def read_extend(self, reply: Reply) -> Ballot:
+        """Read the answer to `extend`."""
+        if reply == 1:
+            return GRANTED
+        if isinstance(reply, Silence):
+            return Ballot(Vote.SILENT, reply.reason)
+        if reply == 0:
+            return Ballot(Vote.REFUSED, "the key is gone", missing=True)
+        return Ballot(Vote.REFUSED, "the key is held by somebody else")
+
+    def read_release(self, reply: Reply) -> Ballot:
+        """Read the answer to `release`."""
+        if isinstance(reply, Silence):
+            return Ballot(Vote.SILENT, reply.reason)
+        assert isinstance(reply, list), "checked by `fits`"
+        deleted, wait = reply
+        assert isinstance(deleted, int)
+        assert isinstance(wait, int)
+        if deleted:
+            return Ballot(Vote.GRANTED, "released", wait=_seconds(wait))
+        return Ballot(Vote.REFUSED, "was not held", wait=_seconds(wait))

@@ -1,0 +1,236 @@
+"""The lease: one holding of a lock, as users see it (rules R6 and R7)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import warnings
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, final
+
+from ._ask import all_answered
+from ._body import Body
+from ._core.quorum import Extension, Tally, Vote, extension_verdict
+from ._holding import Holding, extension_decided
+from ._options import OnLost, Seconds, checked_ttl
+from .errors import NodeVote, QuorumUnavailableError, printable
+
+if TYPE_CHECKING:
+    from ._runtime import Runtime
+
+
+class ReleaseOutcome(StrEnum):
+    """What a node said to a release."""
+
+    RELEASED = "released"
+    NOT_HELD = "was not held"
+    UNKNOWN = "unknown"
+    """No answer in time; the node is told again until the key has certainly ended."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NodeRelease:
+    """One node's part in a release."""
+
+    node: str
+    outcome: ReleaseOutcome
+    reason: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReleaseReport:
+    """What each node said to a release, in the order of the nodes."""
+
+    nodes: tuple[NodeRelease, ...]
+
+    def count(self, outcome: ReleaseOutcome) -> int:
+        """Return how many nodes answered with `outcome`."""
+        return sum(node.outcome is outcome for node in self.nodes)
+
+
+_OUTCOMES = {
+    Vote.GRANTED: ReleaseOutcome.RELEASED,
+    Vote.REFUSED: ReleaseOutcome.NOT_HELD,
+    Vote.SILENT: ReleaseOutcome.UNKNOWN,
+}
+
+
+def _free_again(tally: Tally) -> bool:
+    """Wait until a majority has answered to a release: then another client can get in."""
+    return tally.answered >= tally.quorum or tally.pending == 0
+
+
+@final
+class Lease:
+    """One holding of a lock, from its win to its release.
+
+    Use it as ``async with lease:`` or call `release`.  A lease that is dropped without either stops
+    being extended, is released, and warns (`ResourceWarning`).
+    """
+
+    __slots__ = ("__weakref__", "_holding", "_on_lost", "_runtime")
+
+    def __init__(self, runtime: Runtime, holding: Holding, on_lost: OnLost) -> None:
+        self._runtime = runtime
+        self._holding = holding
+        self._on_lost = on_lost
+
+    def __repr__(self) -> str:
+        names = printable(self.names)
+        state = "released" if self._holding.released else self._holding.loss or "valid"
+        granted = sum(vote.vote is Vote.GRANTED for vote in self.votes)
+        return f"<Lease {names} {state} {self.remaining:.1f}s {granted}/{len(self.votes)}>"
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The lock's name; of several, the first in order."""
+        return self._holding.names[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lock's names, sorted."""
+        return self._holding.names
+
+    @property
+    def fence(self) -> int | None:
+        """The fencing token; None, since this version makes none."""
+        return None
+
+    @property
+    def valid_until(self) -> float:
+        """The moment until which the lock is ours, on the manager's clock (R2, R3), in seconds."""
+        return self._holding.valid_until
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of validity left; 0 once it is over.  No I/O."""
+        return max(0.0, self.valid_until - self._runtime.clock.now()) if self.held else 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether the lock is ours, by all that is known and by the clock.  No I/O."""
+        return self._holding.held
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lease is lost: refused by a majority, or `grace` before its validity ends."""
+        return self._holding.lost
+
+    @property
+    def extensions(self) -> int:
+        """How many times the validity was extended."""
+        return self._holding.extensions
+
+    @property
+    def votes(self) -> tuple[NodeVote, ...]:
+        """What each node said in the last round that was won."""
+        return self._holding.votes()
+
+    # -- what can be done with it --------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise unless the lock is still ours; call it right before a write.  No I/O.
+
+        Raises:
+            LockLostError: when validity has ended, the lock was lost, or the lease was released.
+        """
+        if not self._holding.held:
+            self._holding.judge()
+            raise self._holding.error()
+
+    async def extend(self, ttl: Seconds | None = None) -> None:
+        """Extend the validity to `ttl` seconds from now (default: the lock's ttl), never shorten it.
+
+        The watchdog goes on with the longest ttl asked.
+
+        Raises:
+            LockLostError: when the lease is lost, or was lost before.
+            QuorumUnavailableError: when too few nodes answered to tell; it is still held by the clock.
+        """
+        holding = self._holding
+        wanted = holding.ttl if ttl is None else checked_ttl(ttl, self._runtime.node_timeout)
+        while (other := holding.extending) is not None:  # one extension round per lease in flight
+            await other.wait(extension_decided)
+        self.check()
+        if holding.loss is not None:
+            raise holding.error()
+        round_ = holding.extend(wanted)
+        await round_.wait(extension_decided)
+        if holding.loss is not None or not holding.held:
+            holding.judge()
+            raise holding.error()
+        if extension_verdict(round_.tally) is not Extension.RENEWED:
+            raise QuorumUnavailableError(
+                f"lock {printable(self.names)}: too few nodes answered; held {self.remaining:.3f} s",
+                names=self.names,
+                votes=round_.votes(),
+            )
+
+    async def release(self) -> ReleaseReport:
+        """Release on all nodes and return what each said, after at most one `node_timeout` (R6).
+
+        Idempotent, and may be called from any task of the loop.  The releases are queued before the
+        first await: they leave even if this call is cancelled.
+        """
+        round_ = self._holding.release()
+        await round_.wait(all_answered)
+        return ReleaseReport(
+            tuple(NodeRelease(vote.node, _OUTCOMES[vote.vote], vote.reason) for vote in round_.votes())
+        )
+
+    # -- async with ----------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Lease:
+        """Make the current task the body of the lease.
+
+        Raises:
+            LockLostError: when the lease is not held any more.
+        """
+        self.check()
+        self.bind()
+        return self
+
+    def bind(self) -> None:
+        """Arm the lease as the deadline of the current task (R7).  Used by `Lock`; no await inside."""
+        self._holding.body = Body(cancels=self._on_lost == "cancel")
+        if self._holding.loss is not None:
+            self._holding.body.stop()
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Release, and turn our own cancellation into `LockLostError`; leave any other error alone."""
+        holding = self._holding
+        body, holding.body = holding.body, None
+        ours = body.disarm(exc) if body is not None else False
+        round_ = holding.release()
+        lost = holding.loss is not None
+        if exc is not None and lost and not ours:
+            exc.add_note(str(holding.error()))
+        await round_.wait(_free_again)
+        if ours or (lost and exc is None):
+            raise holding.error() from exc
+
+    def __del__(self) -> None:
+        """Give up a lease that nobody can release any more."""
+        holding = self._holding
+        if holding.released or sys.is_finalizing():
+            return
+        warnings.warn(
+            f"lease of {printable(holding.names)} was dropped without release()",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+        # Collection may run in any thread and at any moment: the release is the loop's business.
+        self._runtime.call_in_loop(_drop, holding)
+
+
+def _drop(holding: Holding) -> None:
+    holding.release()

@@ -1,0 +1,83 @@
+"""The lock: what is to be locked and for how long; shareable, reusable, and without a hold of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import TYPE_CHECKING, final
+
+from ._acquire import Acquisition, Request
+from ._lease import Lease
+from .errors import LockNotAcquiredError, printable
+
+if TYPE_CHECKING:
+    from ._manager import LockManager
+
+
+@final
+class Lock:
+    """A description of a lock, made by `LockManager.lock`.  Safe to enter from many tasks at once."""
+
+    __slots__ = ("_entries", "_manager", "_request")
+
+    def __init__(self, manager: LockManager, request: Request) -> None:
+        self._manager = manager
+        self._request = request
+        self._entries: list[tuple[asyncio.Task[object] | None, Lease]] = []
+
+    def __repr__(self) -> str:
+        return f"<Lock {printable(self.names)} ttl={self._request.ttl:g}s>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lock's names, sorted and without duplicates."""
+        return self._request.names
+
+    async def acquire(self) -> Lease:
+        """Wait for the lock and return its lease, which nobody but its holder ends.
+
+        Raises:
+            LockTakenError: somebody held it until the `blocking_timeout` ran out.
+            QuorumUnavailableError: too few nodes answered at the last try.
+            WouldDeadlockError: the calling task is inside an ``async with`` of the same name.
+            ManagerClosedError: the manager is closed.
+            ConfigurationError: two nodes turned out to be one server.
+        """
+        return await self._acquire(self._request.blocking_timeout)
+
+    async def try_acquire(self) -> Lease | None:
+        """Try once, without waiting for a holder; None when the lock was not to be had."""
+        try:
+            return await self._acquire(0.0)
+        except LockNotAcquiredError:
+            return None
+
+    async def _acquire(self, patience: float | None) -> Lease:
+        runtime = await self._manager.ready()
+        holding = await Acquisition(runtime, self._request, patience=patience).run()
+        return Lease(runtime, holding, self._request.on_lost)
+
+    async def __aenter__(self) -> Lease:
+        """Acquire, and run the block under the lease; raises as `acquire` does."""
+        lease = await self.acquire()
+        lease.bind()  # no await since the win was judged (R7)
+        self._entries.append((asyncio.current_task(), lease))
+        return lease
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Release the lease of the block that ends here; raises as `Lease.__aexit__` does."""
+        await self._pop().__aexit__(exc_type, exc, tb)
+
+    def _pop(self) -> Lease:
+        """Find whose exit this is (R7).
+
+        The current task's last entry; else, since fixtures leave in another task than they entered,
+        one whose task has ended; else the oldest.
+        """
+        current = asyncio.current_task()
+        own = [i for i, (task, _) in enumerate(self._entries) if task is current]
+        orphaned = [i for i, (task, _) in enumerate(self._entries) if task is not None and task.done()]
+        index = own[-1] if own else (orphaned or [0])[0]
+        return self._entries.pop(index)[1]

@@ -1,0 +1,95 @@
+"""Ring 1: how commands reach the masters.  See `Node` for what the shell relies on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Protocol, final, runtime_checkable
+
+from .._clock import Clock
+from .._core.command import Command, Sink
+
+
+class NodeState(StrEnum):
+    """Where a node stands, seen from here."""
+
+    CONNECTING = "connecting"
+    """Not connected yet, or again being connected."""
+    UP = "up"
+    SUSPECT = "suspect"
+    """Connected, but commands have gone unanswered for a while: it is not asked to vote."""
+    DOWN = "down"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A node as it stands now."""
+
+    state: NodeState
+    reason: str = ""
+    """Why it is not up, in words."""
+    round_trip: float | None = None
+    """Seconds the last heartbeat took; None before the first."""
+    in_flight: int = 0
+    """Commands sent and not answered yet."""
+    owed: int = 0
+    """Releases that the node has not acknowledged (the release ledger, R5)."""
+    dropped: int = 0
+    """Releases given up because the ledger was full; their keys end with their ttl."""
+    run_id: str | None = None
+    """The server process's own name for itself; None when unknown."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEnv:
+    """What a manager lends its nodes."""
+
+    clock: Clock
+    random: Random
+    node_timeout: float
+    connect_timeout: float
+    on_change: Callable[[Node], None]
+    """Called when a node's state changes."""
+
+
+@runtime_checkable
+class Node(Protocol):
+    """One independent master, as the shell sees it."""
+
+    name: str
+    """The address, without user or password."""
+    settled: asyncio.Event
+    """Set once the first attempt to reach the node has ended, one way or the other."""
+
+    @property
+    def standing(self) -> Standing:
+        """How it stands now."""
+
+    def bind(self, env: NodeEnv) -> None:
+        """Get ready in the running loop; called once, before anything else."""
+
+    async def run(self) -> None:
+        """Reach the node and stay connected until cancelled.  Never raises anything else."""
+
+    def submit(self, command: Command, sink: Sink, index: int) -> None:
+        """Send `command` and have ``sink.on_reply(index, reply)`` called once.
+
+        Never blocks and never raises; the call back may come before this returns.  Commands of one
+        owner take effect in the order of their submission.
+        """
+
+    def close(self) -> None:
+        """Send what is still queued and let the connection go."""
+
+
+@runtime_checkable
+class NodeSource(Protocol):
+    """Something that gives every manager a node of its own, such as `testing.MemoryNode`."""
+
+    def link(self) -> Node:
+        """Return a new node for one manager."""

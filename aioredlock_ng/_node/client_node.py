@@ -1,0 +1,232 @@
+"""A node that is the user's own `redis.asyncio.Redis` client (rule R17).
+
+The textbook shape: every command is a call of its own through the client's pool, waited for at most
+`node_timeout`.  Calls of a pool overtake each other, so the calls of one owner are chained: a
+release begins when the acquire before it has ended, whichever way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, cast, final
+
+import anyio
+from redis.asyncio import Redis
+from redis.exceptions import NoPermissionError, NoScriptError, RedisError
+
+from .._core.command import Command, Purpose, Reply, Silence, Sink
+from ..errors import ConfigurationError
+from . import NodeEnv, NodeState, Standing
+from .ledger import Ledger
+from .pipe import without_secrets
+
+MAX_CALLS: Final = 256
+"""Calls of one client that may be under way at once; beyond it the node is SILENT."""
+
+MAX_RELEASES: Final = 1024
+"""Releases that may wait for the end of their acquire's call; beyond it they go to the ledger."""
+
+LOOK_AFTER: Final = 0.5
+"""Seconds between looks at the server: whether it answers, and what it owes."""
+
+
+@final
+class ClientNode:
+    """See `Node`.  The client stays the user's: it is never closed here."""
+
+    def __init__(self, client: Redis) -> None:
+        if not hasattr(client, "connection_pool"):
+            raise ConfigurationError(
+                f"a {type(client).__name__} cannot be a node: use one client per independent master"
+            )
+        self._client = client
+        self.name, self.address = _describe(client)
+        self.settled = asyncio.Event()
+        self._ledger = Ledger()
+        self._calls: dict[bytes, asyncio.Task[Reply]] = {}  # the last call of each owner
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._state = NodeState.CONNECTING
+        self._reason = "not asked yet"
+        self._run_id: str | None = None
+        self._round_trip: float | None = None
+        self._env: NodeEnv | None = None
+
+    def __repr__(self) -> str:
+        return f"<ClientNode {self.name} {self._state}>"
+
+    @property
+    def standing(self) -> Standing:
+        """How it stands now."""
+        return Standing(
+            state=self._state,
+            reason=self._reason,
+            round_trip=self._round_trip,
+            in_flight=len(self._calls),
+            owed=len(self._ledger),
+            dropped=self._ledger.dropped,
+            run_id=self._run_id,
+        )
+
+    def bind(self, env: NodeEnv) -> None:
+        """Take the manager's clock and limits."""
+        self._env = env
+
+    @property
+    def env(self) -> NodeEnv:
+        """What `bind` was given."""
+        assert self._env is not None, "bind() comes first"
+        return self._env
+
+    def submit(self, command: Command, sink: Sink, index: int) -> None:
+        """Start the call for `command`, or answer at once why it cannot be started."""
+        release = command.purpose is Purpose.RELEASE
+        if not release and self._state is not NodeState.UP:
+            sink.on_reply(index, Silence(self._reason, sent=False))
+        elif len(self._calls) >= (MAX_RELEASES if release else MAX_CALLS):
+            if release:
+                self._ledger.owe(command, self.env.clock.now())
+            sink.on_reply(index, Silence("too many calls under way", sent=False))
+        else:
+            call = self._chain(command)
+            self._spawn(self._answer(command, sink, index, call))
+
+    def _spawn(self, coroutine: Any) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _chain(self, command: Command) -> asyncio.Task[Reply]:
+        """Start the call, behind the owner's call before it."""
+        owner = command.owner
+        call = self._spawn(self._call(command, self._calls.get(owner)))
+        self._calls[owner] = call
+
+        def forget(ended: asyncio.Task[Reply]) -> None:
+            if self._calls.get(owner) is ended:
+                del self._calls[owner]
+
+        call.add_done_callback(forget)
+        return call
+
+    async def _call(self, command: Command, before: asyncio.Task[Reply] | None) -> Reply:
+        if before is not None:
+            await asyncio.wait((before,))
+        try:
+            try:
+                reply = await self._execute(command.words)
+            except NoScriptError:
+                # What follows for this owner is chained behind this call: nothing can overtake it.
+                reply = await self._execute(command.words_in_full)
+        except (RedisError, OSError) as error:
+            return self._failed(command, error)
+        if command.fits(reply):
+            return cast(Reply, reply)
+        return self._failed(command, RedisError(f"an answer of type {type(reply).__name__} makes no sense"))
+
+    def _failed(self, command: Command, error: Exception) -> Silence:
+        """Write down what an error leaves open.
+
+        redis-py does not tell whether a failed call reached the server, so that a failed acquire is
+        always in doubt.
+        """
+        if command.purpose.creates:
+            self._ledger.doubt(command, self.env.clock.now())
+        elif command.purpose is Purpose.RELEASE:
+            self._ledger.owe(command, self.env.clock.now())
+        return Silence(without_secrets(str(error) or type(error).__name__, command))
+
+    async def _execute(self, words: tuple[bytes, ...]) -> Any:
+        verb, *arguments = words
+        call = self._client.execute_command(verb.decode(), *arguments)  # type: ignore[no-untyped-call]
+        return _plain(await call)
+
+    async def _answer(self, command: Command, sink: Sink, index: int, call: asyncio.Task[Reply]) -> None:
+        """Give the sink the call's reply, or silence when the time is up; the call itself goes on."""
+        try:
+            reply = await asyncio.wait_for(asyncio.shield(call), self.env.node_timeout)
+        except TimeoutError:
+            reply = Silence(f"no answer within {self.env.node_timeout:.3g} s")
+        if command.purpose is Purpose.RELEASE and self._ledger.in_doubt(command.owner):
+            self._ledger.owe(command, self.env.clock.now())
+        sink.on_reply(index, reply)
+
+    async def run(self) -> None:
+        """Look at the server from time to time until cancelled; then end what is under way."""
+        try:
+            while True:
+                await self._look()
+                self.settled.set()
+                if self._state is NodeState.UP:
+                    for debt in self._ledger.due(self.env.clock.now()):
+                        debt.sent = True
+                        self._spawn(self._answer(debt.command, debt, 0, self._chain(debt.command)))
+                await asyncio.sleep(LOOK_AFTER)
+        finally:
+            await self._end()
+
+    async def _look(self) -> None:
+        asked_at = self.env.clock.now()
+        try:
+            async with asyncio.timeout(self.env.connect_timeout):
+                await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
+                if self._run_id is None:
+                    self._run_id = await self._ask_run_id()
+        except (RedisError, OSError) as error:
+            self._become(NodeState.DOWN, str(error) or f"no answer within {self.env.connect_timeout:.3g} s")
+        else:
+            self._round_trip = self.env.clock.now() - asked_at
+            self._become(NodeState.UP, "")
+
+    async def _ask_run_id(self) -> str | None:
+        try:
+            facts = await self._client.info("server")
+        except NoPermissionError:
+            return None
+        run_id = facts.get("run_id")
+        return None if run_id is None else str(run_id)
+
+    def _become(self, state: NodeState, reason: str) -> None:
+        changed, self._state, self._reason = state is not self._state, state, reason
+        if changed:
+            self.env.on_change(self)
+
+    def close(self) -> None:
+        """Nothing to send: every call has left already."""
+        self._become(NodeState.DOWN, "closed")
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait(set(self._tasks))
+
+
+def _plain(reply: Any) -> Any:
+    """Undo what a client does to replies: decoded text, and True for OK."""
+    if reply is True:
+        return b"OK"
+    if isinstance(reply, str):
+        return reply.encode()
+    if isinstance(reply, (list, tuple)):
+        return [_plain(part) for part in reply]
+    return reply
+
+
+def _describe(client: Redis) -> tuple[str, tuple[object, ...]]:
+    """Return a client's name for messages, and what tells it apart from other nodes."""
+    pool = client.connection_pool
+    if service := getattr(pool, "service_name", None):  # Sentinel resolves the address at each connect
+        return f"client:sentinel:{service}", (
+            "sentinel",
+            id(getattr(pool, "sentinel_manager", pool)),
+            service,
+        )
+    options = pool.connection_kwargs
+    if path := options.get("path"):
+        return f"client:unix://{path}", (path,)
+    host, port = options.get("host", "localhost"), options.get("port", 6379)
+    if "server" in options:  # fakeredis: the server is an object
+        return f"client:fake:{host}:{port}", ("fake", id(options["server"]))
+    return f"client:{host}:{port}", (host, port)

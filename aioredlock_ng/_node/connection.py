@@ -1,0 +1,281 @@
+"""One socket to one master (rule R15).
+
+redis-py's own connection classes parse the URL and do TLS, authentication and the handshake.  After
+that a connection's stream pair is only in the way of multiplexing: its transport is handed to
+`Link`, which writes what a turn of the loop collected in one piece and feeds replies to the `Pipe`.
+This file is the only one that knows how redis-py keeps its transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, final
+from urllib.parse import urlsplit
+
+from redis.asyncio.connection import Connection, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
+
+from .. import _scripts
+from .._core.command import Command, Purpose, Sink
+from ..errors import ConfigurationError
+from .pipe import DesynchronisedError, Entry, Pipe
+
+SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
+
+_POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
+"""What a redis-py URL may say about a pool; there is no pool here."""
+
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+"""`SO_LINGER` on, zero seconds: closing sends RST and drops what the kernel still holds."""
+
+_ACKNOWLEDGED_WITHIN_MS: Final = 5000
+"""Sent bytes that the peer's kernel does not acknowledge for this long end the connection."""
+
+
+def masked(url: str) -> str:
+    """Return `url` without user, password and query, even when it is malformed."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return "<no scheme>" if "@" in url else ascii(url)
+    rest = rest.rpartition("@")[2] if "@" in rest else rest
+    return f"{scheme}://{rest.partition('?')[0]}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a server says of itself in the handshake; None where `INFO` is denied."""
+
+    run_id: str | None = None
+    role: str | None = None
+    version: str | None = None
+
+
+class Endpoint(Protocol):
+    """Where a node is, and how to get a connection to it."""
+
+    name: str
+    address: tuple[object, ...]
+    """What tells two nodes apart: database numbers and credentials do not make a second server."""
+
+    async def connect(
+        self, timeout: float, on_failure: Callable[[Entry, str], None]
+    ) -> tuple[Link, Identity]:
+        """Connect, log in, load the scripts; raises `OSError` or `RedisError` when that fails."""
+
+
+@final
+class UrlEndpoint:
+    """Where a node is and how to log in there, from its URL.
+
+    Raises:
+        ConfigurationError: when the URL cannot be used; the message holds no secret.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.name = masked(url)
+        scheme = url.partition("://")[0]
+        if scheme not in SCHEMES:
+            raise ConfigurationError(
+                f"node {self.name}: unknown scheme, expected one of {', '.join(s + '://' for s in SCHEMES)}"
+            )
+        try:
+            parts = urlsplit(url)
+            address = (parts.path,) if scheme == "unix" else (parts.hostname, parts.port or 6379)
+            self._options: dict[str, Any] = dict(
+                parse_url(scheme.replace("valkey", "redis") + url[len(scheme) :])
+            )
+            self._connection_class = self._options.get("connection_class", Connection)
+            for option in _POOL_OPTIONS:
+                self._options.pop(option, None)
+            self._make(timeout=1.0)
+        except (ValueError, TypeError, RedisError):
+            # The parser's own message may quote the part of the URL that holds the password.
+            raise ConfigurationError(
+                f"node {self.name}: not a valid node URL; special characters in a password are %-escaped"
+            ) from None
+        if not address[0]:
+            what = "path" if scheme == "unix" else "host"
+            raise ConfigurationError(f"node {self.name}: the URL names no {what}")
+        self.address: tuple[object, ...] = address
+
+    def _make(self, timeout: float) -> Connection:
+        """Make a connection object; nothing is sent.  Our settings win over the URL's."""
+        options = self._options | {
+            "socket_connect_timeout": timeout,  # without it a frozen server hangs the handshake for ever
+            "socket_timeout": timeout,
+            "retry": Retry(NoBackoff(), 0),
+            "health_check_interval": 0,
+            "protocol": 2,
+            "decode_responses": False,
+        }
+        connection: Connection = self._connection_class(**options)
+        return connection
+
+    async def connect(
+        self, timeout: float, on_failure: Callable[[Entry, str], None]
+    ) -> tuple[Link, Identity]:
+        """Connect, log in, load the scripts; raises `OSError` or `RedisError` when that fails."""
+        connection = self._make(timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                await connection.connect()  # type: ignore[no-untyped-call]
+                identity = await _identify(connection)
+                await _load_scripts(connection)
+                return _take_over(connection, on_failure), identity
+        finally:
+            _discard(connection)
+
+
+async def _identify(connection: Connection) -> Identity:
+    """Ask the server who it is.  A user without the right to ask is fine, it is only told less."""
+    facts: dict[bytes, bytes] = {}
+    for section in ("server", "replication"):
+        await connection.send_command("INFO", section)
+        try:
+            answer = await connection.read_response(disconnect_on_error=False)
+        except NoPermissionError:
+            continue
+        for line in answer.splitlines():
+            name, _, value = line.partition(b":")
+            facts[name] = value
+
+    def fact(name: bytes) -> str | None:
+        value = facts.get(name)
+        return None if value is None else value.decode(errors="replace")
+
+    return Identity(fact(b"run_id"), fact(b"role"), fact(b"redis_version"))
+
+
+async def _load_scripts(connection: Connection) -> None:
+    for script in _scripts.ALL:
+        await connection.send_command("SCRIPT LOAD", script.source)
+    refusal: ResponseError | None = None
+    for _ in _scripts.ALL:
+        try:
+            await connection.read_response(disconnect_on_error=False)
+        except ResponseError as error:  # every answer is read before the first refusal is raised
+            refusal = error
+    if refusal is not None:
+        raise refusal
+
+
+def _take_over(connection: Connection, on_failure: Callable[[Entry, str], None]) -> Link:
+    """Take the transport of a connection whose handshake is done; every reply has been read."""
+    writer = connection._writer  # noqa: SLF001
+    assert writer is not None, "connected"
+    # A stream writer closes its transport when it is collected: the link keeps it alive.
+    link = Link(writer.transport, on_failure, keep=writer)
+    _notice_dead_peers(writer.transport)
+    writer.transport.set_protocol(link)
+    connection._reader = connection._writer = None  # noqa: SLF001
+    return link
+
+
+def _discard(connection: Connection) -> None:
+    """Drop whatever is left of a connection that was not taken over, without waiting."""
+    writer = connection._writer  # noqa: SLF001
+    connection._reader = connection._writer = None  # noqa: SLF001
+    if writer is not None:
+        writer.transport.abort()
+
+
+@final
+class Link(asyncio.Protocol):
+    """A live connection: a transport and its pipe.
+
+    Writing needs no task: what was queued in a turn of the loop leaves in one write at its end, so
+    that even releases of tasks that are being torn down still leave.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        on_failure: Callable[[Entry, str], None],
+        *,
+        keep: object = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport = transport
+        self._keep = keep
+        self._flushing = False
+        self._lost: asyncio.Future[str] = self._loop.create_future()
+        self.pipe = Pipe(on_failure)
+
+    @property
+    def lost(self) -> asyncio.Future[str]:
+        """Done, with the reason, when the connection has ended."""
+        return self._lost
+
+    def put(self, command: Command, sink: Sink, index: int) -> bool:
+        """Queue a command; False when the connection is over or its backlog full."""
+        if self._lost.done() or not self.pipe.put(command, sink, index):
+            return False
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+        return True
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if not self._lost.done() and (data := self.pipe.take()):
+            self._transport.write(data)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand every complete reply to its sink."""
+        try:
+            self.pipe.feed(data)
+        except DesynchronisedError as error:
+            self.give_up(str(error))
+        else:
+            self._flush()  # scripts that are sent again
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that the transport has ended."""
+        self._end(f"connection lost: {exc}" if exc else "the server closed the connection")
+
+    def give_up(self, reason: str) -> None:
+        """End the connection so that nothing sent on it is executed any more, as far as TCP can tell.
+
+        A plain close would let the kernel deliver an old SET later: a ghost lock (R5).
+        """
+        sock: socket.socket | None = self._transport.get_extra_info("socket")
+        if sock is not None and sock.family != socket.AF_UNIX:
+            with suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._transport.abort()
+        self._end(reason)
+
+    def close(self) -> None:
+        """Write what is queued and close in order: the peer still gets every byte."""
+        self._flush()
+        self._transport.close()
+        self._end("closed")
+
+    def _end(self, reason: str) -> None:
+        if not self._lost.done():
+            self._lost.set_result(reason)
+
+
+def _notice_dead_peers(transport: asyncio.BaseTransport) -> None:
+    """Let the kernel end a connection whose peer has vanished without a word."""
+    sock: socket.socket | None = transport.get_extra_info("socket")
+    if sock is None or sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _ACKNOWLEDGED_WITHIN_MS)
+
+
+def heartbeat(nonce: bytes) -> Command:
+    """Build a PING whose answer proves that replies still belong to their requests (R15)."""
+    return Command(
+        Purpose.OTHER, owner=b"", fits=lambda reply: reply == nonce, keys=(), args=(nonce,), verb=b"PING"
+    )

@@ -1,0 +1,98 @@
+"""The release ledger of one node: releases that it has not acknowledged (rule R5).
+
+A release that is lost with its connection would leave a key until its ttl ends, and an acquire
+that was under way on that connection may even be executed after the release that follows it.  So
+both are written down here: releases are sent again, first on the next connection, and the release
+of an *unanswered* acquire is repeated until no key of its owner can exist any more.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from .._core.command import Command, Reply, Silence, deleted_any
+
+LEDGER_LIMIT: Final = 16384
+"""Releases, and unanswered acquires, that one node's ledger holds; the oldest gives way."""
+
+
+@final
+class Debt:
+    """A release that a node owes us an answer to; the sink of its own repetitions."""
+
+    __slots__ = ("_ledger", "command", "doubtful", "sent", "until")
+
+    def __init__(self, ledger: Ledger, command: Command, until: float, *, doubtful: bool) -> None:
+        self._ledger = ledger
+        self.command = command
+        self.until = until
+        self.doubtful = doubtful
+        self.sent = False
+
+    @property
+    def pending(self) -> bool:
+        """A release is always worth sending."""
+        return True
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Settle the debt, unless the answer leaves it open."""
+        self.sent = False
+        if isinstance(reply, Silence):
+            return
+        # "Was not held" settles nothing while the acquire may still be executed.
+        if deleted_any(reply) or not self.doubtful:
+            self._ledger.settle(self.command.owner)
+
+
+@final
+class Ledger:
+    """What one node owes, by owner.  Times are the manager's clock."""
+
+    __slots__ = ("_debts", "_doubts", "dropped")
+
+    def __init__(self) -> None:
+        self._debts: dict[bytes, Debt] = {}
+        self._doubts: dict[bytes, float] = {}  # owner → when its key has certainly ended
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._debts)
+
+    def doubt(self, command: Command, now: float) -> None:
+        """Note that `command`, which creates a key, was under way when its connection ended."""
+        until = now + command.keeps
+        self._doubts[command.owner] = max(until, self._doubts.get(command.owner, until))
+        if debt := self._debts.get(command.owner):
+            debt.doubtful = True
+            debt.until = max(debt.until, until)
+        if len(self._doubts) > LEDGER_LIMIT:
+            del self._doubts[next(iter(self._doubts))]
+            self.dropped += 1
+
+    def in_doubt(self, owner: bytes) -> bool:
+        """Whether an acquire of `owner` may still be executed behind our back."""
+        return bool(self._doubts) and owner in self._doubts
+
+    def owe(self, command: Command, now: float) -> None:
+        """Note a release that the node has not acknowledged."""
+        if command.owner in self._debts:
+            return
+        doubtful = self.in_doubt(command.owner)
+        until = max(now + command.keeps, self._doubts.get(command.owner, 0.0))
+        self._debts[command.owner] = Debt(self, command, until, doubtful=doubtful)
+        if len(self._debts) > LEDGER_LIMIT:
+            del self._debts[next(iter(self._debts))]
+            self.dropped += 1
+
+    def settle(self, owner: bytes) -> None:
+        """Strike out what is owed for `owner`."""
+        self._debts.pop(owner, None)
+        self._doubts.pop(owner, None)
+
+    def due(self, now: float) -> list[Debt]:
+        """Return what to send now; forget what has ended with its ttl."""
+        for owner in [owner for owner, until in self._doubts.items() if until <= now]:
+            del self._doubts[owner]
+        for owner in [owner for owner, debt in self._debts.items() if debt.until <= now]:
+            del self._debts[owner]
+        return [debt for debt in self._debts.values() if not debt.sent]

@@ -1,0 +1,216 @@
+"""A master reached by URL: one multiplexed connection, kept up in the background (R5, R15)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final, final
+
+from redis.exceptions import RedisError
+
+from .._core.command import Command, Purpose, Reply, Silence, Sink
+from .._core.policy import RetryPolicy
+from . import NodeEnv, NodeState, Standing
+from .connection import Endpoint, Identity, Link, heartbeat
+from .ledger import Ledger
+from .pipe import MAX_IN_FLIGHT, Entry
+
+log = logging.getLogger("aioredlock_ng")
+
+RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
+"""Seconds between attempts to reach a node that is down: jittered, so that clients do not march in step."""
+
+HEARTBEAT: Final = 0.5
+"""Seconds between looks at a connection.  One that answered nothing since the last look although
+something was asked is SUSPECT."""
+
+GIVE_UP_AFTER: Final = 5
+"""Heartbeats without any answer after which a connection is given up and made anew."""
+
+STALE_ROLE: Final = "READONLY"
+"""The error of a master that has become a replica."""
+
+
+@final
+class RedisNode:
+    """See `Node`.  Everything that is not an answer is a `Silence` with its reason (R1)."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self.name = self._endpoint.name
+        self.address = self._endpoint.address
+        self.settled = asyncio.Event()
+        self._ledger = Ledger()
+        self._link: Link | None = None
+        self._state = NodeState.CONNECTING
+        self._reason = "not connected yet"
+        self._identity = Identity()
+        self._round_trip: float | None = None
+        self._pinged_at = 0.0
+        self._pinging = False
+        self._closed = False
+        self._env: NodeEnv | None = None
+
+    def __repr__(self) -> str:
+        return f"<RedisNode {self.name} {self._state}>"
+
+    @property
+    def standing(self) -> Standing:
+        """How it stands now."""
+        return Standing(
+            state=self._state,
+            reason=self._reason,
+            round_trip=self._round_trip,
+            in_flight=len(self._link.pipe) if self._link else 0,
+            owed=len(self._ledger),
+            dropped=self._ledger.dropped,
+            run_id=self._identity.run_id,
+        )
+
+    def bind(self, env: NodeEnv) -> None:
+        """Take the manager's clock, random source and limits."""
+        self._env = env
+
+    @property
+    def env(self) -> NodeEnv:
+        """What `bind` was given."""
+        assert self._env is not None, "bind() comes first"
+        return self._env
+
+    # -- commands ----------------------------------------------------------------------------
+
+    def submit(self, command: Command, sink: Sink, index: int) -> None:
+        """Send `command`, or answer at once why it cannot be sent."""
+        link = self._link
+        release = command.purpose is Purpose.RELEASE
+        if link is not None and (release or self._state is NodeState.UP):
+            if link.put(command, sink, index):
+                if release and self._ledger.in_doubt(command.owner):
+                    self._ledger.owe(command, self.env.clock.now())
+                return
+            reason = (
+                link.lost.result() if link.lost.done() else f"more than {MAX_IN_FLIGHT} commands in flight"
+            )
+        else:
+            reason = self._reason
+        if release:
+            self._ledger.owe(command, self.env.clock.now())
+        sink.on_reply(index, Silence(reason, sent=False))
+
+    def _on_failure(self, entry: Entry, message: str) -> None:
+        """Look at an error reply: an unacknowledged release is owed, a demoted master is left."""
+        if entry.command.purpose is Purpose.RELEASE:
+            self._ledger.owe(entry.command, self.env.clock.now())
+        if message.startswith(STALE_ROLE) and self._link is not None:
+            self._link.give_up("READONLY: the server is not a master any more")
+
+    def _fail_all(self, link: Link, reason: str) -> None:
+        """Answer for everything that was in flight on a connection that has ended, oldest first."""
+        now = self.env.clock.now()
+        silence = Silence(reason)
+        for command, sink, index in link.pipe.abandon():
+            if command.purpose.creates:
+                self._ledger.doubt(command, now)
+            elif command.purpose is Purpose.RELEASE:
+                self._ledger.owe(command, now)
+            sink.on_reply(index, silence)
+
+    # -- connection --------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Connect, serve, and connect again, for as long as the task lives."""
+        attempt = 0
+        timeout = self.env.connect_timeout
+        while True:
+            try:
+                link, identity = await self._endpoint.connect(timeout, self._on_failure)
+            except TimeoutError:
+                self._become(NodeState.DOWN, f"no answer to connect and login within {timeout:.3g} s")
+            except (OSError, RedisError) as error:
+                self._become(NodeState.DOWN, str(error) or type(error).__name__)
+            else:
+                self._identity = identity
+                if identity.role in (None, "master"):
+                    attempt = 0
+                    await self._serve(link)
+                else:
+                    link.give_up("a replica has no vote")
+                    self._become(NodeState.DOWN, f"the server is a {identity.role}, not a master")
+            self.settled.set()
+            await asyncio.sleep(RECONNECT.backoff(attempt, 0.5 + self.env.random.random() / 2))
+            attempt += 1
+
+    async def _serve(self, link: Link) -> None:
+        """Keep one connection until it is lost."""
+        self._link = link
+        self._pay_debts(link)  # before any acquire
+        self._become(NodeState.UP, "")
+        self.settled.set()
+        try:
+            await self._watch(link)
+        finally:
+            if link.lost.done():
+                self._link = None
+                reason = link.lost.result()
+                self._become(NodeState.DOWN, reason)
+                self._fail_all(link, reason)
+
+    async def _watch(self, link: Link) -> None:
+        """Look at the connection from time to time, until it is lost or given up."""
+        mute = 0
+        answered = link.pipe.answered
+        while True:
+            await asyncio.wait((link.lost,), timeout=HEARTBEAT)
+            if link.lost.done():
+                return
+            if link.pipe.answered != answered or not len(link.pipe):
+                mute = 0
+                self._become(NodeState.UP, "")
+            else:
+                mute += 1
+                self._become(NodeState.SUSPECT, f"no answer for {mute * HEARTBEAT:.3g} s")
+            if mute >= GIVE_UP_AFTER:
+                link.give_up(f"no answer for {mute * HEARTBEAT:.3g} s")
+                return
+            answered = link.pipe.answered
+            self._pay_debts(link)
+            self._ping(link)
+
+    def _pay_debts(self, link: Link) -> None:
+        for debt in self._ledger.due(self.env.clock.now()):
+            debt.sent = link.put(debt.command, debt, 0)
+
+    def _ping(self, link: Link) -> None:
+        if not self._pinging:
+            self._pinged_at = self.env.clock.now()
+            self._pinging = link.put(heartbeat(b"%016x" % self.env.random.getrandbits(64)), self, 0)
+
+    @property
+    def pending(self) -> bool:
+        """As the sink of its own heartbeats."""
+        return True
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Take the answer to a heartbeat: the first sign of life of a suspect node."""
+        self._pinging = False
+        if not isinstance(reply, Silence):
+            self._round_trip = self.env.clock.now() - self._pinged_at
+            self._become(NodeState.UP, "")
+
+    def _become(self, state: NodeState, reason: str) -> None:
+        """Note, and tell, a change of state."""
+        changed, self._state, self._reason = state is not self._state, state, reason
+        if changed:
+            level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
+            log.log(level, "node %s is %s%s", self.name, state, f": {reason}" if reason else "")
+            self.env.on_change(self)
+
+    def close(self) -> None:
+        """Send what is owed once more, then what is queued, and let the connection go."""
+        self._closed = True
+        if self._link is not None:
+            self._pay_debts(self._link)
+            self._link.close()
+            self._fail_all(self._link, "the manager is closed")
+            self._link = None
+        self._become(NodeState.DOWN, "closed")

@@ -1,0 +1,118 @@
+"""What the parts of one manager share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final, final
+
+from ._ask import Round, all_answered
+from ._clock import Clock
+from ._gate import Gates
+from ._holding import Holding
+from ._node import Node
+from ._options import Options
+from ._watchdog import Watchdog
+from .errors import ManagerClosedError
+from .events import Audience, LoopStalled
+
+log = logging.getLogger("aioredlock_ng")
+
+OWNER_BITS: Final = 160
+"""Random bits of an owner value (A5), as many as the Redlock page takes from /dev/urandom."""
+
+
+@final
+@dataclass(slots=True)
+class Counters:
+    """What a manager has done since it was made."""
+
+    acquired: int = 0
+    refused: int = 0
+    extended: int = 0
+    lost: int = 0
+    released: int = 0
+
+
+@final
+class Runtime:
+    """Nodes, clock, randomness and the books of one manager."""
+
+    def __init__(
+        self, nodes: Sequence[Node], options: Options, clock: Clock, random: Random, audience: Audience
+    ) -> None:
+        self.nodes = nodes
+        self.options = options
+        self.node_timeout = options.node_timeout
+        self.clock = clock
+        self.random = random
+        self.audience = audience
+        self.counters = Counters()
+        self.gates = Gates()
+        self.watchdog = Watchdog(clock, self._stalled)
+        self.holdings: set[Holding] = set()
+        """Every lease that is not released."""
+        self.closing = False
+        self._holder = b":" + options.holder.encode()
+        self._pauses: set[asyncio.Future[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def new_owner(self) -> bytes:
+        """Make a fresh owner value: random, then who this is (A5)."""
+        return b"%040x" % self.random.getrandbits(OWNER_BITS) + self._holder
+
+    async def pause(self, future: asyncio.Future[None], timeout: float | None) -> bool:
+        """Wait for `future`, at most `timeout` seconds; True when it is done.
+
+        Raises:
+            ManagerClosedError: when the manager is closed meanwhile.
+        """
+        self._pauses.add(future)
+        try:
+            await asyncio.wait((future,), timeout=timeout)
+        finally:
+            self._pauses.discard(future)
+        if self.closing:
+            raise self.closed_error()
+        return future.done() and not future.cancelled()
+
+    def close(self) -> None:
+        """Refuse new acquires and wake everybody who waits for a lock."""
+        self.closing = True
+        for future in self._pauses:
+            if not future.done():
+                future.cancel()
+
+    async def sent(self, releases: Sequence[Round]) -> None:
+        """Wait until every node has answered to these releases, at most one `node_timeout`."""
+        for release in releases:  # they were asked together, so their times run out together
+            await release.wait(all_answered)
+
+    def call_in_loop(self, function: Callable[..., object], *args: Any) -> None:
+        """Have `function` called in the manager's loop, from whatever thread this is."""
+        with suppress(RuntimeError):  # the loop is closed: nothing can be sent any more
+            self._loop.call_soon_threadsafe(function, *args)
+
+    @staticmethod
+    def closed_error() -> ManagerClosedError:
+        """Return the error for those who come too late."""
+        return ManagerClosedError("the lock manager is closed")
+
+    @property
+    def waiting(self) -> int:
+        """How many acquires wait for their turn or for their next try."""
+        return len(self._pauses)
+
+    def _stalled(self, seconds: float, suspended: float) -> None:
+        if suspended > seconds / 2:
+            log.warning("the machine was suspended for %.2f s; no lease was extended meanwhile", suspended)
+        else:
+            log.warning(
+                "the event loop stood still for %.2f s and extended no lease: look for blocking code",
+                seconds,
+            )
+        self.audience.tell(LoopStalled(seconds=seconds, suspended=suspended))

@@ -1,0 +1,53 @@
+"""From what users give as nodes to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from redis.asyncio import Redis
+
+from ._node import Node, NodeSource
+from ._node.client_node import ClientNode
+from ._node.connection import UrlEndpoint
+from ._node.redis_node import RedisNode
+from .errors import ConfigurationError
+
+NodeSpec: TypeAlias = str | Redis | Node | NodeSource
+"""What may stand in a node list: a URL, a client, a node, or something that makes one."""
+
+
+def make_nodes(specs: Iterable[NodeSpec]) -> tuple[Node, ...]:
+    """Make the nodes of one manager; refuse a list that cannot be a quorum.
+
+    Raises:
+        ConfigurationError: none, a duplicate, or something that cannot be a node.
+    """
+    if isinstance(specs, str):
+        raise ConfigurationError("nodes must be a list of nodes, not one string")
+    nodes = tuple(_make_node(spec) for spec in specs)
+    if not nodes:
+        raise ConfigurationError("a lock manager needs at least one node, got none")
+    seen: dict[object, Node] = {}
+    for spec, node in zip(specs, nodes, strict=True):
+        identity = getattr(node, "address", id(spec))
+        if identity in seen:
+            raise ConfigurationError(
+                f"node {node.name} is given twice (also as {seen[identity].name}): N nodes are N servers"
+            )
+        seen[identity] = node
+    return nodes
+
+
+def _make_node(spec: NodeSpec) -> Node:
+    if isinstance(spec, str):
+        return RedisNode(UrlEndpoint(spec))
+    if isinstance(spec, Redis):
+        return ClientNode(spec)
+    if isinstance(spec, NodeSource):
+        return spec.link()
+    if isinstance(spec, Node):
+        return spec
+    raise ConfigurationError(
+        f"a node is a URL, a redis.asyncio.Redis client or a Node, got a {type(spec).__name__}"
+    )

@@ -1,0 +1,58 @@
+"""What a manager tells of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from ._node import NodeState, Standing
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStatistics:
+    """One node, as it stands now."""
+
+    name: str
+    state: NodeState
+    reason: str
+    """Why it is not up; empty when it is."""
+    round_trip: float | None
+    """Seconds the last heartbeat took; None before the first."""
+    in_flight: int
+    """Commands sent and not answered."""
+    owed: int
+    """Releases that the node has not acknowledged and that will be sent again."""
+    dropped: int
+    """Releases given up because too many were owed; their keys end with their ttl."""
+
+    @classmethod
+    def of(cls, name: str, standing: Standing) -> NodeStatistics:
+        """Make it from a node's standing."""
+        return cls(
+            name=name,
+            state=standing.state,
+            reason=standing.reason,
+            round_trip=standing.round_trip,
+            in_flight=standing.in_flight,
+            owed=standing.owed,
+            dropped=standing.dropped,
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerStatistics:
+    """A manager, as it stands now; the counters run from its start."""
+
+    nodes: tuple[NodeStatistics, ...]
+    held: int
+    """Leases that are not released."""
+    waiting: int
+    """Acquires that wait for their turn or their next try."""
+    acquired: int
+    refused: int
+    """Tries that were not a win."""
+    extended: int
+    lost: int
+    released: int

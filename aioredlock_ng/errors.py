@@ -1,0 +1,156 @@
+"""What can go wrong.
+
+As a tree::
+
+    redis.exceptions.RedisError
+    └── LockError                        base of ours: `names`, `votes`
+        ├── LockNotAcquiredError
+        │   ├── LockTakenError           enough nodes answered: somebody holds it; `retry_after`
+        │   └── QuorumUnavailableError   too few nodes answered
+        ├── LockLostError                `reason`: a `LossReason`
+        ├── WouldDeadlockError           the task would wait for a lock that it holds itself
+        └── ManagerClosedError
+    ValueError
+    └── ConfigurationError               the node list cannot work; names the node
+
+The base is redis-py's `RedisError` and not its `LockError`: that one is a `ValueError`, and a body's
+``except ValueError`` would swallow a lost lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import final
+
+from redis.exceptions import RedisError
+
+from ._core.quorum import Vote
+
+__all__ = [
+    "ConfigurationError",
+    "LockError",
+    "LockLostError",
+    "LockNotAcquiredError",
+    "LockTakenError",
+    "LossReason",
+    "ManagerClosedError",
+    "NodeVote",
+    "QuorumUnavailableError",
+    "WouldDeadlockError",
+]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NodeVote:
+    """What one node said in a round."""
+
+    node: str
+    """The node's address, without user or password."""
+    vote: Vote
+    reason: str = ""
+    """Why it was silent or refused, in words; empty when there is nothing to add."""
+    retry_after: float | None = None
+    """Seconds until the key in the way expires on this node; None when unknown."""
+
+    def __str__(self) -> str:
+        return f"{self.node} {self.vote.value}" + (f" ({self.reason})" if self.reason else "")
+
+
+class LossReason(StrEnum):
+    """Why a lease is not held any more."""
+
+    EXPIRED = "expired"
+    """Its validity ended without a won extension."""
+    REFUSED = "refused"
+    """A majority of the nodes said that the key is gone or somebody else's."""
+    EXTENSIONS_EXHAUSTED = "extensions_exhausted"
+    """It was extended as often as its policy allows, and then ran out."""
+    MANAGER_CLOSED = "manager_closed"
+    """`aclose()` was called while it was held."""
+    RELEASED = "released"
+    """Somebody called `release()`."""
+
+
+def printable(names: Iterable[str]) -> str:
+    """Return lock names as they may stand in a message or log line: quoted, escaped, in ASCII."""
+    return ", ".join(ascii(name) for name in names)
+
+
+class LockError(RedisError):
+    """Base of this package's lock errors.
+
+    `names` are the lock's names.  `votes` has one entry per node for the round that decided, and is
+    empty when no node was asked.
+    """
+
+    def __init__(self, message: str, *, names: tuple[str, ...] = (), votes: Iterable[NodeVote] = ()) -> None:
+        super().__init__(message)
+        self.names = names
+        self.votes = tuple(votes)
+
+    def __str__(self) -> str:
+        message = super().__str__()
+        return f"{message} [{'; '.join(map(str, self.votes))}]" if self.votes else message
+
+
+class LockNotAcquiredError(LockError):
+    """The lock was not acquired in the time allowed."""
+
+
+@final
+class LockTakenError(LockNotAcquiredError):
+    """Enough nodes answered: somebody else holds the lock.
+
+    `retry_after` is the number of seconds after which the lock will be free unless its holder
+    extends it, from the nodes' PTTL; None when the nodes name no moment (a key without expiry).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        names: tuple[str, ...] = (),
+        votes: Iterable[NodeVote] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message, names=names, votes=votes)
+        self.retry_after = retry_after
+
+
+@final
+class QuorumUnavailableError(LockNotAcquiredError):
+    """Too few nodes answered to tell; `votes` says what each of them did."""
+
+
+@final
+class LockLostError(LockError):
+    """The lock is not held any more; what was done after `valid_until` was not under the lock."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: LossReason,
+        names: tuple[str, ...] = (),
+        votes: Iterable[NodeVote] = (),
+    ) -> None:
+        super().__init__(message, names=names, votes=votes)
+        self.reason = reason
+
+
+@final
+class WouldDeadlockError(LockError):
+    """The task would wait for a lock that it holds itself: locks are not reentrant."""
+
+
+@final
+class ManagerClosedError(LockError):
+    """The manager is closed, or closing."""
+
+
+@final
+class ConfigurationError(ValueError):
+    """The list of nodes cannot work."""

@@ -1,0 +1,152 @@
+"""What happened, as frozen values, and the hooks that hear of it.
+
+Lock names may be many and may be private: metrics are labelled by `label`, the lock's template,
+never by its names.  No event carries an owner value.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol, final
+
+from ._node import NodeState
+from .errors import LossReason, NodeVote
+
+log = logging.getLogger("aioredlock_ng")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquired:
+    """A lock was acquired."""
+
+    names: tuple[str, ...]
+    label: str
+    waited: float
+    """Seconds from the call to the win."""
+    attempts: int
+    votes: tuple[NodeVote, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A try to acquire a lock was not a win, and has been undone."""
+
+    names: tuple[str, ...]
+    label: str
+    taken: bool
+    """True: somebody holds the lock.  False: too few nodes answered."""
+    votes: tuple[NodeVote, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extended:
+    """A lease was extended."""
+
+    names: tuple[str, ...]
+    label: str
+    extensions: int
+    remaining: float
+    """Seconds of validity after the extension."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A lease was lost before it was released."""
+
+    names: tuple[str, ...]
+    label: str
+    reason: LossReason
+    held_for: float
+    """Seconds."""
+    votes: tuple[NodeVote, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Released:
+    """The releases of a lease are on their way to the nodes."""
+
+    names: tuple[str, ...]
+    label: str
+    held_for: float
+    """Seconds."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChanged:
+    """A node came up, fell silent, or went down."""
+
+    node: str
+    state: NodeState
+    reason: str
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopStalled:
+    """The event loop did not run for a while: leases could be neither extended nor given up."""
+
+    seconds: float
+    suspended: float
+    """How many of them the machine was suspended."""
+
+
+Event = Acquired | Refused | Extended | Lost | Released | NodeChanged | LoopStalled
+
+
+class Hooks(Protocol):
+    """Methods that a hook object may have; each is called in the loop and must not block."""
+
+    def on_acquired(self, event: Acquired) -> None: ...  # noqa: D102
+    def on_refused(self, event: Refused) -> None: ...  # noqa: D102
+    def on_extended(self, event: Extended) -> None: ...  # noqa: D102
+    def on_lost(self, event: Lost) -> None: ...  # noqa: D102
+    def on_released(self, event: Released) -> None: ...  # noqa: D102
+    def on_node_changed(self, event: NodeChanged) -> None: ...  # noqa: D102
+    def on_loop_stalled(self, event: LoopStalled) -> None: ...  # noqa: D102
+
+
+_METHODS: dict[type[Event], str] = {
+    Acquired: "on_acquired",
+    Refused: "on_refused",
+    Extended: "on_extended",
+    Lost: "on_lost",
+    Released: "on_released",
+    NodeChanged: "on_node_changed",
+    LoopStalled: "on_loop_stalled",
+}
+
+
+@final
+class Audience:
+    """The hooks of one manager.  A hook that raises is logged once and never affects a lock."""
+
+    __slots__ = ("_hooks", "_reported")
+
+    def __init__(self, hooks: Iterable[object]) -> None:
+        self._hooks = tuple(hooks)
+        self._reported: set[int] = set()
+
+    def wants(self, event: type[Event]) -> bool:
+        """Whether any hook listens for `event`; saves making events nobody hears."""
+        return any(hasattr(hook, _METHODS[event]) for hook in self._hooks)
+
+    def tell(self, event: Event) -> None:
+        """Call the hooks that listen for this event."""
+        for hook in self._hooks:
+            method = getattr(hook, _METHODS[type(event)], None)
+            if method is None:
+                continue
+            try:
+                method(event)
+            except Exception:
+                if id(hook) not in self._reported:
+                    self._reported.add(id(hook))
+                    log.exception("hook %s failed; it will not be reported again", type(hook).__name__)
