@@ -239,6 +239,7 @@ class Acquisition:
         """Tell contention from fault, with every node's answer and the time to try again."""
         names = self._request.names
         votes = tuple(map(_with_wait, asked.votes(), undo.ballots))
+        self._report_eternal(votes, undo)
         if too_late:
             msg = f"lock {printable(names)}: a majority granted it too late to be of use"
             return QuorumUnavailableError(msg, names=names, votes=votes), False
@@ -254,6 +255,15 @@ class Acquisition:
         waits = [0.0 if v.vote is Vote.GRANTED else v.retry_after for v in votes if v.vote is not Vote.SILENT]
         msg = f"lock {printable(names)} is held by somebody else"
         return LockTakenError(msg, names=names, votes=votes, retry_after=free_after(waits, quorum)), False
+
+    def _report_eternal(self, votes: tuple[NodeVote, ...], undo: Round) -> None:
+        """Report a key that no ttl will free (R16): a release that found it could name no time."""
+        for vote, found in zip(votes, undo.ballots, strict=True):
+            if vote.vote is not Vote.REFUSED or found is None or found.vote is not Vote.REFUSED:
+                continue
+            if found.wait is None:
+                self._runtime.report_eternal(self._request.primitive.keys, vote.node)
+                return
 
 
 def _decided(tally: Tally) -> bool:

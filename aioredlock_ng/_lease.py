@@ -198,6 +198,8 @@ class Lease:
 
     def bind(self) -> None:
         """Arm the lease as the deadline of the current task (R7).  Used by `Lock`; no await inside."""
+        if self._holding.body is not None:
+            raise RuntimeError(f"a lease has one body, and {self!r} has one already")
         self._holding.body = Body(cancels=self._on_lost == "cancel")
         if self._holding.loss is not None:
             self._holding.body.stop()

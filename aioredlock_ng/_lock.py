@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 
 from ._acquire import Acquisition, Request
 from ._lease import Lease
-from .errors import LockNotAcquiredError, printable
+from .errors import LockTakenError, printable
 
 if TYPE_CHECKING:
     from ._manager import LockManager
@@ -46,10 +46,15 @@ class Lock:
         return await self._acquire(self._request.blocking_timeout)
 
     async def try_acquire(self) -> Lease | None:
-        """Try once, without waiting for a holder; None when the lock was not to be had."""
+        """Try once, without waiting; None when somebody holds the lock.
+
+        Raises:
+            QuorumUnavailableError: too few nodes answered: nobody may hold it, so this is not None.
+            ManagerClosedError, ConfigurationError: as `acquire`.
+        """
         try:
             return await self._acquire(0.0)
-        except LockNotAcquiredError:
+        except LockTakenError:
             return None
 
     async def _acquire(self, patience: float | None) -> Lease:

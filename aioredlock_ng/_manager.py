@@ -117,8 +117,6 @@ class LockManager:
         self._random: Random = secrets.SystemRandom() if random is None else random
         self._audience = Audience(hooks)
         self._runtime: Runtime | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
         self._settled = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
         self._closed = False
@@ -164,12 +162,12 @@ class LockManager:
         runtime = self._runtime
         if runtime is None:
             runtime = self._bind()
-        elif asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError("this LockManager belongs to another event loop: make one manager per loop")
-        if os.getpid() != self._pid:
+        if runtime.pid != os.getpid():
             raise RuntimeError(
                 "this LockManager was started before a fork: make one manager per process, after the fork"
             )
+        if runtime.loop is not asyncio.get_running_loop():
+            raise RuntimeError("this LockManager belongs to another event loop: make one manager per loop")
         if runtime.closing:
             raise runtime.closed_error()
         if not self._settled.is_set():
@@ -181,8 +179,6 @@ class LockManager:
     def _bind(self) -> Runtime:
         if self._closed:
             raise Runtime.closed_error()
-        self._loop = asyncio.get_running_loop()
-        self._pid = os.getpid()
         runtime = self._runtime = Runtime(
             self._nodes, self._options, self._clock, self._random, self._audience
         )
@@ -195,22 +191,25 @@ class LockManager:
         )
         for node in self._nodes:
             node.bind(env)
-        self._supervisor = self._loop.create_task(self._supervise(runtime), name="aioredlock_ng supervisor")
+        self._supervisor = runtime.loop.create_task(self._supervise(runtime), name="aioredlock_ng supervisor")
         return runtime
 
     async def _supervise(self, runtime: Runtime) -> None:
         """Keep everything in the background alive, until `aclose` or the loop's own end."""
+        stop_bodies = True  # without the watchdog nobody would stop them in time
         try:
             async with anyio.create_task_group() as tasks:
                 for node in self._nodes:
                     tasks.start_soon(node.run, name=f"aioredlock_ng {node.name}")
                 tasks.start_soon(runtime.watchdog.run, name="aioredlock_ng watchdog")
                 tasks.start_soon(self._settle, name="aioredlock_ng start")
+        except asyncio.CancelledError:
+            stop_bodies = False  # whoever tears the loop down cancels the bodies, too, and once is enough
+            raise
         finally:
-            # Also when the loop is torn down around us: bodies that are being cancelled queue their
-            # releases in this very turn, and they still leave (R6).
+            # Bodies that are being cancelled queue their releases, and those still leave (R6).
             with anyio.CancelScope(shield=True):
-                await self._shut_down(runtime)
+                await self._shut_down(runtime, stop_bodies=stop_bodies)
 
     async def _settle(self) -> None:
         """Decide when the manager has started."""
@@ -225,7 +224,7 @@ class LockManager:
     async def _wait_for(self, node: Node, others: anyio.CancelScope) -> None:
         await node.settled.wait()
         up = sum(node.standing.state is NodeState.UP for node in self._nodes)
-        if up == majority(len(self._nodes)):
+        if up >= majority(len(self._nodes)):
             deadline = anyio.current_time() + self._options.node_timeout
             others.deadline = min(others.deadline, deadline)
 
@@ -246,16 +245,16 @@ class LockManager:
         if self._runtime is None or self._supervisor is None:
             return
         try:
-            await self._shut_down(self._runtime)
+            await self._shut_down(self._runtime, stop_bodies=True)
         finally:
             self._supervisor.cancel()
             await asyncio.wait((self._supervisor,))
 
-    async def _shut_down(self, runtime: Runtime) -> None:
+    async def _shut_down(self, runtime: Runtime, *, stop_bodies: bool) -> None:
         runtime.close()
         self._closed = True
         try:
-            await self._end_bodies(runtime)
+            await self._end_bodies(runtime, stop=stop_bodies)
         finally:
             releases = [holding.release() for holding in list(runtime.holdings)]
             try:
@@ -264,11 +263,11 @@ class LockManager:
                 for node in self._nodes:
                     node.close()
 
-    async def _end_bodies(self, runtime: Runtime) -> None:
-        """Cancel the bodies under our leases and wait until they have ended, or must have."""
+    async def _end_bodies(self, runtime: Runtime, *, stop: bool) -> None:
+        """Wait until the bodies under our leases have ended, or must have; cancel them if `stop`."""
         current = asyncio.current_task()
         bound = [h for h in runtime.holdings if h.body is not None and h.body.task is not current]
-        for holding in bound:
+        for holding in bound if stop else ():
             holding.lose(LossReason.MANAGER_CLOSED)
         for holding in bound:
             await holding.ended(holding.deadline - runtime.clock.now())

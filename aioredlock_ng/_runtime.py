@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from .errors import ManagerClosedError
 from .events import Audience, LoopStalled
 
 log = logging.getLogger("aioredlock_ng")
+
+MAX_REPORTED: Final = 1000
+"""Keys without expiry that are reported; beyond it they are only polled."""
 
 OWNER_BITS: Final = 160
 """Random bits of an owner value (A5), as many as the Redlock page takes from /dev/urandom."""
@@ -59,7 +63,9 @@ class Runtime:
         self.closing = False
         self._holder = b":" + options.holder.encode()
         self._pauses: set[asyncio.Future[None]] = set()
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
+        self.pid = os.getpid()
+        self._eternal: set[bytes] = set()
 
     def new_owner(self) -> bytes:
         """Make a fresh owner value: random, then who this is (A5)."""
@@ -94,8 +100,20 @@ class Runtime:
 
     def call_in_loop(self, function: Callable[..., object], *args: Any) -> None:
         """Have `function` called in the manager's loop, from whatever thread this is."""
+        if self.pid != os.getpid():
+            return  # a forked child has the parent's objects, but not its loop
         with suppress(RuntimeError):  # the loop is closed: nothing can be sent any more
-            self._loop.call_soon_threadsafe(function, *args)
+            self.loop.call_soon_threadsafe(function, *args)
+
+    def report_eternal(self, keys: tuple[bytes, ...], node: str) -> None:
+        """Say once that a key without expiry is in the way: no ttl will ever free it (R16)."""
+        if keys[0] not in self._eternal and len(self._eternal) < MAX_REPORTED:
+            self._eternal.add(keys[0])
+            log.warning(
+                "%s: a key without expiry stands under lock %s; force_release() frees it if its owner is gone",
+                node,
+                ", ".join(ascii(key)[1:] for key in keys),
+            )
 
     @staticmethod
     def closed_error() -> ManagerClosedError:

@@ -25,6 +25,7 @@ def make_nodes(specs: Iterable[NodeSpec]) -> tuple[Node, ...]:
     """
     if isinstance(specs, str):
         raise ConfigurationError("nodes must be a list of nodes, not one string")
+    specs = tuple(specs)
     nodes = tuple(_make_node(spec) for spec in specs)
     if not nodes:
         raise ConfigurationError("a lock manager needs at least one node, got none")

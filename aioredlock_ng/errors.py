@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import final
+from typing import Any, final
 
 from redis.exceptions import RedisError
 
@@ -91,6 +91,10 @@ class LockError(RedisError):
         self.names = names
         self.votes = tuple(votes)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes with all they carry."""
+        return _restore, (type(self), self.args, self.__dict__)
+
     def __str__(self) -> str:
         message = super().__str__()
         return f"{message} [{'; '.join(map(str, self.votes))}]" if self.votes else message
@@ -123,6 +127,12 @@ class LockTakenError(LockNotAcquiredError):
 @final
 class QuorumUnavailableError(LockNotAcquiredError):
     """Too few nodes answered to tell; `votes` says what each of them did."""
+
+
+def _restore(kind: type[LockError], args: tuple[Any, ...], state: dict[str, Any]) -> LockError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 @final

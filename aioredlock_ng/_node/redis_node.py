@@ -137,6 +137,8 @@ class RedisNode:
                     link.give_up("a replica has no vote")
                     self._become(NodeState.DOWN, f"the server is a {identity.role}, not a master")
             self.settled.set()
+            if self._closed:
+                return
             await asyncio.sleep(RECONNECT.backoff(attempt, 0.5 + self.env.random.random() / 2))
             attempt += 1
 
