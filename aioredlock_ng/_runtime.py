@@ -110,7 +110,7 @@ class Runtime:
         if keys[0] not in self._eternal and len(self._eternal) < MAX_REPORTED:
             self._eternal.add(keys[0])
             log.warning(
-                "%s: a key without expiry stands under lock %s; force_release() frees it if its owner is gone",
+                "%s: a key without expiry is in the way of lock %s; force_release() deletes it",
                 node,
                 ", ".join(ascii(key)[1:] for key in keys),
             )

@@ -1,0 +1,77 @@
+"""Fixtures that give tests real servers (``tests/servers.py`` says from where).
+
+=================  ======================================================================================
+``any_nodes``      5 servers; the test runs once per arm (path, local, docker); shared, empty at the start
+``shared_nodes``   5 servers of the fastest arm; shared, empty at the start: for tests that break nothing
+``nodes3``         3 servers of the fastest arm, for this test alone
+``nodes5``         5 servers of the fastest arm, for this test alone
+``make_nodes``     a function that starts servers with options of their own, for this test alone
+=================  ======================================================================================
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aioredlock_ng.testing.local_nodes import LocalNodes
+from tests.servers import ARMS, Nodes, fastest_arm, make_fresh, open_nodes
+
+
+@pytest.fixture(scope="session")
+def shared_sets() -> Iterator[Callable[[str], Nodes]]:
+    """Return a function that gives an arm's shared set of 5 servers, started when first asked for."""
+    with contextlib.ExitStack() as stack:
+        started: dict[str, Nodes] = {}
+
+        def shared(arm: str) -> Nodes:
+            if arm not in started:
+                started[arm] = stack.enter_context(open_nodes(arm, 5))
+            return started[arm]
+
+        yield shared
+
+
+@pytest.fixture(params=ARMS)
+def any_nodes(request: pytest.FixtureRequest, shared_sets: Callable[[str], Nodes]) -> Nodes:
+    """Give 5 servers, once per arm; a test may break them, the next one finds them whole and empty."""
+    nodes = shared_sets(request.param)
+    make_fresh(nodes)
+    return nodes
+
+
+@pytest.fixture
+def shared_nodes(shared_sets: Callable[[str], Nodes]) -> Nodes:
+    """Give 5 servers that other tests use too, whole and empty."""
+    nodes = shared_sets(fastest_arm())
+    make_fresh(nodes)
+    return nodes
+
+
+@pytest.fixture
+def make_nodes() -> Iterator[Callable[..., LocalNodes]]:
+    """Return a function with the arguments of ``local_nodes`` that starts servers for this test alone."""
+    with contextlib.ExitStack() as stack:
+
+        def make(n: int = 5, **options: object) -> LocalNodes:
+            options.setdefault("server", fastest_arm())
+            nodes = LocalNodes(n, **options)  # type: ignore[arg-type]
+            stack.enter_context(contextlib.closing(nodes))
+            nodes.start()
+            return nodes
+
+        yield make
+
+
+@pytest.fixture
+def nodes3(make_nodes: Callable[..., LocalNodes]) -> LocalNodes:
+    """Give 3 servers for this test alone."""
+    return make_nodes(3)
+
+
+@pytest.fixture
+def nodes5(make_nodes: Callable[..., LocalNodes]) -> LocalNodes:
+    """Give 5 servers for this test alone."""
+    return make_nodes(5)

@@ -1,0 +1,76 @@
+"""Find the Python interpreters of this machine, and make virtual environments with them."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+COMMAND_TIMEOUT = 300.0
+"""Seconds for one command; the longest is an installation with its downloads."""
+
+# Runs code, for a shim may exist that refuses to; and imports venv, for it may be packaged apart.
+_PROBE = "import sys, venv; print(*sys.version_info[:2]); print(sys.executable)"
+
+
+class InstallationError(Exception):
+    """An environment could not be made; the text is the end of the output."""
+
+
+def find(version: tuple[int, int]) -> Path | None:
+    """Return the first interpreter of that version that really runs, or None."""
+    for candidate in _candidates(version):
+        try:
+            found, executable = _output(candidate, "-c", _PROBE).splitlines()
+        except (OSError, subprocess.SubprocessError, ValueError):
+            continue
+        if found == "{} {}".format(*version):
+            return Path(executable)
+    return None
+
+
+def _candidates(version: tuple[int, int]) -> Iterator[Path]:
+    """Yield where an interpreter of that version may be: PATH, pyenv, the system's own."""
+    name = "python{}.{}".format(*version)
+    for folder in [*os.get_exec_path(), "/usr/bin", "/usr/local/bin"]:
+        yield Path(folder, name)
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    yield from sorted(pyenv.glob("versions/{}.{}.*/bin/python".format(*version)), reverse=True)
+
+
+def make_environment(python: Path, folder: Path, requirements: Sequence[str]) -> Path:
+    """Return the interpreter of a virtual environment that has the checkout (editable) and `requirements`.
+
+    One made before is used again unless the interpreter, the requirements or `pyproject.toml` changed.
+
+    Raises:
+        InstallationError: venv or pip failed, for instance because there is no network.
+    """
+    key = hashlib.sha256()
+    for part in (str(python), *requirements):
+        key.update(part.encode() + b"\0")
+    key.update((ROOT / "pyproject.toml").read_bytes())
+    ready = folder / "ready"
+    inside = folder / "bin" / "python"
+    if not (ready.is_file() and ready.read_text() == key.hexdigest() and inside.exists()):
+        shutil.rmtree(folder, ignore_errors=True)
+        # The pip that installed us installs there too: nothing to download first, and no ensurepip needed.
+        pip = (sys.executable, "-m", "pip", "--python", inside, "install", "--quiet")
+        try:
+            _output(python, "-m", "venv", "--without-pip", folder)
+            _output(*pip, "-e", ROOT, *requirements)
+        except subprocess.CalledProcessError as error:
+            raise InstallationError(f"{error}\n{error.stderr[-2000:]}") from None
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise InstallationError(str(error)) from None
+        ready.write_text(key.hexdigest())
+    return inside
+
+
+def _output(*command: str | Path) -> str:
+    """Return what `command` prints."""
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMMAND_TIMEOUT).stdout

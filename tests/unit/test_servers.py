@@ -1,0 +1,75 @@
+"""The arms that give tests real servers behave alike, and say why when they cannot run."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests import servers
+from tests.servers import Nodes, ask
+
+
+def answers(url: str) -> bool:
+    """Return whether the server answers within a moment."""
+    return servers.answers(int(url.rpartition(":")[2]), within=0.2)
+
+
+async def test_every_arm_can_kill_pause_resume_and_restart(any_nodes: Nodes) -> None:
+    """Each server on its own; a restarted one comes back empty under the same URL."""
+    urls = any_nodes.urls
+    assert len(set(urls)) == 5
+    ask(urls[0], "SET", "key", "value")
+    ask(urls[1], "SET", "key", "value")
+    any_nodes.kill(0)
+    any_nodes.pause(1)
+    assert [answers(url) for url in urls] == [False, False, True, True, True]
+    any_nodes.resume(1)
+    await any_nodes.restart(0)
+    assert any_nodes.urls == urls
+    assert all(map(answers, urls))
+    assert (ask(urls[0], "GET", "key"), ask(urls[1], "GET", "key")) == (None, b"value")
+
+
+async def test_a_restart_does_not_block_the_loop(any_nodes: Nodes) -> None:
+    """Other tasks run meanwhile; a paused server is killed first."""
+    any_nodes.pause(2)
+    restart = asyncio.create_task(any_nodes.restart(2))
+    turns = 0
+    while not restart.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    await restart
+    assert turns > 1
+    assert answers(any_nodes.urls[2])
+
+
+def test_shared_servers_are_whole_and_empty_again(any_nodes: Nodes) -> None:
+    """Whatever an earlier test did: killed, paused, filled."""
+    for url in any_nodes.urls[2:]:
+        ask(url, "SET", "key", "value")
+    any_nodes.kill(0)
+    any_nodes.pause(1)
+    servers.make_fresh(any_nodes)
+    assert [ask(url, "DBSIZE") for url in any_nodes.urls] == [0] * 5
+
+
+@pytest.mark.parametrize(
+    ("required", "outcome"), [("", pytest.skip.Exception), ("path, docker", pytest.fail.Exception)]
+)
+@pytest.mark.parametrize("arm", ["path", "docker"])
+def test_an_arm_that_cannot_run_says_why(
+    monkeypatch: pytest.MonkeyPatch, arm: str, required: str, outcome: type[BaseException]
+) -> None:
+    """It is a skip with its reason, and a failure when REDLOCK_REQUIRE names it."""
+    monkeypatch.setattr(servers, "unavailable", lambda arm: f"no {arm} today")
+    monkeypatch.setenv("REDLOCK_REQUIRE", required)
+    with pytest.raises(outcome, match=f"^{arm}: no {arm} today"):
+        servers.skip_unless_available(arm)
+
+
+def test_no_docker_engine_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is installed but not started does not hang the tests."""
+    pytest.importorskip("docker", reason="docker: testcontainers is not installed")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
+    assert servers.unavailable.__wrapped__("docker") == "no engine answers"

@@ -1,0 +1,337 @@
+"""SimLoop: virtual time, the same order every time, a hang is an error."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import threading
+import time
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from aioredlock_ng.testing import sim_loop
+from aioredlock_ng.testing.sim_loop import DeadlockError, SimLoop
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "debug"])
+def debug(request: pytest.FixtureRequest) -> bool:
+    """Whether asyncio's debug mode is on."""
+    return bool(request.param)
+
+
+def loop_now() -> float:
+    """Return the running loop's time."""
+    return asyncio.get_running_loop().time()
+
+
+def sim() -> SimLoop:
+    """Return the running loop."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    return loop
+
+
+def test_a_day_of_sleep_takes_no_time(debug: bool) -> None:
+    """Time jumps to the next timer when nothing is ready, and lands exactly on it."""
+
+    async def main() -> tuple[float, float]:
+        before = loop_now()
+        await asyncio.sleep(86_400)
+        return before, loop_now()
+
+    started = time.monotonic()
+    assert SimLoop.run(main(), debug=debug) == (1000.0, 87_400.0)
+    assert time.monotonic() - started < 5
+
+
+def test_time_stands_still_while_callbacks_are_ready() -> None:
+    """However long tasks take turns, no virtual time passes."""
+
+    async def main() -> float:
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        return loop_now()
+
+    assert SimLoop.run(main()) == sim_loop.START
+
+
+def test_timeouts_fire_at_their_instant(debug: bool) -> None:
+    """asyncio.timeout, wait_for and anyio's fail_after all run on virtual time."""
+
+    async def main() -> list[float]:
+        fired = []
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await asyncio.Event().wait()
+        fired.append(loop_now())
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), 5)
+        fired.append(loop_now())
+        with pytest.raises(TimeoutError), anyio.fail_after(5):
+            await anyio.sleep(6)
+        fired.append(loop_now())
+        return fired
+
+    assert SimLoop.run(main(), debug=debug) == [1005.0, 1010.0, 1015.0]
+
+
+def test_equal_deadlines_run_in_the_order_they_were_made(debug: bool) -> None:
+    """A thousand timers for one instant are first come, first served, cancelled ones left out."""
+
+    async def main() -> list[int]:
+        order: list[int] = []
+        loop = asyncio.get_running_loop()
+        timers = [loop.call_at(1001.0, order.append, number) for number in range(1000)]
+        for timer in timers[::3]:
+            timer.cancel()
+        await asyncio.sleep(2)
+        return order
+
+    expected = [number for number in range(1000) if number % 3]
+    assert SimLoop.run(main(), debug=debug) == expected
+
+
+def test_a_timer_never_runs_before_its_deadline() -> None:
+    """No rounding: two deadlines one float apart are two instants, also after years."""
+
+    async def main() -> None:
+        loop = sim()
+        deadlines = [1001.0, math.nextafter(1001.0, math.inf), 1e9, math.nextafter(1e9, math.inf)]
+        seen: list[float] = []
+        for deadline in deadlines:
+            loop.call_at(deadline, lambda: seen.append(loop.time()))
+        await asyncio.sleep(2e9)
+        assert seen == deadlines
+
+    SimLoop.run(main())
+
+
+def test_a_stalled_loop_runs_its_timers_late_and_in_order() -> None:
+    """advance() makes time pass inside a callback, as blocking code does."""
+
+    async def main() -> list[tuple[str, float]]:
+        loop = sim()
+        seen: list[tuple[str, float]] = []
+        loop.call_later(2, lambda: seen.append(("second", loop.time())))
+        loop.call_later(1, lambda: seen.append(("first", loop.time())))
+        loop.advance(3)
+        await asyncio.sleep(1)
+        return seen
+
+    assert SimLoop.run(main()) == [("first", 1003.0), ("second", 1003.0)]
+
+
+def test_suspend_passes_on_the_clock_but_not_for_timers() -> None:
+    """A suspended machine: the suspend-safe clock goes on, the loop's timers stand still (R2)."""
+
+    async def main() -> None:
+        loop = sim()
+        assert loop.clock.now() == loop.time()
+        loop.suspend(60)
+        assert (loop.time(), loop.clock.now()) == (1000.0, 1060.0)
+        await asyncio.sleep(1)
+        assert (loop.time(), loop.clock.now()) == (1001.0, 1061.0)
+
+    SimLoop.run(main())
+
+
+@pytest.mark.parametrize("seconds", [-1.0, math.inf, math.nan])
+def test_time_passes_forwards(seconds: float) -> None:
+    """A step back, for ever or by no number is refused, with the value in the message."""
+    loop = SimLoop()
+    with pytest.raises(ValueError, match=repr(seconds)):
+        loop.advance(seconds)
+    with pytest.raises(ValueError, match=repr(seconds)):
+        loop.suspend(seconds)
+    loop.close()
+
+
+def test_a_deadlock_names_the_waiting_tasks(debug: bool) -> None:
+    """Two tasks that wait for each other end the run at once, both named."""
+
+    async def main() -> None:
+        never = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(never.wait(), name="left")
+            group.create_task(never.wait(), name="right")
+
+    with pytest.raises(DeadlockError, match=r"3 pending tasks:(?s:.*)'left'(?s:.*)'right'"):
+        SimLoop.run(main(), debug=debug)
+
+
+def test_a_nameless_task_gets_a_name() -> None:
+    """So that messages can tell tasks apart, on every Python."""
+
+    async def main() -> str:
+        return asyncio.create_task(asyncio.sleep(0)).get_name()
+
+    assert SimLoop.run(main()).startswith("Task-")
+
+
+def test_a_cancelled_or_infinite_timer_keeps_nothing_alive() -> None:
+    """Only a timer that will come counts as something to wait for."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(1, print).cancel()
+        loop.call_at(math.inf, print)
+        await loop.create_future()
+
+    with pytest.raises(DeadlockError, match="nothing is left"):
+        SimLoop.run(main())
+
+
+def test_the_loop_goes_on_after_a_deadlock() -> None:
+    """The error leaves run_until_complete; the loop can still run clean-up, as Runner does."""
+    cleaned = []
+
+    async def main() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(1)
+            cleaned.append(loop_now())
+
+    with pytest.raises(DeadlockError):
+        SimLoop.run(main())
+    assert cleaned == [1001.0]
+
+
+def test_a_busy_wait_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that spins until time passes would spin for ever."""
+    monkeypatch.setattr(sim_loop, "MAX_TURNS_AT_ONE_INSTANT", 100)
+
+    async def main() -> None:
+        while loop_now() < 1001:
+            await asyncio.sleep(0)
+
+    with pytest.raises(DeadlockError, match="no time passed in 100 turns"):
+        SimLoop.run(main())
+
+
+def test_threads_and_connections_are_refused() -> None:
+    """What runs on real time raises at once."""
+
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="SimLoop has no threads"):
+            await asyncio.to_thread(print)
+        with pytest.raises(RuntimeError, match="SimLoop has no network"):
+            await asyncio.open_connection("127.0.0.1", 6379)
+
+    SimLoop.run(main())
+
+
+def test_call_soon_threadsafe_works_in_the_own_thread_only() -> None:
+    """Finalisers use it in the loop's thread; another thread would bring its own timing."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        called = asyncio.Event()
+        loop.call_soon_threadsafe(called.set)
+        await called.wait()
+        errors: list[BaseException] = []
+
+        def elsewhere() -> None:
+            try:
+                loop.call_soon_threadsafe(called.set)
+            except RuntimeError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert "one thread" in str(errors[0])
+
+    SimLoop.run(main())
+
+
+def test_a_dropped_async_generator_is_closed() -> None:
+    """The finaliser hook of async generators works as on other loops."""
+    closed = asyncio.Event()
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+        finally:
+            closed.set()
+
+    async def main() -> None:
+        async for _ in numbers():
+            break
+        gc.collect()
+        await closed.wait()
+
+    SimLoop.run(main())
+
+
+def cancelled_in_order() -> list[int]:
+    """Cancel a hundred tasks through a set of them, as task groups do; return who noticed when."""
+    order: list[int] = []
+
+    async def wait(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            order.append(number)
+
+    async def main() -> None:
+        tasks = {asyncio.create_task(wait(number)) for number in range(100)}
+        await asyncio.sleep(1)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    SimLoop.run(main())
+    return order
+
+
+def test_sets_of_tasks_iterate_alike_in_every_run() -> None:
+    """A task's hash is its number, not its address."""
+    first = cancelled_in_order()
+    ballast = [object() for _ in range(1000)]  # moves the addresses of what is made later
+    assert cancelled_in_order() == first
+    assert len(ballast) == len(first) * 10
+
+
+def test_cancelled_timers_do_not_pile_up() -> None:
+    """A hundred thousand timers made and cancelled at one instant leave a short heap."""
+
+    async def main() -> int:
+        loop = sim()
+        for _ in range(100_000):
+            loop.call_later(3600, print).cancel()
+        return len(loop._virtual._timers)
+
+    assert SimLoop.run(main()) < 1000
+
+
+def test_a_closed_loop_takes_no_timers() -> None:
+    """As other loops do; and repr shows the state."""
+    loop = SimLoop(start=5)
+    assert repr(loop) == "<SimLoop idle at 5.000000s>"
+    assert repr(loop.clock) == "<SimClock 5.000000s>"
+    loop.close()
+    assert repr(loop) == "<SimLoop closed at 5.000000s>"
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.call_later(1, print)
+    with pytest.raises(RuntimeError, match="closed"):
+        loop.call_soon(print)
+
+
+def test_exceptions_and_results_pass_through(debug: bool) -> None:
+    """The body's own exception leaves run() unchanged; a runner may run twice on one time line."""
+
+    async def fail() -> None:
+        await asyncio.sleep(1)
+        raise LookupError("mine")
+
+    async def succeed() -> float:
+        return loop_now()
+
+    with asyncio.Runner(loop_factory=SimLoop, debug=debug) as runner:
+        with pytest.raises(LookupError, match="mine"):
+            runner.run(fail())
+        assert runner.run(succeed()) == 1001.0
