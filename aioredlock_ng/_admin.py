@@ -64,7 +64,10 @@ async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, .
 
 
 def _fits_inspection(reply: object) -> bool:
-    return isinstance(reply, list) and len(reply) == 2  # noqa: PLR2004 (a pair)
+    if not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (a pair)
+        return False
+    value, left = reply
+    return (value is None or isinstance(value, bytes)) and isinstance(left, int)
 
 
 def _fits_deletion(reply: object) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import final
+from typing import cast, final
 
 from .. import _scripts
 from .._core.command import Ballot, Command, Purpose, Reply, Silence, milliseconds
@@ -21,7 +21,8 @@ def _fits_int(reply: object) -> bool:
 
 
 def _fits_pair(reply: object) -> bool:
-    return isinstance(reply, list) and len(reply) == 2  # noqa: PLR2004 (a pair)
+    pair = isinstance(reply, list) and len(reply) == 2  # noqa: PLR2004
+    return pair and all(isinstance(part, int) for part in cast("list[object]", reply))
 
 
 def _digits(ttl: float) -> bytes:

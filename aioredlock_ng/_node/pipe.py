@@ -141,5 +141,8 @@ def without_secrets(message: str, command: Command) -> str:
     """Return a server's error message without the arguments that some servers echo."""
     message = message.partition(", with args beginning with")[0]
     if command.owner:
-        message = message.replace(command.owner.decode(errors="replace"), "<owner>")
+        # The whole value, then its secret part alone: a holder label may come back escaped or cut.
+        secret = command.owner.partition(b":")[0]
+        for value in (command.owner, secret):
+            message = message.replace(value.decode(errors="replace"), "<owner>")
     return message
