@@ -51,11 +51,11 @@ class Request:
 class Acquisition:
     """One call of `acquire`, from the gate to the win or the error."""
 
-    def __init__(self, runtime: Runtime, request: Request, *, patience: float | None) -> None:
+    def __init__(self, runtime: Runtime, request: Request, *, patience: float | None, began: float) -> None:
         self._runtime = runtime
         self._request = request
         self._patience = patience
-        self._began = runtime.clock.now()
+        self._began = began
         self._attempts = 0
 
     async def run(self) -> Holding:
@@ -273,11 +273,14 @@ def _decided(tally: Tally) -> bool:
 def _know_why(asked: Round, undo: Round) -> bool:
     """Whether it is certain why the round was lost, and how long the keys in the way will stay.
 
-    Each node that refused tells that with its release.
+    Each node that refused tells that with its release.  Without a quorum every node that can answer
+    is heard, so that the error shows which ones are at fault.
     """
     if undo.tally.pending == 0:
         return True
-    return asked.tally.taken is not None and all(
+    if not asked.tally.taken:
+        return asked.tally.taken is False and asked.tally.pending == 0
+    return all(
         then is not None
         for first, then in zip(asked.ballots, undo.ballots, strict=True)
         if first is not None and first.vote is Vote.REFUSED

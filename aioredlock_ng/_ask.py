@@ -27,16 +27,24 @@ def all_answered(tally: Tally) -> bool:
 class Round:
     """One command, asked of all `nodes`; `read` turns a reply into a ballot.
 
+    `heed` is shown every ballot, also one that comes after the time was up.
+
     A waiter leaves as soon as the tally tells it enough; the round itself goes on until every node
     has answered or its time is up.  A reply that comes later is still written down in `ballots`,
     but counts for nothing.
     """
 
-    __slots__ = ("_loop", "_nodes", "_read", "_timer", "_waiting", "ballots", "tally")
+    __slots__ = ("_heed", "_loop", "_nodes", "_read", "_timer", "_waiting", "ballots", "tally")
 
-    def __init__(self, nodes: Sequence[Node], read: Callable[[Reply], Ballot]) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        read: Callable[[Reply], Ballot],
+        heed: Callable[[int, Ballot], None] | None = None,
+    ) -> None:
         self._nodes = nodes
         self._read = read
+        self._heed = heed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[tuple[Decided, Callable[[], None]]] = []
@@ -68,6 +76,8 @@ class Round:
         counted = self.ballots[node] is not None  # as silent, when the time was up
         ballot = self._read(reply)
         self.ballots[node] = ballot
+        if self._heed is not None:
+            self._heed(node, ballot)
         if counted:
             return
         tally = self.tally

@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Final, final
 
 from ._ask import Round
-from ._core.command import Primitive, Purpose, Reply
+from ._core.command import Ballot, Primitive, Purpose, Reply
 from ._core.policy import EXTENSION_RETRY, ExtensionPolicy
 from ._core.quorum import Extension, Tally, extension_verdict
 from ._core.validity import valid_until
@@ -58,8 +58,8 @@ class Holding:
         self._runtime = runtime
         self._primitive = primitive
         self.owner = owner
-        self._ttl = ttl  # the longest that was won: the watchdog goes on with it
-        self._keeps = ttl  # the longest that was asked: a key may live as long
+        self._ttl = ttl  # the longest that was won: the grace is a share of it
+        self.wanted = ttl  # the longest that was asked: a key may live as long, the watchdog goes on with it
         self._since = asked_at
         self._extension = extension
         self._label = label
@@ -74,7 +74,7 @@ class Holding:
         self.extensions = 0
         self.valid_until = valid_until(asked_at, ttl)
         self.loss: LossReason | None = None
-        self.loss_votes: tuple[NodeVote, ...] = ()
+        self._blame: Round | None = None  # the last round that failed since the last that was won
         self._lost: asyncio.Event | None = None
         self._ended: asyncio.Future[None] | None = None
         self.body: Body | None = None
@@ -86,11 +86,6 @@ class Holding:
     def names(self) -> tuple[str, ...]:
         """The names of the lock."""
         return self._primitive.names
-
-    @property
-    def ttl(self) -> float:
-        """Seconds that the watchdog extends by: the longest ttl that was won."""
-        return self._ttl
 
     @property
     def released(self) -> bool:
@@ -146,7 +141,7 @@ class Holding:
                 LossReason.MANAGER_CLOSED: "was given up: its manager was closed",
             }.get(reason, "was lost")
         return LockLostError(
-            f"lock {printable(self.names)} {why}", reason=reason, names=self.names, votes=self.loss_votes
+            f"lock {printable(self.names)} {why}", reason=reason, names=self.names, votes=self._why()
         )
 
     @property
@@ -158,6 +153,10 @@ class Holding:
                 self._lost.set()
         return self._lost
 
+    def _why(self) -> tuple[NodeVote, ...]:
+        """Return what the nodes said in the round that explains a loss, late answers included."""
+        return () if self._blame is None else self._blame.votes()
+
     # -- what happens to it --------------------------------------------------------------------
 
     def look(self, now: float) -> None:
@@ -165,15 +164,13 @@ class Holding:
         if now >= self.deadline:
             self.expire()
         elif self._extends and self._extending is None and now >= self._extend_at:
-            self.extend(self._ttl, by_watchdog=True)
+            self.extend(self.wanted, by_watchdog=True)
 
     def expire(self) -> None:
         """Give it up because its time is over."""
         exhausted = self._extension.enabled and not self._extends
-        votes = self._extending.votes() if self._extending is not None else ()
-        self.lose(
-            LossReason.EXTENSIONS_EXHAUSTED if exhausted else LossReason.EXPIRED, votes or self.loss_votes
-        )
+        self._blame = self._blame or self._extending
+        self.lose(LossReason.EXTENSIONS_EXHAUSTED if exhausted else LossReason.EXPIRED)
 
     def judge(self) -> None:
         """Notice an end by the clock that the watchdog has not come round to."""
@@ -184,9 +181,14 @@ class Holding:
         """Ask all nodes to let the lock live `ttl` seconds from now (R8); one round at a time."""
         assert self._extending is None, "one extension round per lease"
         assert self._release is None, "nothing is sent after the release (R6)"
-        self._keeps = max(self._keeps, ttl)
+        self.wanted = max(self.wanted, ttl)
         asked_at = self._runtime.clock.now()
-        round_ = self._extending = Round(self._runtime.nodes, self._primitive.read_extend)
+
+        def heed(node: int, ballot: Ballot) -> None:
+            if ballot.missing and extension_verdict(round_.tally) is Extension.RENEWED:
+                self._top_up([node], ttl)
+
+        round_ = self._extending = Round(self._runtime.nodes, self._primitive.read_extend, heed)
         round_.ask(self._primitive.extend(self.owner, ttl), self._runtime.node_timeout)
         round_.notify(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
         return round_
@@ -204,31 +206,36 @@ class Holding:
         now = self._runtime.clock.now()
         outcome = extension_verdict(round_.tally)
         if now >= self.deadline:
-            self.loss_votes = round_.votes()
+            self._blame = round_
             self.expire()  # never extended back to life, not even by an answer that waited for us
             return
         if outcome is Extension.LOST:
-            self.lose(LossReason.REFUSED, round_.votes())
+            self._blame = round_
+            self.lose(LossReason.REFUSED)
             return
         if outcome is Extension.RENEWED:
             self._by_watchdog += by_watchdog
             self._renewed(round_, asked_at, ttl)
         else:
-            self.loss_votes = round_.votes()  # should the deadline decide, this is why
+            self._blame = round_  # should the deadline decide, this is why
             chance = 0.5 + self._runtime.random.random() / 2
             self._extend_at = now + EXTENSION_RETRY.backoff(self._retries, chance)
             self._retries += 1
         self._runtime.watchdog.watch(self)
 
     def _renewed(self, round_: Round, asked_at: float, ttl: float) -> None:
-        self.valid_until = max(self.valid_until, valid_until(asked_at, ttl))
+        if (gained := valid_until(asked_at, ttl)) > self.valid_until:
+            self.valid_until = gained
+            self._extend_at = asked_at + self._extension.every * ttl
         self._ttl = max(self._ttl, ttl)
         self.extensions += 1
-        self.loss_votes = ()
+        self._blame = None
         self._round = round_
         self._retries = 0
-        self._extend_at = asked_at + self._extension.every * self._ttl
-        self._top_up(round_, ttl)
+        missing = [
+            node for node, ballot in enumerate(round_.ballots) if ballot is not None and ballot.missing
+        ]
+        self._top_up(missing, ttl)  # those that answer later are heeded then
         runtime = self._runtime
         runtime.counters.extended += 1
         if runtime.audience.wants(Extended):
@@ -237,23 +244,23 @@ class Holding:
                 Extended(names=self.names, label=self._label, extensions=self.extensions, remaining=remaining)
             )
 
-    def _top_up(self, won: Round, ttl: float) -> None:
-        """Give the keys back to nodes that lost them, in the round that proved the win (R9)."""
-        missing = [i for i, ballot in enumerate(won.ballots) if ballot is not None and ballot.missing]
-        if missing:
-            command = self._primitive.top_up(self.owner, ttl)
-            for index in missing:
-                self._runtime.nodes[index].submit(command, _TopUp(self), index)
-            self._unsent = [index for index in self._unsent if index not in missing]
+    def _top_up(self, missing: list[int], ttl: float) -> None:
+        """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
+        if not missing or self._release is not None or self.loss is not None:
+            return
+        command = self._primitive.top_up(self.owner, ttl)
+        for node in missing:
+            self._runtime.nodes[node].submit(command, _TopUp(self), node)
+        self._unsent = [node for node in self._unsent if node not in missing]
 
-    def lose(self, reason: LossReason, votes: tuple[NodeVote, ...] = ()) -> None:
+    def lose(self, reason: LossReason) -> None:
         """Note that the lease is lost and tell its body.
 
         Nothing is released here: the keys still protect the body's clean-up.
         """
         if self.loss is not None or self._release is not None:
             return
-        self.loss, self.loss_votes = reason, votes
+        self.loss = reason
         runtime = self._runtime
         runtime.watchdog.forget(self)
         self._way.open()
@@ -264,6 +271,7 @@ class Holding:
             self._lost.set()
         if self.body is not None:
             self.body.stop()
+        votes = self._why()
         runtime.audience.tell(
             Lost(names=self.names, label=self._label, reason=reason, held_for=held_for, votes=votes)
         )
@@ -275,7 +283,7 @@ class Holding:
         self.judge()
         runtime = self._runtime
         round_ = self._release = Round(runtime.nodes, self._primitive.read_release)
-        command = self._primitive.release(self.owner, self._keeps)
+        command = self._primitive.release(self.owner, self.wanted)
         assert command.purpose is Purpose.RELEASE
         round_.ask(command, runtime.node_timeout, spare=self._unsent, instead=NOT_HELD)
         runtime.watchdog.forget(self)

@@ -145,7 +145,7 @@ class Lease:
             raise self._holding.error()
 
     async def extend(self, ttl: Seconds | None = None) -> None:
-        """Extend the validity to `ttl` seconds from now (default: the lock's ttl), never shorten it.
+        """Extend the validity to `ttl` seconds from now (default: the longest asked so far), never shorten it.
 
         The watchdog goes on with the longest ttl asked.
 
@@ -154,7 +154,7 @@ class Lease:
             QuorumUnavailableError: when too few nodes answered to tell; it is still held by the clock.
         """
         holding = self._holding
-        wanted = holding.ttl if ttl is None else checked_ttl(ttl, self._runtime.node_timeout)
+        wanted = holding.wanted if ttl is None else checked_ttl(ttl, self._runtime.node_timeout)
         while (other := holding.extending) is not None:  # one extension round per lease in flight
             await other.wait(extension_decided)
         self.check()
@@ -166,6 +166,7 @@ class Lease:
             holding.judge()
             raise holding.error()
         if extension_verdict(round_.tally) is not Extension.RENEWED:
+            await round_.wait(all_answered)  # for the votes: a round without a quorum ends at once
             raise QuorumUnavailableError(
                 f"lock {printable(self.names)}: too few nodes answered; held {self.remaining:.3f} s",
                 names=self.names,

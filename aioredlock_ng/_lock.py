@@ -58,8 +58,10 @@ class Lock:
             return None
 
     async def _acquire(self, patience: float | None) -> Lease:
-        runtime = await self._manager.ready()
-        holding = await Acquisition(runtime, self._request, patience=patience).run()
+        manager = self._manager
+        began = manager.clock.now()
+        runtime = await manager.ready(patience)  # the first use connects, within the caller's time
+        holding = await Acquisition(runtime, self._request, patience=patience, began=began).run()
         return Lease(runtime, holding, self._request.on_lost)
 
     async def __aenter__(self) -> Lease:

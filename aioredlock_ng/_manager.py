@@ -113,7 +113,7 @@ class LockManager:
         )
         _refuse_what_is_missing(fencing=fencing, restart_quarantine=restart_quarantine)
         self._nodes: Sequence[Node] = make_nodes(nodes)
-        self._clock: Clock = SystemClock() if clock is None else clock
+        self.clock: Clock = SystemClock() if clock is None else clock
         self._random: Random = secrets.SystemRandom() if random is None else random
         self._audience = Audience(hooks)
         self._runtime: Runtime | None = None
@@ -157,8 +157,11 @@ class LockManager:
         """
         await self.ready()
 
-    async def ready(self) -> Runtime:
-        """Return the runtime of a manager that can be used here and now; start it if need be."""
+    async def ready(self, patience: float | None = None) -> Runtime:
+        """Return the runtime of a manager that can be used here and now; start it if need be.
+
+        Waits at most a `node_timeout` longer than `patience` seconds; not longer than `start` anyway.
+        """
         runtime = self._runtime
         if runtime is None:
             runtime = self._bind()
@@ -171,7 +174,8 @@ class LockManager:
         if runtime.closing:
             raise runtime.closed_error()
         if not self._settled.is_set():
-            await self._settled.wait()
+            with anyio.move_on_after(None if patience is None else patience + self._options.node_timeout):
+                await self._settled.wait()
         if self._conflict is not None:
             raise ConfigurationError(self._conflict)
         return runtime
@@ -180,10 +184,10 @@ class LockManager:
         if self._closed:
             raise Runtime.closed_error()
         runtime = self._runtime = Runtime(
-            self._nodes, self._options, self._clock, self._random, self._audience
+            self._nodes, self._options, self.clock, self._random, self._audience
         )
         env = NodeEnv(
-            clock=self._clock,
+            clock=self.clock,
             random=self._random,
             node_timeout=self._options.node_timeout,
             connect_timeout=self._options.connect_timeout,

@@ -44,7 +44,7 @@ class Watchdog:
         self._order = itertools.count()
         self._watched: dict[Holding, int] = {}  # the number of its one valid entry in the heap
         self._alarm: asyncio.Future[None] | None = None
-        self._wakes_at = float("inf")
+        self._wakes_at = float("inf")  # when the alarm goes off, or was rung
 
     def watch(self, holding: Holding) -> None:
         """Look at `holding` when it is next due; call again whenever that has moved."""
@@ -56,6 +56,7 @@ class Watchdog:
             heapq.heapify(self._heap)
         if due < self._wakes_at and self._alarm is not None and not self._alarm.done():
             self._alarm.set_result(None)
+            self._wakes_at = self._clock.now()
 
     def forget(self, holding: Holding) -> None:
         """Stop looking at `holding`; its entries in the heap are dropped when they come up."""
@@ -70,23 +71,24 @@ class Watchdog:
     async def _sleep(self) -> None:
         """Sleep until something is due, at most a tick; without any lease, until there is one."""
         loop = asyncio.get_running_loop()
-        self._alarm = loop.create_future()
-        began, looped = self._clock.now(), loop.time()
-        if not self._watched:
-            self._wakes_at = float("inf")
-            await self._alarm
-            return
-        delay = min(max(self._heap[0][0] - began, COALESCE), TICK) if self._heap else TICK
-        self._wakes_at = began + delay
-        timer = loop.call_later(delay, _ring, self._alarm)
+        alarm = self._alarm = loop.create_future()
+        began = self._clock.now()
+        ahead = began - loop.time()  # grows by what the machine is suspended
+        timer: asyncio.TimerHandle | None = None
+        self._wakes_at = float("inf")
+        if self._watched:
+            delay = min(max(self._heap[0][0] - began, COALESCE), TICK) if self._heap else TICK
+            self._wakes_at = began + delay
+            timer = loop.call_later(delay, _ring, alarm)
         try:
-            await self._alarm
+            await alarm
         finally:
-            timer.cancel()
-        late = self._clock.now() - began - delay
+            if timer is not None:
+                timer.cancel()
+        now = self._clock.now()
+        late = now - self._wakes_at
         if late > STALL:
-            suspended = max(0.0, (self._clock.now() - began) - (loop.time() - looped))
-            self._on_stall(late, suspended)
+            self._on_stall(late, min(late, max(0.0, now - loop.time() - ahead)))
 
     def _judge(self, now: float) -> None:
         """Look at everything that is due.  Deadlines come first: a lost lease is not extended."""

@@ -242,9 +242,11 @@ class Link(asyncio.Protocol):
         self._end(f"connection lost: {exc}" if exc else "the server closed the connection")
 
     def give_up(self, reason: str) -> None:
-        """End the connection so that nothing sent on it is executed any more, as far as TCP can tell.
+        """End the connection and take back what the peer's kernel has not received yet.
 
-        A plain close would let the kernel deliver an old SET later: a ghost lock (R5).
+        A plain close would have an old SET delivered later, behind its release: a ghost lock (R5).
+        What has been received is still executed, even by a server that is frozen now: the ledger
+        answers for that.
         """
         sock: socket.socket | None = self._transport.get_extra_info("socket")
         if sock is not None and sock.family != socket.AF_UNIX:

@@ -194,10 +194,13 @@ class MemoryNode:
         return wait
 
     def _extend(self, keys: list[bytes], argv: list[bytes]) -> int:
-        holders = [self.get(key) for key in keys]
-        if any(holder is not None and holder != argv[0] for holder in holders):
-            return -1
-        if None in holders:
+        missing = False
+        for key in keys:
+            holder = self.get(key)
+            if holder is not None and holder != argv[0]:
+                return -1
+            missing = missing or holder is None
+        if missing:
             return 0
         for key in keys:
             if self._pttl(key) < int(argv[1]):
@@ -317,8 +320,8 @@ class _MemoryEndpoint:
 class _Connection(asyncio.Transport):
     """A TCP connection in memory, seen as the client's transport.
 
-    Nothing inside it is skipped or overtaken.  After `close` (FIN) the server still executes what
-    was sent; after `abort` (RST) it does not.
+    Nothing inside it is skipped or overtaken.  After `close` (FIN) the server still executes all that
+    was sent; after `abort` (RST) only what had arrived.
     """
 
     def __init__(self, server: MemoryNode) -> None:
@@ -330,6 +333,7 @@ class _Connection(asyncio.Transport):
         self._there_at = self._back_at = 0.0
         self._protocol: asyncio.Protocol | None = None
         self._reset = False
+        self._over = False
         self._closing = False
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
@@ -362,6 +366,13 @@ class _Connection(asyncio.Transport):
         if replies:
             self._back_at = max(self._back_at, self._loop.time() + self._server.delay())
             self._loop.call_at(self._back_at, self._reply, b"".join(replies))
+        if self._over and not self._arrived:
+            self._server.forget(self)
+
+    def _finish(self) -> None:
+        """Nothing more will arrive; a frozen server keeps what has, and executes it later."""
+        self._over = True
+        self.work()
 
     def _reply(self, data: bytes) -> None:
         if not self._closing and self._protocol is not None:
@@ -371,21 +382,18 @@ class _Connection(asyncio.Transport):
         self._end(None)
 
     def abort(self) -> None:
-        self._drop()
+        self._reset = True
         self._end(None)
 
     def reset(self) -> None:
-        """Reset from the server's side."""
-        self._drop()
-        self._end(ConnectionResetError("reset by the server"))
-
-    def _drop(self) -> None:
+        """Reset from the server's side, which is done with it."""
         self._reset = True
         self._arrived.clear()
+        self._end(ConnectionResetError("reset by the server"))
 
     def _end(self, error: Exception | None) -> None:
         if not self._closing:
             self._closing = True
-            self._server.forget(self)
+            self._loop.call_at(max(self._there_at, self._loop.time()), self._finish)
             if self._protocol is not None:
                 self._loop.call_soon(self._protocol.connection_lost, error)
