@@ -100,7 +100,7 @@ class Acquisition:
             return
         assert gate is not None, "there is a queue only where somebody is through"
         # A single try that finds a contender without a verdict waits for that verdict, not longer.
-        patience = self._runtime.node_timeout if self._patience == 0 else self._left()
+        patience = self._time_for_answers() if self._patience == 0 else self._left()
         try:
             if await self._runtime.pause(turn, None if patience is None else max(0.0, patience)):
                 return
@@ -169,7 +169,7 @@ class Acquisition:
         command = request.primitive.acquire(owner, request.ttl)
         asked_at = runtime.clock.now()  # before the first byte (R3)
         try:
-            round_.ask(command, runtime.node_timeout)
+            round_.ask(command, self._time_for_answers())
             await round_.wait(_decided)
         except BaseException:
             self._undo(owner, round_)
@@ -198,13 +198,13 @@ class Acquisition:
         unsent = [i for i, ballot in enumerate(asked.ballots) if ballot is not None and not ballot.sent]
         undo = Round(runtime.nodes, self._request.primitive.read_release)
         command = self._request.primitive.release(owner, self._request.ttl)
-        undo.ask(command, self._undo_timeout(), spare=unsent, instead=NOT_HELD)
+        undo.ask(command, self._time_for_answers(), spare=unsent, instead=NOT_HELD)
         return undo
 
-    def _undo_timeout(self) -> float:
-        """Return how long an undo's answers are worth waiting for.
+    def _time_for_answers(self) -> float:
+        """Return how long the nodes' answers may be waited for now.
 
-        At most one `node_timeout` past the time that the caller gave.
+        A `node_timeout`, but never further than one past the time that the caller gave (R13).
         """
         left = self._left()
         timeout = self._runtime.node_timeout

@@ -26,7 +26,7 @@ class Gate:
     holding: Holding | None = None
     """The lease of this process that holds the name, once there is one."""
     refusal: LockNotAcquiredError | None = None
-    """The last verdict of the contender that is through the gate."""
+    """What the nodes said last to a contender; None since one of them won."""
     single_tries: list[asyncio.Future[None]] = field(default_factory=list)
     """Turns in the queue that want the contender's first verdict, and no more."""
 
@@ -114,7 +114,7 @@ class Gates:
     def open(self, name: str) -> None:
         """Let the next in line through."""
         gate = self._gates[name]
-        gate.holding = gate.refusal = None
+        gate.holding = None  # the last refusal stays: it is still the last that is known
         while gate.queue:
             turn = gate.queue.popleft()
             if not turn.done():

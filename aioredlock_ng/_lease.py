@@ -145,7 +145,7 @@ class Lease:
             raise self._holding.error()
 
     async def extend(self, ttl: Seconds | None = None) -> None:
-        """Extend the validity to `ttl` seconds from now (default: the longest asked so far), never shorten it.
+        """Extend the validity to `ttl` seconds from now, by default the longest asked; never shorten it.
 
         The watchdog goes on with the longest ttl asked.
 
@@ -153,6 +153,7 @@ class Lease:
             LockLostError: when the lease is lost, or was lost before.
             QuorumUnavailableError: when too few nodes answered to tell; it is still held by the clock.
         """
+        self._runtime.check_here()
         holding = self._holding
         wanted = holding.wanted if ttl is None else checked_ttl(ttl, self._runtime.node_timeout)
         while (other := holding.extending) is not None:  # one extension round per lease in flight
@@ -179,6 +180,7 @@ class Lease:
         Idempotent, and may be called from any task of the loop.  The releases are queued before the
         first await: they leave even if this call is cancelled.
         """
+        self._runtime.check_here()
         round_ = self._holding.release()
         await round_.wait(all_answered)
         return ReleaseReport(
@@ -193,6 +195,7 @@ class Lease:
         Raises:
             LockLostError: when the lease is not held any more.
         """
+        self._runtime.check_here()
         self.check()
         self.bind()
         return self

@@ -165,12 +165,7 @@ class LockManager:
         runtime = self._runtime
         if runtime is None:
             runtime = self._bind()
-        if runtime.pid != os.getpid():
-            raise RuntimeError(
-                "this LockManager was started before a fork: make one manager per process, after the fork"
-            )
-        if runtime.loop is not asyncio.get_running_loop():
-            raise RuntimeError("this LockManager belongs to another event loop: make one manager per loop")
+        runtime.check_here()
         if runtime.closing:
             raise runtime.closed_error()
         if not self._settled.is_set():
@@ -245,6 +240,8 @@ class LockManager:
         Bodies under a lease are cancelled (reason ``manager_closed``) and waited for, at most until
         their deadline.
         """
+        if self._runtime is not None:
+            self._runtime.check_here()
         self._closed = True
         if self._runtime is None or self._supervisor is None:
             return

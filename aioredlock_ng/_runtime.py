@@ -86,6 +86,15 @@ class Runtime:
             raise self.closed_error()
         return future.done() and not future.cancelled()
 
+    def check_here(self) -> None:
+        """Refuse to be used from another process or another event loop."""
+        if self.pid != os.getpid():
+            raise RuntimeError(
+                "this LockManager was started before a fork: make one per process, after the fork"
+            )
+        if self.loop is not asyncio.get_running_loop():
+            raise RuntimeError("this LockManager belongs to another event loop: make one per loop")
+
     def close(self) -> None:
         """Refuse new acquires and wake everybody who waits for a lock."""
         self.closing = True
