@@ -6,12 +6,16 @@ import functools
 import inspect
 import string
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from ._lock import Lock
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_ANY_NAME: Final = "any"
+"""Stands for the name that a call will fill in, when options are checked at decoration."""
 
 
 def locked(
@@ -29,8 +33,7 @@ def locked(
                 raise ValueError(
                     f"template {template!r}: {field!r} is no parameter of {function.__qualname__}{signature}"
                 )
-        if not fields:
-            make(template)  # a constant name that cannot work fails here, too
+        make(_ANY_NAME if fields else template.format())  # options that cannot work fail here, too
 
         @functools.wraps(function)
         async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -50,8 +53,8 @@ def template_fields(template: str) -> tuple[str, ...]:
     Raises:
         ValueError: when the template is malformed or has a field without a name.
     """
-    fields = []
-    for _, field, _, _ in string.Formatter().parse(template):
+    fields: list[str] = []
+    for _, field, spec, _ in string.Formatter().parse(template):
         if field is None:
             continue
         name = field.partition(".")[0].partition("[")[0]
@@ -59,5 +62,5 @@ def template_fields(template: str) -> tuple[str, ...]:
             raise ValueError(
                 f"template {template!r}: every field needs the name of a parameter, got {{{field}}}"
             )
-        fields.append(name)
+        fields += [name, *template_fields(spec or "")]  # such as {number:{width}}
     return tuple(fields)

@@ -150,6 +150,10 @@ def checked_options(
     timeout = positive("node_timeout", node_timeout)
     if not isinstance(prefix, str):
         raise TypeError(f"prefix must be a str, got {prefix!r}")
+    try:
+        prefix_bytes = prefix.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"prefix must be encodable as UTF-8, got {prefix!r}") from None
     if not isinstance(retry, RetryPolicy):
         raise TypeError(f"retry must be a RetryPolicy, got {retry!r}")
     checked_policy(extension)
@@ -157,7 +161,7 @@ def checked_options(
         ttl=checked_ttl(ttl, timeout),
         node_timeout=timeout,
         connect_timeout=positive("connect_timeout", connect_timeout),
-        prefix=prefix.encode(),
+        prefix=prefix_bytes,
         retry=retry,
         extension=extension,
         on_lost=checked_on_lost(on_lost),

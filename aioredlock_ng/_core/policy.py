@@ -14,9 +14,13 @@ def number(name: str, value: object) -> float:
     """Return `value` as a float, or fail with the parameter's name and the value."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value!r}")
-    return float(value)
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result):
+        raise ValueError(f"{name} must be finite, got {value!s:.40}")
+    return result
 
 
 @final

