@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final, final
 
-from ._ask import Round
+from ._ask import Round, all_answered
 from ._core.command import Ballot, Primitive
 from ._core.policy import ExtensionPolicy
 from ._core.quorum import Tally, Verdict, Vote
@@ -24,6 +24,9 @@ from .errors import (
     printable,
 )
 from .events import Acquired, Refused
+
+STRAGGLERS: Final = 0.01
+"""Seconds that slower nodes are given, once a round is lost, to tell how long their key will stay."""
 
 WRONG_TYPE: Final = "WRONGTYPE"
 """The error of a node where something that is not a lock lives under the lock's key."""
@@ -183,6 +186,7 @@ class Acquisition:
         undo = self._undo(owner, round_)
         runtime.counters.refused += 1
         await undo.wait(lambda _: _know_why(round_, undo))
+        await undo.wait(all_answered, within=STRAGGLERS)
         if runtime.closing:
             raise runtime.closed_error()
         refusal = self._refusal(round_, undo, too_late=won)

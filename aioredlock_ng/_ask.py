@@ -109,8 +109,8 @@ class Round:
         else:
             self._waiting.append((decided, callback))
 
-    async def wait(self, decided: Decided) -> None:
-        """Wait until `decided`, which is at the latest when the round's time is up."""
+    async def wait(self, decided: Decided, *, within: float | None = None) -> None:
+        """Wait until `decided`, at the latest until the round's time is up, at most `within` seconds."""
         if decided(self.tally):
             return
         future: asyncio.Future[None] = self._loop.create_future()
@@ -121,9 +121,12 @@ class Round:
 
         waiter = (decided, let_go)
         self._waiting.append(waiter)
+        timer = None if within is None else self._loop.call_later(within, let_go)
         try:
             await future
         finally:
+            if timer is not None:
+                timer.cancel()
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
 

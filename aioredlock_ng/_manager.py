@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import secrets
-import socket
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from random import Random
 from types import TracebackType
@@ -109,7 +108,7 @@ class LockManager:
             retry=retry,
             extension=extension,
             on_lost=on_lost,
-            holder=f"{socket.gethostname()}:{os.getpid()}" if holder is None else holder,
+            holder=holder,
         )
         _refuse_what_is_missing(fencing=fencing, restart_quarantine=restart_quarantine)
         self._nodes: Sequence[Node] = make_nodes(nodes)
@@ -171,6 +170,8 @@ class LockManager:
         if not self._settled.is_set():
             with anyio.move_on_after(None if patience is None else patience + self._options.node_timeout):
                 await self._settled.wait()
+            if runtime.closing:
+                raise runtime.closed_error()
         if self._conflict is not None:
             raise ConfigurationError(self._conflict)
         return runtime

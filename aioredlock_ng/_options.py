@@ -132,7 +132,8 @@ class Options:
     retry: RetryPolicy
     extension: ExtensionPolicy
     on_lost: OnLost
-    holder: str
+    holder: str | None
+    """None: host:pid of the process that uses the manager, which may be a fork of the one that made it."""
 
 
 def checked_options(
@@ -144,7 +145,7 @@ def checked_options(
     retry: RetryPolicy,
     extension: ExtensionPolicy,
     on_lost: str,
-    holder: str,
+    holder: str | None,
 ) -> Options:
     """Check a manager's settings, or fail with the parameter and the value."""
     timeout = positive("node_timeout", node_timeout)
@@ -165,5 +166,5 @@ def checked_options(
         retry=retry,
         extension=extension,
         on_lost=checked_on_lost(on_lost),
-        holder=checked_holder(holder),
+        holder=None if holder is None else checked_holder(holder),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ class Runtime:
         self.holdings: set[Holding] = set()
         """Every lease that is not released."""
         self.closing = False
-        self._holder = b":" + options.holder.encode()
+        self._holder = b":" + (options.holder or f"{socket.gethostname()}:{os.getpid()}").encode()
         self._pauses: set[asyncio.Future[None]] = set()
         self.loop = asyncio.get_running_loop()
         self.pid = os.getpid()

@@ -12,13 +12,13 @@ from typing import Any, Final, cast, final
 
 import anyio
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import NoScriptError, ResponseError
 
 from .._core.command import Command, Purpose, Reply, Silence, Sink
 from ..errors import ConfigurationError
 from . import NodeEnv, NodeState, Standing
+from .failures import why, without_secrets
 from .ledger import Ledger
-from .pipe import without_secrets
 
 MAX_CALLS: Final = 256
 """Calls of one client that may be under way at once; beyond it the node is SILENT."""
@@ -118,13 +118,13 @@ class ClientNode:
             except NoScriptError:
                 # What follows for this owner is chained behind this call: nothing can overtake it.
                 reply = await self._execute(command.words_in_full)
-        except (RedisError, OSError) as error:
-            return self._failed(command, error)
+        except Exception as error:  # noqa: BLE001 (whatever a client raises is silence, with its reason)
+            return self._failed(command, why(error))
         if command.fits(reply):
             return cast(Reply, reply)
-        return self._failed(command, RedisError(f"an answer of type {type(reply).__name__} makes no sense"))
+        return self._failed(command, f"an answer of type {type(reply).__name__} makes no sense")
 
-    def _failed(self, command: Command, error: Exception) -> Silence:
+    def _failed(self, command: Command, reason: str) -> Silence:
         """Write down what an error leaves open.
 
         redis-py does not tell whether a failed call reached the server, so that a failed acquire is
@@ -134,7 +134,7 @@ class ClientNode:
             self._ledger.doubt(command, self.env.clock.now())
         elif command.purpose is Purpose.RELEASE:
             self._ledger.owe(command, self.env.clock.now())
-        return Silence(without_secrets(str(error) or type(error).__name__, command))
+        return Silence(without_secrets(reason, command))
 
     async def _execute(self, words: tuple[bytes, ...]) -> Any:
         verb, *arguments = words
@@ -172,8 +172,10 @@ class ClientNode:
                 await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
                 if self._run_id is None:
                     self._run_id = await self._ask_run_id()
-        except (RedisError, OSError) as error:
-            self._become(NodeState.DOWN, str(error) or f"no answer within {self.env.connect_timeout:.3g} s")
+        except TimeoutError:
+            self._become(NodeState.DOWN, f"no answer within {self.env.connect_timeout:.3g} s")
+        except Exception as error:  # noqa: BLE001 (as in _call)
+            self._become(NodeState.DOWN, why(error))
         else:
             self._round_trip = self.env.clock.now() - asked_at
             self._become(NodeState.UP, "")
@@ -196,10 +198,13 @@ class ClientNode:
         self._become(NodeState.DOWN, "closed")
 
     async def _end(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            with anyio.CancelScope(shield=True):
+        """Let the calls under way end, releases behind slow acquires above all; then cancel them."""
+        with anyio.CancelScope(shield=True):
+            if self._tasks:
+                await asyncio.wait(set(self._tasks), timeout=self.env.node_timeout)
+            for task in self._tasks:
+                task.cancel()
+            if self._tasks:
                 await asyncio.wait(set(self._tasks))
 
 
@@ -227,6 +232,6 @@ def _describe(client: Redis) -> tuple[str, tuple[object, ...]]:
     if path := options.get("path"):
         return f"client:unix://{path}", (path,)
     host, port = options.get("host", "localhost"), options.get("port", 6379)
-    if "server" in options:  # fakeredis: the server is an object
+    if options.get("server") is not None:  # fakeredis: the server is an object
         return f"client:fake:{host}:{port}", ("fake", id(options["server"]))
     return f"client:{host}:{port}", (host, port)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, final
 import hiredis
 
 from .._core.command import Command, Purpose, Reply, Silence, Sink
+from .failures import without_secrets
 
 MAX_IN_FLIGHT: Final = 8192
 """Commands of one node that may be unanswered at once; beyond it nodes are SILENT (backlog)."""
@@ -135,14 +136,3 @@ class Pipe:
 def _pack(words: tuple[bytes, ...]) -> bytes:
     packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # the stub says a tuple of one
     return packed
-
-
-def without_secrets(message: str, command: Command) -> str:
-    """Return a server's error message without the arguments that some servers echo."""
-    message = message.partition(", with args beginning with")[0]
-    if command.owner:
-        # The whole value, then its secret part alone: a holder label may come back escaped or cut.
-        secret = command.owner.partition(b":")[0]
-        for value in (command.owner, secret):
-            message = message.replace(value.decode(errors="replace"), "<owner>")
-    return message

@@ -6,12 +6,11 @@ import asyncio
 import logging
 from typing import Final, final
 
-from redis.exceptions import RedisError
-
 from .._core.command import Command, Purpose, Reply, Silence, Sink
 from .._core.policy import RetryPolicy
 from . import NodeEnv, NodeState, Standing
 from .connection import Endpoint, Identity, Link, heartbeat
+from .failures import why
 from .ledger import Ledger
 from .pipe import MAX_IN_FLIGHT, Entry
 
@@ -126,8 +125,8 @@ class RedisNode:
                 link, identity = await self._endpoint.connect(timeout, self._on_failure)
             except TimeoutError:
                 self._become(NodeState.DOWN, f"no answer to connect and login within {timeout:.3g} s")
-            except (OSError, RedisError) as error:
-                self._become(NodeState.DOWN, str(error) or type(error).__name__)
+            except Exception as error:  # noqa: BLE001 (a peer that is no Redis may raise anything here)
+                self._become(NodeState.DOWN, why(error))
             else:
                 self._identity = identity
                 if identity.role in (None, "master"):

@@ -1,0 +1,29 @@
+"""What an operator is told of a failure: enough to act on, and nothing that is secret."""
+
+from __future__ import annotations
+
+from redis.exceptions import RedisError
+
+from .._core.command import Command
+
+
+def why(error: Exception) -> str:
+    """Return the reason for a log line or a vote.
+
+    An error of decoding is named by its type only: its text quotes another program's value.
+    """
+    name, text = type(error).__name__, str(error)
+    if isinstance(error, UnicodeError) or not text:
+        return name
+    return text if isinstance(error, (RedisError, OSError)) else f"{name}: {text}"
+
+
+def without_secrets(message: str, command: Command) -> str:
+    """Return a server's error message without the arguments that some servers echo."""
+    message = message.partition(", with args beginning with")[0]
+    if command.owner:
+        # The whole value, then its secret part alone: a holder label may come back escaped or cut.
+        secret = command.owner.partition(b":")[0]
+        for value in (command.owner, secret):
+            message = message.replace(value.decode(errors="replace"), "<owner>")
+    return message
