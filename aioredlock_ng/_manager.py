@@ -275,7 +275,11 @@ class LockManager:
             await holding.ended(holding.deadline - runtime.clock.now())
 
     async def __aenter__(self) -> LockManager:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.aclose()  # nobody else will: without an enter there is no exit
+            raise
         return self
 
     async def __aexit__(
