@@ -1,35 +1,27 @@
-"""Acquiring: the gate, one try after the other, and the undoing of whatever is not a win (R5, R13)."""
+"""Acquiring: the gate, then one try after the other until the time is up (R13)."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
-from ._ask import Round, all_answered
-from ._core.command import Ballot, Primitive
+from ._attempt import Attempt
+from ._core.command import Primitive
 from ._core.policy import ExtensionPolicy
-from ._core.quorum import Tally, Verdict, Vote
-from ._core.validity import free_after, min_validity, valid_until
+from ._core.validity import min_validity, valid_until
 from ._gate import Gate, Pass
-from ._holding import NOT_HELD, Holding
+from ._holding import Holding
 from ._options import OnLost
 from ._runtime import Runtime
 from .errors import (
     LockNotAcquiredError,
     LockTakenError,
-    NodeVote,
     QuorumUnavailableError,
     WouldDeadlockError,
     printable,
 )
 from .events import Acquired, Refused
-
-STRAGGLERS: Final = 0.01
-"""Seconds that slower nodes are given, once a round is lost, to tell how long their key will stay."""
-
-WRONG_TYPE: Final = "WRONGTYPE"
-"""The error of a node where something that is not a lock lives under the lock's key."""
 
 
 @final
@@ -69,7 +61,7 @@ class Acquisition:
         except BaseException:
             way.open()
             raise
-        way.held_by(holding)
+        way.held_by(holding, self._held_here(holding))
         return holding
 
     def _left(self) -> float | None:
@@ -126,15 +118,20 @@ class Acquisition:
         """Tell what the nodes said last to the contender that is through the gate (R13)."""
         names = self._request.names
         if gate.holding is not None:
-            remaining = max(0.0, gate.holding.valid_until - self._runtime.clock.now())
-            msg = f"lock {printable(names)} is held by this process"
-            return LockTakenError(msg, names=names, retry_after=remaining)
-        if isinstance(gate.refusal, QuorumUnavailableError):
-            return QuorumUnavailableError(gate.refusal.args[0], names=names, votes=gate.refusal.votes)
-        if isinstance(gate.refusal, LockTakenError):
-            last = gate.refusal
+            return self._held_here(gate.holding)
+        last = gate.refusal
+        if isinstance(last, LockTakenError):
             return LockTakenError(last.args[0], names=names, votes=last.votes, retry_after=last.retry_after)
-        return LockTakenError(f"another task of this process is acquiring {printable(names)}", names=names)
+        votes = last.votes if last else gate.attempt.asked.votes() if gate.attempt else ()
+        why = last.args[0] if last else f"lock {printable(names)}: too few nodes have answered yet"
+        return QuorumUnavailableError(why, names=names, votes=votes)
+
+    def _held_here(self, holding: Holding) -> LockTakenError:
+        names = self._request.names
+        remaining = max(0.0, holding.valid_until - self._runtime.clock.now())
+        return LockTakenError(
+            f"lock {printable(names)} is held by this process", names=names, retry_after=remaining
+        )
 
     # -- contending ----------------------------------------------------------------------------
 
@@ -164,46 +161,26 @@ class Acquisition:
         return wait
 
     async def _try(self, way: Pass) -> Holding | tuple[LockNotAcquiredError, bool]:
-        """Ask all nodes once (R1).  Returns the holding, or the refusal and whether it is final."""
+        """Ask all nodes once.  Returns the holding, or the refusal and whether it is final."""
         runtime, request = self._runtime, self._request
         self._attempts += 1
-        owner = runtime.new_owner()  # fresh for every try, and known before the first byte (R5)
-        round_ = Round(runtime.nodes, request.primitive.read_acquire)
-        command = request.primitive.acquire(owner, request.ttl)
-        asked_at = runtime.clock.now()  # before the first byte (R3)
-        try:
-            round_.ask(command, self._time_for_answers())
-            await round_.wait(_decided)
-        except BaseException:
-            self._undo(owner, round_)
-            raise
+        attempt = Attempt(runtime, request.primitive, request.ttl)
+        way.trying(attempt)
+        won = await attempt.ask(self._time_for_answers())
         # Judged when this task runs again, not when the tally was won (R3).
-        left = valid_until(asked_at, request.ttl) - runtime.clock.now()
+        left = valid_until(attempt.asked_at, request.ttl) - runtime.clock.now()
         grace = request.extension.grace * request.ttl
-        won = round_.tally.verdict is Verdict.WON
-        if won and left > min_validity(request.ttl, runtime.node_timeout, grace) and not runtime.closing:
-            return self._won(way, owner, asked_at, round_)
-        undo = self._undo(owner, round_)
+        if won and left > min_validity(request.ttl, runtime.node_timeout, grace):
+            return self._won(way, attempt)
+        refusal = await attempt.refused(self._time_for_answers())
         runtime.counters.refused += 1
-        await undo.wait(lambda _: _know_why(round_, undo))
-        await undo.wait(all_answered, within=STRAGGLERS)
         if runtime.closing:
             raise runtime.closed_error()
-        refusal = self._refusal(round_, undo, too_late=won)
         if runtime.audience.wants(Refused):
             taken = isinstance(refusal[0], LockTakenError)
             event = Refused(names=request.names, label=request.label, taken=taken, votes=refusal[0].votes)
             runtime.audience.tell(event)
         return refusal
-
-    def _undo(self, owner: bytes, asked: Round) -> Round:
-        """Release on every node that was asked, queued before anything is awaited (R5)."""
-        runtime = self._runtime
-        unsent = [i for i, ballot in enumerate(asked.ballots) if ballot is not None and not ballot.sent]
-        undo = Round(runtime.nodes, self._request.primitive.read_release)
-        command = self._request.primitive.release(owner, self._request.ttl)
-        undo.ask(command, self._time_for_answers(), spare=unsent, instead=NOT_HELD)
-        return undo
 
     def _time_for_answers(self) -> float:
         """Return how long the nodes' answers may be waited for now.
@@ -214,15 +191,15 @@ class Acquisition:
         timeout = self._runtime.node_timeout
         return timeout if left is None else min(timeout, max(0.0, left + timeout))
 
-    def _won(self, way: Pass, owner: bytes, asked_at: float, won: Round) -> Holding:
+    def _won(self, way: Pass, attempt: Attempt) -> Holding:
         runtime, request = self._runtime, self._request
         holding = Holding(
             runtime,
             request.primitive,
-            owner=owner,
+            owner=attempt.owner,
             ttl=request.ttl,
-            asked_at=asked_at,
-            won=won,
+            asked_at=attempt.asked_at,
+            won=attempt.asked,
             extension=request.extension,
             label=request.label,
             way=way,
@@ -232,71 +209,9 @@ class Acquisition:
         runtime.counters.acquired += 1
         if runtime.audience.wants(Acquired):
             waited = runtime.clock.now() - self._began
-            votes = won.votes()
+            votes = attempt.asked.votes()
             event = Acquired(
                 names=request.names, label=request.label, waited=waited, attempts=self._attempts, votes=votes
             )
             runtime.audience.tell(event)
         return holding
-
-    def _refusal(self, asked: Round, undo: Round, *, too_late: bool) -> tuple[LockNotAcquiredError, bool]:
-        """Tell contention from fault, with every node's answer and the time to try again."""
-        names = self._request.names
-        votes = tuple(map(_with_wait, asked.votes(), undo.ballots))
-        self._report_eternal(votes, undo)
-        if too_late:
-            msg = f"lock {printable(names)}: a majority granted it too late to be of use"
-            return QuorumUnavailableError(msg, names=names, votes=votes), False
-        tally = Tally(len(votes))
-        for vote in votes:
-            tally.cast(vote.vote)
-        quorum = tally.quorum
-        wrong = sum(vote.reason.startswith(WRONG_TYPE) for vote in votes)
-        if tally.answered < quorum:
-            answered = f"{tally.answered} of {len(votes)} nodes answered, {quorum} are needed"
-            msg = f"lock {printable(names)}: {answered}"
-            return QuorumUnavailableError(msg, names=names, votes=votes), wrong > len(votes) - quorum
-        waits = [0.0 if v.vote is Vote.GRANTED else v.retry_after for v in votes if v.vote is not Vote.SILENT]
-        msg = f"lock {printable(names)} is held by somebody else"
-        return LockTakenError(msg, names=names, votes=votes, retry_after=free_after(waits, quorum)), False
-
-    def _report_eternal(self, votes: tuple[NodeVote, ...], undo: Round) -> None:
-        """Report a key that no ttl will free (R16): a release that found it could name no time."""
-        for vote, found in zip(votes, undo.ballots, strict=True):
-            if vote.vote is not Vote.REFUSED or found is None or found.vote is not Vote.REFUSED:
-                continue
-            if found.wait is None:
-                self._runtime.report_eternal(self._request.primitive.keys, vote.node)
-                return
-
-
-def _decided(tally: Tally) -> bool:
-    return tally.verdict is not Verdict.PENDING
-
-
-def _know_why(asked: Round, undo: Round) -> bool:
-    """Whether it is certain why the round was lost, and how long the keys in the way will stay.
-
-    Each node that refused tells that with its release.  Without a quorum every node that can answer
-    is heard, so that the error shows which ones are at fault.
-    """
-    if undo.tally.pending == 0:
-        return True
-    if not asked.tally.taken:
-        return asked.tally.taken is False and asked.tally.pending == 0
-    return all(
-        then is not None
-        for first, then in zip(asked.ballots, undo.ballots, strict=True)
-        if first is not None and first.vote is Vote.REFUSED
-    )
-
-
-def _with_wait(vote: NodeVote, undo: Ballot | None) -> NodeVote:
-    """Add to a refusal what the release that followed it found under the key."""
-    if vote.vote is not Vote.REFUSED or undo is None:
-        return vote
-    if undo.vote is Vote.SILENT:
-        if undo.reason.startswith(WRONG_TYPE):
-            return NodeVote(vote.node, Vote.SILENT, undo.reason)
-        return vote
-    return NodeVote(vote.node, vote.vote, vote.reason, undo.wait)

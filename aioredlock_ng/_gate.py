@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
+    from ._attempt import Attempt
     from ._holding import Holding
-    from .errors import LockNotAcquiredError
+    from .errors import LockNotAcquiredError, LockTakenError
 
 
 @final
@@ -25,8 +26,10 @@ class Gate:
     queue: deque[asyncio.Future[None]] = field(default_factory=deque)
     holding: Holding | None = None
     """The lease of this process that holds the name, once there is one."""
+    attempt: Attempt | None = None
+    """What the contender that is through the gate is trying."""
     refusal: LockNotAcquiredError | None = None
-    """What the nodes said last to a contender; None since one of them won."""
+    """What the nodes said last to a contender."""
     single_tries: list[asyncio.Future[None]] = field(default_factory=list)
     """Turns in the queue that want the contender's first verdict, and no more."""
 
@@ -47,13 +50,16 @@ class Pass:
         self._gates = gates
         self.names = names
 
-    def held_by(self, holding: Holding) -> None:
+    def trying(self, attempt: Attempt) -> None:
+        """Show who waits behind this pass what is being tried."""
+        for name in self.names:
+            self._gates[name].attempt = attempt
+
+    def held_by(self, holding: Holding, taken: LockTakenError) -> None:
         """Tell who waits behind this pass that the names are held now."""
         for name in self.names:
-            gate = self._gates[name]
-            gate.holding = holding
-            gate.refusal = None
-            gate.judged()
+            self._gates[name].holding = holding
+        self.refused(taken)
 
     def refused(self, error: LockNotAcquiredError) -> None:
         """Tell who waits behind this pass what the nodes said last."""
@@ -114,7 +120,7 @@ class Gates:
     def open(self, name: str) -> None:
         """Let the next in line through."""
         gate = self._gates[name]
-        gate.holding = None  # the last refusal stays: it is still the last that is known
+        gate.holding = gate.attempt = None  # the last refusal stays: it is still the last that is known
         while gate.queue:
             turn = gate.queue.popleft()
             if not turn.done():

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from ._ask import Round
-from ._core.command import Ballot, Primitive, Purpose, Reply
+from ._attempt import unsent_in
+from ._core.command import Ballot, Primitive, Reply
 from ._core.policy import EXTENSION_RETRY, ExtensionPolicy
 from ._core.quorum import Extension, Tally, extension_verdict
 from ._core.validity import valid_until
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from ._runtime import Runtime
 
 log = logging.getLogger("aioredlock_ng")
-
-NOT_HELD: Final[Reply] = [0, 0]
-"""What a node would answer to a release whose acquire it was never sent."""
 
 
 def extension_decided(tally: Tally) -> bool:
@@ -65,7 +63,7 @@ class Holding:
         self._label = label
         self._way = way
         self._round = won  # the last round that was won, for `votes`
-        self._unsent = [i for i, b in enumerate(won.ballots) if b is not None and not b.sent]
+        self._unsent = unsent_in(won)
         self._extending: Round | None = None
         self._retries = 0
         self._extend_at = asked_at + extension.every * ttl
@@ -282,10 +280,9 @@ class Holding:
             return self._release
         self.judge()
         runtime = self._runtime
-        round_ = self._release = Round(runtime.nodes, self._primitive.read_release)
-        command = self._primitive.release(self.owner, self.wanted)
-        assert command.purpose is Purpose.RELEASE
-        round_.ask(command, runtime.node_timeout, spare=self._unsent, instead=NOT_HELD)
+        round_ = self._release = runtime.release(
+            self._primitive, self.owner, keeps=self.wanted, unsent=self._unsent, timeout=runtime.node_timeout
+        )
         runtime.watchdog.forget(self)
         runtime.holdings.discard(self)
         self._way.open()

@@ -81,7 +81,8 @@ class Lease:
 
     def __repr__(self) -> str:
         names = printable(self.names)
-        state = "released" if self._holding.released else self._holding.loss or "valid"
+        holding = self._holding
+        state = "released" if holding.released else holding.loss or ("valid" if holding.held else "expired")
         granted = sum(vote.vote is Vote.GRANTED for vote in self.votes)
         return f"<Lease {names} {state} {self.remaining:.1f}s {granted}/{len(self.votes)}>"
 

@@ -258,9 +258,10 @@ class LockManager:
         try:
             await self._end_bodies(runtime, stop=stop_bodies)
         finally:
-            releases = [holding.release() for holding in list(runtime.holdings)]
+            for holding in list(runtime.holdings):
+                holding.release()
             try:
-                await runtime.sent(releases)
+                await runtime.released()
             finally:
                 for node in self._nodes:
                     node.close()

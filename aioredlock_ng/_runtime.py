@@ -10,19 +10,26 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from ._ask import Round, all_answered
 from ._clock import Clock
+from ._core.command import Primitive, Purpose, Reply
 from ._gate import Gates
-from ._holding import Holding
 from ._node import Node
 from ._options import Options
 from ._watchdog import Watchdog
 from .errors import ManagerClosedError
 from .events import Audience, LoopStalled
 
+if TYPE_CHECKING:
+    from ._attempt import Attempt
+    from ._holding import Holding
+
 log = logging.getLogger("aioredlock_ng")
+
+NOT_HELD: Final[Reply] = [0, 0]
+"""What a node would answer to a release whose acquire it was never sent."""
 
 MAX_REPORTED: Final = 1000
 """Keys without expiry that are reported; beyond it they are only polled."""
@@ -61,6 +68,9 @@ class Runtime:
         self.watchdog = Watchdog(clock, self._stalled)
         self.holdings: set[Holding] = set()
         """Every lease that is not released."""
+        self.attempts: set[Attempt] = set()
+        """Every try that waits for its verdict."""
+        self._releases: set[Round] = set()
         self.closing = False
         self._holder = b":" + (options.holder or f"{socket.gethostname()}:{os.getpid()}").encode()
         self._pauses: set[asyncio.Future[None]] = set()
@@ -97,16 +107,31 @@ class Runtime:
             raise RuntimeError("this LockManager belongs to another event loop: make one per loop")
 
     def close(self) -> None:
-        """Refuse new acquires and wake everybody who waits for a lock."""
+        """Refuse new acquires, undo those under way, and wake everybody who waits for a lock."""
         self.closing = True
+        for attempt in list(self.attempts):
+            attempt.undo(self.node_timeout)
         for future in self._pauses:
             if not future.done():
                 future.cancel()
 
-    async def sent(self, releases: Sequence[Round]) -> None:
-        """Wait until every node has answered to these releases, at most one `node_timeout`."""
-        for release in releases:  # they were asked together, so their times run out together
-            await release.wait(all_answered)
+    def release(
+        self, primitive: Primitive, owner: bytes, *, keeps: float, unsent: Sequence[int], timeout: float
+    ) -> Round:
+        """Queue the release of `owner` on all nodes but those that were never sent its acquire."""
+        round_ = Round(self.nodes, primitive.read_release)
+        command = primitive.release(owner, keeps)
+        assert command.purpose is Purpose.RELEASE
+        round_.ask(command, timeout, spare=unsent, instead=NOT_HELD)
+        if round_.tally.pending:
+            self._releases.add(round_)
+            round_.notify(all_answered, lambda: self._releases.discard(round_))
+        return round_
+
+    async def released(self) -> None:
+        """Wait until every node has answered to every release, at most one `node_timeout`."""
+        for round_ in list(self._releases):
+            await round_.wait(all_answered)
 
     def call_in_loop(self, function: Callable[..., object], *args: Any) -> None:
         """Have `function` called in the manager's loop, from whatever thread this is."""

@@ -166,6 +166,14 @@ class ClientNode:
             await self._end()
 
     async def _look(self) -> None:
+        reason = await self._ping()
+        if reason and self._state is NodeState.UP:
+            # It may only be a pooled connection that the server has closed; redis-py has dropped it now.
+            reason = await self._ping()
+        self._become(NodeState.DOWN if reason else NodeState.UP, reason)
+
+    async def _ping(self) -> str:
+        """Return why the server does not answer, or nothing when it does."""
         asked_at = self.env.clock.now()
         try:
             async with asyncio.timeout(self.env.connect_timeout):
@@ -173,12 +181,11 @@ class ClientNode:
                 if self._run_id is None:
                     self._run_id = await self._ask_run_id()
         except TimeoutError:
-            self._become(NodeState.DOWN, f"no answer within {self.env.connect_timeout:.3g} s")
+            return f"no answer within {self.env.connect_timeout:.3g} s"
         except Exception as error:  # noqa: BLE001 (as in _call)
-            self._become(NodeState.DOWN, why(error))
-        else:
-            self._round_trip = self.env.clock.now() - asked_at
-            self._become(NodeState.UP, "")
+            return why(error)
+        self._round_trip = self.env.clock.now() - asked_at
+        return ""
 
     async def _ask_run_id(self) -> str | None:
         try:

@@ -1,0 +1,269 @@
+"""The public interface as users write it.  Never run: ``mypy --strict`` reads it.
+
+Each `assert_type` is a promise to type checkers; nothing here needs a cast or an ignore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, assert_type
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from aioredlock_ng import (
+    Clock,
+    ConfigurationError,
+    ExtensionPolicy,
+    Lease,
+    Lock,
+    LockError,
+    LockLostError,
+    LockManager,
+    LockNotAcquiredError,
+    LockTakenError,
+    LossReason,
+    ManagerClosedError,
+    ManagerStatistics,
+    Node,
+    NodeInspection,
+    NodeRelease,
+    NodeState,
+    NodeStatistics,
+    NodeVote,
+    QuorumUnavailableError,
+    ReleaseOutcome,
+    ReleaseReport,
+    RetryPolicy,
+    Vote,
+    WouldDeadlockError,
+)
+from aioredlock_ng.events import Acquired, Extended, LoopStalled, Lost, NodeChanged, Refused, Released
+from aioredlock_ng.testing import MemoryNode, SimLoop, local_nodes
+
+
+async def quick_start() -> None:
+    """The ten lines of the README."""
+    async with LockManager(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]) as manager:
+        assert_type(manager, LockManager)
+        async with manager.lock("invoice:42") as lease:
+            assert_type(lease, Lease)
+            assert_type(lease.fence, int | None)
+
+
+def make_managers() -> None:
+    """Every setting, every kind of node, alone and mixed."""
+    LockManager(("redis://a",))
+    LockManager(url for url in ["redis://a", "valkeys://user:password@b:7000/1", "unix:///run/redis.sock"])
+    LockManager([Redis(), Redis.from_url("redis://b")])
+    LockManager([MemoryNode(), MemoryNode("b"), MemoryNode(latency=0.001)])
+    LockManager(["redis://a", Redis(), MemoryNode()])
+    LockManager(
+        ["redis://a"],
+        ttl=30,
+        node_timeout=0.05,
+        connect_timeout=timedelta(seconds=1),
+        prefix="redlock:",
+        retry=RetryPolicy(base=0.01, cap=0.5),
+        extension=ExtensionPolicy(every=1 / 3, max_extensions=100, grace=0.05),
+        on_lost="cancel",
+        holder="worker-1",
+        hooks=[Metrics()],
+    )
+    LockManager(["redis://a"], ttl=timedelta(minutes=1), extension=ExtensionPolicy(max_extensions=None))
+    assert_type(LockManager.from_env(), LockManager)
+    assert_type(LockManager.from_env(ttl=5.0), LockManager)
+
+
+def own_node(node: Node) -> None:
+    """An object with the `Node` protocol."""
+    LockManager([node, "redis://a"])
+    assert_type(node.name, str)
+
+
+class FixedClock:
+    """A clock of the user's own."""
+
+    def now(self) -> float:
+        """Stand still."""
+        return 1.0
+
+
+def own_clock() -> None:
+    """The seams for tests."""
+    clock: Clock = FixedClock()
+    LockManager([MemoryNode()], clock=clock)
+    LockManager([MemoryNode()], clock=SimLoop().clock)
+
+
+async def life(manager: LockManager) -> None:
+    """Without ``async with``."""
+    await manager.start()
+    assert_type(repr(manager), str)
+    await manager.aclose()
+
+
+async def locks(manager: LockManager) -> None:
+    """What a lock can be asked for."""
+    lock = manager.lock("a")
+    assert_type(lock, Lock)
+    assert_type(lock.names, tuple[str, ...])
+    assert_type(await lock.acquire(), Lease)
+    assert_type(await lock.try_acquire(), Lease | None)
+    manager.lock("a", "b", ttl=5, blocking=False)
+    manager.lock(
+        "a",
+        ttl=timedelta(seconds=5),
+        blocking_timeout=timedelta(milliseconds=500),
+        extension=ExtensionPolicy.off(),
+        on_lost="raise",
+        label="a:{}",
+    )
+    if (lease := await lock.try_acquire()) is not None:
+        async with lease as entered:
+            assert_type(entered, Lease)
+
+
+async def leases(lease: Lease) -> None:
+    """What a lease says and does."""
+    assert_type(lease.name, str)
+    assert_type(lease.names, tuple[str, ...])
+    assert_type(lease.remaining, float)
+    assert_type(lease.valid_until, float)
+    assert_type(lease.held, bool)
+    assert_type(lease.lost, asyncio.Event)
+    assert_type(lease.extensions, int)
+    assert_type(lease.votes, tuple[NodeVote, ...])
+    lease.check()
+    await lease.extend()
+    await lease.extend(30)
+    await lease.extend(timedelta(seconds=30))
+    report = await lease.release()
+    assert_type(report, ReleaseReport)
+    assert_type(report.nodes, tuple[NodeRelease, ...])
+    assert_type(report.nodes[0].outcome, ReleaseOutcome)
+    assert_type(report.count(ReleaseOutcome.RELEASED), int)
+
+
+def decorated(manager: LockManager) -> None:
+    """The signature of a decorated function is its own."""
+
+    @manager.locked("report:{customer_id}", ttl=60)
+    async def report(customer_id: int, *, verbose: bool = False) -> list[str]:
+        return [str(customer_id)] * verbose
+
+    async def call() -> None:
+        assert_type(await report(7), list[str])
+        assert_type(await report(customer_id=7, verbose=True), list[str])
+
+    as_function: Callable[[int], Coroutine[Any, Any, list[str]]] = report
+    asyncio.run(call())
+    asyncio.run(as_function(1))
+
+
+class Reports:
+    """A class whose method is locked."""
+
+    manager = LockManager(["redis://a"])
+
+    @manager.locked("report:{self.name}:{number}")
+    async def make(self, number: int) -> bytes:
+        """Make a report."""
+        return b"%d" % number
+
+    name = "daily"
+
+
+async def methods() -> None:
+    """`self` is bound as ever."""
+    assert_type(await Reports().make(3), bytes)
+
+
+async def errors(lock: Lock) -> None:
+    """The tree, and what each error carries."""
+    try:
+        async with lock:
+            pass
+    except LockTakenError as taken:
+        assert_type(taken.retry_after, float | None)
+        assert_type(taken.votes, tuple[NodeVote, ...])
+        assert_type(taken.names, tuple[str, ...])
+    except QuorumUnavailableError as unavailable:
+        for vote in unavailable.votes:
+            assert_type(vote.node, str)
+            assert_type(vote.vote, Vote)
+            assert_type(vote.reason, str)
+            assert_type(vote.retry_after, float | None)
+    except LockLostError as lost:
+        assert_type(lost.reason, LossReason)
+        text: str = lost.reason
+        assert_type(text, str)
+    except (WouldDeadlockError, ManagerClosedError) as error:
+        base: LockError = error
+        redis_error: RedisError = error
+        assert_type((base.names, redis_error.args), tuple[tuple[str, ...], tuple[Any, ...]])
+    not_acquired: tuple[type[LockNotAcquiredError], ...] = (LockTakenError, QuorumUnavailableError)
+    value_error: type[ValueError] = ConfigurationError
+    assert_type((not_acquired, value_error), tuple[tuple[type[LockNotAcquiredError], ...], type[ValueError]])
+
+
+async def looking(manager: LockManager) -> None:
+    """Statistics, inspection, administration."""
+    statistics = manager.statistics()
+    assert_type(statistics, ManagerStatistics)
+    assert_type(statistics.nodes, tuple[NodeStatistics, ...])
+    assert_type(statistics.nodes[0].state, NodeState)
+    assert_type(statistics.nodes[0].round_trip, float | None)
+    assert_type((statistics.held, statistics.waiting, statistics.acquired), tuple[int, int, int])
+    found = await manager.inspect("a")
+    assert_type(found, tuple[NodeInspection, ...])
+    assert_type(found[0].held, bool | None)
+    assert_type(found[0].ttl, float | None)
+    assert_type(found[0].ours, bool)
+    assert_type(await manager.force_release("a"), tuple[NodeInspection, ...])
+
+
+class Metrics:
+    """A hook may have any of the methods."""
+
+    def on_acquired(self, event: Acquired) -> None:
+        """Look at what it is told."""
+        assert_type((event.names, event.label), tuple[tuple[str, ...], str])
+        assert_type((event.waited, event.attempts), tuple[float, int])
+
+    def on_refused(self, event: Refused) -> None:
+        """Likewise."""
+        assert_type((event.taken, event.votes), tuple[bool, tuple[NodeVote, ...]])
+
+    def on_extended(self, event: Extended) -> None:
+        """Likewise."""
+        assert_type((event.extensions, event.remaining), tuple[int, float])
+
+    def on_lost(self, event: Lost) -> None:
+        """Likewise."""
+        assert_type((event.reason, event.held_for), tuple[LossReason, float])
+
+    def on_released(self, event: Released) -> None:
+        """Likewise."""
+        assert_type(event.held_for, float)
+
+    def on_node_changed(self, event: NodeChanged) -> None:
+        """Likewise."""
+        assert_type((event.node, event.state, event.reason), tuple[str, NodeState, str])
+
+    def on_loop_stalled(self, event: LoopStalled) -> None:
+        """Likewise."""
+        assert_type((event.seconds, event.suspended), tuple[float, float])
+
+
+async def testing_kit() -> None:
+    """What users' own tests use."""
+    async with local_nodes(5) as nodes, LockManager(nodes.urls) as manager:
+        assert_type(manager, LockManager)
+
+    async def on_virtual_time() -> int:
+        return 1
+
+    assert_type(SimLoop.run(on_virtual_time()), int)

@@ -1,0 +1,163 @@
+"""Retry and extension policies: how long to wait, when to stop."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioredlock_ng._core.policy import EXTENSION_RETRY, ExtensionPolicy, RetryPolicy, number
+
+NAN, INF = float("nan"), float("inf")
+
+
+def twin_longest(policy: RetryPolicy, attempt: int) -> Fraction:
+    """Double the base once per attempt until the cap is reached, in exact arithmetic."""
+    wait, cap = Fraction(policy.base), Fraction(policy.cap)
+    for _ in range(attempt):
+        if wait >= cap:
+            break
+        wait *= 2
+    return min(wait, cap)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "longest"),
+    [(0, 0.01), (1, 0.02), (2, 0.04), (3, 0.08), (4, 0.16), (5, 0.32), (6, 0.5), (7, 0.5), (1000, 0.5)],
+)
+def test_the_default_back_off_doubles_to_its_cap(attempt: int, longest: float) -> None:
+    """A draw in the middle waits half of the longest wait, which doubles from 10 ms to 500 ms (R13)."""
+    policy = RetryPolicy()
+    assert policy.backoff(attempt, 0.5) == pytest.approx(longest / 2)
+    assert policy.backoff(attempt, 0.0) == 0
+
+
+@given(
+    st.floats(1e-6, 100),
+    st.floats(1, 1e6),
+    st.integers(0, 200),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_the_back_off_agrees_with_its_twin(base: float, factor: float, attempt: int, chance: float) -> None:
+    """Any policy waits a share of the twin's longest wait, as long as the cap is within reach of the base."""
+    policy = RetryPolicy(base=base, cap=base * factor)
+    exact = float(Fraction(chance) * twin_longest(policy, attempt))
+    assert policy.backoff(attempt, chance) == pytest.approx(exact, rel=1e-9)
+
+
+@given(st.integers(0, 10**9), st.floats(0, 1, exclude_max=True))
+def test_a_wait_is_never_longer_than_the_cap(attempt: int, chance: float) -> None:
+    """However many attempts were made, the wait is finite, not negative, and below the cap."""
+    assert 0 <= RetryPolicy().backoff(attempt, chance) < RetryPolicy().cap
+
+
+def test_jitter_is_full() -> None:
+    """Draws from 0 to 1 spread over the whole span: contenders come apart as far as they can."""
+    policy = RetryPolicy(base=1.0, cap=8.0)
+    assert [policy.backoff(2, chance / 4) for chance in range(5)] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_extension_retries_are_quick_and_capped() -> None:
+    """An unknown extension is tried again within half a second, always (R8)."""
+    assert EXTENSION_RETRY.backoff(0, 1.0) <= 0.05
+    assert max(EXTENSION_RETRY.backoff(attempt, 1.0) for attempt in range(100)) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("extensions", "limit", "exhausted"),
+    [
+        (0, 0, True),
+        (0, 1, False),
+        (1, 1, True),
+        (2, 1, True),
+        (99, 100, False),
+        (100, 100, True),
+        (0, None, False),
+        (10**9, None, False),
+    ],
+)
+def test_extensions_are_counted_against_the_limit(
+    extensions: int, limit: int | None, exhausted: bool
+) -> None:
+    """A lease is left to run out once it was extended as often as allowed; None is no limit."""
+    assert ExtensionPolicy(max_extensions=limit).exhausted(extensions) is exhausted
+
+
+def test_the_default_policy_is_bounded() -> None:
+    """Extensions are limited unless somebody says otherwise: a third of the ttl, 100 times, 5 % grace."""
+    policy = ExtensionPolicy()
+    assert (policy.every, policy.max_extensions, policy.grace) == (1 / 3, 100, 0.05)
+    assert policy.enabled
+
+
+def test_off_never_extends() -> None:
+    """`ExtensionPolicy.off()` is a plain lease."""
+    policy = ExtensionPolicy.off()
+    assert not policy.enabled
+    assert policy.exhausted(0)
+
+
+def test_unbounded_is_enabled() -> None:
+    """`max_extensions=None` extends for ever."""
+    assert ExtensionPolicy(max_extensions=None).enabled
+
+
+def test_every_and_grace_leave_room_for_a_round() -> None:
+    """All shares in steps of 7 %: accepted exactly when a lease is extended well before its body is
+    stopped.
+    """
+    for every, grace in itertools.product(range(-7, 112, 7), repeat=2):
+        fits = 0 < every < 100 and 0 <= grace <= 45 and every + grace < 90
+        if fits:
+            ExtensionPolicy(every=every / 100, grace=grace / 100)
+        else:
+            with pytest.raises(ValueError, match=r"ExtensionPolicy\.(every|grace)"):
+                ExtensionPolicy(every=every / 100, grace=grace / 100)
+
+
+def test_a_plain_lease_may_have_any_rhythm() -> None:
+    """Without extensions nothing needs to fit between `every` and `grace`."""
+    assert not ExtensionPolicy(every=0.9, grace=0.2, max_extensions=0).enabled
+
+
+@pytest.mark.parametrize("policy", [RetryPolicy(), ExtensionPolicy()])
+def test_policies_are_values(policy: RetryPolicy | ExtensionPolicy) -> None:
+    """Two policies with the same settings are equal, and none can be changed."""
+    assert policy == type(policy)()
+    assert hash(policy) == hash(type(policy)())
+    for field in dataclasses.fields(policy):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(policy, field.name, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (True, TypeError),
+        ("1", TypeError),
+        (None, TypeError),
+        (1j, TypeError),
+        (NAN, ValueError),
+        (INF, ValueError),
+    ],
+)
+def test_what_is_no_number_is_named(value: object, error: type[Exception]) -> None:
+    """The error has the parameter's name and the value."""
+    with pytest.raises(error, match=r"^ttl must be ") as caught:
+        number("ttl", value)
+    assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.5, Fraction(1, 2)])
+def test_numbers_become_floats(value: object) -> None:
+    """Ints and floats pass, as floats; other kinds of numbers do not."""
+    if isinstance(value, Fraction):
+        with pytest.raises(TypeError):
+            number("ttl", value)
+    else:
+        assert type(number("ttl", value)) is float
+        assert number("ttl", value) == value

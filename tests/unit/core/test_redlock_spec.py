@@ -1,0 +1,995 @@
+"""The Redlock page, rule by rule: "Distributed Locks with Redis" in the Redis documentation.
+
+One test per statement that prescribes or promises something, in the page's order, grouped by the
+page's headings.  The docstrings say the rule in other words.  Masters are in memory and time is
+virtual, everything between is the shipping code.
+
+Not here: "delayed restarts" (Performance, Crash Recovery and fsync) and fencing tokens (Disclaimer
+about consistency), which this version does not have and refuses to pretend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+import secrets
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import hiredis
+import pytest
+
+from aioredlock_ng import (
+    ConfigurationError,
+    ExtensionPolicy,
+    Lease,
+    LockError,
+    LockLostError,
+    LockManager,
+    LockTakenError,
+    LossReason,
+    QuorumUnavailableError,
+    RetryPolicy,
+    Vote,
+    _scripts,
+)
+from aioredlock_ng._core.command import Command, Reply, Sink
+from aioredlock_ng._core.quorum import Tally, Verdict, majority
+from aioredlock_ng._core.validity import drift, valid_until
+from aioredlock_ng._node import NodeEnv, NodeState, Standing
+from aioredlock_ng.testing import MemoryNode, SimLoop
+
+KEY = b"redlock:res"
+OTHER = b"somebody-else"
+OFF = ExtensionPolicy.off()
+SCRIPTS = {script.digest: script.name for script in _scripts.ALL}
+
+
+def sim() -> SimLoop:
+    """Return the running loop."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    return loop
+
+
+def now() -> float:
+    """Return the virtual time."""
+    return asyncio.get_running_loop().time()
+
+
+def masters(count: int, latency: float | Callable[[], float] = 0.001) -> list[MemoryNode]:
+    """Make `count` independent masters."""
+    return [MemoryNode(f"node-{number}", latency=latency) for number in range(count)]
+
+
+@contextlib.asynccontextmanager
+async def client(nodes: Sequence[Any], *, seed: int = 1, **options: Any) -> AsyncIterator[LockManager]:
+    """Run one client of the masters on virtual time."""
+    options.setdefault("holder", f"client-{seed}")
+    async with LockManager(nodes, clock=sim().clock, random=random.Random(seed), **options) as manager:
+        yield manager
+
+
+def verbs(node: MemoryNode) -> list[str]:
+    """Return what a master executed: SET, or the name of the script."""
+    return [SCRIPTS[words[1]] if words[0] == b"EVALSHA" else words[0].decode() for words in node.executed]
+
+
+def holders(nodes: Iterable[MemoryNode], key: bytes = KEY) -> list[bytes | None]:
+    """Return the value under the lock's key on every master."""
+    return [node.get(key) for node in nodes]
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a test's body on virtual time."""
+    SimLoop.run(main())
+
+
+def masks(count: int) -> list[tuple[bool, ...]]:
+    """Return every way to split `count` masters in two."""
+    return list(itertools.product((False, True), repeat=count))
+
+
+# == Safety and Liveness Guarantees ==================================================================
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_only_one_client_holds_a_lock_at_any_moment(seed: int) -> None:
+    """Safety: six clients on links of any speed take turns on one lock, and no two are inside together."""
+
+    async def main() -> None:
+        draw = random.Random(seed)
+        nodes = [MemoryNode(latency=lambda: draw.uniform(0.0001, 0.03)) for _ in range(5)]
+        inside: list[int] = []
+        turns = 0
+
+        async def contend(number: int) -> None:
+            nonlocal turns
+            async with client(nodes, seed=100 * seed + number, ttl=2.0) as manager:
+                for _ in range(3):
+                    async with manager.lock("res"):
+                        inside.append(number)
+                        assert inside == [number]
+                        await asyncio.sleep(draw.uniform(0, 0.1))
+                        assert inside == [number]
+                        inside.pop()
+                        turns += 1
+
+        await asyncio.gather(*map(contend, range(6)))
+        assert turns == 18
+
+    run(main)
+
+
+def test_the_lock_of_a_client_that_is_gone_can_be_had_again() -> None:
+    """Liveness A: a holder that never releases and never extends keeps others out for one ttl, not longer."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        async with client(nodes, seed=1) as gone, client(nodes, seed=2) as next_one:
+            lease = await gone.lock("res", ttl=5.0, extension=OFF).acquire()
+            taken_at = now()
+            with pytest.raises(LockTakenError):
+                await next_one.lock("res", blocking_timeout=4.9).acquire()
+            await (await next_one.lock("res", blocking_timeout=0.7).acquire()).release()
+            assert 5.0 <= now() - taken_at <= 5.7
+            assert not lease.held
+            await lease.release()
+
+    run(main)
+
+
+@pytest.mark.parametrize("up", masks(5))
+def test_a_majority_of_masters_is_enough(up: tuple[bool, ...]) -> None:
+    """Liveness B: with any three of five masters up a client locks and releases; with fewer it cannot."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        for node, is_up in zip(nodes, up, strict=True):
+            if not is_up:
+                node.crash()
+        async with client(nodes) as manager:
+            if sum(up) >= 3:
+                lease = await manager.lock("res", blocking_timeout=0).acquire()
+                report = await lease.release()
+                assert report.count(report.nodes[up.index(True)].outcome) >= 3
+                assert holders(nodes) == [None] * 5
+            else:
+                with pytest.raises(QuorumUnavailableError):
+                    await manager.lock("res", blocking_timeout=0).acquire()
+
+    run(main)
+
+
+# == Correct Implementation with a Single Instance ===================================================
+
+
+def test_a_lock_is_taken_by_set_nx_px() -> None:
+    """The key is set only if it is not there, with an expiry in milliseconds, in one command."""
+
+    async def main() -> None:
+        nodes = masters(1)
+        async with client(nodes) as manager:
+            lease = await manager.lock("res", ttl=30).acquire()
+            (words,) = nodes[0].executed
+            assert words == (b"SET", KEY, nodes[0].get(KEY), b"NX", b"PX", b"30000")
+            await lease.release()
+
+    run(main)
+
+
+def test_the_value_is_unique_across_clients_and_requests() -> None:
+    """Every attempt of every client, repeated ones included, has a value that was never used before."""
+
+    async def main() -> None:
+        nodes = masters(1)
+
+        async def contend(number: int) -> None:
+            async with client(nodes, seed=number) as manager:
+                for _ in range(5):
+                    async with manager.lock("res"):
+                        await asyncio.sleep(0.05)
+
+        await asyncio.gather(*map(contend, range(5)))
+        values = [words[2] for words in nodes[0].executed if words[0] == b"SET"]
+        assert len(values) > 25, "some attempts were repeated"
+        assert len(set(values)) == len(values)
+
+    run(main)
+
+
+def test_the_value_has_twenty_random_bytes() -> None:
+    """160 bits in hexadecimal, before the label that says who holds it; from the system's own random
+    source.
+    """
+
+    async def main() -> None:
+        nodes = masters(1)
+        async with client(nodes) as manager:
+            for _ in range(200):
+                await (await manager.lock("res").acquire()).release()
+        numbers = []
+        for words in nodes[0].executed:
+            if words[0] == b"SET":
+                digits, separator, holder = words[2].partition(b":")
+                assert (len(digits), separator, holder) == (40, b":", b"client-1")
+                numbers.append(int(digits, 16))
+        ever_set, ever_clear = 0, 0
+        for number in numbers:
+            ever_set |= number
+            ever_clear |= ~number
+        every_bit = 2**160 - 1
+        assert ever_set == ever_clear & every_bit == every_bit, "every bit of the 160 varies"
+
+    run(main)
+    assert isinstance(LockManager(["redis://localhost"])._random, secrets.SystemRandom)
+
+
+def test_a_release_deletes_only_the_clients_own_key() -> None:
+    """A holder that overslept releases by script, and leaves alone the key that somebody else has by now."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        async with client(nodes) as manager:
+            lease = await manager.lock("res", ttl=1.0, extension=OFF).acquire()
+            await asyncio.sleep(2)
+            for node in nodes:
+                assert node.get(KEY) is None
+                node.set(KEY, OTHER, 10.0)
+            await lease.release()
+            assert holders(nodes) == [OTHER] * 5
+            assert all("DEL" not in verbs(node) and verbs(node)[-1] == "release" for node in nodes)
+
+    run(main)
+
+
+def test_the_validity_time_is_all_the_time_the_holder_has() -> None:
+    """The ttl is auto-release time and working time in one: a body that does not end is stopped before the
+    next.
+    """
+
+    async def main() -> None:
+        nodes = masters(5)
+        log: list[tuple[str, float]] = []
+        async with client(nodes, seed=1) as first, client(nodes, seed=2) as second:
+
+            async def wait() -> None:
+                async with second.lock("res"):
+                    log.append(("second in", now()))
+
+            async def overstay() -> None:
+                async with first.lock("res", ttl=3.0, extension=OFF):
+                    try:
+                        await asyncio.sleep(100)
+                    finally:
+                        log.append(("first out", now()))
+
+            holding = asyncio.create_task(overstay())
+            await asyncio.sleep(0.1)
+            await wait()
+            with pytest.raises(LockLostError):
+                await holding
+        assert [what for what, _ in log] == ["first out", "second in"]
+        assert log[0][1] < 1003.0
+
+    run(main)
+
+
+# == The Redlock Algorithm ===========================================================================
+
+
+def test_the_masters_must_be_different_ones() -> None:
+    """N masters are N servers: one that is reached by two addresses is refused, since it would vote twice."""
+
+    async def main() -> None:
+        nodes = masters(3)
+        nodes[2]._run_id = nodes[0]._run_id
+        manager = LockManager(nodes, clock=sim().clock)
+        with pytest.raises(ConfigurationError, match=r"node-0.*node-2|node-2.*node-0"):
+            await manager.start()
+        with pytest.raises(ConfigurationError, match=r"node-0.*node-2|node-2.*node-0"):
+            await manager.lock("res").acquire()
+        await manager.aclose()
+
+    run(main)
+
+
+class SlowSender:
+    """A node whose `submit` takes time: the master behind it executes at once, then the clock moves on."""
+
+    def __init__(self, master: MemoryNode, seconds: float) -> None:
+        self.master = master
+        self.seconds = seconds
+        self.name = master.name
+        self.settled = asyncio.Event()
+        self.settled.set()
+
+    @property
+    def standing(self) -> Standing:
+        """Always up."""
+        return Standing(state=NodeState.UP)
+
+    def bind(self, env: NodeEnv) -> None:
+        """Nothing to bind."""
+
+    async def run(self) -> None:
+        """Load the scripts, and stay."""
+        for script in _scripts.ALL:
+            self.master._scripts.add(script.digest)
+        await asyncio.Event().wait()
+
+    def submit(self, command: Command, sink: Sink, index: int) -> None:
+        """Execute now; sending to the next node begins only later."""
+        reader = hiredis.Reader()
+        reader.feed(self.master.execute(list(command.words)))
+        reply: Reply = reader.gets()
+        sim().advance(self.seconds)
+        sink.on_reply(index, reply)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def test_step_1_the_time_is_read_before_anything_is_sent() -> None:
+    """However long sending takes, the validity counts from before the first byte: for a lock, and an
+    extension.
+    """
+
+    async def main() -> None:
+        nodes = masters(5)
+        async with client([SlowSender(node, 0.05) for node in nodes], ttl=10.0) as manager:
+            asked_at = now()
+            lease = await manager.lock("res").acquire()
+            assert lease.valid_until == pytest.approx(asked_at + 10.0 - drift(10.0), abs=1e-9)
+            asked_at = now()
+            await lease.extend()
+            assert lease.valid_until == pytest.approx(asked_at + 10.0 - drift(10.0), abs=1e-9)
+            await lease.release()
+
+    run(main)
+
+
+def test_step_2_one_key_and_one_value_on_all_masters() -> None:
+    """All N masters are asked, for the same key with the same random value."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        async with client(nodes) as manager:
+            lease = await manager.lock("res").acquire()
+            await asyncio.sleep(0.1)
+            assert len({node.executed[0] for node in nodes}) == 1
+            assert len(set(holders(nodes))) == 1
+            assert holders(nodes)[0] is not None
+            await lease.release()
+
+    run(main)
+
+
+def test_step_2_the_timeout_is_small_compared_to_the_ttl() -> None:
+    """One hundredth of the ttl by default, never as long as the ttl; and no node is waited for longer."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        async with client(nodes) as manager:
+            assert manager._options.node_timeout <= manager._options.ttl / 100
+            with pytest.raises(ValueError, match="node_timeout"):
+                manager.lock("res", ttl=manager._options.node_timeout)
+            for node in nodes[:3]:
+                node.freeze()
+            began = now()
+            with pytest.raises(QuorumUnavailableError):
+                await manager.lock("res", blocking_timeout=0).acquire()
+            # A timeout to see that they are silent, and as much to tell the others.
+            assert 0.1 <= now() - began <= 0.2 + 1e-6
+
+    run(main)
+
+
+@pytest.mark.parametrize("down", ["frozen", "crashed", "slow"])
+def test_step_2_a_master_that_is_down_holds_nobody_up(down: str) -> None:
+    """Two of five masters do not answer: the lock comes in the round trip of the others."""
+
+    async def main() -> None:
+        nodes = masters(5, latency=0.003)
+        async with client(nodes) as manager:
+            for node in nodes[:2]:
+                if down == "frozen":
+                    node.freeze()
+                elif down == "crashed":
+                    node.crash()
+                else:
+                    node.latency = 5.0
+            began = now()
+            lease = await manager.lock("res").acquire()
+            assert now() - began == pytest.approx(0.006)
+            await lease.release()
+
+    run(main)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_step_3_a_majority_is_needed_and_enough(size: int) -> None:
+    """For every set of masters on which somebody else has the key: acquired if and only if Q are free."""
+
+    async def attempt(taken: tuple[bool, ...]) -> None:
+        nodes = masters(size)
+        for node, is_taken in zip(nodes, taken, strict=True):
+            if is_taken:
+                node.set(KEY, OTHER, 60.0)
+        free = taken.count(False)
+        async with client(nodes) as manager:
+            if free > size - free:
+                lease = await manager.lock("res", blocking_timeout=0).acquire()
+                await asyncio.sleep(0.1)
+                assert sum(vote.vote is Vote.GRANTED for vote in lease.votes) == free
+                await lease.release()
+            else:
+                with pytest.raises(LockTakenError):
+                    await manager.lock("res", blocking_timeout=0).acquire()
+
+    for taken in masks(size):
+        SimLoop.run(attempt(taken))
+
+
+@pytest.mark.parametrize("round_trip_ms", range(0, 1000, 20))
+def test_step_3_the_time_it_took_must_leave_some_validity(round_trip_ms: int) -> None:
+    """A majority counts only if enough of the validity is left when the client knows of it, else it is
+    given up.
+    """
+
+    async def main() -> None:
+        round_trip = round_trip_ms / 1000
+        nodes = masters(5, latency=round_trip / 2)
+        async with client(nodes, ttl=1.0, node_timeout=0.99, extension=OFF, connect_timeout=10) as manager:
+            left = 1.0 - drift(1.0) - round_trip
+            if left > 0.5:  # half of the ttl: the least that is worth having
+                lease = await manager.lock("res", blocking_timeout=0).acquire()
+                assert lease.remaining == pytest.approx(left)
+                await lease.release()
+            else:
+                with pytest.raises(QuorumUnavailableError, match="too late"):
+                    await manager.lock("res", blocking_timeout=0).acquire()
+                await asyncio.sleep(round_trip)
+                assert holders(nodes) == [None] * 5
+
+    run(main)
+
+
+@pytest.mark.parametrize("latencies_ms", list(itertools.permutations((1, 10, 20, 30, 40)))[::7])
+def test_step_4_the_validity_is_what_is_left_of_the_ttl(latencies_ms: tuple[int, ...]) -> None:
+    """Initial validity minus the time it took the third answer to come, minus the drift."""
+
+    async def main() -> None:
+        nodes = [MemoryNode(latency=latency / 1000) for latency in latencies_ms]
+        async with client(nodes, ttl=7.0) as manager:
+            began = now()
+            lease = await manager.lock("res").acquire()
+            elapsed = now() - began
+            assert elapsed == pytest.approx(2 * 0.020)
+            assert lease.remaining == pytest.approx(7.0 - elapsed - (0.07 + 0.002))
+            await lease.release()
+
+    run(main)
+
+
+@pytest.mark.parametrize("taken", [mask for mask in masks(5) if sum(mask) >= 3])
+def test_step_5_a_failure_is_undone_on_all_masters(taken: tuple[bool, ...]) -> None:
+    """Whoever does not get Q releases everywhere, also where the answer was no, and touches no other's
+    key.
+    """
+
+    async def main() -> None:
+        nodes = masters(5)
+        for node, is_taken in zip(nodes, taken, strict=True):
+            if is_taken:
+                node.set(KEY, OTHER, 60.0)
+        async with client(nodes) as manager:
+            assert await manager.lock("res").try_acquire() is None
+            await asyncio.sleep(0.01)
+            assert [verbs(node) for node in nodes] == [["SET", "release"]] * 5
+            assert holders(nodes) == [OTHER if is_taken else None for is_taken in taken]
+
+    run(main)
+
+
+def test_step_5_an_answer_that_comes_after_the_failure_is_undone_too() -> None:
+    """Masters that grant when the attempt has long failed lose the key at once, and not by expiry."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        async with client(nodes) as manager:
+            for node in nodes[:3]:
+                node.freeze()
+            with pytest.raises(QuorumUnavailableError):
+                await manager.lock("res", ttl=60.0).try_acquire()
+            for node in nodes[:3]:
+                node.thaw()
+            await asyncio.sleep(0.1)
+            assert all("SET" in verbs(node) for node in nodes)
+            assert holders(nodes) == [None] * 5
+
+    run(main)
+
+
+# == Is the Algorithm Asynchronous? ==================================================================
+
+
+@pytest.mark.parametrize("ttl", [0.01, 0.5, 1.0, 10.0, 60.0, 3600.0, 86_400.0])
+def test_clocks_may_differ_by_a_small_share_of_the_ttl(ttl: float) -> None:
+    """No common clock, only like rates: a master whose clock runs 1 % fast does not let go before the
+    holder does.
+    """
+    asked_at = Fraction(1000)
+    expiry = asked_at + Fraction(ttl) / Fraction(101, 100)
+    assert Fraction(valid_until(1000.0, ttl)) < expiry
+
+
+def test_the_holder_ends_its_work_a_little_before_its_validity_does() -> None:
+    """Nobody can extend any more: the body is cancelled before `valid_until`, itself some ms before any
+    expiry.
+    """
+
+    async def main() -> None:
+        nodes = masters(5)
+        async with client(nodes, ttl=4.0) as manager:
+            stops: list[tuple[float, float]] = []
+
+            async def overstay() -> None:
+                async with manager.lock("res") as lease:
+                    for node in nodes:
+                        node.freeze()
+                    try:
+                        await asyncio.sleep(100)
+                    finally:
+                        stops.append((now(), lease.valid_until))
+
+            with pytest.raises(LockLostError) as caught:
+                await overstay()
+            assert caught.value.reason is LossReason.EXPIRED
+            ((stopped_at, claimed),) = stops
+            assert 0 < claimed - stopped_at <= 0.05 * 4.0 + 1e-6
+            assert claimed <= 1000.003 + 4.0 - drift(4.0)
+
+    run(main)
+
+
+# == Retry on Failure ================================================================================
+
+
+def test_a_refused_client_tries_again_after_a_random_delay() -> None:
+    """Two clients that start together and are refused together do not come back together."""
+
+    async def main() -> None:
+        arrivals: dict[bytes, list[float]] = {}
+        nodes = masters(5)
+        for node in nodes:
+            node.set(KEY, OTHER)  # without expiry: nothing but the back-off decides when to try again
+
+        async def contend(seed: int) -> None:
+            retry = RetryPolicy(base=0.1, cap=0.4)
+            async with client(nodes, seed=seed, retry=retry) as manager:
+                with pytest.raises(LockTakenError):
+                    await manager.lock("res", blocking_timeout=5.0).acquire()
+
+        async def observe() -> None:
+            seen = 0
+            while True:
+                for words in nodes[0].executed[seen:]:
+                    if words[0] == b"SET":
+                        arrivals.setdefault(words[2].partition(b":")[2], []).append(now())
+                seen = len(nodes[0].executed)
+                await asyncio.sleep(0.0005)
+
+        observer = asyncio.create_task(observe())
+        await asyncio.gather(*map(contend, range(3)))
+        observer.cancel()
+        waits = {
+            who: [round(later - earlier, 3) for earlier, later in itertools.pairwise(times)]
+            for who, times in arrivals.items()
+        }
+        assert len(waits) == 3
+        for series in waits.values():
+            assert len(series) > 8
+            assert all(wait <= 0.4 + 0.01 for wait in series), "capped"
+            assert len(set(series)) > len(series) / 2, "random"
+        # All come at the beginning, and once more when their time is up; never together in between.
+        first, second, third = (set(times[1:-1]) for times in arrivals.values())
+        assert not first & second | second & third | third & first
+
+    run(main)
+
+
+def test_all_masters_are_asked_at_the_same_time() -> None:
+    """The SETs leave together: every master executes at the same instant, and the client needs one round
+    trip.
+    """
+
+    async def main() -> None:
+        nodes = masters(9, latency=0.01)
+        async with client(nodes) as manager:
+            began = now()
+            asking = asyncio.create_task(manager.lock("res").acquire())
+            await asyncio.sleep(0.0099)
+            assert [verbs(node) for node in nodes] == [[]] * 9
+            await asyncio.sleep(0.0002)
+            assert [verbs(node) for node in nodes] == [["SET"]] * 9
+            lease = await asking
+            assert now() - began == pytest.approx(0.02)
+            await lease.release()
+
+    run(main)
+
+
+def test_a_partial_lock_is_given_back_at_once() -> None:
+    """A client that got two of five frees them with the next message, so that nobody has to wait for
+    expiry.
+    """
+
+    async def main() -> None:
+        nodes = masters(5, latency=0.005)
+        for node in nodes[:3]:
+            node.set(KEY, OTHER, 60.0)
+        async with client(nodes) as manager:
+            assert await manager.lock("res", ttl=60.0).try_acquire() is None
+            # Here the answer to the releases has been heard: one round trip for each of the two questions.
+            assert now() == pytest.approx(1000.0 + 2 * 0.005 + 2 * (2 * 0.005), abs=1e-6)
+            assert holders(nodes[3:]) == [None, None]
+
+    run(main)
+
+
+# == Releasing the Lock ==============================================================================
+
+
+@pytest.mark.parametrize("doubtful", ["refused", "late"])
+def test_a_release_goes_to_every_master_whatever_it_answered(doubtful: str) -> None:
+    """Released on all five, also on the master that refused, or that has not answered to the acquire yet."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        if doubtful == "refused":
+            nodes[4].set(KEY, OTHER, 60.0)
+        async with client(nodes) as manager:
+            if doubtful == "late":
+                nodes[4].freeze()
+            lease = await manager.lock("res").acquire()
+            await lease.release()
+            nodes[4].thaw()
+            await asyncio.sleep(0.1)
+            assert [verbs(node) for node in nodes] == [["SET", "release"]] * 5
+            assert holders(nodes[:4]) == [None] * 4
+            assert nodes[4].get(KEY) == (OTHER if doubtful == "refused" else None)
+
+    run(main)
+
+
+# == Safety Arguments ================================================================================
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_first_key_to_expire_outlives_the_validity(seed: int) -> None:
+    """MIN_VALIDITY: keys are set at different moments, and the earliest of the majority ends after the
+    holder.
+    """
+
+    async def main() -> None:
+        draw = random.Random(seed)
+        nodes = [MemoryNode(latency=draw.uniform(0, 0.045)) for _ in range(5)]
+        async with client(nodes, ttl=1.0, extension=OFF, connect_timeout=5) as manager:
+            lease = await manager.lock("res").acquire()
+            granted = [
+                node for node, vote in zip(nodes, lease.votes, strict=True) if vote.vote is Vote.GRANTED
+            ]
+            assert len(granted) >= 3
+            await asyncio.sleep(lease.valid_until + drift(1.0) - 1e-6 - now())
+            assert all(node.get(KEY) is not None for node in granted)
+            assert not lease.held
+            await lease.release()
+
+    run(main)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
+def test_nobody_else_gets_in_while_a_majority_of_keys_is_set(size: int) -> None:
+    """Whichever Q masters a holder has, the remaining ones are too few for anybody else."""
+
+    async def attempt(held: tuple[int, ...]) -> None:
+        nodes = masters(size)
+        for index in held:
+            nodes[index].set(KEY, OTHER, 60.0)
+        async with client(nodes) as manager:
+            assert await manager.lock("res").try_acquire() is None
+
+    for held in itertools.combinations(range(size), majority(size)):
+        SimLoop.run(attempt(held))
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+def test_two_clients_cannot_win_the_same_race(size: int) -> None:
+    """A master grants to one of two rivals: over all ways to split the masters, never do both have Q."""
+    for split in itertools.product("ab-", repeat=size):
+        rivals = {"a": Tally(size), "b": Tally(size)}
+        for master in split:
+            for who, tally in rivals.items():
+                tally.cast(Vote.SILENT if master == "-" else Vote.GRANTED if master == who else Vote.REFUSED)
+        verdicts = [tally.verdict for tally in rivals.values()]
+        assert verdicts.count(Verdict.WON) <= 1
+        # And with an odd number of masters that all answer, one of them does.
+        if size % 2 and "-" not in split:
+            assert verdicts.count(Verdict.WON) == 1
+
+
+def test_a_majority_that_took_as_long_as_the_ttl_is_no_lock() -> None:
+    """All five grant, but the client hears of it when the keys are about to end: given up, and released."""
+
+    async def main() -> None:
+        nodes = masters(5, latency=0.001)
+        async with client(nodes, ttl=1.0) as manager:
+            attempt = asyncio.create_task(manager.lock("res").try_acquire())
+            await asyncio.sleep(0.0015)  # the masters have executed, the answers are on their way
+            assert None not in holders(nodes)
+            sim().advance(0.95)  # the client is held up
+            with pytest.raises(QuorumUnavailableError, match="too late"):
+                await attempt
+            await asyncio.sleep(0.01)
+            assert [verbs(node) for node in nodes] == [["SET", "release"]] * 5
+            assert holders(nodes) == [None] * 5
+
+    run(main)
+
+
+# == Liveness Arguments ==============================================================================
+
+
+def test_every_key_expires_by_itself() -> None:
+    """No key is ever set without an expiry: locks over one name, over several, and keys that are given
+    back.
+    """
+
+    async def main() -> None:
+        nodes = masters(3)
+        async with client(nodes, ttl=3.0) as manager:
+            leases = [await manager.lock("res").acquire(), await manager.lock("a", "b").acquire()]
+            for key in nodes[0].keys:
+                nodes[0].delete(key)
+            await leases[0].extend()
+            await leases[1].extend()
+            await asyncio.sleep(0.01)
+            for node in nodes:
+                assert len(node.keys) == 3
+                assert all(node.ttl(key) is not None for key in node.keys)
+            for lease in leases:
+                await lease.release()
+
+    run(main)
+
+
+def test_a_lock_whose_work_is_done_is_free_at_once() -> None:
+    """The holder deletes its keys at the end: the next client waits for a retry, not for a ttl of an hour."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        async with client(nodes, seed=1, ttl=3600) as first, client(nodes, seed=2, ttl=3600) as second:
+            async with first.lock("res"):
+                waiting = asyncio.create_task(second.lock("res").acquire())
+                await asyncio.sleep(3)
+                assert not waiting.done()
+            ended_at = now()
+            lease = await waiting
+            assert now() - ended_at < 0.6
+            await lease.release()
+
+    run(main)
+
+
+def test_retries_wait_longer_than_a_majority_takes() -> None:
+    """The back-off outgrows the slowest round that can still win, so that split votes die out."""
+    retry, longest_round = RetryPolicy(), 0.1  # the default node_timeout
+    assert retry.cap >= 4 * longest_round
+    mean_waits = [retry.backoff(attempt, 0.5) for attempt in range(10)]
+    assert next(i for i, wait in enumerate(mean_waits) if wait > longest_round) <= 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_crowd_that_starts_together_gets_through(seed: int) -> None:
+    """Ten clients split the votes of the first round among them; all have had their turn before long."""
+
+    async def main() -> None:
+        draw = random.Random(seed)
+        nodes = [MemoryNode(latency=lambda: draw.uniform(0.001, 0.02)) for _ in range(5)]
+
+        async def contend(number: int) -> None:
+            async with (
+                client(nodes, seed=1000 * seed + number) as manager,
+                manager.lock("res", blocking_timeout=15),
+            ):
+                pass
+
+        await asyncio.gather(*map(contend, range(10)))
+
+    run(main)
+
+
+# == Performance, Crash Recovery and fsync ===========================================================
+
+
+def test_a_hundred_locks_share_one_connection_and_one_round_trip() -> None:
+    """Multiplexing: everything is sent at once over one connection per master, and read afterwards."""
+
+    async def main() -> None:
+        nodes = masters(5, latency=0.01)
+        async with client(nodes) as manager:
+            began = now()
+            leases = await asyncio.gather(*(manager.lock(f"res-{i}").acquire() for i in range(100)))
+            assert now() - began == pytest.approx(0.02)
+            assert [len(node._connections) for node in nodes] == [1] * 5
+            await asyncio.gather(*(lease.release() for lease in leases))
+
+    run(main)
+
+
+# == Making the algorithm more reliable: Extending the lock ==========================================
+
+
+def test_an_extension_is_a_script_with_the_owner_on_all_masters() -> None:
+    """Every master gets the script with the value that the lock was taken with, and the new ttl."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        async with client(nodes, ttl=10.0) as manager:
+            lease = await manager.lock("res").acquire()
+            await asyncio.sleep(1)
+            owner = nodes[0].get(KEY)
+            await lease.extend()
+            await asyncio.sleep(0.01)
+            extend = (b"EVALSHA", _scripts.EXTEND.digest, b"1", KEY, owner, b"10000")
+            assert [node.executed[1] for node in nodes] == [extend] * 5
+            assert all((node.ttl(KEY) or 0) > 9.9 for node in nodes)
+            await lease.release()
+
+    run(main)
+
+
+FATES = ("ours", "gone", "theirs", "mute")
+"""What may have become of the key on a master, or of the master, when an extension is asked for."""
+
+
+def strike(node: MemoryNode, fate: str) -> None:
+    """Let a master meet its fate."""
+    if fate == "gone":
+        node.delete(KEY)
+    elif fate == "theirs":
+        node.set(KEY, OTHER, 60.0)
+    elif fate == "mute":
+        node.freeze()
+
+
+async def extend(lease: Lease) -> LockError | None:
+    """Extend a lease and return what went wrong."""
+    try:
+        await lease.extend()
+    except LockError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("fates", list(itertools.product(FATES, repeat=3)), ids="-".join)
+def test_an_extension_counts_only_with_a_majority(fates: tuple[str, ...]) -> None:
+    """For every fate of the key on three masters: renewed by two of ours, lost by two refusals, else open."""
+    ours, refusals = fates.count("ours"), fates.count("gone") + fates.count("theirs")
+    expected = None if ours >= 2 else LockLostError if refusals >= 2 else QuorumUnavailableError
+
+    async def main() -> None:
+        nodes = masters(3)
+        async with client(nodes, ttl=10.0, extension=OFF) as manager:
+            lease = await manager.lock("res").acquire()
+            await asyncio.sleep(1)
+            before, renewed = lease.valid_until, now() + 10.0 - drift(10.0)
+            for node, fate in zip(nodes, fates, strict=True):
+                strike(node, fate)
+            error = await extend(lease)
+            assert type(error) is (expected or type(None))
+            assert getattr(error, "reason", LossReason.REFUSED) is LossReason.REFUSED
+            assert lease.valid_until == pytest.approx(before if expected else renewed)
+            assert lease.held is (expected is not LockLostError)
+            await asyncio.sleep(0.01)
+            for node, fate in zip(nodes, fates, strict=True):
+                if fate == "theirs":
+                    assert node.get(KEY) == OTHER, "another's key is not touched"
+                elif fate == "gone" and expected:
+                    assert node.get(KEY) is None, "never brought back without a majority"
+                node.thaw()
+            await lease.release()
+
+    run(main)
+
+
+@pytest.mark.parametrize("late_by", [-0.5, -0.01, 0.001, 0.5])
+def test_an_extension_counts_only_within_the_validity(late_by: float) -> None:
+    """All masters extend the key, but the answers come after the holder's deadline: the lease stays lost."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        extension = ExtensionPolicy(max_extensions=0, grace=0.1)
+        async with client(nodes, ttl=2.0, node_timeout=1.5, extension=extension) as manager:
+            lease = await manager.lock("res").acquire()
+            deadline = lease.valid_until - 0.1 * 2.0
+            await asyncio.sleep(deadline - 0.8 - now())
+            for node in nodes:
+                node.latency = (0.8 + late_by) / 2
+            extending = asyncio.create_task(lease.extend())
+            if late_by < 0:
+                await extending
+                assert lease.held
+                assert not lease.lost.is_set()
+            else:
+                with pytest.raises(LockLostError) as caught:
+                    await extending
+                assert caught.value.reason is LossReason.EXPIRED
+                await asyncio.sleep(0.5)
+                assert lease.lost.is_set()
+            for node in nodes:
+                node.latency = 0.0
+            await lease.release()
+
+    run(main)
+
+
+def test_an_extension_that_a_stalled_client_reads_too_late_does_not_count() -> None:
+    """All masters extended in time, but the client slept over its deadline before it read so: not revived."""
+
+    async def main() -> None:
+        nodes = masters(5, latency=0.01)
+        async with client(nodes, ttl=2.0, node_timeout=0.5, extension=OFF) as manager:
+            lease = await manager.lock("res").acquire()
+            await asyncio.sleep(1.0)
+            extending = asyncio.create_task(lease.extend())
+            await asyncio.sleep(0.015)  # the masters have executed, the answers are on their way
+            sim().advance(1.2)
+            assert all((node.ttl(KEY) or 0) > 0.7 for node in nodes)
+            with pytest.raises(LockLostError) as caught:
+                await extending
+            assert caught.value.reason is LossReason.EXPIRED
+            assert not lease.held
+            await lease.release()
+
+    run(main)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+def test_the_number_of_extensions_is_limited(limit: int) -> None:
+    """A forgotten lock is extended so many times and no more, then lost, and then free for others."""
+
+    async def main() -> None:
+        nodes = masters(5)
+        async with client(nodes, seed=1, ttl=3.0) as first, client(nodes, seed=2) as second:
+            with pytest.raises(LockLostError) as caught:
+                async with first.lock("res", extension=ExtensionPolicy(max_extensions=limit)):
+                    await asyncio.sleep(3600)
+            assert caught.value.reason is LossReason.EXTENSIONS_EXHAUSTED
+            assert 1000 + limit * 1.0 + 2.5 < now() < 1000 + limit * 1.0 + 3.0
+            assert [verbs(node).count("extend") for node in nodes] == [limit] * 5
+            await (await second.lock("res", blocking_timeout=0).acquire()).release()
+
+    run(main)
+
+
+def test_extensions_are_limited_unless_somebody_says_otherwise() -> None:
+    """The default has a limit; no limit has to be written out."""
+    assert ExtensionPolicy().max_extensions is not None
+    assert ExtensionPolicy().exhausted(ExtensionPolicy().max_extensions or 0)
+
+
+# == Disclaimer about consistency ====================================================================
+
+
+@pytest.mark.parametrize("option", [{"fencing": True}, {"restart_quarantine": 60.0}])
+def test_what_is_not_there_is_not_promised(option: dict[str, Any]) -> None:
+    """Asking for fences or for delayed restarts is an error that says so, and not a setting without
+    effect.
+    """
+    with pytest.raises(ConfigurationError, match=next(iter(option))):
+        LockManager(["redis://localhost"], **option)

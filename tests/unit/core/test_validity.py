@@ -1,0 +1,157 @@
+"""Validity, drift, and when a lock will be free: tables, and twins in exact fractions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioredlock_ng._core.validity import (
+    CLOCK_DRIFT_FACTOR,
+    EXPIRY_PRECISION,
+    drift,
+    free_after,
+    min_validity,
+    valid_until,
+)
+
+ttls = st.floats(0.001, 86_400)
+moments = st.floats(0, 1e9)
+
+
+def exact_drift(ttl: float) -> Fraction:
+    """Return the page's drift: one percent of the ttl, and two milliseconds."""
+    return Fraction(ttl) / 100 + Fraction(2, 1000)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "expected"),
+    [(0.001, 0.00201), (0.1, 0.003), (1.0, 0.012), (10.0, 0.102), (60.0, 0.602), (86_400.0, 864.002)],
+)
+def test_the_drift_is_the_pages(ttl: float, expected: float) -> None:
+    """One percent of the ttl and two milliseconds, read from a table."""
+    assert drift(ttl) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_constants_are_the_pages() -> None:
+    """One percent, and two milliseconds."""
+    assert CLOCK_DRIFT_FACTOR == 0.01
+    assert EXPIRY_PRECISION == 0.002
+
+
+@given(ttls)
+def test_the_drift_agrees_with_exact_arithmetic(ttl: float) -> None:
+    """Floats stray from the exact drift by rounding only."""
+    assert abs(Fraction(drift(ttl)) - exact_drift(ttl)) <= Fraction(math.ulp(ttl))
+
+
+@given(moments, ttls)
+def test_validity_agrees_with_exact_arithmetic(asked_at: float, ttl: float) -> None:
+    """`valid_until` is the moment of asking, plus the ttl, minus the drift, and nothing else."""
+    exact = Fraction(asked_at) + Fraction(ttl) - exact_drift(ttl)
+    assert abs(Fraction(valid_until(asked_at, ttl)) - exact) <= 2 * Fraction(math.ulp(asked_at + ttl))
+
+
+@pytest.mark.parametrize(
+    ("asked_at", "ttl", "expected"),
+    [
+        (0.0, 10.0, 9.898),
+        (1000.0, 10.0, 1009.898),
+        (5.0, 1.0, 5.988),
+        (0.0, 0.1, 0.097),
+        (7.0, 0.001, 6.99899),
+    ],
+)
+def test_validity_by_table(asked_at: float, ttl: float, expected: float) -> None:
+    """A few moments that anybody can work out in the head."""
+    assert valid_until(asked_at, ttl) == pytest.approx(expected, abs=1e-9)
+
+
+@given(moments, ttls, st.floats(0, 10), st.integers(-100, 100))
+def test_a_key_outlives_the_validity_for_clocks_within_one_percent(
+    asked_at: float, ttl: float, latency: float, permille: int
+) -> None:
+    """A key stored after the question lives past `valid_until`, on a node clock up to 1 % fast or slow
+    (A1).
+    """
+    rate = 1 + Fraction(permille, 10_000)
+    whole_milliseconds = math.ceil(ttl * 1000)
+    expiry = Fraction(asked_at) + Fraction(latency) + Fraction(whole_milliseconds, 1000) / rate
+    assert expiry >= Fraction(valid_until(asked_at, ttl)) - 2 * Fraction(math.ulp(asked_at + ttl))
+
+
+@pytest.mark.parametrize(
+    ("ttl", "node_timeout", "grace", "expected"),
+    [
+        (10.0, 0.1, 0.5, 0.5),  # the grace is longer than two timeouts
+        (10.0, 0.1, 0.0, 0.2),  # two timeouts
+        (10.0, 0.5, 0.5, 1.0),
+        (0.3, 0.1, 0.015, 0.15),  # at most half of the ttl
+        (0.11, 0.1, 0.0, 0.055),
+        (10.0, 0.1, 4.5, 4.5),
+        (10.0, 9.0, 0.0, 5.0),
+    ],
+)
+def test_the_least_validity_worth_having(
+    ttl: float, node_timeout: float, grace: float, expected: float
+) -> None:
+    """The longer of the grace and two node timeouts, but never more than half of the ttl (R3)."""
+    assert min_validity(ttl, node_timeout, grace) == pytest.approx(expected)
+
+
+# -- when enough nodes will be free ------------------------------------------------------------------
+
+
+def twin_free_after(waits: list[float | None], quorum: int) -> float | None:
+    """Let time pass from wait to wait, count the free nodes at each, and stop when they are enough.
+
+    When they are never enough: the last moment at which one becomes free, if every node named its own.
+    """
+    moments = sorted({wait for wait in waits if wait is not None})
+    for moment in moments:
+        free = 0
+        for wait in waits:
+            if wait is not None and wait <= moment:
+                free += 1
+        if free >= quorum:
+            return moment
+    if None in waits or not waits:
+        return None
+    return moments[-1]
+
+
+@pytest.mark.parametrize("quorum", [1, 2, 3, 4])
+def test_free_after_agrees_with_its_twin(quorum: int) -> None:
+    """Every list of up to five answers (free, two times, no expiry) names the twin's moment (R13)."""
+    for length in range(6):
+        for waits in itertools.product((0.0, 1.5, 2.5, None), repeat=length):
+            assert free_after(list(waits), quorum) == twin_free_after(list(waits), quorum), (waits, quorum)
+
+
+@pytest.mark.parametrize(
+    ("waits", "quorum", "expected"),
+    [
+        ([3.0, 1.0, 2.0], 2, 2.0),  # the second key to expire frees the second node
+        ([0.0, 0.0, 5.0], 2, 0.0),  # a majority is free already
+        ([5.0, 5.0, 0.0, 0.0, 1.0], 3, 1.0),
+        ([None, 2.0, 1.0], 2, 2.0),  # the key without expiry is not needed
+        ([None, None, 1.0], 2, None),  # two keys without expiry are in the way: nobody knows
+        ([None, 1.0], 2, None),
+        ([4.0, 1.0], 3, 4.0),  # a third node fell silent: the last of the others is worth a try
+        ([], 2, None),
+    ],
+)
+def test_free_after_by_table(waits: list[float | None], quorum: int, expected: float | None) -> None:
+    """The moment at which the Q-th node becomes free."""
+    assert free_after(waits, quorum) == expected
+
+
+def test_free_after_leaves_its_argument_alone() -> None:
+    """The list of waits is read, not sorted in place."""
+    waits: list[float | None] = [3.0, None, 1.0]
+    free_after(waits, 2)
+    assert waits == [3.0, None, 1.0]

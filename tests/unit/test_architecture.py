@@ -1,0 +1,284 @@
+"""Three rings: imports point down only.  Read off the files' syntax trees, nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import aioredlock_ng
+
+PACKAGE = "aioredlock_ng"
+ROOT = Path(aioredlock_ng.__file__).parent
+FILES = sorted(ROOT.rglob("*.py"))
+
+RINGS: dict[str, set[str]] = {
+    "_core": {"_core"},
+    "_scripts": {"_scripts", "_core"},
+    "_kinds": {"_kinds", "_scripts", "_core"},
+    "_clock": set(),
+    "errors": {"_core"},
+    "_node": {"_node", "_scripts", "_core", "_clock", "errors"},
+}
+"""Which parts of the package the two inner rings may import; whatever is not listed is the shell or
+outside.
+"""
+
+OUTSIDE = {"_demo", "cli", "__main__", "contrib", "instrumentation", "pytest_plugin"}
+"""Users of the public interface that live in the package."""
+
+PUBLIC = {"", "errors", "events", "testing"}
+"""What they may import, beside each other; "" is the package itself."""
+
+IMPURE = {
+    "asyncio", "concurrent", "contextvars", "datetime", "hiredis", "io", "logging", "os", "pathlib", "random",
+    "redis", "secrets", "select", "selectors", "signal", "socket", "ssl", "subprocess", "sys", "tempfile",
+    "threading", "time", "warnings",
+}  # fmt: skip
+"""What the pure core has no use for: I/O, clocks, chance, threads, global state."""
+
+USE_REDIS_CLIENTS = {"_node/connection.py", "_node/client_node.py", "_specs.py"}
+USE_HIREDIS = {"_node/pipe.py", "testing/memory_node.py"}
+USE_TIME = {"_clock.py"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, absolute, and where."""
+
+    file: str
+    line: int
+    module: str
+    at_run_time: bool
+
+    @property
+    def part(self) -> str | None:
+        """The part of this package, such as "_core"; None for somebody else's module."""
+        head, _, rest = self.module.partition(".")
+        return rest.partition(".")[0] if head == PACKAGE else None
+
+    @property
+    def top(self) -> str:
+        """The top-level package."""
+        return self.module.partition(".")[0]
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.module}"
+
+
+def relative_name(path: Path) -> str:
+    """Return a file's name inside the package, with slashes."""
+    return path.relative_to(ROOT).as_posix()
+
+
+def part_of(file: str) -> str:
+    """Return the part of the package that a file is: its folder, or its own name."""
+    return file.partition("/")[0].removesuffix(".py")
+
+
+def is_module(dotted: str) -> bool:
+    """Say whether a dotted name below the package is a module of it."""
+    path = ROOT.joinpath(*dotted.split(".")[1:])
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def imports_of(path: Path) -> Iterator[Import]:
+    """Yield the imports of one file, made absolute, those inside functions included."""
+    file = relative_name(path)
+    package = [PACKAGE, *file.split("/")[:-1]]
+    tree = ast.parse(path.read_text())
+    for_types = {
+        node
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for statement in block.body
+        for node in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(file, node.lineno, alias.name, node not in for_types)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *(node.module or "").split(".")]).strip(".")
+            for alias in node.names:
+                name = f"{module}.{alias.name}"
+                inside = name.startswith(f"{PACKAGE}.") and is_module(name)
+                yield Import(file, node.lineno, name if inside else module, node not in for_types)
+
+
+IMPORTS = [found for path in FILES for found in imports_of(path)]
+
+
+def offences(allowed: object) -> list[str]:
+    """Return the imports for which `allowed(import)` is False, as lines to read."""
+    return [str(found) for found in IMPORTS if not allowed(found)]  # type: ignore[operator]
+
+
+def test_the_files_are_found() -> None:
+    """The tests below look at something: the core's files and their imports are there."""
+    assert {"_core/quorum.py", "_node/pipe.py", "_manager.py"} <= {relative_name(path) for path in FILES}
+    assert any(found.file == "_core/command.py" and found.part == "_core" for found in IMPORTS)
+    assert any(not found.at_run_time for found in IMPORTS)
+
+
+def test_the_core_is_pure() -> None:
+    """Ring 0 imports itself and the harmless part of the standard library: no I/O, no clock, no chance."""
+    core = [found for found in IMPORTS if part_of(found.file) == "_core"]
+    for found in core:
+        assert found.part in ("_core", None), str(found)
+        if found.part is None:
+            assert found.top in sys.stdlib_module_names - IMPURE, str(found)
+
+
+def test_the_rings_import_inwards_only() -> None:
+    """Each part of the inner rings imports what its row allows, also for type annotations."""
+    assert not offences(
+        lambda found: (
+            found.part is None or part_of(found.file) not in RINGS or found.part in RINGS[part_of(found.file)]
+        )
+    )
+
+
+def test_the_parts_import_without_a_circle() -> None:
+    """No module of the package needs itself, by whatever detour, to be imported."""
+    graph: dict[str, set[str]] = {}
+    for found in IMPORTS:
+        if found.part is not None and found.at_run_time and found.file != "__init__.py":
+            importer = (
+                f"{PACKAGE}.{found.file.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}"
+            )
+            if found.module not in (PACKAGE, importer):
+                graph.setdefault(importer, set()).add(found.module)
+    list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError
+
+
+def test_inside_imports_are_relative() -> None:
+    """The package does not import itself by its name: the dots show the ring."""
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names: list[str] = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            assert not [name for name in names if name.split(".")[0] == PACKAGE], f"{path}:{names}"
+
+
+def test_nothing_imports_the_outside() -> None:
+    """The command line, integrations and the testing kit are leaves: neither ring nor shell needs them."""
+    assert not offences(
+        lambda found: found.part not in OUTSIDE | {"testing"} or part_of(found.file) in OUTSIDE | {found.part}
+    )
+
+
+def test_the_outside_uses_the_public_interface() -> None:
+    """The command line and integrations see what users see."""
+    assert not offences(
+        lambda found: (
+            part_of(found.file) not in OUTSIDE or found.part is None or found.part in PUBLIC | OUTSIDE
+        )
+    )
+
+
+def test_redis_py_is_used_at_the_seams_only() -> None:
+    """Its connections and clients are known to three files, its exceptions to the node ring and `errors`."""
+    assert not offences(
+        lambda found: (
+            found.top != "redis"
+            or found.file in USE_REDIS_CLIENTS
+            or (found.module == "redis.exceptions" and part_of(found.file) in ("_node", "errors"))
+        )
+    )
+
+
+def test_hiredis_is_used_by_the_pipe_only() -> None:
+    """RESP is parsed and packed in one file, and in the master in memory, which plays the server."""
+    assert not offences(lambda found: found.top != "hiredis" or found.file in USE_HIREDIS)
+
+
+def test_one_file_reads_the_clock() -> None:
+    """`_clock.py` is the seam (R2); only what runs real servers or processes reads the time, too."""
+    assert not offences(
+        lambda found: (
+            found.top not in ("time", "datetime")
+            or found.file in USE_TIME
+            or part_of(found.file) in OUTSIDE | {"testing"}
+            or (found.file, found.module) == ("_options.py", "datetime")
+        )  # the type of a span of time
+    )
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative_name)
+def test_the_wall_clock_is_never_read(path: Path) -> None:
+    """Validity does not depend on anybody setting the time: ``time.time`` and its like are called nowhere
+    (R2).
+    """
+    calls = {
+        ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+    }
+    assert not calls & {
+        "time.time",
+        "time.time_ns",
+        "datetime.now",
+        "datetime.utcnow",
+        "datetime.datetime.now",
+        "datetime.datetime.utcnow",
+    }
+
+
+def test_chance_comes_in_through_the_seam() -> None:
+    """The two inner rings and the shell draw from a given `Random`, never from the module's own."""
+    for path in FILES:
+        if part_of(relative_name(path)) in OUTSIDE | {"testing"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                assert "random" not in [alias.name for alias in node.names], path
+            elif isinstance(node, ast.ImportFrom) and node.module == "random":
+                assert [alias.name for alias in node.names] == ["Random"], path
+
+
+def test_all_is_sorted_and_complete() -> None:
+    """`__all__` is in order, without duplicates, and every name that the package imports is in it."""
+    tree = ast.parse((ROOT / "__init__.py").read_text())
+    imported = {
+        alias.asname or alias.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert list(aioredlock_ng.__all__) == sorted(set(aioredlock_ng.__all__))
+    assert imported == set(aioredlock_ng.__all__)
+    assert all(hasattr(aioredlock_ng, name) for name in aioredlock_ng.__all__)
+
+
+def test_the_package_file_only_exports() -> None:
+    """`__init__.py` is a docstring, imports and `__all__`."""
+    docstring, *rest = ast.parse((ROOT / "__init__.py").read_text()).body
+    assert isinstance(docstring, ast.Expr)
+    assert all(isinstance(node, ast.ImportFrom | ast.Assign) for node in rest)
+
+
+def test_the_package_is_typed() -> None:
+    """`py.typed` is there for type checkers."""
+    assert (ROOT / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative_name)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    """Each file has a docstring."""
+    if path.read_text():
+        assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize("folder", ["_core", "_node", "_kinds", "_scripts"])
+def test_modules_stay_small(folder: str) -> None:
+    """A ring's file has at most some three hundred lines: a stranger reads it in one go."""
+    for path in sorted((ROOT / folder).glob("*.py")):
+        assert len(path.read_text().splitlines()) <= 320, path
