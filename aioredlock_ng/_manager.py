@@ -100,6 +100,9 @@ class LockManager:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
+        self._nodes: Sequence[Node] = ()  # first: a manager that cannot be made still has a repr
+        self._runtime: Runtime | None = None
+        self._closed = False
         self._options = checked_options(
             ttl=ttl,
             node_timeout=node_timeout,
@@ -111,14 +114,12 @@ class LockManager:
             holder=holder,
         )
         _refuse_what_is_missing(fencing=fencing, restart_quarantine=restart_quarantine)
-        self._nodes: Sequence[Node] = make_nodes(nodes)
+        self._nodes = make_nodes(nodes)
         self.clock: Clock = SystemClock() if clock is None else clock
         self._random: Random = secrets.SystemRandom() if random is None else random
         self._audience = Audience(hooks)
-        self._runtime: Runtime | None = None
         self._settled = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
-        self._closed = False
         self._conflict: str | None = None
 
     @classmethod

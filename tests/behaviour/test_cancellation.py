@@ -1,0 +1,235 @@
+"""Whatever is cancelled, and wherever: nothing is left behind (rules R5, R6)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import traceback
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError, RetryPolicy
+from tests.behaviour.tools import PATIENCE, all_up, keys, no_key_left, quiet
+from tests.servers import Nodes, ask, eventually
+
+CANCELLATIONS: Final = 5000
+"""Cancellations that strike, contended and uncontended each."""
+AT_ONCE: Final = 25
+TURNS: Final = 24
+"""Turns of the loop before a cancellation: more than an uncontended cycle takes."""
+
+TTL: Final = 60.0
+"""Seconds: so long that a key which is left behind is still there when the test looks."""
+
+
+class Cancelling:
+    """Acquires and releases locks in tasks that are cancelled at random moments."""
+
+    def __init__(self, managers: list[LockManager], seed: int) -> None:
+        self.managers = managers
+        self.random = random.Random(seed)
+        self.phases: Counter[str] = Counter()
+        self.places: set[tuple[str, ...]] = set()
+        self.struck = 0
+        self._number = 0
+
+    async def cycle(self, names: list[str], manager: LockManager, reached: list[str]) -> None:
+        """Go through a lock's life, in one of the ways there are; keep note of how far it came."""
+        lock = manager.lock(*names, ttl=TTL)
+        pause = self.random.randrange(12)
+        if self.random.random() < 0.5:
+            async with lock:
+                reached.append("body")
+                for _ in range(pause):
+                    await asyncio.sleep(0)
+                reached.append("release")
+        else:
+            lease = await lock.acquire()
+            try:
+                reached.append("body")
+                for _ in range(pause):
+                    await asyncio.sleep(0)
+            finally:
+                reached.append("release")
+                await lease.release()
+        reached.append("end")
+
+    async def delay(self) -> None:
+        """Let a random number of turns pass, or a random moment."""
+        if self.random.random() < 0.7:
+            for _ in range(self.random.randrange(TURNS)):
+                await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(self.random.random() * 0.004)
+
+    async def cancel_one(self, *, contended: bool) -> None:
+        """Cancel one cycle, one time in four twice; note where it was struck."""
+        self._number += 1
+        how_many = 1 if self.random.random() < 0.8 else 2
+        numbers = self.random.sample(range(3), how_many)
+        names = [f"contended:{i}" if contended else f"own:{self._number}:{i}" for i in numbers]
+        reached = ["acquire"]
+        task = asyncio.create_task(self.cycle(names, self.random.choice(self.managers), reached))
+        await self.delay()
+        task.cancel()
+        if self.random.random() < 0.25:
+            await self.delay()
+            task.cancel()
+        await asyncio.wait((task,))
+        if task.cancelled():
+            self.struck += 1
+            self.phases[reached[-1]] += 1
+            try:
+                task.result()
+            except asyncio.CancelledError as error:
+                frames = traceback.extract_tb(error.__traceback__)
+                self.places.add(tuple(frame.name for frame in frames if "aioredlock_ng" in frame.filename))
+        else:
+            task.result()
+            self.phases["too late"] += 1
+
+    async def run(self, count: int, *, contended: bool) -> None:
+        """Cancel until so many cycles were struck before their end, some at once."""
+
+        async def work() -> None:
+            while self.struck < count:
+                await self.cancel_one(contended=contended)
+
+        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+
+
+@pytest.mark.parametrize("contended", [False, True], ids=["uncontended", "contended"])
+async def test_thousands_of_cancellations_leave_nothing(shared_nodes: Nodes, contended: bool) -> None:
+    """Cancelling acquire, body and release at any await leaves no key, task, warning or closed gate."""
+    seed = int(os.environ.get("REDLOCK_SEED", random.randrange(2**32)))
+    print("seed:", seed)  # shown when the test fails; REDLOCK_SEED repeats it
+    retry = RetryPolicy(base=0.001, cap=0.004)
+    urls = shared_nodes.urls
+    async with quiet(), LockManager(urls, retry=retry) as one, LockManager(urls, retry=retry) as two:
+        idle = len(asyncio.all_tasks())
+        cancelling = Cancelling([one, two], seed)
+        async with asyncio.timeout(60):
+            await cancelling.run(CANCELLATIONS, contended=contended)
+        await no_key_left(urls)
+        assert len(asyncio.all_tasks()) == idle
+        for manager in (one, two):
+            state = manager.statistics()
+            assert (state.held, state.waiting) == (0, 0)
+            assert state.acquired == state.released
+            await eventually(lambda m=manager: not any(n.owed for n in m.statistics().nodes), what="no debts")
+        for name in ("contended:0", "contended:1", "contended:2"):
+            async with one.lock(name, blocking_timeout=0):
+                pass
+    print(cancelling.phases, len(cancelling.places), "places")
+    # Every phase was struck, often, and acquire in several of its awaits.
+    assert min(cancelling.phases[phase] for phase in ("acquire", "body", "release")) >= CANCELLATIONS // 100
+    assert len(cancelling.places) >= (4 if contended else 2), cancelling.places
+
+
+async def test_every_turn_of_one_cycle_is_cancelled(shared_nodes: Nodes) -> None:
+    """A cycle that is cancelled after k turns of the loop leaves nothing, for every k until it is through."""
+    async with quiet(), LockManager(shared_nodes.urls) as manager:
+        lock = manager.lock("swept", ttl=TTL)
+        finished = 0
+        turns = 0
+        while finished < 3:
+            done: list[str] = []
+
+            async def cycle(done: list[str] = done) -> None:
+                async with lock:
+                    await asyncio.sleep(0)
+                done.append("done")
+
+            task = asyncio.create_task(cycle())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait((task,))
+            await no_key_left(shared_nodes.urls)
+            finished += bool(done)
+            turns += 1
+            assert turns < 10_000, "the cycle never ends"
+        assert manager.statistics().held == 0
+
+
+@pytest.mark.parametrize("paused", [1, 3, 5])
+async def test_a_late_answer_leaves_no_key(nodes5: Nodes, paused: int) -> None:
+    """A cancelled acquire leaves no key on nodes that run it only when they answer again."""
+    async with quiet(), LockManager(nodes5.urls, node_timeout=5) as manager:
+        for url in nodes5.urls[:paused]:
+            ask(url, "CLIENT PAUSE", 700, "ALL")
+        task = asyncio.create_task(manager.lock("late", ttl=TTL).acquire())
+        if paused < 3:
+            lease = await task  # a majority is there: nothing to cancel, but the release waits as long
+            task = asyncio.create_task(lease.release())
+            await asyncio.sleep(0)
+        else:
+            busy = nodes5.urls[paused:]
+            await eventually(lambda: all(keys([url]) for url in busy), what="the acquire has left")
+            await asyncio.sleep(0.01)  # also where nobody can be asked
+        task.cancel()
+        await asyncio.wait((task,))
+        assert task.cancelled()
+        await _answered(manager)
+        assert keys(nodes5.urls) == {}
+
+
+@pytest.mark.parametrize("fault", ["paused", "frozen"])
+async def test_a_failed_acquire_leaves_no_key(nodes5: Nodes, fault: str) -> None:
+    """An acquire that gave up on late nodes leaves no key on them either, once they answer."""
+    async with quiet(), LockManager(nodes5.urls) as manager:
+        for i, url in enumerate(nodes5.urls[:3]):
+            if fault == "paused":
+                ask(url, "CLIENT PAUSE", 700, "ALL")
+            else:
+                nodes5.pause(i)
+        with pytest.raises(QuorumUnavailableError):
+            await manager.lock("late", ttl=TTL, blocking_timeout=0).acquire()
+        for i in range(3):
+            nodes5.resume(i)
+        await _answered(manager)
+        assert keys(nodes5.urls) == {}
+
+
+async def test_a_cancelled_waiter_does_not_stop_the_queue(shared_nodes: Nodes) -> None:
+    """Tasks that stop waiting in the local queue, also in the very turn they are let in, block nobody."""
+    async with quiet(), LockManager(shared_nodes.urls) as manager:
+        lock = manager.lock("queue", ttl=TTL)
+        for turns in range(TURNS):
+            lease = await lock.acquire()
+            waiters = [asyncio.create_task(lock.acquire()) for _ in range(4)]
+            await eventually(lambda: manager.statistics().waiting == 4, what="all wait")
+            release = asyncio.create_task(lease.release())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for waiter in waiters[:3]:
+                waiter.cancel()
+            last = None
+            for waiter in waiters:
+                try:
+                    async with asyncio.timeout(PATIENCE):
+                        last = await waiter
+                except asyncio.CancelledError:
+                    continue
+                await last.release()
+            assert last is not None, "the last one was not cancelled"
+            await release
+        assert manager.statistics().waiting == 0
+        with pytest.raises(LockTakenError):
+            async with lock:
+                await manager.lock("queue", blocking_timeout=0).acquire()
+    assert keys(shared_nodes.urls) == {}
+
+
+async def _answered(manager: LockManager) -> None:
+    """Wait until every node has answered everything it was ever asked, debts included."""
+    await all_up(manager)
+
+    def idle() -> bool:
+        nodes = manager.statistics().nodes
+        return all(node.in_flight == 0 and node.owed == 0 for node in nodes)
+
+    await eventually(idle, within=PATIENCE, what=f"all answered: {manager.statistics()!r}")

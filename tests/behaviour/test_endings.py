@@ -1,0 +1,244 @@
+"""Ends of a program, orderly and not, and uses of a manager where it does not belong (R6, R18)."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import threading
+import warnings
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, ManagerClosedError
+from tests.behaviour.tools import ALLOWANCE, boot_time, keys, no_key_left, quiet, worker
+from tests.servers import Nodes, ask
+
+TTL: Final = 60
+"""Seconds: a key that is left behind outlives the test."""
+
+
+def complaints(errors: str) -> list[str]:
+    """Return the lines of a process's errors in which Python complains of something left behind."""
+    words = ("Warning", "never", "was destroyed", "unhandled", "Unclosed", "unclosed", "Error in")
+    return [line for line in errors.splitlines() if any(word in line for word in words)]
+
+
+@pytest.mark.parametrize("ending", ["leave", "exit", "SIGINT"])
+async def test_a_program_ends_while_it_holds_locks(shared_nodes: Nodes, ending: str) -> None:
+    """However `asyncio.run` comes to its end, the locks held in it are released, and nothing complains."""
+    task = "hold" if ending == "SIGINT" else ending
+    async with worker(task, shared_nodes.urls, "ending", TTL) as child:
+        await child.said("held")
+        if ending == "SIGINT":
+            assert len(keys(shared_nodes.urls)) == 5
+            child.process.send_signal(signal.SIGINT)
+        out, errors = await child.ended()
+    assert keys(shared_nodes.urls) == {}
+    assert out == ""
+    assert complaints(errors) == [], errors
+    expected = {"leave": 0, "exit": 3, "SIGINT": -signal.SIGINT}[ending]
+    assert child.process.returncode == expected, errors
+    if ending == "leave":
+        assert errors == ""
+
+
+async def test_a_holder_is_killed(shared_nodes: Nodes) -> None:
+    """The locks of a process that was killed are free when their ttl has passed, and not before."""
+    ttl = 1.0
+    async with (
+        quiet(),
+        LockManager(shared_nodes.urls) as manager,
+        worker("hold", shared_nodes.urls, "killed", ttl) as child,
+    ):
+        await child.said("held")
+        waiter = asyncio.create_task(manager.lock("killed:0").acquire())
+        done, _ = await asyncio.wait((waiter,), timeout=2 * ttl)
+        assert not done, "it is extended while its holder lives"
+        child.process.kill()
+        await child.process.wait()
+        killed = boot_time()
+        left = max(ask(url, "PTTL", "redlock:killed:0") / 1000 for url in shared_nodes.urls)
+        assert 0 < left <= ttl
+        lease = await asyncio.wait_for(waiter, ttl + 5)
+        assert boot_time() - killed <= ttl + ALLOWANCE
+        assert boot_time() - killed >= left - 0.1
+        await lease.release()
+    await no_key_left(shared_nodes.urls, within=ttl + ALLOWANCE)
+
+
+async def test_fork(shared_nodes: Nodes) -> None:
+    """A forked child that uses its parent's manager is told what is wrong; the parent goes on undisturbed."""
+    async with worker("fork", shared_nodes.urls, "forked") as child:
+        out, errors = await child.ended()
+    told, *rest = out.splitlines()
+    assert told.startswith("RuntimeError: "), out
+    assert "fork" in told, "the message does not name the cause"
+    assert rest == ["the parent goes on"], (out, errors)
+    assert child.process.returncode == 0
+    assert keys(shared_nodes.urls) == {}
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+def test_a_second_run(shared_nodes: Nodes) -> None:
+    """A manager that was used in one `asyncio.run` tells clearly that it cannot be used in another."""
+    manager = LockManager(shared_nodes.urls)
+
+    async def use() -> None:
+        async with manager.lock("twice"):
+            pass
+
+    asyncio.run(use())
+    with pytest.raises(RuntimeError, match="event loop"):
+        asyncio.run(use())
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_a_manager_that_is_never_closed(shared_nodes: Nodes) -> None:
+    """A manager at module level that nobody closes leaves neither a key nor a warning when its loop ends."""
+    manager = LockManager(shared_nodes.urls)
+    leases: list[Lease] = []
+
+    async def use() -> None:
+        leases.append(await manager.lock("never closed", ttl=TTL).acquire())
+        await leases[0].extend()
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        asyncio.run(use(), debug=True)
+        assert keys(shared_nodes.urls) == {}
+        assert not leases[0].held
+        leases.clear()
+        gc.collect()
+    assert [str(warning.message) for warning in warned] == []
+
+
+async def test_another_loop(shared_nodes: Nodes) -> None:
+    """Using a manager or its leases from another loop is a clear `RuntimeError` and does no harm."""
+    async with quiet(), LockManager(shared_nodes.urls, ttl=5) as manager:
+        lease = await manager.lock("here").acquire()
+        errors: dict[str, BaseException | None] = {}
+
+        async def misuse() -> None:
+            uses = {
+                "start": manager.start(),
+                "acquire": manager.lock("there").acquire(),
+                "try_acquire": manager.lock("there").try_acquire(),
+                "inspect": manager.inspect("here"),
+                "extend": lease.extend(),
+                "release": lease.release(),
+                "aclose": manager.aclose(),
+            }
+            for name, use in uses.items():
+                try:
+                    await asyncio.wait_for(use, 1)
+                except Exception as error:  # noqa: BLE001 (which one it is, is the question)
+                    errors[name] = error
+                else:
+                    errors[name] = None
+
+        thread = threading.Thread(target=lambda: asyncio.run(misuse()))
+        thread.start()
+        await asyncio.to_thread(thread.join)
+        assert lease.held, errors
+        await lease.extend()
+        await lease.release()
+        wrong = {
+            name: error
+            for name, error in errors.items()
+            if type(error) is not RuntimeError or "loop" not in str(error)
+        }
+        assert wrong == {}
+    assert keys(shared_nodes.urls) == {}
+
+
+# -- closing ---------------------------------------------------------------------------------------
+
+
+async def test_closing_releases_everything(shared_nodes: Nodes) -> None:
+    """`aclose` ends bodies and waiters with errors of their own, frees every key, and may be called again."""
+    async with quiet():
+        manager = LockManager(shared_nodes.urls, ttl=TTL)
+        await manager.start()
+        lease = await manager.lock("plain").acquire()
+        inside = asyncio.Event()
+
+        async def body() -> None:
+            async with manager.lock("body"):
+                inside.set()
+                await asyncio.sleep(3600)
+
+        running = asyncio.create_task(body())
+        await inside.wait()
+        waiting = asyncio.create_task(manager.lock("body").acquire())
+        await asyncio.sleep(0)
+        await asyncio.gather(manager.aclose(), manager.aclose())
+        await manager.aclose()
+        assert keys(shared_nodes.urls) == {}
+        assert not lease.held
+        with pytest.raises(LockLostError) as lost:
+            await running
+        assert lost.value.reason is LossReason.MANAGER_CLOSED
+        with pytest.raises(ManagerClosedError):
+            await waiting
+        with pytest.raises(ManagerClosedError):
+            await manager.lock("late").acquire()
+        await lease.release()
+
+
+async def test_closing_with_bad_nodes(nodes5: Nodes) -> None:
+    """`aclose` takes one `node_timeout` at most when nodes are frozen or dead, and frees what it can."""
+    async with quiet():
+        manager = LockManager(nodes5.urls, ttl=TTL)
+        await manager.start()
+        for i in range(10):
+            await _keep(manager, f"kept:{i}")
+        nodes5.pause(0)
+        nodes5.kill(1)
+        began = boot_time()
+        await manager.aclose()
+        assert boot_time() - began <= 0.1 + ALLOWANCE
+        assert keys(nodes5.urls[2:]) == {}
+        nodes5.resume(0)
+        await no_key_left(nodes5.urls[:1])  # the releases were on their way
+
+
+async def test_a_dropped_lease_is_released(shared_nodes: Nodes) -> None:
+    """A lease that nobody keeps is released, and Python warns of it."""
+    async with quiet(), LockManager(shared_nodes.urls, ttl=TTL) as manager:
+        with pytest.warns(ResourceWarning, match="'dropped'"):
+            await _drop(manager, "dropped")
+        await no_key_left(shared_nodes.urls)
+        assert manager.statistics().held == 0
+
+
+async def _drop(manager: LockManager, name: str) -> None:
+    await manager.lock(name).acquire()
+    gc.collect()
+
+
+_kept: list[Lease] = []
+
+
+async def _keep(manager: LockManager, name: str) -> None:
+    _kept.append(await manager.lock(name).acquire())
+
+
+@pytest.fixture(autouse=True)
+def _forget_leases() -> None:
+    """Drop what earlier tests kept; their managers are closed."""
+    _kept.clear()
+
+
+async def test_a_closed_manager_keeps_no_socket(shared_nodes: Nodes) -> None:
+    """After `aclose` no connection of the manager is open."""
+    before = [len(ask(url, "CLIENT LIST")) for url in shared_nodes.urls]
+    async with LockManager(shared_nodes.urls) as manager:
+        async with manager.lock("sockets"):
+            pass
+        assert [len(ask(url, "CLIENT LIST")) for url in shared_nodes.urls] == [count + 1 for count in before]
+    await asyncio.sleep(0)
+    assert [len(ask(url, "CLIENT LIST")) for url in shared_nodes.urls] == before

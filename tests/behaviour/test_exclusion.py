@@ -1,0 +1,113 @@
+"""One holder at a time: between processes, and with programs that are not ours."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+import redis
+
+from aioredlock_ng import ExtensionPolicy, LockManager, LockTakenError, Vote
+from tests.behaviour.tools import keys, overlaps, quiet, worker
+from tests.servers import Nodes, ask
+
+PROCESSES, TASKS, ROUNDS = 3, 4, 20
+
+OTHERS_TTL = 30.0
+
+
+async def test_processes_and_tasks_take_turns(shared_nodes: Nodes, tmp_path: Path) -> None:
+    """Three processes of four tasks never hold one lock at once, and lose no increment of a plain counter."""
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    claims: list[tuple[float, float]] = []
+    async with contextlib.AsyncExitStack() as stack:
+        arguments = ("count", shared_nodes.urls, "counter", counter, TASKS, ROUNDS)
+        workers = [await stack.enter_async_context(worker(*arguments)) for _ in range(PROCESSES)]
+        for child in workers:
+            await child.said("ready")
+        for child in workers:
+            child.go()
+        turns: list[tuple[float, int]] = []
+        for number, child in enumerate(workers):
+            out, errors = await child.ended()
+            assert (child.process.returncode, errors) == (0, "")
+            share = [(began, ended) for began, ended in json.loads(out)]
+            claims += share
+            turns += [(began, number) for began, _ in share]
+    assert len(claims) == PROCESSES * TASKS * ROUNDS
+    assert overlaps(claims) == []
+    assert int(counter.read_text()) == len(claims)
+    holders = [number for _, number in sorted(turns)]
+    changes = sum(one != two for one, two in itertools.pairwise(holders))
+    assert changes > 2 * PROCESSES, "the processes did not contend with each other"
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_overlapping_claims_are_found() -> None:
+    """The sweep that judges the claims sees an overlap when there is one."""
+    assert overlaps([(3, 4), (1, 2), (2, 3)]) == []
+    assert overlaps([(1, 5), (6, 7), (4, 5.5)]) == [((1, 5), (4, 5.5))]
+
+
+@pytest.mark.parametrize(("prefix", "key"), [("redlock:", "redlock:shared"), ("", "shared")])
+@pytest.mark.parametrize("other", ["redis-py", "SET NX"])
+async def test_another_program_excludes_us(shared_nodes: Nodes, prefix: str, key: str, other: str) -> None:
+    """A lock that another program holds on a majority is taken for us, and on a minority it is not."""
+    clients = [redis.Redis.from_url(url) for url in shared_nodes.urls]
+    theirs = [client.lock(key, timeout=OTHERS_TTL) for client in clients]
+
+    def acquire(i: int) -> None:
+        if other == "redis-py":
+            assert theirs[i].acquire(blocking=False)
+        else:
+            assert clients[i].set(key, "theirs", nx=True, px=int(OTHERS_TTL * 1000))
+
+    with contextlib.ExitStack() as stack:
+        for client in clients:
+            stack.enter_context(client)
+        async with quiet(), LockManager(shared_nodes.urls, prefix=prefix) as manager:
+            lock = manager.lock("shared", blocking_timeout=0)
+            acquire(0)
+            acquire(1)
+            async with lock as lease:
+                assert sum(vote.vote is Vote.REFUSED for vote in lease.votes) <= 2
+            acquire(2)
+            with pytest.raises(LockTakenError) as taken:
+                await lock.acquire()
+            assert taken.value.retry_after == pytest.approx(OTHERS_TTL, abs=5.0)
+            # Neither the failure nor our release before it touched what is theirs.
+            values = [client.get(key) for client in clients]
+            assert [value is not None for value in values] == [True, True, True, False, False]
+            if other == "redis-py":
+                assert all(lock.owned() for lock in theirs[:3])
+            clients[1].delete(key)
+            async with lock:
+                pass
+
+
+@pytest.mark.parametrize(("prefix", "key"), [("redlock:", "redlock:shared"), ("", "shared")])
+async def test_we_exclude_another_program(shared_nodes: Nodes, prefix: str, key: str) -> None:
+    """While we hold a lock another program cannot take it on any node; afterwards it can on all of them."""
+
+    def granted() -> int:
+        count = 0
+        for url in shared_nodes.urls:
+            with redis.Redis.from_url(url) as client:
+                lock = client.lock(key, timeout=OTHERS_TTL)
+                if lock.acquire(blocking=False):
+                    lock.release()
+                    count += 1
+            if ask(url, "SET", key, "theirs", "NX", "PX", 5000):
+                ask(url, "DEL", key)
+                count += 1
+        return count
+
+    async with quiet(), LockManager(shared_nodes.urls, prefix=prefix) as manager:
+        lease = await manager.lock("shared", extension=ExtensionPolicy.off()).acquire()
+        assert granted() == 0
+        await lease.release()
+        assert granted() == 2 * len(shared_nodes.urls)

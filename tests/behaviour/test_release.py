@@ -1,0 +1,148 @@
+"""After the release nothing is sent, whatever else was going on (rule R6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import defaultdict
+from typing import Any, Final
+
+import pytest
+
+from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, QuorumUnavailableError, ReleaseOutcome
+from tests.behaviour.tools import all_up, extended, keys, monitor, monitored_words, quiet
+from tests.servers import Nodes, ask, eventually
+
+RACES: Final = 1000
+AT_ONCE: Final = 50
+
+
+def histories(lines: list[str]) -> dict[str, list[str]]:
+    """Return what one server was sent for each owner value, in order."""
+    result: dict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        by_script, words = monitored_words(line)
+        if by_script or not words:
+            continue
+        verb = words[0].upper()
+        if verb == "SET":
+            result[words[2]].append("acquire")
+        elif verb in {"EVALSHA", "EVAL"} and len(words) == 5:  # digest, one key, owner: the release
+            result[words[4]].append("release")
+        elif verb in {"EVALSHA", "EVAL"} and len(words) == 6:  # … and a ttl: the extension or the top-up
+            result[words[4]].append("extend")
+    return result
+
+
+async def test_nothing_follows_a_release(shared_nodes: Nodes) -> None:
+    """In 1,000 races of release and extension no node is sent anything for an owner after its release."""
+    seed = random.randrange(2**32)
+    print("seed:", seed)
+    rng = random.Random(seed)
+    policy = ExtensionPolicy(every=0.01, max_extensions=None)
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(quiet())
+        views = [await stack.enter_async_context(monitor(url)) for url in shared_nodes.urls]
+        manager = LockManager(shared_nodes.urls, ttl=3.0, extension=policy)
+        await stack.enter_async_context(manager)
+        raced = 0
+
+        async def race(number: int) -> None:
+            nonlocal raced
+            lease = await manager.lock(f"raced:{number}").acquire()
+            await extended(lease, 1)
+            if number % 2:
+                asking = asyncio.create_task(_extend(lease))
+                for _ in range(rng.randrange(4)):
+                    await asyncio.sleep(0)
+                raced += not asking.done()
+                report = await lease.release()
+                await asking
+            else:
+                await asyncio.sleep(rng.random() * 0.04)
+                report = await lease.release()
+            assert report.count(ReleaseOutcome.RELEASED) == len(shared_nodes.urls)
+
+        for start in range(0, RACES, AT_ONCE):
+            await asyncio.gather(*(race(number) for number in range(start, start + AT_ONCE)))
+        assert keys(shared_nodes.urls) == {}
+        await asyncio.sleep(0.1)  # three extension intervals: what should not come has had its time
+        for view in views:
+            sent = histories(await view())
+            assert len(sent) == RACES
+            for owner, history in sent.items():
+                assert history[0] == "acquire", (owner, history)
+                assert history[-1] == "release", (owner, history)
+                assert set(history[1:-1]) == {"extend"}, (owner, history)
+        assert raced >= RACES // 10, "release and extension hardly met"
+
+
+async def _extend(lease: Any) -> None:
+    with contextlib.suppress(LockLostError, QuorumUnavailableError):
+        await lease.extend()
+
+
+async def test_nothing_follows_a_release_on_a_forgetful_node(shared_nodes: Nodes) -> None:
+    """A node that lost the key and is being topped up is not written to after a release either."""
+    policy = ExtensionPolicy(every=0.01, max_extensions=None)
+    async with (
+        quiet(),
+        monitor(shared_nodes.urls[0]) as view,
+        LockManager(shared_nodes.urls, ttl=3.0, extension=policy) as manager,
+    ):
+        for number in range(40):
+            lease = await manager.lock("forgotten").acquire()
+            ask(shared_nodes.urls[0], "DEL", "redlock:forgotten")
+            for _ in range(number):
+                await asyncio.sleep(0)
+            await lease.release()
+            assert keys(shared_nodes.urls) == {}
+        for history in histories(await view()).values():
+            assert history.index("release") == len(history) - 1, history
+
+
+async def test_releases_that_a_node_missed_are_made_up_for(nodes3: Nodes) -> None:
+    """A node that is frozen during the release gives the key up when it goes on; the report says so."""
+    async with quiet(), LockManager(nodes3.urls) as manager:
+        lease = await manager.lock("missed", ttl=60).acquire()
+        await eventually(lambda: len(keys(nodes3.urls)) == 3, what="all have it")
+        nodes3.pause(0)
+        report = await lease.release()
+        assert [node.outcome for node in report.nodes] == [
+            ReleaseOutcome.UNKNOWN,
+            ReleaseOutcome.RELEASED,
+            ReleaseOutcome.RELEASED,
+        ]
+        assert await lease.release() == report
+        nodes3.resume(0)
+        await eventually(lambda: not keys(nodes3.urls), what="the key is gone")
+
+
+async def test_releases_that_a_lost_connection_took_along_are_made_up_for(nodes3: Nodes) -> None:
+    """A release whose connection is killed on its way is sent again on the next one."""
+    async with quiet(), LockManager(nodes3.urls) as manager:
+        for _ in range(10):
+            lease = await manager.lock("killed", ttl=60).acquire()
+            await eventually(lambda: len(keys(nodes3.urls)) == 3, what="all have it")
+            for url in nodes3.urls:
+                ask(url, "CLIENT KILL", "TYPE", "normal")
+            await lease.release()
+            await eventually(lambda: not keys(nodes3.urls), what="the key is gone")
+            await all_up(manager)
+
+
+@pytest.mark.parametrize("way", ["acquire and release", "async with"])
+async def test_a_failing_node_does_not_fail_the_release(nodes3: Nodes, way: str) -> None:
+    """No failure of nodes makes a release raise, not even of all of them."""
+    async with quiet(), LockManager(nodes3.urls) as manager:
+        if way == "async with":
+            async with manager.lock("failing"):
+                for i in range(3):
+                    nodes3.kill(i)
+        else:
+            lease = await manager.lock("failing").acquire()
+            for i in range(3):
+                nodes3.kill(i)
+            report = await lease.release()
+            assert report.count(ReleaseOutcome.UNKNOWN) == 3

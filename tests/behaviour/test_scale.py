@@ -1,0 +1,69 @@
+"""Many locks at once cost few connections and few tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from aioredlock_ng import ExtensionPolicy, LockManager
+from tests.behaviour.tools import keys, quiet
+from tests.servers import Nodes, ask, eventually
+
+LEASES: Final = 2000
+OWN_CONNECTION: Final = 1
+"""The one that asks for the list."""
+
+
+async def test_thousands_of_leases(shared_nodes: Nodes) -> None:
+    """2,000 leases held and extended at once take two connections per node at most, and no tasks."""
+    urls = shared_nodes.urls
+    before = [connections(url) for url in urls]
+    policy = ExtensionPolicy(every=0.1)
+    async with quiet(), LockManager(urls, ttl=10.0, extension=policy) as manager:
+        idle = len(asyncio.all_tasks())
+        leases = await asyncio.gather(*(manager.lock(f"many:{i}").acquire() for i in range(LEASES)))
+        assert len(asyncio.all_tasks()) == idle
+        assert manager.statistics().held == LEASES
+        await eventually(lambda: ask(urls[0], "DBSIZE") == LEASES, what="all keys are there")
+        most_connections = most_tasks = 0
+        while min(lease.extensions for lease in leases) < 2:
+            await asyncio.sleep(0.05)
+            most_connections = max(connections(url) - old for url, old in zip(urls, before, strict=True))
+            most_tasks = max(most_tasks, len(asyncio.all_tasks()))
+            for lease in leases:
+                lease.check()
+        assert 1 <= most_connections <= 2
+        assert most_tasks <= idle + 1
+        await asyncio.gather(*(lease.release() for lease in leases))
+    assert keys(urls) == {}
+
+
+async def test_thousands_of_bodies(shared_nodes: Nodes) -> None:
+    """2,000 tasks inside their locks at once, and 2,000 that wait for them, add no task and no connection."""
+    urls = shared_nodes.urls
+    before = connections(urls[0])
+    async with quiet(), LockManager(urls, ttl=10.0) as manager:
+        idle = len(asyncio.all_tasks())
+        inside = 0
+        go = asyncio.Event()
+
+        async def work(i: int) -> None:
+            nonlocal inside
+            async with manager.lock(f"many:{i % LEASES}"):
+                inside += 1
+                await go.wait()
+
+        tasks = [asyncio.create_task(work(i)) for i in range(2 * LEASES)]
+        await eventually(lambda: inside == LEASES, within=20, what="all are inside")
+        assert manager.statistics().waiting == LEASES
+        assert len(asyncio.all_tasks()) == idle + len(tasks)
+        assert connections(urls[0]) - before <= 2
+        go.set()
+        await asyncio.gather(*tasks)
+        assert inside == 2 * LEASES
+    assert keys(urls) == {}
+
+
+def connections(url: str) -> int:
+    """Return how many clients a server has, beside the one that asks."""
+    return len(ask(url, "CLIENT LIST")) - OWN_CONNECTION

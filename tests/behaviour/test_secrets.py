@@ -1,0 +1,305 @@
+"""Passwords and owner values are shown nowhere (A5)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import random
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+import redis.asyncio
+
+from aioredlock_ng import (
+    ConfigurationError,
+    LockError,
+    LockLostError,
+    LockManager,
+    LockTakenError,
+    QuorumUnavailableError,
+)
+from aioredlock_ng.testing.local_nodes import LocalNodes
+from tests.behaviour.tools import PATIENCE, Recorder, delete, extended, monitor, monitored_words, told
+from tests.servers import Nodes, ask, eventually
+
+PASSWORD: Final = "pa55-of-the-tests"
+WRONG_PASSWORD: Final = "wrong-pa55-of-the-tests"
+USER_PASSWORD: Final = "pa55-of-the-user"
+
+
+class Shown:
+    """Collects whatever a person might get to see."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.errors: list[BaseException] = []
+
+    def see(self, *things: object) -> None:
+        """Look at things, in every way."""
+        for thing in things:
+            self.texts += [repr(thing), str(thing), f"{thing!a}"]
+
+    def catch(self, error: BaseException) -> None:
+        """Look at an error, its chain and its notes, as a log or a terminal shows them."""
+        self.errors.append(error)
+        self.see(error, error.args, getattr(error, "votes", ()))
+        self.texts += traceback.format_exception(error)
+
+    @contextlib.contextmanager
+    def failure(self, kind: type[BaseException]) -> Any:
+        """Expect an error and look at it."""
+        with pytest.raises(kind) as caught:
+            yield
+        self.catch(caught.value)
+
+    def leaks(self, secrets: set[str]) -> list[tuple[str, str]]:
+        """Return what was shown of any secret, or of its first half."""
+        return [
+            (secret, text)
+            for secret in secrets
+            for text in self.texts
+            if secret in text or (len(secret) >= 40 and secret[:20] in text)
+        ]
+
+
+def see_our_objects(shown: Shown) -> None:
+    """Look at every living object of the package's own classes."""
+    for thing in gc.get_objects():
+        if str(type(thing).__module__).partition(".")[0] == "aioredlock_ng":
+            with contextlib.suppress(AttributeError):  # one whose constructor has failed
+                shown.see(thing)
+
+
+@pytest.fixture
+def secret_nodes(make_nodes: Callable[..., LocalNodes]) -> LocalNodes:
+    """Give three servers that ask for a password."""
+    url = f"redis://:{PASSWORD}@127.0.0.1:{{port}}"
+    return make_nodes(3, options={"requirepass": PASSWORD}, url=url)
+
+
+async def _owners(views: list[Callable[[], Any]]) -> set[str]:
+    """Return the secret part of every owner value that the servers have seen."""
+    owners = set()
+    for view in views:
+        for line in await view():
+            for word in monitored_words(line)[1]:
+                if len(word) > 41 and word[40] == ":":
+                    owners.add(word[:40])
+    return owners
+
+
+@contextlib.contextmanager
+def asyncio_tells_all() -> Iterator[None]:
+    """Have asyncio log everything it runs, with the arguments."""
+    loop = asyncio.get_running_loop()
+    slow = loop.slow_callback_duration
+    loop.set_debug(True)
+    loop.slow_callback_duration = 0.0
+    try:
+        yield
+    finally:
+        loop.slow_callback_duration = slow
+        loop.set_debug(False)
+
+
+async def _hold_and_contend(manager: LockManager, other: LockManager, shown: Shown) -> None:
+    lock = manager.lock("secret")
+    async with lock as lease:
+        await extended(lease, 1)
+        shown.see(manager, lock, lease, lease.votes, manager.statistics())
+        reports = [await manager.inspect("secret"), await other.inspect("secret")]
+        shown.see(*reports, *reports[0])
+        assert [entry.ours for entry in reports[0]] == [True] * 3
+        for contender, patience in ((other, 0.05), (manager, 0)):
+            with shown.failure(LockTakenError):
+                await contender.lock("secret", blocking_timeout=patience).acquire()
+        see_our_objects(shown)
+    shown.see(await lease.release(), lease)
+    with shown.failure(LockLostError):
+        lease.check()
+
+
+async def _lose(manager: LockManager, other: LockManager, nodes: Nodes, shown: Shown) -> None:
+    with shown.failure(LockLostError):
+        async with manager.lock("secret"):
+            delete(nodes, range(3), "redlock:secret")
+            await asyncio.sleep(PATIENCE)
+    with shown.failure(LockLostError):
+        async with manager.lock("secret"), other.lock("secret two", ttl=0.5):
+            time.sleep(1.2)
+            await asyncio.sleep(PATIENCE)
+    shown.see(await manager.force_release("secret"))
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        await manager.lock("dropped").acquire()
+        gc.collect()
+    assert any(warning.category is ResourceWarning for warning in warned)
+    shown.see(*(warning.message for warning in warned))
+
+
+async def _fail(manager: LockManager, nodes: Nodes, shown: Shown) -> None:
+    for url in nodes.urls:
+        ask(url, "RPUSH", "redlock:list", "not a lock")
+    with shown.failure(LockError):
+        await manager.lock("list", blocking_timeout=0).acquire()
+    nodes.kill(0)
+    nodes.pause(1)
+    with shown.failure(QuorumUnavailableError):
+        await manager.lock("secret", blocking_timeout=0.2).acquire()
+    see_our_objects(shown)
+    shown.see(manager, manager.statistics(), await manager.inspect("secret"))
+    nodes.resume(1)
+
+
+async def test_nothing_shows_a_secret(secret_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """No repr, log line, error, traceback, event or report shows a password or an owner value."""
+    shown = Shown()
+    caplog.set_level(logging.DEBUG)
+    recorder = Recorder()
+    async with contextlib.AsyncExitStack() as stack:
+        views = [await stack.enter_async_context(monitor(url)) for url in secret_nodes.urls]
+        manager = LockManager(secret_nodes.urls, ttl=1.0, hooks=[recorder])
+        shown.see(manager)
+        await stack.enter_async_context(manager)
+        other = await stack.enter_async_context(LockManager(secret_nodes.urls, holder="other's label"))
+        with asyncio_tells_all():
+            await _hold_and_contend(manager, other, shown)
+            await _lose(manager, other, secret_nodes, shown)
+            owners = await _owners(views)
+            await _fail(manager, secret_nodes, shown)
+    see_our_objects(shown)
+    shown.see(*recorder.events)
+    for record in caplog.records:
+        shown.texts.append(record.getMessage())
+        if record.exc_info and record.exc_info[1]:
+            shown.catch(record.exc_info[1])
+    assert len(owners) >= 6
+    assert {"Acquired", "Extended", "Released", "Lost", "NodeChanged"} <= set(told(recorder.events))
+    assert any(record.name == "aioredlock_ng" for record in caplog.records)
+    assert any("Executing" in record.getMessage() for record in caplog.records)
+    assert shown.leaks({PASSWORD, *owners}) == []
+
+
+async def test_a_wrong_password(secret_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """A login that fails is reported as such, without the password, neither the right nor the wrong one."""
+    caplog.set_level(logging.DEBUG)
+    shown = Shown()
+    urls = [url.replace(PASSWORD, WRONG_PASSWORD) for url in secret_nodes.urls]
+    async with LockManager(urls) as manager:
+        with shown.failure(QuorumUnavailableError):
+            await manager.lock("secret", blocking_timeout=0).acquire()
+        shown.see(manager, manager.statistics())
+        see_our_objects(shown)
+        reasons = [node.reason.lower() for node in manager.statistics().nodes]
+        assert all("password" in reason or "auth" in reason for reason in reasons), reasons
+    shown.texts.append(caplog.text)
+    assert shown.leaks({PASSWORD, WRONG_PASSWORD}) == []
+
+
+@pytest.mark.parametrize("kind", ["URL", "client"])
+async def test_servers_that_quote_what_they_were_sent(
+    make_nodes: Callable[..., LocalNodes], caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """Error messages in which a server quotes a command's arguments are shown without them."""
+    caplog.set_level(logging.DEBUG)
+    shown = Shown()
+    recorder = Recorder()
+    nodes = make_nodes(3, options={"rename-command": ["SET", "HIDDEN"]})
+    async with contextlib.AsyncExitStack() as stack:
+        specs: list[Any] = nodes.urls
+        if kind == "client":
+            specs = [redis.asyncio.Redis.from_url(url) for url in nodes.urls]
+            for client in specs:
+                stack.push_async_callback(client.aclose)
+        seen: set[str] = set()
+        manager = await stack.enter_async_context(
+            LockManager(specs, hooks=[recorder], random=_Recording(seen))
+        )
+        with shown.failure(QuorumUnavailableError):
+            await manager.lock("quoted", blocking_timeout=0.1).acquire()
+        assert any("unknown command" in vote.reason for vote in shown.errors[0].votes)  # type: ignore[attr-defined]
+        see_our_objects(shown)
+        shown.see(manager.statistics())
+    shown.see(*recorder.events)
+    shown.texts.append(caplog.text)
+    assert seen
+    assert shown.leaks(seen) == []
+
+
+class _Recording:
+    """A random source that remembers what owner values are made of."""
+
+    def __init__(self, seen: set[str]) -> None:
+        self._random = random.SystemRandom()
+        self._seen = seen
+
+    def getrandbits(self, bits: int) -> int:
+        """Make the random part of an owner value."""
+        number = self._random.getrandbits(bits)
+        if bits >= 160:
+            self._seen.add(f"{number:040x}")
+        return number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._random, name)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://{USER_PASSWORD}@",
+        f"http://user:{USER_PASSWORD}@127.0.0.1",
+        f"redis://user:{USER_PASSWORD}@127.0.0.1:port",
+        f"redis://user:{USER_PASSWORD}/@127.0.0.1",
+        f"redis://user:{USER_PASSWORD}@127.0.0.1/0?socket_timeout=soon",
+        f"redis://127.0.0.1?password={USER_PASSWORD}&db=x",
+        f"user:{USER_PASSWORD}@127.0.0.1",
+        f"redis://user:{USER_PASSWORD}@[::1",
+    ],
+)
+def test_a_url_that_cannot_be_used(url: str) -> None:
+    """A bad node URL is refused with an error, and a chain of errors, that does not show its password."""
+    shown = Shown()
+    with shown.failure(ConfigurationError):
+        LockManager([url])
+    assert shown.leaks({USER_PASSWORD}) == []
+
+
+def test_a_node_that_is_given_twice() -> None:
+    """The error that names a duplicate node does not show its password."""
+    shown = Shown()
+    with shown.failure(ConfigurationError):
+        LockManager([f"redis://user:{USER_PASSWORD}@127.0.0.1:{port}" for port in (7001, 7002, 7001)])
+    assert "127.0.0.1:7001" in str(shown.errors[0])
+    assert shown.leaks({USER_PASSWORD}) == []
+
+
+async def test_a_client_with_a_password(secret_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """A node that is a user's own client shows neither its password nor owner values."""
+    caplog.set_level(logging.DEBUG)
+    shown = Shown()
+    seen: set[str] = set()
+    clients = [redis.asyncio.Redis.from_url(url) for url in secret_nodes.urls]
+    async with contextlib.AsyncExitStack() as stack:
+        for client in clients:
+            stack.push_async_callback(client.aclose)
+        manager = await stack.enter_async_context(LockManager(clients, random=_Recording(seen)))  # type: ignore[arg-type]
+        async with manager.lock("client") as lease:
+            shown.see(manager, lease, lease.votes, manager.statistics(), await manager.inspect("client"))
+            see_our_objects(shown)
+        for i in range(2):
+            secret_nodes.kill(i)
+        with shown.failure(QuorumUnavailableError):
+            await manager.lock("client", blocking_timeout=0).acquire()
+        await eventually(lambda: "down" in repr(manager), what="the loss is noticed")
+        shown.see(manager, manager.statistics())
+        see_our_objects(shown)
+    shown.texts.append(caplog.text)
+    assert seen
+    assert shown.leaks({PASSWORD, *seen}) == []

@@ -1,0 +1,141 @@
+"""The essentials once more, on uvloop."""
+
+# ruff: noqa: PT012 (a block under a lock is what has to raise, and a block holds statements)
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import LockLostError, LockManager, LockTakenError, LossReason
+from tests.behaviour.tools import boot_time, delete, extended, keys, no_key_left, quiet
+from tests.servers import Nodes
+
+FOREVER: Final = 3600.0
+
+Scenario = Callable[[Nodes, LockManager], Awaitable[None]]
+
+
+async def acquire_and_release(nodes: Nodes, manager: LockManager) -> None:
+    """One holder at a time, among tasks and against another manager."""
+    inside = 0
+
+    async def work() -> None:
+        nonlocal inside
+        async with manager.lock("one"):
+            inside += 1
+            assert inside == 1
+            await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(work() for _ in range(50)))
+    async with LockManager(nodes.urls) as other, other.lock("one"):
+        with pytest.raises(LockTakenError):
+            await manager.lock("one", blocking_timeout=0).acquire()
+
+
+async def extend(nodes: Nodes, manager: LockManager) -> None:
+    """A lock outlives its ttl while its body runs."""
+    async with manager.lock("long") as lease:
+        await extended(lease, 4)
+        lease.check()
+
+
+async def lose_to_deletion(nodes: Nodes, manager: LockManager) -> None:
+    """The body is cancelled when a majority has lost the key."""
+    with pytest.raises(LockLostError) as lost:
+        async with manager.lock("deleted"):
+            delete(nodes, range(3), "redlock:deleted")
+            await asyncio.sleep(FOREVER)
+    assert lost.value.reason is LossReason.REFUSED
+
+
+async def lose_to_silence(nodes: Nodes, manager: LockManager) -> None:
+    """The body is cancelled before its validity ends when a majority is frozen."""
+    with pytest.raises(LockLostError) as lost:
+        async with manager.lock("frozen", ttl=2.0) as lease:
+            for i in range(3):
+                nodes.pause(i)
+            try:
+                await asyncio.sleep(FOREVER)
+            finally:
+                assert boot_time() < lease.valid_until
+    assert lost.value.reason is LossReason.EXPIRED
+    for i in range(3):
+        nodes.resume(i)
+    await no_key_left(nodes.urls, within=5)
+
+
+async def lose_connections(nodes: Nodes, manager: LockManager) -> None:
+    """Nodes that die and come back empty, one by one, cost the lease nothing."""
+    async with manager.lock("survivor", ttl=2.0) as lease:
+        for i in range(2):
+            await nodes.restart(i)
+        await extended(lease, 2)
+        lease.check()
+
+
+async def cancel(nodes: Nodes, manager: LockManager) -> None:
+    """A cycle that is cancelled after any number of turns leaves nothing."""
+
+    async def cycle() -> None:
+        async with manager.lock("cancelled", ttl=60):
+            await asyncio.sleep(0)
+
+    for turns in range(200):
+        task = asyncio.create_task(cycle())
+        for _ in range(turns % 40):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait((task,))
+    await no_key_left(nodes.urls)
+    assert manager.statistics().held == 0
+
+
+SCENARIOS = [acquire_and_release, extend, lose_to_deletion, lose_to_silence, lose_connections, cancel]
+
+
+@pytest.fixture
+def runner() -> Iterator[asyncio.Runner]:
+    """Give something that runs coroutines on uvloop."""
+    uvloop = pytest.importorskip("uvloop")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        yield runner
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_on_uvloop(nodes5: Nodes, runner: asyncio.Runner, scenario: Scenario) -> None:
+    """Acquiring, extending, losing and cancelling work on uvloop as they do on asyncio's own loop."""
+
+    async def main() -> None:
+        async with quiet(), LockManager(nodes5.urls, ttl=1.0) as manager:
+            await scenario(nodes5, manager)
+
+    runner.run(main())
+    assert keys(nodes5.urls) == {}
+
+
+def test_uvloop_is_torn_down(nodes3: Nodes, runner: asyncio.Runner) -> None:
+    """Locks that are held when uvloop is torn down around them are released."""
+    kept: list[object] = []
+
+    async def main() -> None:
+        manager = LockManager(nodes3.urls)
+        inside = 0
+
+        async def hold(number: int) -> None:
+            nonlocal inside
+            async with manager.lock(f"open:{number}", ttl=60):
+                inside += 1
+                await asyncio.sleep(FOREVER)
+
+        kept.extend(asyncio.create_task(hold(number)) for number in range(3))
+        while inside < 3:
+            await asyncio.sleep(0)
+
+    runner.run(main())
+    runner.close()
+    assert keys(nodes3.urls) == {}
