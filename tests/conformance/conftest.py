@@ -1,0 +1,165 @@
+"""Masters in memory and real ones behind one small interface, so that both take the same test bodies."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+import pytest
+import redis
+
+from aioredlock_ng.testing import MemoryNode
+from tests.servers import ARMS, Nodes, make_fresh
+
+WRONG: Final = "a value of the wrong type"
+"""Stands for a list, where a lock's value would be a string."""
+
+Value = bytes | str | None
+"""Bytes, WRONG, or None for nothing at all."""
+
+
+class Master(Protocol):
+    """One master, seen past the package: what is under a key, and what a test puts there."""
+
+    spec: str | MemoryNode
+    """What a manager takes as a node."""
+
+    def put(self, entries: Sequence[tuple[bytes, Value, float | None]]) -> None:
+        """Set keys: name, value, and seconds to live (None: no expiry)."""
+
+    def look(self, keys: Sequence[bytes]) -> list[tuple[Value, float | None]]:
+        """Return what is under keys: value, and seconds to live (None: no expiry, or nothing there)."""
+
+    def keys(self) -> list[bytes]:
+        """Return every key, sorted."""
+
+    def forget_scripts(self) -> None:
+        """Do SCRIPT FLUSH."""
+
+    def pause(self) -> None:
+        """Let it stand still."""
+
+    def resume(self) -> None:
+        """Let it go on."""
+
+
+class MemoryMaster:
+    """A master in memory."""
+
+    def __init__(self) -> None:
+        self.spec = MemoryNode()
+
+    def put(self, entries: Sequence[tuple[bytes, Value, float | None]]) -> None:
+        """Set keys."""
+        for key, value, ttl in entries:
+            if value is None:
+                self.spec.delete(key)
+            else:
+                self.spec.set(key, None if isinstance(value, str) else value, ttl)
+
+    def look(self, keys: Sequence[bytes]) -> list[tuple[Value, float | None]]:
+        """Look at keys as the server itself sees them."""
+        there = set(self.spec.keys)
+        return [(self._value(key) if key in there else None, self.spec.ttl(key)) for key in keys]
+
+    def _value(self, key: bytes) -> Value:
+        value, _ = self.spec._data[key]
+        return WRONG if value is None else value
+
+    def keys(self) -> list[bytes]:
+        """Return every key."""
+        return list(self.spec.keys)
+
+    def forget_scripts(self) -> None:
+        """Forget all scripts."""
+        self.spec.flush_scripts()
+
+    def pause(self) -> None:
+        """Freeze it."""
+        self.spec.freeze()
+
+    def resume(self) -> None:
+        """Thaw it."""
+        self.spec.thaw()
+
+
+class RealMaster:
+    """A real server."""
+
+    def __init__(self, nodes: Nodes, i: int) -> None:
+        self.spec = nodes.urls[i]
+        self._nodes, self._i = nodes, i
+        self._client = redis.Redis.from_url(self.spec, socket_timeout=5.0)
+
+    def put(self, entries: Sequence[tuple[bytes, Value, float | None]]) -> None:
+        """Set keys in one go."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key, value, ttl in entries:
+            pipeline.delete(key)
+            if isinstance(value, bytes):
+                pipeline.set(key, value, px=None if ttl is None else round(ttl * 1000))
+            elif value is not None:
+                pipeline.rpush(key, b"x")
+                if ttl is not None:
+                    pipeline.pexpire(key, round(ttl * 1000))
+        pipeline.execute()
+
+    def look(self, keys: Sequence[bytes]) -> list[tuple[Value, float | None]]:
+        """Look at keys in one go."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.type(key)
+            pipeline.get(key)
+            pipeline.pttl(key)
+        answers = iter(pipeline.execute(raise_on_error=False))
+        return [
+            (WRONG if kind == b"list" else value, None if left_ms < 0 else left_ms / 1000)
+            for kind, value, left_ms in zip(answers, answers, answers, strict=True)
+        ]
+
+    def keys(self) -> list[bytes]:
+        """Return every key."""
+        return sorted(self._client.keys("*"))
+
+    def forget_scripts(self) -> None:
+        """Forget all scripts."""
+        self._client.script_flush()
+
+    def pause(self) -> None:
+        """Freeze the process."""
+        self._nodes.pause(self._i)
+
+    def resume(self) -> None:
+        """Let the process go on."""
+        self._nodes.resume(self._i)
+
+    def close(self) -> None:
+        """Close the connection past the package."""
+        self._client.close()
+
+
+@pytest.fixture(params=("memory", *ARMS))
+def masters(
+    request: pytest.FixtureRequest, shared_sets: Callable[[str], Nodes]
+) -> Iterator[Sequence[Master]]:
+    """Give 5 empty masters, once in memory and once per arm of real servers."""
+    if request.param == "memory":
+        yield [MemoryMaster() for _ in range(5)]
+        return
+    nodes = shared_sets(request.param)
+    make_fresh(nodes)
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(contextlib.closing(RealMaster(nodes, i))) for i in range(5)]
+
+
+@pytest.fixture
+def master(masters: Sequence[Master]) -> Master:
+    """Give one empty master, once in memory and once per arm of real servers."""
+    return masters[0]
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> str:
+    """Return where the masters of this test come from."""
+    return str(request.node.callspec.params["masters"])

@@ -1,0 +1,884 @@
+"""Nodes reached by URL, on real servers: how one logs in, and what every fault costs and says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from aioredlock_ng import (
+    ConfigurationError,
+    ExtensionPolicy,
+    LockLostError,
+    LockManager,
+    LockTakenError,
+    NodeVote,
+    QuorumUnavailableError,
+)
+from aioredlock_ng._core.quorum import Vote
+from aioredlock_ng._node import NodeState
+from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
+from aioredlock_ng._node.redis_node import RECONNECT, RedisNode
+from aioredlock_ng.testing import LocalNodes
+from tests.servers import ask, eventually, skip_unless_available
+
+PLAIN = ExtensionPolicy.off()
+PASSWORD = "s3cret-pass"
+MakeNodes = Callable[..., LocalNodes]
+
+
+@pytest.fixture
+def one(make_nodes: MakeNodes) -> LocalNodes:
+    """Give one server for this test alone."""
+    return make_nodes(1)
+
+
+def node_of(manager: LockManager, i: int = 0) -> RedisNode:
+    """Return a manager's node."""
+    node = manager._nodes[i]
+    assert isinstance(node, RedisNode)
+    return node
+
+
+def state(manager: LockManager, i: int = 0) -> NodeState:
+    """Return where a manager's node stands."""
+    return manager.statistics().nodes[i].state
+
+
+async def up(manager: LockManager, within: float = 2.0) -> None:
+    """Wait until every node is up: within a second of its return, and a bit for a busy machine."""
+    nodes = range(len(manager.statistics().nodes))
+    await eventually(
+        lambda: all(state(manager, i) is NodeState.UP for i in nodes), within=within, what=repr(manager)
+    )
+
+
+async def denied(manager: LockManager, *names: str) -> tuple[NodeVote, ...]:
+    """Try a lock that no quorum can grant; returns the votes, each of which gives its reason."""
+    with pytest.raises(QuorumUnavailableError) as caught:
+        await manager.lock(*(names or ("res",)), blocking=False).acquire()
+    votes = caught.value.votes
+    assert len(votes) == len(manager.statistics().nodes)
+    assert all(vote.reason for vote in votes if vote.vote is Vote.SILENT)
+    return votes
+
+
+async def denied_because(manager: LockManager, *names: str) -> str:
+    """Try a lock at a single node that cannot grant it; returns the reason."""
+    (vote,) = await denied(manager, *names)
+    assert vote.vote is Vote.SILENT
+    return vote.reason
+
+
+async def works(manager: LockManager, url: str | None = None) -> None:
+    """Go through the life of a lock: take it, extend it, look at it, release it; one name and two."""
+    for names in (("works",), ("works", "works too")):
+        async with manager.lock(*names, ttl=30) as lease:
+            await lease.extend(60)
+            seen = await manager.inspect("works")
+            assert sum(entry.ours for entry in seen) > len(seen) / 2
+            assert await manager.lock("works", blocking=False).try_acquire() is None
+    if url is not None:
+        await eventually(lambda: ask(url, "DBSIZE") == 0, what="nothing is left")
+
+
+# -- logging in ----------------------------------------------------------------------------------
+
+
+def openssl(directory: Path, *words: str) -> None:
+    """Run the openssl command."""
+    subprocess.run(["openssl", *words], cwd=directory, check=True, capture_output=True, timeout=30)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a throw-away authority with a server's certificate for 127.0.0.1, and a second authority."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl command to make certificates with")
+    directory = tmp_path_factory.mktemp("certificates")
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    for name in ("ca", "other-ca"):
+        files = ("-keyout", f"{name}.key", "-out", f"{name}.crt")
+        openssl(directory, "req", "-x509", *key, "-days", "2", "-subj", f"/CN=test {name}", *files)
+    request = ("-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr")
+    openssl(directory, "req", *key, *request)
+    (directory / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    issuer = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+    openssl(directory, "x509", "-req", "-in", "server.csr", *issuer, "-out", "server.crt")
+    return directory
+
+
+@pytest.fixture
+def tls_nodes(make_nodes: MakeNodes, certificates: Path) -> LocalNodes:
+    """Give three servers that speak TLS only."""
+    skip_unless_available("path")  # Debian's and Homebrew's redis-server have TLS built in
+    options = {
+        "port": 0,
+        "tls-port": "{port}",
+        "tls-cert-file": str(certificates / "server.crt"),
+        "tls-key-file": str(certificates / "server.key"),
+        "tls-ca-cert-file": str(certificates / "ca.crt"),
+        "tls-auth-clients": "no",
+    }
+    url = f"rediss://127.0.0.1:{{port}}?ssl_ca_certs={certificates / 'ca.crt'}"
+    return make_nodes(3, server="path", options=options, url=url)
+
+
+async def test_tls(tls_nodes: LocalNodes) -> None:
+    """A lock over TLS works like any, in bulk and again after its connections were killed."""
+    urls = tls_nodes.urls
+    async with LockManager(urls, connect_timeout=5.0, node_timeout=1.0) as manager:
+        await up(manager)
+        await works(manager, urls[0])
+        leases = await asyncio.gather(*(manager.lock(f"n{i}").acquire() for i in range(500)))
+        assert all(lease.held for lease in leases)
+        for url in urls:
+            ask(url, "CLIENT KILL", "TYPE", "normal")
+        await eventually(lambda: state(manager) is not NodeState.UP)
+        await up(manager)
+        await asyncio.gather(*(lease.extend(30) for lease in leases))
+        await asyncio.gather(*(lease.release() for lease in leases))
+        await eventually(lambda: [ask(url, "DBSIZE") for url in urls] == [0, 0, 0])
+    assert "ssl_ca_certs" not in repr(manager)
+
+
+async def test_tls_with_a_frozen_node(tls_nodes: LocalNodes) -> None:
+    """A node that stands still over TLS is given up like any, and found again."""
+    async with LockManager(tls_nodes.urls, connect_timeout=2.0) as manager:
+        await up(manager)
+        tls_nodes.pause(0)
+        try:
+            await works(manager)
+            link = node_of(manager)._link
+            assert link is not None
+            link.give_up("test")
+            await eventually(lambda: state(manager) is NodeState.DOWN)
+        finally:
+            tls_nodes.resume(0)
+        await up(manager, within=4.0)
+        await works(manager)
+        await eventually(lambda: ask(tls_nodes.urls[0], "DBSIZE") == 0)
+
+
+async def test_a_certificate_of_another_authority_is_refused(
+    tls_nodes: LocalNodes, certificates: Path
+) -> None:
+    """The reason says so."""
+    urls = [url.replace("ca.crt", "other-ca.crt") for url in tls_nodes.urls]
+    async with LockManager(urls, connect_timeout=5.0) as manager:
+        for vote in await denied(manager):
+            assert re.search("certificate", vote.reason, re.IGNORECASE), vote.reason
+
+
+async def test_plain_text_to_a_tls_port_and_back_are_refused(tls_nodes: LocalNodes, one: LocalNodes) -> None:
+    """Neither hangs, neither ends the manager."""
+    plain = tls_nodes.urls[0].replace("rediss", "redis").partition("?")[0]
+    secure = one.urls[0].replace("redis", "rediss")
+    async with LockManager([plain, secure], connect_timeout=1.0) as manager:
+        assert [vote.vote for vote in await denied(manager)] == [Vote.SILENT] * 2
+        await eventually(lambda: [state(manager, i) for i in (0, 1)] == [NodeState.DOWN] * 2)
+
+
+MINIMAL = (
+    "~redlock:* &redlock:* -@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +time +info +ping"
+    " +hello +auth +client|setname +publish +subscribe +unsubscribe"
+)
+
+
+def grant(url: str, rights: str, user: str = "locker") -> None:
+    """Make a user with these rights."""
+    ask(url, "ACL SETUSER", user, "reset", "on", f">{PASSWORD}", *rights.split())
+
+
+def as_user(url: str, user: str = "locker", password: str = PASSWORD) -> str:
+    """Return the URL with a login."""
+    return url.replace("redis://", f"redis://{user}:{password}@")
+
+
+async def test_the_minimal_rights_are_enough(one: LocalNodes) -> None:
+    """A user with the documented rights and nothing else does everything a manager does."""
+    (url,) = one.urls
+    grant(url, MINIMAL)
+    async with LockManager([as_user(url)]) as manager:
+        await up(manager)
+        await works(manager)
+        ask(url, "SCRIPT FLUSH")
+        await works(manager)
+        await manager.force_release("works")
+        assert node_of(manager).standing.run_id == ask(url, "INFO", "server")["run_id"]
+        lease = await manager.lock("long", ttl=1.0).acquire()
+        await eventually(lambda: lease.extensions >= 2)
+        await lease.release()
+    log = ask(url, "ACL LOG")
+    refused = {(entry[b"reason"], entry[b"object"]) for entry in map(_pairs, log)}
+    assert refused <= {(b"command", b"client|setinfo")}, "nothing else was tried"
+
+
+def _pairs(entry: Any) -> dict[bytes, Any]:
+    """Return an entry of ACL LOG as a dictionary, however redis-py gives it."""
+    if isinstance(entry, dict):
+        return {_bytes(key): _bytes(value) for key, value in entry.items()}
+    return dict(zip(entry[::2], entry[1::2], strict=True))
+
+
+def _bytes(value: Any) -> Any:
+    return value.encode() if isinstance(value, str) else value
+
+
+async def test_a_user_who_may_not_ask_for_info_is_fine(one: LocalNodes) -> None:
+    """Only the name that the server has for itself stays unknown."""
+    (url,) = one.urls
+    grant(url, MINIMAL.replace(" +info", ""))
+    async with LockManager([as_user(url)]) as manager:
+        await up(manager)
+        await works(manager)
+        assert node_of(manager).standing.run_id is None
+
+
+@pytest.mark.parametrize(
+    ("rights", "word"),
+    [
+        (MINIMAL.replace(" +set", ""), "set"),
+        (MINIMAL.replace("~redlock:*", "~other:*"), "key"),
+        (MINIMAL.replace(" +script|load", ""), "script"),
+    ],
+)
+async def test_a_right_that_is_missing_is_named(one: LocalNodes, rights: str, word: str) -> None:
+    """The vote is silent and its reason the server's words, without the value that was refused."""
+    (url,) = one.urls
+    grant(url, rights)
+    async with LockManager([as_user(url)]) as manager:
+        reason = await denied_because(manager)
+        assert word in reason.lower(), reason
+        assert not re.search("[0-9a-f]{30}", reason)
+
+
+@pytest.mark.parametrize(
+    ("login", "words"),
+    [
+        (f":{PASSWORD}@", None),
+        (f"default:{PASSWORD}@", None),
+        (":wr0ng-pass@", "password"),
+        ("nobody:wr0ng-pass@", "password"),
+        ("", "authentication required"),
+    ],
+)
+async def test_passwords(
+    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture, login: str, words: str | None
+) -> None:
+    """The right one works; a wrong or missing one is a vote with its reason, and none shows anywhere."""
+    caplog.set_level(logging.DEBUG)
+    nodes = make_nodes(3, options={"requirepass": PASSWORD}, url=f"redis://{login}127.0.0.1:{{port}}")
+    manager = LockManager(nodes.urls)
+    said = [repr(manager), str(manager.statistics())]
+    async with manager:
+        if words is None:
+            await up(manager)
+            await works(manager)
+        else:
+            votes = await denied(manager)
+            assert [vote.vote for vote in votes] == [Vote.SILENT] * 3
+            assert all(words in vote.reason.lower() for vote in votes), votes
+            said.append(repr(votes))
+        said += [repr(manager), str(manager.statistics()), repr(manager.lock("a"))]
+    text = "\n".join([*said, caplog.text])
+    assert PASSWORD not in text
+    assert "wr0ng" not in text
+    assert f"127.0.0.1:{nodes.ports[0]}" in text
+
+
+async def test_a_password_that_is_changed_while_a_lock_is_held(make_nodes: MakeNodes) -> None:
+    """The connection stays; the next one is refused with the reason, and the manager goes on."""
+    nodes = make_nodes(1, options={"requirepass": PASSWORD}, url=f"redis://:{PASSWORD}@127.0.0.1:{{port}}")
+    (url,) = nodes.urls
+    async with LockManager([url]) as manager:
+        await up(manager)
+        ask(url, "CONFIG SET", "requirepass", "an0ther")
+        await works(manager)
+        with contextlib.suppress(redis.ConnectionError):
+            ask(url.replace(PASSWORD, "an0ther"), "CLIENT KILL", "TYPE", "normal")
+        await eventually(lambda: state(manager) is NodeState.DOWN)
+        await eventually(lambda: "password" in manager.statistics().nodes[0].reason)
+        assert "password" in await denied_because(manager)
+        ask(url.replace(PASSWORD, "an0ther"), "CONFIG SET", "requirepass", PASSWORD)
+        await up(manager)
+
+
+async def test_unix_sockets(make_nodes: MakeNodes) -> None:
+    """A socket in the file system is an address like any, also when it is gone and comes back."""
+    nodes = make_nodes(3, options={"unixsocket": "{dir}/socket"}, url="unix://{dir}/socket")
+    async with LockManager(nodes.urls) as manager:
+        await up(manager)
+        await works(manager, nodes.urls[0])
+        nodes.kill(0)
+        await eventually(lambda: state(manager) is NodeState.DOWN)
+        await works(manager)
+        await nodes.restart(0)
+        await up(manager)
+        link = node_of(manager)._link
+        assert link is not None
+        link.give_up("test")  # no linger on a unix socket
+        await eventually(lambda: node_of(manager)._link not in (link, None))
+
+
+async def test_a_database_number(one: LocalNodes) -> None:
+    """The keys are where the URL says, also after a new connection."""
+    (url,) = one.urls
+    async with LockManager([f"{url}/3"], node_timeout=1.0) as manager:
+        async with manager.lock("res"):
+            assert ask(url, "DBSIZE") == 0
+            assert ask(f"{url}/3", "DBSIZE") == 1
+        ask(url, "CLIENT KILL", "TYPE", "normal")
+        await eventually(lambda: state(manager) is NodeState.DOWN)
+        await up(manager)
+        async with manager.lock("res"):
+            assert ask(f"{url}/3", "EXISTS", "redlock:res") == 1
+
+
+async def test_a_database_number_that_the_server_does_not_have(one: LocalNodes) -> None:
+    """It is a vote with a reason, like any other fault of the login."""
+    async with LockManager([f"{one.urls[0]}/99"]) as manager:
+        assert "out of range" in await denied_because(manager)
+
+
+async def test_one_server_under_two_addresses_is_no_quorum(one: LocalNodes) -> None:
+    """It would vote twice: the manager finds out by the server's own name for itself (A4)."""
+    (port,) = one.ports
+    manager = LockManager([f"redis://127.0.0.1:{port}", f"redis://127.0.0.2:{port}"], connect_timeout=2.0)
+    if not sys.platform.startswith("linux"):
+        pytest.skip("127.0.0.2 is an address of this machine on Linux only")
+    ask(one.urls[0], "CONFIG SET", "bind", "127.0.0.1 127.0.0.2")
+    with pytest.raises(ConfigurationError, match="one server"):
+        await manager.start()
+    with pytest.raises(ConfigurationError, match="one server"):
+        await manager.lock("res").acquire()
+    await manager.aclose()
+
+
+@pytest.mark.parametrize("other", ["/1", "/", "?socket_keepalive=1"])
+def test_one_address_given_twice_is_refused_at_once(other: str) -> None:
+    """Database numbers and options do not make a second server."""
+    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:7000"):
+        LockManager(["redis://127.0.0.1:7000", f"redis://user:{PASSWORD}@127.0.0.1:7000{other}"])
+
+
+# -- what servers say instead of a vote ----------------------------------------------------------
+
+
+async def test_a_replica_has_no_vote_and_a_promoted_one_has(one: LocalNodes) -> None:
+    """READONLY is the reason first, then what the server has become; within a second it is back."""
+    (url,) = one.urls
+    async with LockManager([url]) as manager:
+        await up(manager)
+        ask(url, "REPLICAOF", "127.0.0.1", "1")
+        assert "READONLY" in await denied_because(manager)
+        await eventually(lambda: "slave" in manager.statistics().nodes[0].reason)
+        assert "slave" in await denied_because(manager)
+        ask(url, "REPLICAOF", "NO", "ONE")
+        await up(manager)
+        await works(manager, url)
+
+
+async def test_a_server_without_memory_refuses_acquires_only(one: LocalNodes) -> None:
+    """With noeviction an acquire is silent with the reason; what is held is extended and released."""
+    (url,) = one.urls
+    async with LockManager([url]) as manager:
+        held = [await manager.lock(*names, ttl=30).acquire() for names in (("a",), ("b", "c"))]
+        ask(url, "CONFIG SET", "maxmemory-policy", "noeviction")
+        ask(url, "CONFIG SET", "maxmemory", "1mb")
+        assert (await denied_because(manager, "res")).startswith("OOM")
+        assert (await denied_because(manager, "res", "other")).startswith("OOM")
+        for lease in held:
+            await lease.extend(60)
+            assert lease.remaining > 50
+        assert all(ask(url, "TTL", f"redlock:{name}") > 50 for name in "abc")
+        for lease in held:
+            (report,) = (await lease.release()).nodes
+            assert report.outcome == "released"
+        assert ask(url, "DBSIZE") == 0
+        ask(url, "CONFIG SET", "maxmemory", "0")
+        await works(manager)
+
+
+async def test_a_server_that_cannot_save_refuses_writes(one: LocalNodes) -> None:
+    """MISCONF is a reason; a release that met it is repeated until it works."""
+    (url,) = one.urls
+    async with LockManager([url]) as manager:
+        lease = await manager.lock("held", ttl=30).acquire()
+        directory = Path(ask(url, "CONFIG GET", "dir")["dir"])
+        (directory / "dump.rdb").mkdir()  # the snapshot cannot take this name
+        ask(url, "CONFIG SET", "save", "3600 1000")
+        ask(url, "BGSAVE")
+        await eventually(lambda: ask(url, "INFO", "persistence")["rdb_last_bgsave_status"] == "err")
+        assert (await denied_because(manager)).startswith("MISCONF")
+        (report,) = (await lease.release()).nodes
+        assert report.outcome == "unknown"
+        assert report.reason.startswith("MISCONF")
+        assert manager.statistics().nodes[0].owed >= 1
+        (directory / "dump.rdb").rmdir()
+        ask(url, "BGSAVE")
+        await eventually(lambda: ask(url, "INFO", "persistence")["rdb_last_bgsave_status"] == "ok")
+        await eventually(lambda: ask(url, "DBSIZE") == 0, what="the release is repeated")
+        await works(manager)
+
+
+async def test_a_server_in_an_endless_script_is_busy(one: LocalNodes) -> None:
+    """BUSY is a reason, for a new connection too; a release that met it is repeated."""
+    (url,) = one.urls
+    ask(url, "CONFIG SET", "lua-time-limit", "20")
+
+    def endless() -> None:
+        with pytest.raises(redis.ResponseError, match="killed"):
+            ask(url, "EVAL", "while true do end", 0)
+
+    def busy() -> bool:
+        try:
+            ask(url, "PING")
+        except redis.ResponseError as error:
+            return str(error).startswith("BUSY")
+        return False
+
+    async with LockManager([url], node_timeout=0.5) as manager:
+        lease = await manager.lock("held", ttl=30).acquire()
+        script = asyncio.create_task(asyncio.to_thread(endless))
+        await eventually(busy, what="the server is busy")
+        assert (await denied_because(manager)).startswith("BUSY")
+        (report,) = (await lease.release()).nodes
+        assert report.reason.startswith("BUSY")
+        link = node_of(manager)._link
+        assert link is not None
+        link.give_up("test")
+        await eventually(lambda: "busy" in manager.statistics().nodes[0].reason.lower())
+        assert "busy" in (await denied_because(manager)).lower()
+        ask(url, "SCRIPT KILL")
+        await script
+        await up(manager)
+        await eventually(lambda: ask(url, "DBSIZE") == 0, what="the release is repeated")
+        await works(manager)
+
+
+async def test_a_server_that_is_loading_has_no_vote_yet(make_nodes: MakeNodes) -> None:
+    """LOADING is a reason, on the old connection and on a new one; then it is up by itself."""
+    (url,) = (nodes := make_nodes(1, options={"enable-debug-command": "yes"})).urls
+    assert nodes.pids[0]
+    ask(url, "CONFIG SET", "loading-process-events-interval-bytes", "1024")
+    ask(url, "DEBUG", "POPULATE", "400", "key", "100")
+    ask(url, "CONFIG SET", "key-load-delay", "4000")  # microseconds per key
+    async with LockManager([url], node_timeout=0.5) as manager:
+        await up(manager)
+        loading = asyncio.create_task(asyncio.to_thread(ask, url, "DEBUG", "RELOAD"))
+        await eventually(lambda: ask(url, "INFO", "persistence")["loading"] == 1)
+        assert "loading" in (await denied_because(manager)).lower()
+        link = node_of(manager)._link
+        assert link is not None
+        link.give_up("test")
+        await eventually(lambda: "loading" in manager.statistics().nodes[0].reason.lower())
+        assert state(manager) is NodeState.DOWN
+        assert "loading" in (await denied_because(manager)).lower()
+        await loading
+        await up(manager)
+        await works(manager)
+
+
+async def test_a_cluster_node_says_where_the_key_would_be(make_nodes: MakeNodes) -> None:
+    """A server in cluster mode is no independent master: CLUSTERDOWN, MOVED and CROSSSLOT are reasons."""
+    nodes = make_nodes(2, options={"cluster-enabled": "yes", "cluster-node-timeout": "1000"})
+    here, there = nodes.urls
+    async with LockManager([here]) as manager:
+        await up(manager)
+        assert (await denied_because(manager)).startswith("CLUSTERDOWN")
+        ask(here, "CLUSTER ADDSLOTSRANGE", 0, 8191)
+        ask(there, "CLUSTER ADDSLOTSRANGE", 8192, 16383)
+        ask(here, "CLUSTER MEET", "127.0.0.1", nodes.ports[1])
+        await eventually(
+            lambda: all(ask(url, "CLUSTER INFO")["cluster_state"] == "ok" for url in nodes.urls), within=15
+        )
+        slots = {name: ask(here, "CLUSTER KEYSLOT", f"redlock:{name}") for name in "abcdefgh"}
+        far = next(name for name, slot in slots.items() if slot > 8191)
+        near = [name for name, slot in slots.items() if slot <= 8191][:2]
+        assert (await denied_because(manager, far)).startswith("MOVED")
+        assert (await denied_because(manager, *near)).startswith("CROSSSLOT")
+        async with manager.lock(near[0]) as lease:  # one slot of its own is no fault
+            assert lease.held
+
+
+async def test_a_wrong_type_costs_the_nodes_vote_and_no_time(one: LocalNodes) -> None:
+    """Something that is no lock lives under the lock's key: a waiting acquire fails at once."""
+    (url,) = one.urls
+    ask(url, "RPUSH", "redlock:res", "x")
+    async with LockManager([url]) as manager:
+        with pytest.raises(QuorumUnavailableError) as caught:
+            await asyncio.wait_for(manager.lock("res").acquire(), 5)
+        assert "WRONGTYPE" in caught.value.votes[0].reason
+        assert ask(url, "LLEN", "redlock:res") == 1
+
+
+async def test_scripts_are_flushed_all_the_time(one: LocalNodes) -> None:
+    """NOSCRIPT is invisible to a hundred locks that come, are extended and go."""
+    (url,) = one.urls
+    done = asyncio.Event()
+
+    async def flush() -> None:
+        with contextlib.closing(redis.Redis.from_url(url)) as client:
+            while not done.is_set():
+                client.script_flush()
+                await asyncio.sleep(0)
+
+    async with LockManager([url], node_timeout=2.0) as manager:
+        flushing = asyncio.create_task(flush())
+        try:
+
+            async def use(number: int) -> None:
+                for names in ((f"a{number}",), (f"b{number}", f"c{number}")):
+                    async with manager.lock(*names, ttl=30) as lease:
+                        await lease.extend(60)
+                        (entry,) = await manager.inspect(names[0])
+                        assert entry.ours
+
+            await asyncio.gather(*(use(number) for number in range(100)))
+        finally:
+            done.set()
+            await flushing
+        await eventually(lambda: ask(url, "DBSIZE") == 0)
+        assert manager.statistics().nodes[0].owed == 0
+
+
+@pytest.mark.parametrize("command", ["SET", "EVALSHA", "SCRIPT", "PING"])
+async def test_a_renamed_command_is_a_reason_without_arguments(
+    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture, command: str
+) -> None:
+    """Servers echo the arguments of an unknown command: the owner value is not in the reason nor the log."""
+    caplog.set_level(logging.DEBUG)
+    nodes = make_nodes(1, options={"rename-command": [command, "HIDDEN"]})
+    (url,) = nodes.urls
+    async with LockManager([url], ttl=1.0) as manager:
+        if command == "PING":  # a heartbeat that is an error is an answer, too
+            await works(manager)
+            return
+        if command == "EVALSHA":
+            lease = await manager.lock("res").acquire()
+            owner = ask(url, "GET", "redlock:res").decode()
+            with pytest.raises(QuorumUnavailableError) as caught:
+                await lease.extend()
+            reason = caught.value.votes[0].reason
+            (report,) = (await lease.release()).nodes
+            assert report.outcome == "unknown"
+            assert owner[:40] not in report.reason + str(caught.value) + caplog.text
+        else:
+            reason = await denied_because(manager)
+        assert f"unknown command '{command}'" in reason
+        assert not re.search("[0-9a-f]{30}", reason + caplog.text)
+
+
+async def test_a_server_with_all_its_clients_is_not_reached(one: LocalNodes) -> None:
+    """No room for another client is a reason; the manager gets in when somebody leaves."""
+    (url,) = one.urls
+    with contextlib.closing(redis.Redis.from_url(url, single_connection_client=True)) as first:
+        first.config_set("maxclients", "1")
+        async with LockManager([url]) as manager:
+            reason = await denied_because(manager)
+            assert re.search("max number of clients|closed|lost|reset", reason), reason
+            first.config_set("maxclients", "100")
+            await up(manager)
+            await works(manager, url)
+
+
+# -- connections that end, stall, or never were one ----------------------------------------------
+
+
+async def test_a_held_lock_survives_the_loss_of_every_connection(nodes5: LocalNodes) -> None:
+    """All connections are killed again and again; the lease goes on, and nothing of it is left."""
+    async with LockManager(nodes5.urls, node_timeout=0.5) as manager:
+        await up(manager)
+        async with manager.lock("res", ttl=2.0) as lease:
+            for _ in range(3):
+                extensions = lease.extensions
+                for url in nodes5.urls:
+                    ask(url, "CLIENT KILL", "TYPE", "normal")
+                await eventually(lambda before=extensions: lease.extensions > before)
+                assert lease.held
+        await eventually(lambda: sum(ask(url, "DBSIZE") for url in nodes5.urls) == 0)
+
+
+async def test_one_frozen_node_costs_no_time_and_keeps_nothing(nodes3: LocalNodes) -> None:
+    """SIGSTOP: the others decide; SIGCONT: it is up again and has released what it granted late."""
+    async with LockManager(nodes3.urls, node_timeout=5.0) as manager:
+        await up(manager)
+        nodes3.pause(0)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for i in range(20):
+            async with manager.lock(f"n{i}", ttl=30):
+                pass
+        assert loop.time() - began < 1.0, "nobody waits for the frozen node"
+        await eventually(lambda: state(manager) is NodeState.SUSPECT)
+        (vote, *_) = (lease := await manager.lock("late").acquire()).votes
+        assert vote.vote is Vote.SILENT
+        assert "no answer for" in vote.reason
+        await lease.release()
+        nodes3.resume(0)
+        await up(manager)
+        await eventually(lambda: sum(ask(url, "DBSIZE") for url in nodes3.urls) == 0)
+
+
+async def test_a_majority_that_stands_still_is_no_quorum_within_the_node_timeout(nodes3: LocalNodes) -> None:
+    """The error comes in time, says who was silent and why, and late grants are undone."""
+    async with LockManager(nodes3.urls, node_timeout=0.1) as manager:
+        await up(manager)
+        for i in (0, 1):
+            nodes3.pause(i)
+        began = asyncio.get_running_loop().time()
+        votes = await denied(manager)
+        assert asyncio.get_running_loop().time() - began < 0.6
+        assert [vote.vote for vote in votes] == [Vote.SILENT, Vote.SILENT, Vote.GRANTED]
+        assert "no answer within" in votes[0].reason
+        for i in (0, 1):
+            nodes3.resume(i)
+        await up(manager)
+        await works(manager)
+        await eventually(lambda: sum(ask(url, "DBSIZE") for url in nodes3.urls) == 0)
+
+
+@pytest.mark.parametrize("names", [("res",), ("res", "other")])
+async def test_a_cancelled_acquire_leaves_nothing_at_nodes_that_answer_late(
+    nodes3: LocalNodes, names: tuple[str, ...]
+) -> None:
+    """CLIENT PAUSE: the nodes execute the acquire when they go on, and the release right behind it."""
+    async with LockManager(nodes3.urls, node_timeout=5.0) as manager:
+        await up(manager)
+        for url in nodes3.urls:
+            ask(url, "CONFIG RESETSTAT")
+            ask(url, "CLIENT PAUSE", 300, "ALL")
+        acquiring = asyncio.create_task(manager.lock(*names, ttl=60).acquire())
+        await eventually(lambda: all(node_of(manager, i).standing.in_flight for i in range(3)))
+        acquiring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await acquiring
+        await asyncio.gather(*(asyncio.to_thread(ask, url, "PING") for url in nodes3.urls))
+        await eventually(lambda: not any(node_of(manager, i).standing.in_flight for i in range(3)))
+        for url in nodes3.urls:
+            assert ask(url, "INFO", "commandstats")["cmdstat_set"]["calls"] >= 1, "it did set the key"
+            assert ask(url, "DBSIZE") == 0
+
+
+async def test_a_release_during_a_stall_arrives_when_it_is_over(one: LocalNodes) -> None:
+    """The block ends within the node_timeout; the key is gone when the server goes on."""
+    (url,) = one.urls
+    async with LockManager([url], node_timeout=0.05) as manager:
+        lease = await manager.lock("res", ttl=60).acquire()
+        ask(url, "CLIENT PAUSE", 300, "ALL")
+        (report,) = (await lease.release()).nodes
+        assert report.outcome == "unknown"
+        assert "no answer within" in report.reason
+        await asyncio.to_thread(ask, url, "PING")
+        await eventually(lambda: ask(url, "DBSIZE") == 0)
+
+
+async def test_a_restarted_server_is_found_again_within_a_second(nodes3: LocalNodes) -> None:
+    """While a majority is dead an acquire fails in time, and works as soon as it is back."""
+    async with LockManager(nodes3.urls) as manager:
+        await up(manager)
+        for i in (0, 1):
+            nodes3.kill(i)
+        votes = await denied(manager)
+        assert all(vote.vote is Vote.SILENT for vote in votes[:2])
+        await eventually(lambda: "connect" in manager.statistics().nodes[0].reason.lower())
+        for i in (0, 1):
+            await nodes3.restart(i)
+        began = asyncio.get_running_loop().time()
+        async with manager.lock("res", blocking_timeout=5):
+            assert asyncio.get_running_loop().time() - began < 1.0 + RECONNECT.cap
+
+
+@contextlib.asynccontextmanager
+async def listening(serve: Callable[[Any, Any], Any]) -> AsyncIterator[str]:
+    """Run something on a port that is no Redis server; gives its URL."""
+    writers = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        with contextlib.suppress(OSError):
+            await serve(reader, writer)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    try:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+
+async def _says(what: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while await reader.read(65536):
+        writer.write(what)
+
+
+async def _closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def _keeps_quiet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+PEERS = {
+    "closes": _closes,
+    "keeps quiet": _keeps_quiet,
+    "HTTP": functools.partial(_says, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"),
+    "noise": functools.partial(_says, b"\x16\x03\x01\x02\x00"),
+    "only integers": functools.partial(_says, b":1\r\n" * 8),
+    "only nil": functools.partial(_says, b"$-1\r\n" * 8),
+    "only OK": functools.partial(_says, b"+OK\r\n" * 8),
+    "only lists": functools.partial(_says, b"*1\r\n:1\r\n" * 8),
+    "only errors": functools.partial(_says, b"-ERR no\r\n" * 8),
+    "odd errors": functools.partial(_says, b"-\r\n" * 8),
+}
+
+
+@pytest.mark.parametrize("peer", PEERS)
+async def test_a_peer_that_is_no_redis_harms_nobody(nodes3: LocalNodes, peer: str) -> None:
+    """It is a silent vote with a reason; the other nodes go on, and the manager closes as always."""
+    async with listening(PEERS[peer]) as url:
+        manager = LockManager([*nodes3.urls[:2], url], connect_timeout=0.3)
+        async with manager:
+            for _ in range(3):
+                lease = await asyncio.wait_for(manager.lock("res", ttl=1.0).acquire(), 5)
+                assert lease.held
+                await lease.release()
+            await eventually(lambda: state(manager, 2) is NodeState.DOWN)
+            assert manager.statistics().nodes[2].reason
+            lease = await manager.lock("res", ttl=0.6).acquire()
+            await eventually(lambda: lease.extensions >= 2, what="the watchdog lives")
+            await lease.release()
+
+
+@pytest.mark.parametrize("host", ["a" * 64 + ".example", "two..dots", "127.0.0.1"])
+async def test_an_address_that_cannot_be_reached_harms_nobody(nodes3: LocalNodes, host: str) -> None:
+    """A name that is none and a port where nobody listens are votes with a reason like any other."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    async with LockManager([*nodes3.urls[:2], f"redis://{host}:{port}"]) as manager:
+        async with manager.lock("res", ttl=0.6) as lease:
+            await eventually(lambda: lease.extensions >= 2, what="the watchdog lives")
+            assert lease.held
+            assert lease.votes[2].vote is Vote.SILENT
+            assert lease.votes[2].reason
+        assert state(manager, 2) is NodeState.DOWN
+        assert manager.statistics().nodes[2].reason
+
+
+async def test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kernel(one: LocalNodes) -> None:
+    """A plain close would let the kernel deliver an old acquire later; a vanished peer is noticed (R5)."""
+    async with LockManager(one.urls) as manager:
+        await up(manager)
+        link = node_of(manager)._link
+        assert link is not None
+        sock = link._transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            assert 0 < sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 10_000
+        link.give_up("test")
+        assert struct.unpack("ii", sock.getsockopt(socket.SOL_SOCKET, socket.SO_LINGER, 8)) == (1, 0)
+        await eventually(lambda: node_of(manager)._link not in (link, None))
+
+
+# -- one connection for everything ---------------------------------------------------------------
+
+
+async def test_two_thousand_leases_need_one_connection_per_node(nodes3: LocalNodes) -> None:
+    """At most two connections at each node (one while nothing is replaced), however many leases are held."""
+    async with LockManager(nodes3.urls, node_timeout=5.0) as manager:
+        await up(manager)
+        leases = await asyncio.gather(*(manager.lock(f"n{i}", ttl=60).acquire() for i in range(2000)))
+        assert all(lease.held for lease in leases)
+        for url in nodes3.urls:
+            others = [client for client in ask(url, "CLIENT LIST") if client["cmd"] != "client|list"]
+            assert len(others) <= 2
+        await asyncio.gather(*(lease.release() for lease in leases))
+        await eventually(lambda: sum(ask(url, "DBSIZE") for url in nodes3.urls) == 0)
+
+
+async def test_commands_of_one_turn_leave_in_one_write(one: LocalNodes) -> None:
+    """A hundred tasks acquire in one turn: one write, and the server reads it in one piece or few."""
+    (url,) = one.urls
+    async with LockManager([url], node_timeout=5.0) as manager:
+        await up(manager)
+        link = node_of(manager)._link
+        assert link is not None
+        written: list[bytes] = []
+        write = link._transport.write
+
+        class Counting:
+            """The transport, with an eye on its writes."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(transport, name)
+
+            def write(self, data: bytes) -> None:
+                written.append(data)
+                write(data)
+
+        transport, link._transport = link._transport, Counting()
+        reads = ask(url, "INFO", "stats")["total_reads_processed"]
+        leases = await asyncio.gather(*(manager.lock(f"n{i}").acquire() for i in range(100)))
+        acquires = [data for data in written if b"SET" in data]
+        assert len(acquires) == 1
+        assert acquires[0].count(b"\r\nSET\r\n") == 100
+        await asyncio.gather(*(lease.release() for lease in leases))
+        releases = [data for data in written if b"EVALSHA" in data]
+        assert len(releases) == 1
+        assert releases[0].count(b"EVALSHA") == 100
+        assert ask(url, "INFO", "stats")["total_reads_processed"] - reads < 30
+        link._transport = transport
+
+
+async def test_a_backlog_is_a_reason_and_its_releases_still_leave(one: LocalNodes) -> None:
+    """Thousands of acquires against a node that stands still: bounded, and nothing is left of them."""
+    (url,) = one.urls
+    async with LockManager([url], node_timeout=0.3) as manager:
+        await up(manager)
+        one.pause(0)
+        number = MAX_IN_FLIGHT + 500
+        try:
+            outcomes = await asyncio.gather(
+                *(manager.lock(f"n{i}", blocking=False, ttl=60).acquire() for i in range(number)),
+                return_exceptions=True,
+            )
+        finally:
+            one.resume(0)
+        reasons = [error.votes[0].reason for error in outcomes if isinstance(error, QuorumUnavailableError)]
+        assert len(reasons) == number
+        assert sum(reason.startswith("more than") for reason in reasons) >= 500
+        await up(manager, within=5.0)
+        await eventually(lambda: ask(url, "DBSIZE") == 0, what="every late grant is undone")
+        await works(manager)
+
+
+async def test_two_managers_contend_on_one_node(one: LocalNodes) -> None:
+    """Connections are per manager: one's holder is in the other's way, and its loss is not the other's."""
+    (url,) = one.urls
+    async with LockManager([url]) as first, LockManager([url]) as second:
+        lease = await first.lock("res", extension=PLAIN).acquire()
+        with pytest.raises(LockTakenError):
+            await second.lock("res", blocking=False).acquire()
+        await second.force_release("res")
+        with pytest.raises(LockLostError):
+            await lease.extend()
+        await lease.release()
+        await works(second)

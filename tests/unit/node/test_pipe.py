@@ -1,0 +1,487 @@
+"""The pipe: commands in, bytes out; bytes in, replies to whoever waits (rule R15).  No I/O."""
+
+from __future__ import annotations
+
+import hiredis
+import pytest
+
+from aioredlock_ng import _scripts
+from aioredlock_ng._admin import _fits_inspection
+from aioredlock_ng._core.command import Command, Purpose, Silence
+from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._node.connection import heartbeat
+from aioredlock_ng._node.pipe import (
+    MAX_IN_FLIGHT,
+    RESERVED_FOR_RELEASES,
+    DesynchronisedError,
+    Entry,
+    Pipe,
+    without_secrets,
+)
+
+OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
+OTHER = b"fedcba9876543210fedcba9876543210fedcba98:host:2"
+ONE = Mutex(("a",), (b"redlock:a",))
+TWO = Mutex(("a", "b"), (b"redlock:a", b"redlock:b"))
+NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+
+
+class Recorder:
+    """A sink that writes down what it is told."""
+
+    def __init__(self, *, pending: bool = True) -> None:
+        self.pending = pending
+        self.replies: list[tuple[int, object]] = []
+
+    def on_reply(self, node: int, reply: object) -> None:
+        """Write it down."""
+        self.replies.append((node, reply))
+
+    @property
+    def reply(self) -> object:
+        """The only reply."""
+        ((_, reply),) = self.replies
+        return reply
+
+
+class Watched:
+    """A pipe together with the failures that it reported."""
+
+    def __init__(self) -> None:
+        self.failures: list[tuple[Entry, str]] = []
+        self.pipe = Pipe(lambda entry, message: self.failures.append((entry, message)))
+
+    def put(self, command: Command, *, pending: bool = True, index: int = 0) -> Recorder:
+        """Put a command and return its sink."""
+        sink = Recorder(pending=pending)
+        assert self.pipe.put(command, sink, index)
+        return sink
+
+    def sent(self) -> list[tuple[bytes, ...]]:
+        """Take the bytes to be written, as commands."""
+        reader = hiredis.Reader()
+        reader.feed(self.pipe.take())
+        commands = []
+        while (words := reader.gets()) is not False:
+            commands.append(tuple(words))
+        return commands
+
+
+@pytest.fixture
+def watched() -> Watched:
+    """Give an empty pipe."""
+    return Watched()
+
+
+def echo(number: int) -> Command:
+    """Build a command whose reply is any integer."""
+    return Command(
+        Purpose.OTHER,
+        owner=b"",
+        fits=lambda reply: isinstance(reply, int),
+        keys=(b"key:%d" % number,),
+        verb=b"DEL",
+    )
+
+
+def scripted(purpose: str, owner: bytes = OWNER) -> Command:
+    """Build the script of two names for `purpose`."""
+    if purpose == "release":
+        return TWO.release(owner, 10.0)
+    return getattr(TWO, purpose)(owner, 10.0)
+
+
+# -- commands in, bytes out ----------------------------------------------------------------------
+
+
+def test_commands_leave_in_the_order_in_which_they_were_put(watched: Watched) -> None:
+    """What a turn of the loop collected is one piece of bytes, and is given out once."""
+    commands = [ONE.acquire(OWNER, 1.5), scripted("extend"), ONE.release(OWNER, 1.5)]
+    for command in commands:
+        watched.put(command)
+    assert watched.sent() == [command.words for command in commands]
+    assert watched.pipe.take() == b""
+
+
+def test_a_command_is_packed_once_for_all_nodes() -> None:
+    """N nodes share the bytes of one command."""
+    command = ONE.acquire(OWNER, 1.0)
+    pipes = [Watched() for _ in range(3)]
+    pipes[0].put(command)
+    packed = command.packed
+    for pipe in pipes[1:]:
+        pipe.put(command)
+    assert command.packed is packed
+    assert pipes[0].pipe.take() == pipes[1].pipe.take() == pipes[2].pipe.take() == packed
+
+
+def test_arguments_are_sent_verbatim(watched: Watched) -> None:
+    """RESP is binary-safe: names may hold line ends, zeros and any other byte."""
+    key = b"redlock:\r\n$3\r\n\x00\xff"
+    command = Mutex(("x",), (key,)).acquire(OWNER, 1.0)
+    watched.put(command)
+    assert watched.sent() == [(b"SET", key, OWNER, b"NX", b"PX", b"1000")]
+
+
+# -- bytes in, replies out -----------------------------------------------------------------------
+
+
+def test_replies_reach_their_sinks_first_in_first_out(watched: Watched) -> None:
+    """The n-th reply belongs to the n-th command, with the number that its sink knows the node by."""
+    sinks = [watched.put(echo(i), index=i % 3) for i in range(10)]
+    for i in range(10):
+        watched.pipe.feed(b":%d\r\n" % i)
+        assert [len(sink.replies) for sink in sinks] == [1] * (i + 1) + [0] * (9 - i)
+        assert len(watched.pipe) == 9 - i
+    assert [sink.replies for sink in sinks] == [[(i % 3, i)] for i in range(10)]
+    assert watched.pipe.answered == 10
+
+
+STREAM = (
+    b"+OK\r\n"
+    b"$-1\r\n"
+    b":-1\r\n"
+    b"*2\r\n:1\r\n:0\r\n"
+    b"*2\r\n$6\r\nab\r\ncd\r\n:42\r\n"
+    b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+    b":7\r\n"
+)
+
+
+def put_stream(watched: Watched) -> list[Recorder]:
+    """Put the commands that STREAM answers."""
+    look = Command(
+        Purpose.OTHER, owner=b"", fits=_fits_inspection, keys=(b"redlock:a",), script=_scripts.INSPECT
+    )
+    commands = [ONE.acquire(OWNER, 1.0), ONE.acquire(OTHER, 1.0), scripted("extend")]
+    commands += [scripted("release"), look, ONE.acquire(OTHER, 1.0), echo(0)]
+    return [watched.put(command) for command in commands]
+
+
+EXPECTED = [
+    b"OK",
+    None,
+    -1,
+    [1, 0],
+    [b"ab\r\ncd", 42],
+    Silence("OOM command not allowed when used memory > 'maxmemory'."),
+    7,
+]
+
+
+@pytest.mark.parametrize("at", range(len(STREAM) + 1))
+def test_replies_may_be_split_at_every_byte(at: int) -> None:
+    """However TCP cuts the stream in two, the replies are the same."""
+    watched = Watched()
+    sinks = put_stream(watched)
+    watched.pipe.feed(STREAM[:at])
+    watched.pipe.feed(STREAM[at:])
+    assert [sink.reply for sink in sinks] == EXPECTED
+    assert len(watched.pipe) == 0
+
+
+def test_replies_may_come_byte_by_byte(watched: Watched) -> None:
+    """A stream in pieces of one byte is put together again."""
+    sinks = put_stream(watched)
+    for i in range(len(STREAM)):
+        watched.pipe.feed(STREAM[i : i + 1])
+    assert [sink.reply for sink in sinks] == EXPECTED
+
+
+def test_many_replies_may_come_at_once(watched: Watched) -> None:
+    """Everything complete in one piece is handed over, and what is left waits for its rest."""
+    sinks = [watched.put(echo(i)) for i in range(1001)]
+    watched.pipe.feed(b"".join(b":%d\r\n" % i for i in range(1000)) + b":10")
+    assert [sink.reply for sink in sinks[:1000]] == list(range(1000))
+    assert sinks[1000].replies == []
+    watched.pipe.feed(b"00\r\n")
+    assert sinks[1000].reply == 1000
+
+
+def test_a_late_reply_goes_to_its_own_sink_and_not_to_the_next(watched: Watched) -> None:
+    """A caller that has stopped waiting keeps its place in the queue, so that nobody gets its reply."""
+    gave_up = watched.put(echo(0), pending=False)
+    waits = watched.put(echo(1))
+    watched.pipe.feed(b":100\r\n")
+    assert gave_up.reply == 100
+    assert waits.replies == []
+    watched.pipe.feed(b":200\r\n")
+    assert waits.reply == 200
+
+
+def test_a_sink_may_put_a_command_while_it_takes_a_reply(watched: Watched) -> None:
+    """An undo follows at once from a reply; it is queued at the end."""
+    after = Recorder()
+
+    class Undoing(Recorder):
+        def on_reply(self, node: int, reply: object) -> None:
+            super().on_reply(node, reply)
+            assert watched.pipe.put(echo(9), after, 0)
+
+    watched.pipe.put(echo(0), Undoing(), 0)
+    second = watched.put(echo(1))
+    watched.pipe.feed(b":0\r\n:1\r\n")
+    assert second.reply == 1
+    assert after.replies == []
+    watched.pipe.feed(b":9\r\n")
+    assert after.reply == 9
+
+
+# -- what cannot be trusted ----------------------------------------------------------------------
+
+INSPECTION = Command(
+    Purpose.OTHER, owner=b"", fits=_fits_inspection, keys=(b"redlock:a",), script=_scripts.INSPECT
+)
+WRONG_SHAPES = [
+    pytest.param(ONE.acquire(OWNER, 1.0), b":1\r\n", id="set-int"),
+    pytest.param(ONE.acquire(OWNER, 1.0), b"+PONG\r\n", id="set-other-status"),
+    pytest.param(ONE.acquire(OWNER, 1.0), b"*0\r\n", id="set-list"),
+    pytest.param(ONE.acquire(OWNER, 1.0), b"#f\r\n", id="set-false"),
+    pytest.param(scripted("acquire"), b"+OK\r\n", id="acquire-status"),
+    pytest.param(scripted("acquire"), b"$-1\r\n", id="acquire-nil"),
+    pytest.param(scripted("extend"), b"+OK\r\n", id="extend-status"),
+    pytest.param(scripted("extend"), b"*2\r\n:1\r\n:0\r\n", id="extend-pair"),
+    pytest.param(scripted("extend"), b"$-1\r\n", id="extend-nil"),
+    pytest.param(scripted("top_up"), b"+OK\r\n", id="top-up-status"),
+    pytest.param(scripted("release"), b":1\r\n", id="release-int"),
+    pytest.param(scripted("release"), b"$-1\r\n", id="release-nil"),
+    pytest.param(scripted("release"), b"*0\r\n", id="release-empty"),
+    pytest.param(scripted("release"), b"*1\r\n:1\r\n", id="release-one"),
+    pytest.param(scripted("release"), b"*3\r\n:1\r\n:0\r\n:0\r\n", id="release-three"),
+    pytest.param(scripted("release"), b"*2\r\n$1\r\nx\r\n:7\r\n", id="release-an-inspection's"),
+    pytest.param(scripted("release"), b"*2\r\n$-1\r\n:-2\r\n", id="release-an-empty-inspection's"),
+    pytest.param(scripted("release"), b"*2\r\n:1\r\n$-1\r\n", id="release-no-wait"),
+    pytest.param(scripted("release"), b"*2\r\n-ERR x\r\n:0\r\n", id="release-error-inside"),
+    pytest.param(INSPECTION, b"+OK\r\n", id="inspect-status"),
+    pytest.param(INSPECTION, b"*2\r\n:1\r\n:0\r\n", id="inspect-a-release's"),
+    pytest.param(INSPECTION, b"*2\r\n$1\r\nx\r\n$1\r\ny\r\n", id="inspect-no-ttl"),
+    pytest.param(heartbeat(b"nonce"), b"+PONG\r\n", id="ping-pong"),
+    pytest.param(heartbeat(b"nonce"), b"$5\r\nother\r\n", id="ping-other-nonce"),
+]
+
+
+@pytest.mark.parametrize(("command", "reply"), WRONG_SHAPES)
+def test_a_reply_of_the_wrong_shape_counts_nothing(watched: Watched, command: Command, reply: bytes) -> None:
+    """It belongs to somebody else, so the connection is desynchronised and its command unanswered."""
+    sink = watched.put(command)
+    behind = watched.put(echo(1))
+    with pytest.raises(DesynchronisedError, match="cannot belong to"):
+        watched.pipe.feed(reply + b":1\r\n")
+    assert sink.replies == behind.replies == []
+    assert [entry.sink for entry in watched.pipe.abandon()] == [sink, behind]
+
+
+def test_a_nonce_that_is_the_heartbeats_own_is_an_answer(watched: Watched) -> None:
+    """A PING is answered with the argument that it was sent with."""
+    sink = watched.put(heartbeat(b"nonce"))
+    assert watched.sent() == [(b"PING", b"nonce")]
+    watched.pipe.feed(b"$5\r\nnonce\r\n")
+    assert sink.reply == b"nonce"
+
+
+def test_what_came_before_a_wrong_shape_counts(watched: Watched) -> None:
+    """Replies of the same piece that belong to their requests are handed over."""
+    good, bad = watched.put(echo(0)), watched.put(ONE.acquire(OWNER, 1.0))
+    with pytest.raises(DesynchronisedError):
+        watched.pipe.feed(b":5\r\n:6\r\n")
+    assert good.reply == 5
+    assert bad.replies == []
+    assert watched.pipe.answered >= 1
+
+
+def test_a_reply_that_nothing_was_asked_for_is_an_error(watched: Watched) -> None:
+    """A reply too many means that every reply may be somebody else's."""
+    watched.put(echo(0))
+    with pytest.raises(DesynchronisedError, match="nothing was asked"):
+        watched.pipe.feed(b":0\r\n:1\r\n")
+
+
+@pytest.mark.parametrize("noise", [b"HTTP/1.1 400 Bad Request\r\n", b"\x16\x03\x01\x02\x00", b"*x\r\n"])
+def test_what_is_not_resp_is_an_error(watched: Watched, noise: bytes) -> None:
+    """A peer that is no Redis cannot answer anything: the commands stay unanswered."""
+    sinks = [watched.put(echo(i)) for i in range(2)]
+    with pytest.raises(DesynchronisedError, match="not RESP"):
+        watched.pipe.feed(b":0\r\n" + noise)
+    assert sinks[0].reply == 0
+    assert [entry.sink for entry in watched.pipe.abandon()] == sinks[1:]
+
+
+def test_a_desynchronised_pipe_names_no_owner(watched: Watched) -> None:
+    """The message may end in a log: it names the command and its keys only."""
+    watched.put(scripted("extend"))
+    with pytest.raises(DesynchronisedError) as caught:
+        watched.pipe.feed(b"+OK\r\n")
+    assert OWNER[:40].decode() not in str(caught.value)
+    assert "redlock:a" in str(caught.value)
+
+
+def test_abandoning_returns_the_unanswered_oldest_first_and_nothing_leaves(watched: Watched) -> None:
+    """What was never written is forgotten with the rest."""
+    sinks = [watched.put(echo(i), index=i) for i in range(3)]
+    watched.pipe.feed(b":0\r\n")
+    abandoned = watched.pipe.abandon()
+    assert [(entry.sink, entry.node) for entry in abandoned] == [(sinks[1], 1), (sinks[2], 2)]
+    assert watched.pipe.take() == b""
+    assert len(watched.pipe) == 0
+
+
+# -- bounds --------------------------------------------------------------------------------------
+
+
+def test_commands_in_flight_are_bounded(watched: Watched) -> None:
+    """Beyond the bound only releases have room, and theirs is bounded too."""
+    sink = Recorder()
+    acquire, release = ONE.acquire(OWNER, 1.0), ONE.release(OWNER, 1.0)
+    assert all(watched.pipe.put(acquire, sink, 0) for _ in range(MAX_IN_FLIGHT))
+    for other in ("acquire", "extend", "top_up"):
+        assert not watched.pipe.put(scripted(other), sink, 0)
+    assert not watched.pipe.put(echo(0), sink, 0)
+    assert all(watched.pipe.put(release, sink, 0) for _ in range(RESERVED_FOR_RELEASES))
+    assert not watched.pipe.put(release, sink, 0)
+    assert len(watched.pipe) == MAX_IN_FLIGHT + RESERVED_FOR_RELEASES
+    assert len(watched.sent()) == MAX_IN_FLIGHT + RESERVED_FOR_RELEASES
+    assert sink.replies == []
+
+
+def test_an_answer_makes_room(watched: Watched) -> None:
+    """The bound counts commands that are unanswered, written or not."""
+    sink = Recorder()
+    acquire = ONE.acquire(OWNER, 1.0)
+    for _ in range(MAX_IN_FLIGHT):
+        watched.pipe.put(acquire, sink, 0)
+    watched.pipe.take()
+    assert not watched.pipe.put(acquire, sink, 0)
+    watched.pipe.feed(b"+OK\r\n")
+    assert watched.pipe.put(acquire, sink, 0)
+    assert not watched.pipe.put(acquire, sink, 0)
+
+
+# -- NOSCRIPT ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pending", [True, False])
+def test_a_release_goes_again_in_full(watched: Watched, pending: bool) -> None:
+    """A release that met NOSCRIPT is always sent once more, and its caller notices nothing."""
+    command = scripted("release")
+    sink = watched.put(command, pending=pending)
+    watched.pipe.take()
+    watched.pipe.feed(NOSCRIPT)
+    assert watched.sent() == [command.words_in_full]
+    assert sink.replies == watched.failures == []
+    watched.pipe.feed(b"*2\r\n:2\r\n:0\r\n")
+    assert sink.reply == [2, 0]
+
+
+@pytest.mark.parametrize("purpose", ["acquire", "extend", "top_up"])
+@pytest.mark.parametrize("pending", [True, False])
+@pytest.mark.parametrize("queued", [None, OTHER, OWNER], ids=["nothing", "other's release", "own release"])
+def test_anything_else_goes_again_only_while_it_is_waited_for(
+    watched: Watched, purpose: str, pending: bool, queued: bytes | None
+) -> None:
+    """It is sent once more while its round is pending and no release of its owner is queued."""
+    command = scripted(purpose)
+    sink = watched.put(command, pending=pending)
+    if queued is not None:
+        watched.put(scripted("release", queued))
+    watched.pipe.take()
+    watched.pipe.feed(NOSCRIPT)
+    if pending and queued != OWNER:
+        assert watched.sent() == [command.words_in_full]
+        assert sink.replies == watched.failures == []
+        if queued is not None:
+            watched.pipe.feed(b"*2\r\n:0\r\n:0\r\n")  # in the queue, the release came first
+        watched.pipe.feed(b":1\r\n")
+        assert sink.reply == 1
+    else:
+        assert watched.pipe.take() == b""
+        assert isinstance(sink.reply, Silence)
+        assert sink.reply.reason.startswith("NOSCRIPT")
+        assert [entry.sink for entry, _ in watched.failures] == [sink]
+
+
+@pytest.mark.parametrize("purpose", ["acquire", "extend", "top_up"])
+def test_a_release_that_met_noscript_itself_still_bars_its_owner(watched: Watched, purpose: str) -> None:
+    """An extension between a release and its repetition is not sent behind that release."""
+    watched.put(scripted("release"))
+    sink = watched.put(scripted(purpose))
+    watched.pipe.take()
+    watched.pipe.feed(NOSCRIPT)
+    assert watched.sent() == [scripted("release").words_in_full]
+    watched.pipe.feed(NOSCRIPT)
+    assert watched.pipe.take() == b""
+    assert isinstance(sink.reply, Silence)
+
+
+def test_a_release_follows_what_was_sent_again(watched: Watched) -> None:
+    """A release that is queued after the repetition stands behind it, so that it has the last word."""
+    extend, release = scripted("extend"), scripted("release")
+    extended = watched.put(extend)
+    watched.pipe.take()
+    watched.pipe.feed(NOSCRIPT)
+    released = watched.put(release)
+    assert watched.sent() == [extend.words_in_full, release.words]
+    watched.pipe.feed(b":1\r\n*2\r\n:2\r\n:0\r\n")
+    assert extended.reply == 1
+    assert released.reply == [2, 0]
+
+
+def test_repetitions_keep_the_order_of_an_owners_commands(watched: Watched) -> None:
+    """What follows a command that met NOSCRIPT follows it again."""
+    commands = [scripted("top_up"), scripted("extend")]
+    sinks = [watched.put(command) for command in commands]
+    watched.pipe.take()
+    watched.pipe.feed(NOSCRIPT * 2)
+    assert watched.sent() == [command.words_in_full for command in commands]
+    watched.pipe.feed(b":0\r\n:1\r\n")
+    assert [sink.reply for sink in sinks] == [0, 1]
+
+
+def test_a_full_pipe_has_room_for_a_repetition(watched: Watched) -> None:
+    """A repetition takes the place that its first answer gave free."""
+    sink = Recorder()
+    extend = scripted("extend")
+    for _ in range(MAX_IN_FLIGHT):
+        watched.pipe.put(extend, sink, 0)
+    watched.pipe.feed(NOSCRIPT)
+    assert sink.replies == []
+    assert len(watched.pipe) == MAX_IN_FLIGHT
+    assert not watched.pipe.put(extend, sink, 0)
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+def test_an_error_reply_is_silence_with_its_reason(watched: Watched) -> None:
+    """Who looks after the node hears of the error with its command before the caller does."""
+    command = ONE.acquire(OWNER, 1.0)
+    sink = watched.put(command, index=4)
+    watched.pipe.feed(b"-READONLY You can't write against a read only replica.\r\n")
+    message = "READONLY You can't write against a read only replica."
+    assert sink.replies == [(4, Silence(message))]
+    assert watched.failures == [(Entry(command, sink, 4), message)]
+    assert watched.pipe.answered == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        f"ERR unknown command 'SET', with args beginning with: 'redlock:a' '{OWNER.decode()}' 'NX' 'PX' ",
+        f"ERR unknown command 'SET', with args beginning with: 'redlock:a' '{OWNER[:30].decode()}",
+        f"ERR no such thing: {OWNER.decode()}",
+        f"ERR no such thing: {OWNER.decode()} (twice: {OWNER.decode()})",
+        f"ERR no such thing: {OWNER[:40].decode()}",
+        f"ERR {OWNER[:40].decode()}:host\\x3a1 is odd",
+    ],
+)
+def test_an_error_message_never_holds_an_owner_value(watched: Watched, message: str) -> None:
+    """Some servers echo the arguments of what they refuse; the random part is a secret (A5)."""
+    sink = watched.put(ONE.acquire(OWNER, 1.0))
+    watched.pipe.feed(f"-{message}\r\n".encode())
+    assert isinstance(sink.reply, Silence)
+    assert OWNER[:30].decode() not in sink.reply.reason
+    assert sink.reply.reason.startswith("ERR ")
+
+
+def test_a_command_without_an_owner_keeps_its_message() -> None:
+    """There is nothing to hide, and an empty owner is in every string."""
+    assert without_secrets("ERR something went wrong", echo(0)) == "ERR something went wrong"

@@ -1,0 +1,514 @@
+"""Whatever is cancelled, wherever it stands: no key, no task and no warning is left behind (R5, R6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pytest
+
+from aioredlock_ng import Lease, Lock, LockError, RetryPolicy
+from tests.unit.worlds import (
+    PLAIN,
+    PREFIX,
+    TTL,
+    Tripwire,
+    World,
+    in_task,
+    make,
+    sent,
+    sim,
+    turns,
+    virtual,
+    world,
+)
+
+MAX_PAUSES = 60
+"""More pauses than any of these operations has."""
+
+PATIENCE = 0.15
+"""Seconds that the operations wait for a lock."""
+
+RETRY = RetryPolicy(base=0.04)
+"""Few tries within that time."""
+
+HEALED_AFTER = 1.0
+"""Seconds after which the nodes of a scenario are whole again."""
+
+CLEAN_AFTER = 4.0
+"""Seconds after the healing by which every key must be gone: well before their ttl."""
+
+
+@dataclass
+class Case:
+    """One run: the world, and the leases that an operation did get."""
+
+    world: World
+    leases: list[Lease] = field(default_factory=list)
+
+    def lock(self, *names: str, **options: Any) -> Lock:
+        """Describe a lock that is waited for, but not for long."""
+        return self.world.manager.lock(*names, blocking_timeout=PATIENCE, **options)
+
+
+Operation: TypeAlias = Callable[[Case], Coroutine[Any, Any, object]]
+
+
+# -- what is cancelled -------------------------------------------------------------------------------
+
+
+async def acquire(case: Case) -> None:
+    """Acquire a free lock."""
+    case.leases.append(await case.lock("a").acquire())
+
+
+async def acquire_several(case: Case) -> None:
+    """Acquire three names at once."""
+    case.leases.append(await case.lock("a", "b", "c").acquire())
+
+
+async def acquire_taken(case: Case) -> None:
+    """Acquire a lock that a stranger holds for a while."""
+    case.world.occupy("a", 0.05)
+    case.leases.append(await case.lock("a").acquire())
+
+
+async def acquire_hopeless(case: Case) -> None:
+    """Acquire a lock that a stranger keeps."""
+    case.world.occupy("a", 1000.0, 0, 1)
+    case.leases.append(await case.lock("a").acquire())
+
+
+async def acquire_partly_taken(case: Case) -> None:
+    """Acquire two names, one of which a stranger holds on a majority for a while."""
+    case.world.occupy("b", 0.05, 0, 1)
+    case.leases.append(await case.lock("a", "b").acquire())
+
+
+async def try_once(case: Case) -> None:
+    """Try once to acquire a lock that a stranger holds on one node."""
+    case.world.occupy("a", 1000.0, 0)
+    lease = await case.lock("a").try_acquire()
+    if lease is not None:
+        case.leases.append(lease)
+
+
+async def queue(case: Case) -> None:
+    """Stand in the queue of this process, with somebody behind."""
+    holder = case.leases[0]
+    behind = in_task(case.lock("a").acquire)
+    sim().call_later(0.02, lambda: case.world.tasks.append(in_task(holder.release)))
+    try:
+        async with case.lock("a"):
+            await asyncio.sleep(0.01)
+    finally:
+        case.world.tasks.append(behind)
+
+
+async def block(case: Case) -> None:
+    """Hold a lock for two extensions, then leave the block."""
+    async with case.lock("a", ttl=0.6):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0.41)
+
+
+async def nested_blocks(case: Case) -> None:
+    """Hold one lock inside another."""
+    async with case.lock("a"):
+        await asyncio.sleep(0)
+        async with case.lock("b", "c"):
+            await asyncio.sleep(0.01)
+
+
+async def lost_block(case: Case) -> None:
+    """Lose a lock under a body that cleans up for a while."""
+    async with case.lock("a", ttl=0.6, extension=PLAIN):
+        try:
+            await asyncio.sleep(5)
+        finally:
+            await asyncio.sleep(0.01)
+
+
+async def release(case: Case) -> None:
+    """Release a lease that was acquired in peace."""
+    await case.leases[0].release()
+
+
+async def leave(case: Case) -> None:
+    """Enter a lease that was acquired in peace, and leave it."""
+    async with case.leases[0]:
+        pass
+
+
+async def extend(case: Case) -> None:
+    """Extend twice in a row, beside another task that extends too."""
+    lease = case.leases[0]
+    case.world.tasks.append(in_task(lease.extend))
+    await lease.extend()
+    await lease.extend()
+
+
+async def first_use(case: Case) -> None:
+    """Start a manager by its first lock, and close it."""
+    manager = make(case.world.nodes, seed=77)
+    async with manager, manager.lock("a", blocking_timeout=PATIENCE):
+        pass
+
+
+OPERATIONS: dict[Operation, bool] = {  # and whether it begins with a lease acquired in peace
+    acquire: False,
+    acquire_several: False,
+    acquire_taken: False,
+    acquire_hopeless: False,
+    acquire_partly_taken: False,
+    try_once: False,
+    queue: True,
+    block: False,
+    nested_blocks: False,
+    lost_block: False,
+    release: True,
+    leave: True,
+    extend: True,
+}
+
+
+# -- the nodes it happens on -------------------------------------------------------------------------
+
+
+def healthy(w: World) -> None:
+    """Nothing is wrong."""
+
+
+def slow(w: World) -> None:
+    """One node is slow, another slower."""
+    w.nodes[0].latency = 0.02
+    w.nodes[2].latency = 0.04
+
+
+def late(w: World) -> None:
+    """A majority answers after the node_timeout."""
+    for node in w.nodes[:2]:
+        node.latency = 0.2
+
+
+def frozen(w: World) -> None:
+    """One node is frozen."""
+    w.nodes[1].freeze()
+
+
+def mostly_frozen(w: World) -> None:
+    """A majority is frozen."""
+    w.nodes[0].freeze()
+    w.nodes[2].freeze()
+
+
+def dead(w: World) -> None:
+    """One node is dead."""
+    w.nodes[0].crash()
+
+
+def breaking(w: World) -> None:
+    """Connections are reset again and again, with commands and replies on their way."""
+    for number in range(60):
+        node = w.nodes[number % len(w.nodes)]
+        sim().call_later(0.0007 + 0.011 * number, node.disconnect)
+
+
+def dying(w: World) -> None:
+    """A node dies with the commands on their way, another freezes a little later."""
+    sim().call_later(0.0015, w.nodes[0].crash)
+    sim().call_later(0.0035, w.nodes[1].freeze)
+
+
+CONDITIONS = [healthy, slow, late, frozen, mostly_frozen, dead, breaking, dying]
+
+
+# -- every step --------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def clean(case: Case) -> AsyncIterator[None]:
+    """Heal the nodes after the body, release what was won, and look for remains."""
+    yield
+    w = case.world
+    await asyncio.sleep(HEALED_AFTER)
+    for node in w.nodes:
+        node.latency = 0.001
+        if node.answers:
+            continue
+        if "frozen" in repr(node):
+            node.thaw()
+        else:
+            node.restart()
+    for lease in case.leases:
+        await lease.release()
+    await asyncio.gather(*w.tasks)
+    began = sim().time()
+    while ours(w) and sim().time() < began + CLEAN_AFTER:
+        await asyncio.sleep(0.1)
+    assert ours(w) == []
+    assert sim().time() - began < TTL / 2
+    assert w.manager.statistics().held == 0
+    assert w.manager.statistics().waiting == 0
+
+
+def ours(w: World) -> list[bytes]:
+    """Return the keys with an owner of ours, on any node."""
+    values = [(key, node.get(key)) for node in w.nodes for key in node.keys]
+    return [key for key, value in values if value is not None and value != b"a stranger"]
+
+
+async def cancel_at(
+    operation: Operation, condition: Callable[[World], None], at: int, *, waking: bool
+) -> bool:
+    """Run the operation in a world of its own, cancel it at one pause; False when it has fewer."""
+    async with world(retry=RETRY) as w:
+        before = asyncio.all_tasks()
+        case = Case(w)
+        if OPERATIONS.get(operation):
+            case.leases.append(await w.manager.lock("a", ttl=5).acquire())
+        condition(w)
+        wire = Tripwire(operation(case), at, waking=waking)
+        async with clean(case):
+            task = in_task(lambda: wire)
+            end = await task
+            expected = (asyncio.CancelledError,) if wire.tripped else (type(None), LockError)
+            assert isinstance(end.error, expected), end
+        assert asyncio.all_tasks() == before
+        return wire.pauses >= at
+
+
+@pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_cancelled_at_every_pause(operation, condition, waking):
+    """Cancelled at its first pause, at its second, … : whatever it had under way is undone on every node."""
+
+    async def main() -> None:
+        at = 1
+        while await cancel_at(operation, condition, at, waking=waking):
+            at += 1
+            assert at < MAX_PAUSES
+
+    virtual(main)()
+
+
+@pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
+@pytest.mark.parametrize("condition", [healthy, slow, frozen, mostly_frozen, dead])
+def test_cancelled_at_every_pause_of_a_first_use(condition, waking):
+    """Also the start of a manager, its first lock and its closing leave neither a key nor a task behind."""
+
+    async def main() -> None:
+        at = 1
+        while await cancel_at(first_use, condition, at, waking=waking):
+            at += 1
+            assert at < MAX_PAUSES
+        assert at > 3
+
+    virtual(main)()
+
+
+@pytest.mark.parametrize("turn", range(1, 40))
+def test_cancelled_after_so_many_turns_of_the_loop(turn):
+    """Not only at the task's own pauses: cancelled in any turn of the loop around a win and a release."""
+
+    async def main() -> None:
+        async with world(latency=0.0) as w:
+            case = Case(w)
+            async with clean(case):
+                for operation in (acquire, nested_blocks, queue):
+                    if OPERATIONS[operation]:
+                        case.leases.insert(0, await w.manager.lock("a").acquire())
+                    task = in_task(lambda operation=operation: operation(case))
+                    await turns(turn)
+                    task.cancel()
+                    await task
+                    for lease in case.leases:
+                        await lease.release()
+
+    virtual(main)()
+
+
+@virtual
+async def test_a_cancelled_acquire_against_nodes_that_answer_late():
+    """Frozen when asked, cancelled, thawed long after: the late grants are released behind themselves."""
+    async with world(5) as w:
+        for node in w.nodes:
+            node.freeze()
+        tasks = [in_task(w.manager.lock(f"lock-{number}").acquire) for number in range(20)]
+        await asyncio.sleep(0.05)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks)
+        await asyncio.sleep(0.3)
+        for node in w.nodes:
+            node.thaw()
+            kinds = [one.kind for one in sent(node)]
+            assert kinds.count("acquire") == 20
+            assert kinds.count("release") == 20
+            assert node.keys == ()
+
+
+@virtual
+async def test_a_grant_that_was_executed_behind_a_broken_connection():
+    """The SET arrived, the connection broke before the answer, the task was cancelled: released later."""
+    async with world(latency=0.01) as w:
+        task = in_task(w.manager.lock("a").acquire)
+        await asyncio.sleep(0.015)
+        assert None not in w.holders("a")
+        for node in w.nodes:
+            node.disconnect()
+        task.cancel()
+        end = await task
+        assert isinstance(end.error, asyncio.CancelledError)
+        await asyncio.sleep(1.5)
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_a_cancelled_release_has_still_released():
+    """The releases are queued before the first pause: cancelled at once, they leave all the same."""
+    async with world() as w:
+        lease = await w.manager.lock("a").acquire()
+        task = in_task(lease.release)
+        await turns(1)
+        task.cancel()
+        end = await task
+        assert isinstance(end.error, asyncio.CancelledError)
+        assert not lease.held
+        await asyncio.sleep(0.002)
+        assert w.keys == [()] * 3
+        report = await lease.release()
+        assert {node.outcome.value for node in report.nodes} == {"released"}
+
+
+# -- at random ---------------------------------------------------------------------------------------
+
+
+class Chaos:
+    """Workers over a few names, whose tasks are cancelled at random moments on unreliable nodes."""
+
+    NAMES = ("a", "b", "c")
+    CANCELLATIONS = 5000
+
+    def __init__(self, w: World, dice: random.Random) -> None:
+        self.w = w
+        self.dice = dice
+        self.inside = dict.fromkeys(self.NAMES, 0)
+        self.cancelled = 0
+        self.entered = 0
+
+    async def run(self) -> None:
+        """Run until so many tasks were cancelled that had not ended."""
+        weather = asyncio.create_task(self.weather())
+        async with asyncio.TaskGroup() as group:
+            for _ in range(12):
+                group.create_task(self.worker())
+        weather.cancel()
+        await asyncio.wait((weather,))
+
+    async def worker(self) -> None:
+        """Start one operation after the other and cancel most of them."""
+        while self.cancelled < self.CANCELLATIONS:
+            task = in_task(
+                self.dice.choice((self.block, self.block, self.acquire, self.several, self.extend))
+            )
+            if self.dice.random() < 0.5:
+                await turns(1 + self.dice.randrange(25))
+            else:
+                await asyncio.sleep(self.dice.choice((0.0005, 0.001, 0.002, 0.005, 0.02, 0.1, 0.3)))
+            self.cancelled += not task.done()
+            task.cancel()
+            end = await task
+            assert end.error is None or isinstance(end.error, (asyncio.CancelledError, LockError)), end
+            await asyncio.sleep(self.dice.choice((0, 0, 0.001)))
+
+    async def weather(self) -> None:
+        """Break, freeze and slow down one node at a time; most of the time nothing is wrong."""
+        while True:
+            await asyncio.sleep(self.dice.uniform(0, 0.5))
+            node = self.dice.choice(self.w.nodes)
+            what = self.dice.randrange(6)
+            if what == 0:
+                node.disconnect()
+            elif what == 1:
+                node.freeze()
+                await asyncio.sleep(self.dice.choice((0.05, 0.2, 1)))
+                node.thaw()
+            elif what == 2:
+                node.latency = self.dice.choice((0.0, 0.001, 0.01, 0.08, 0.15))
+            elif what == 3:
+                node.flush_scripts()
+
+    def name(self) -> str:
+        """Return one of the names."""
+        return self.dice.choice(self.NAMES)
+
+    async def block(self) -> None:
+        """Hold a lock, alone."""
+        name = self.name()
+        async with self.w.manager.lock(name, blocking_timeout=self.dice.choice((None, 0, 0.3))):
+            await self.alone(name)
+
+    async def several(self) -> None:
+        """Hold two locks at once, alone in both."""
+        names = self.dice.sample(self.NAMES, 2)
+        async with self.w.manager.lock(*names):
+            await self.alone(*names)
+
+    async def alone(self, *names: str) -> None:
+        """Be in the block, and check that nobody else is."""
+        self.entered += 1
+        for name in names:
+            assert self.inside[name] == 0
+            self.inside[name] += 1
+        try:
+            await asyncio.sleep(self.dice.choice((0, 0, 0.001, 0.01)))
+        finally:
+            for name in names:
+                self.inside[name] -= 1
+
+    async def acquire(self) -> None:
+        """Acquire and release by hand."""
+        await self.finish(await self.w.manager.lock(self.name(), blocking_timeout=1).acquire())
+
+    async def finish(self, lease: Lease, then: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Release at the end of whatever comes before."""
+        try:
+            await asyncio.sleep(self.dice.choice((0, 0.001)))
+            if then is not None:
+                await then()
+        finally:
+            await lease.release()
+
+    async def extend(self) -> None:
+        """Extend by hand."""
+        lease = await self.w.manager.lock(self.name(), blocking_timeout=1, ttl=1).acquire()
+        await self.finish(lease, lease.extend)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_five_thousand_random_cancellations(seed):
+    """Random operations on unreliable nodes, cancelled at random: never two inside, nothing left behind."""
+
+    async def main() -> None:
+        dice = random.Random(seed)
+        async with world(5) as w:
+            before = asyncio.all_tasks()
+            chaos = Chaos(w, dice)
+            await chaos.run()
+            async with clean(Case(w)):
+                pass
+            assert chaos.cancelled >= Chaos.CANCELLATIONS
+            assert chaos.entered > 300
+            assert set(chaos.inside.values()) == {0}
+            assert asyncio.all_tasks() == before
+            for name in Chaos.NAMES:  # and everybody can still get in
+                async with w.manager.lock(name, blocking_timeout=0):
+                    assert w.nodes[0].get(PREFIX + name.encode()) is not None
+
+    virtual(main)()
