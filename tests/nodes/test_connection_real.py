@@ -155,6 +155,26 @@ async def test_tls(tls_nodes: LocalNodes) -> None:
     assert "ssl_ca_certs" not in repr(manager)
 
 
+@pytest.mark.parametrize("frozen", [False, True], ids=["", "one stands still"])
+@pytest.mark.parametrize("way", ["plain", "TLS"])
+async def test_closing_leaves_no_socket_open(request: pytest.FixtureRequest, way: str, frozen: bool) -> None:
+    """When `aclose` has returned the loop may end: nothing waits for a peer's good-bye (R18)."""
+    nodes: LocalNodes = request.getfixturevalue("tls_nodes" if way == "TLS" else "nodes3")
+    manager = LockManager(nodes.urls, connect_timeout=5.0)
+    async with manager:
+        await up(manager, within=5.0)
+        await works(manager)
+        links = [node_of(manager, i)._link for i in range(3)]
+        sockets = [link._transport.get_extra_info("socket") for link in links if link is not None]
+        if frozen:
+            nodes.pause(0)
+        async with manager.lock("res", ttl=60):
+            pass
+    assert [sock.fileno() for sock in sockets] == [-1] * 3
+    nodes.resume(0)
+    await eventually(lambda: [ask(url, "DBSIZE") for url in nodes.urls] == [0, 0, 0])
+
+
 async def test_tls_with_a_frozen_node(tls_nodes: LocalNodes) -> None:
     """A node that stands still over TLS is given up like any, and found again."""
     async with LockManager(tls_nodes.urls, connect_timeout=2.0) as manager:
