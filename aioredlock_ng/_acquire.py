@@ -10,7 +10,7 @@ from ._attempt import Attempt
 from ._core.command import Primitive
 from ._core.policy import ExtensionPolicy
 from ._core.validity import min_validity, valid_until
-from ._gate import Gate, Pass
+from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
 from ._options import OnLost
 from ._runtime import Runtime
@@ -62,6 +62,11 @@ class Acquisition:
             way.open()
             raise
         way.held_by(holding, self._held_here(holding))
+        try:
+            self._tell(holding)
+        except BaseException:
+            holding.release()  # nobody has it yet who could
+            raise
         return holding
 
     def _left(self) -> float | None:
@@ -76,8 +81,10 @@ class Acquisition:
         passed: list[str] = []
         try:
             for name in self._request.names:  # sorted: two tasks cannot wait for each other
+                self._refuse_deadlock()
                 await self._pass_gate(name)
                 passed.append(name)
+            await self._let_others_ask()
         except BaseException:
             Pass(self._runtime.gates, tuple(passed)).open()
             raise
@@ -85,41 +92,60 @@ class Acquisition:
 
     async def _pass_gate(self, name: str) -> None:
         gates = self._runtime.gates
+        single_try = self._patience == 0
         gate = gates.get(name)
         if gate is not None:
-            self._refuse_deadlock(name, gate)
-            if self._patience == 0 and (gate.holding or gate.refusal):
+            if single_try and (gate.holding or gate.refusal):
                 raise self._gate_error(gate)
-        turn = gates.enter(name, single_try=self._patience == 0)
+            if len(gate.queue) >= MAX_WAITERS:
+                msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
+                raise LockTakenError(msg, names=self._request.names)
+        turn = gates.enter(name, single_try=single_try)
         if turn is None:
             return
         assert gate is not None, "there is a queue only where somebody is through"
         # A single try that finds a contender without a verdict waits for that verdict, not longer.
-        patience = self._time_for_answers() if self._patience == 0 else self._left()
+        patience = self._time_for_answers() if single_try else self._left()
         try:
-            if await self._runtime.pause(turn, None if patience is None else max(0.0, patience)):
+            if await self._runtime.pause(turn.future, None if patience is None else max(0.0, patience)):
                 return
         except BaseException:
             gates.leave(name, turn)
             raise
         gates.leave(name, turn)
-        raise self._gate_error(gate)
+        raise self._gate_error(gate, turn.verdict)
 
-    def _refuse_deadlock(self, name: str, gate: Gate) -> None:
-        holding = gate.holding
-        body = holding.body if holding is not None else None
-        if self._patience != 0 and body is not None and body.task is asyncio.current_task():
-            raise WouldDeadlockError(
-                f"this task holds {printable((name,))} and would wait for itself: locks are not reentrant",
-                names=self._request.names,
-            )
+    def _refuse_deadlock(self) -> None:
+        """Fail if this task, inside the body of a lease of ours, would wait for its own release."""
+        if self._patience == 0:
+            return
+        task = asyncio.current_task()
+        for name in self._request.names:
+            gate = self._runtime.gates.get(name)
+            body = gate.holding.body if gate is not None and gate.holding is not None else None
+            if body is not None and body.task is task:
+                raise WouldDeadlockError(
+                    f"this task holds {printable((name,))} and would wait for itself (not reentrant)",
+                    names=self._request.names,
+                )
 
-    def _gate_error(self, gate: Gate) -> LockNotAcquiredError:
+    async def _let_others_ask(self) -> None:
+        """Keep still for a moment when this process has had its turn (see `_gate`)."""
+        runtime = self._runtime
+        now = runtime.clock.now()
+        pause = max(runtime.gates.pause_due(name, now) for name in self._request.names)
+        left = self._left()
+        if left is not None:
+            pause = min(pause, left)
+        if pause > 0:
+            await runtime.pause(asyncio.get_running_loop().create_future(), pause)
+
+    def _gate_error(self, gate: Gate, verdict: LockNotAcquiredError | None = None) -> LockNotAcquiredError:
         """Tell what the nodes said last to the contender that is through the gate (R13)."""
         names = self._request.names
         if gate.holding is not None:
             return self._held_here(gate.holding)
-        last = gate.refusal
+        last = verdict or gate.refusal
         if isinstance(last, LockTakenError):
             return LockTakenError(last.args[0], names=names, votes=last.votes, retry_after=last.retry_after)
         votes = last.votes if last else gate.attempt.asked.votes() if gate.attempt else ()
@@ -163,6 +189,7 @@ class Acquisition:
     async def _try(self, way: Pass) -> Holding | tuple[LockNotAcquiredError, bool]:
         """Ask all nodes once.  Returns the holding, or the refusal and whether it is final."""
         runtime, request = self._runtime, self._request
+        runtime.check_configuration()
         self._attempts += 1
         attempt = Attempt(runtime, request.primitive, request.ttl)
         way.trying(attempt)
@@ -170,6 +197,7 @@ class Acquisition:
         # Judged when this task runs again, not when the tally was won (R3).
         left = valid_until(attempt.asked_at, request.ttl) - runtime.clock.now()
         grace = request.extension.grace * request.ttl
+        won = won and runtime.conflict is None
         if won and left > min_validity(request.ttl, runtime.node_timeout, grace):
             return self._won(way, attempt)
         refusal = await attempt.refused(self._time_for_answers())
@@ -207,11 +235,14 @@ class Acquisition:
         runtime.holdings.add(holding)
         runtime.watchdog.watch(holding)
         runtime.counters.acquired += 1
+        return holding
+
+    def _tell(self, holding: Holding) -> None:
+        runtime, request = self._runtime, self._request
         if runtime.audience.wants(Acquired):
             waited = runtime.clock.now() - self._began
-            votes = attempt.asked.votes()
+            votes = holding.votes()
             event = Acquired(
                 names=request.names, label=request.label, waited=waited, attempts=self._attempts, votes=votes
             )
             runtime.audience.tell(event)
-        return holding

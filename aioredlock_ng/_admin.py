@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from . import _scripts
 from ._ask import Round, all_answered
-from ._core.command import Ballot, Command, Purpose, Reply, Silence
+from ._core.command import Answer, Command, Purpose, Reply, Silence
 from ._core.quorum import Vote
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ async def inspect(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
     await round_.wait(all_answered)
     owners = {holding.owner for holding in runtime.holdings}
     return tuple(
-        _inspection(node.name, ballot, owners)
-        for node, ballot in zip(runtime.nodes, round_.ballots, strict=True)
-        if ballot is not None
+        _inspection(node.name, answer, owners)
+        for node, answer in zip(runtime.nodes, round_.answers, strict=True)
+        if answer is not None
     )
 
 
@@ -74,22 +74,22 @@ def _fits_deletion(reply: object) -> bool:
     return isinstance(reply, int)
 
 
-def _read_inspection(reply: Reply) -> Ballot:
+def _read_inspection(reply: Reply) -> Answer:
     if isinstance(reply, Silence):
-        return Ballot(Vote.SILENT, reply.reason)
-    return Ballot(Vote.GRANTED, found=reply)
+        return Answer(Vote.SILENT, reply.reason)
+    return Answer(Vote.GRANTED, found=reply)
 
 
-def _read_deletion(reply: Reply) -> Ballot:
+def _read_deletion(reply: Reply) -> Answer:
     if isinstance(reply, Silence):
-        return Ballot(Vote.SILENT, reply.reason)
-    return Ballot(Vote.GRANTED)
+        return Answer(Vote.SILENT, reply.reason)
+    return Answer(Vote.GRANTED)
 
 
-def _inspection(node: str, ballot: Ballot, owners: set[bytes]) -> NodeInspection:
-    if not isinstance(ballot.found, list):
-        return NodeInspection(node=node, held=None, reason=ballot.reason)
-    value, left_ms = ballot.found
+def _inspection(node: str, answer: Answer, owners: set[bytes]) -> NodeInspection:
+    if not isinstance(answer.found, list):
+        return NodeInspection(node=node, held=None, reason=answer.reason)
+    value, left_ms = answer.found
     if value is None:
         return NodeInspection(node=node, held=False)
     ours = _OUR_VALUE.fullmatch(value)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, final
 
-from ._core.command import Ballot, Command, Reply, Silence
+from ._core.command import Answer, Command, Reply, Silence
 from ._core.quorum import Tally
 from ._node import Node
 from .errors import NodeVote
@@ -25,22 +25,21 @@ def all_answered(tally: Tally) -> bool:
 
 @final
 class Round:
-    """One command, asked of all `nodes`; `read` turns a reply into a ballot.
+    """One command, asked of all `nodes`; `read` turns a reply into a answer.
 
-    `heed` is shown every ballot, also one that comes after the time was up.
+    `heed` is shown every answer, also one that comes after the time was up.
 
     A waiter leaves as soon as the tally tells it enough; the round itself goes on until every node
-    has answered or its time is up.  A reply that comes later is still written down in `ballots`,
-    but counts for nothing.
+    has answered or its time is up.  A reply that comes later counts for nothing.
     """
 
-    __slots__ = ("_heed", "_loop", "_nodes", "_read", "_timer", "_waiting", "ballots", "tally")
+    __slots__ = ("_heed", "_loop", "_nodes", "_read", "_timer", "_waiting", "answers", "tally")
 
     def __init__(
         self,
         nodes: Sequence[Node],
-        read: Callable[[Reply], Ballot],
-        heed: Callable[[int, Ballot], None] | None = None,
+        read: Callable[[Reply], Answer],
+        heed: Callable[[int, Answer], None] | None = None,
     ) -> None:
         self._nodes = nodes
         self._read = read
@@ -49,7 +48,7 @@ class Round:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[tuple[Decided, Callable[[], None]]] = []
         self.tally = Tally(len(nodes))
-        self.ballots: list[Ballot | None] = [None] * len(nodes)
+        self.answers: list[Answer | None] = [None] * len(nodes)
 
     def ask(
         self, command: Command, timeout: float, *, spare: Sequence[int] = (), instead: Reply = None
@@ -73,15 +72,14 @@ class Round:
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Take a node's reply and let go whoever knows enough now."""
-        counted = self.ballots[node] is not None  # as silent, when the time was up
-        ballot = self._read(reply)
-        self.ballots[node] = ballot
+        answer = self._read(reply)
         if self._heed is not None:
-            self._heed(node, ballot)
-        if counted:
-            return
+            self._heed(node, answer)
+        if self.answers[node] is not None:
+            return  # it was counted as silent when the time was up, and stays so
+        self.answers[node] = answer
         tally = self.tally
-        tally.cast(ballot.vote)
+        tally.cast(answer.vote)
         if self._timer is not None and tally.pending == 0:
             self._timer.cancel()
             self._timer = None
@@ -98,8 +96,8 @@ class Round:
         """Count everybody who has not answered as silent: silence is an answer (R1)."""
         self._timer = None
         silence = Silence(f"no answer within {timeout:.3g} s")
-        for node, ballot in enumerate(self.ballots):
-            if ballot is None:
+        for node, answer in enumerate(self.answers):
+            if answer is None:
                 self.on_reply(node, silence)
 
     def notify(self, decided: Decided, callback: Callable[[], None]) -> None:
@@ -134,6 +132,6 @@ class Round:
         """Return what each node said so far, in the order of the nodes."""
         silent = self._read(NO_REPLY)
         return tuple(
-            NodeVote(node.name, ballot.vote, ballot.reason, ballot.wait)
-            for node, ballot in zip(self._nodes, (b or silent for b in self.ballots), strict=True)
+            NodeVote(node.name, answer.vote, answer.reason, answer.wait)
+            for node, answer in zip(self._nodes, (b or silent for b in self.answers), strict=True)
         )

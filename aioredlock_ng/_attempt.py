@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from ._ask import Round, all_answered
-from ._core.command import Ballot, Primitive
+from ._core.command import Answer, Primitive
 from ._core.quorum import Tally, Verdict, Vote
 from ._core.validity import free_after
 from .errors import LockNotAcquiredError, LockTakenError, NodeVote, QuorumUnavailableError, printable
@@ -64,7 +64,7 @@ class Attempt:
         await undo.wait(lambda _: self._knows_why(undo))
         await undo.wait(all_answered, within=STRAGGLERS)
         names = self._primitive.names
-        votes = tuple(map(_with_wait, self.asked.votes(), undo.ballots))
+        votes = tuple(map(_with_wait, self.asked.votes(), undo.answers))
         self._report_eternal(votes, undo)
         if won:
             msg = f"lock {printable(names)}: a majority granted it too late to be of use"
@@ -84,13 +84,13 @@ class Attempt:
             return tally.taken is False and tally.pending == 0
         return all(
             then is not None
-            for first, then in zip(self.asked.ballots, undo.ballots, strict=True)
+            for first, then in zip(self.asked.answers, undo.answers, strict=True)
             if first is not None and first.vote is Vote.REFUSED
         )
 
     def _report_eternal(self, votes: tuple[NodeVote, ...], undo: Round) -> None:
         """Report a key that no ttl will free (R16): a release that found it could name no time."""
-        for vote, found in zip(votes, undo.ballots, strict=True):
+        for vote, found in zip(votes, undo.answers, strict=True):
             if vote.vote is not Vote.REFUSED or found is None or found.vote is not Vote.REFUSED:
                 continue
             if found.wait is None:
@@ -100,7 +100,7 @@ class Attempt:
 
 def unsent_in(asked: Round) -> list[int]:
     """Return the nodes that were provably never sent the command of `asked`."""
-    return [node for node, ballot in enumerate(asked.ballots) if ballot is not None and not ballot.sent]
+    return [node for node, answer in enumerate(asked.answers) if answer is not None and not answer.sent]
 
 
 def _decided(tally: Tally) -> bool:
@@ -123,7 +123,7 @@ def _refusal(names: tuple[str, ...], votes: tuple[NodeVote, ...]) -> tuple[LockN
     return LockTakenError(msg, names=names, votes=votes, retry_after=free_after(waits, quorum)), False
 
 
-def _with_wait(vote: NodeVote, undo: Ballot | None) -> NodeVote:
+def _with_wait(vote: NodeVote, undo: Answer | None) -> NodeVote:
     """Add to a refusal what the release that followed it found under the key."""
     if vote.vote is not Vote.REFUSED or undo is None:
         return vote

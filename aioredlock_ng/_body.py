@@ -26,11 +26,6 @@ class Body:
         self._armed = True
         self._struck = False
 
-    @property
-    def finished(self) -> bool:
-        """Whether the task has ended without leaving its ``async with``, as a fixture's may."""
-        return self.task.done()
-
     def stop(self) -> None:
         """Have the body cancelled; never at once, since it may be the running task."""
         if self._cancels and self._armed:

@@ -3,19 +3,45 @@
 Tasks of one process that want the same name queue here, first in, first out, instead of fighting
 each other over the network.  The gate is for calm, not for safety: who passes still has to win the
 quorum.
+
+Handing a name on inside the process takes no time at all, so that other processes, which only ask
+now and then, would never find it free.  After a turn of the process its next contender therefore
+waits a moment (`TURN`, `YIELD`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from ._attempt import Attempt
     from ._holding import Holding
     from .errors import LockNotAcquiredError, LockTakenError
+
+MAX_WAITERS: Final = 65536
+"""Tasks of one process that may wait for one name."""
+
+TURN: Final = 0.25
+"""Seconds for which one process may hand a name from task to task before it lets others ask."""
+
+YIELD: Final = 0.025
+"""Seconds for which it then keeps from asking: a tenth of its turn."""
+
+MAX_TURNS: Final = 1024
+"""Names whose turns are remembered after their gate has gone; the oldest gives way."""
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A place in the queue; `future` is done when it has come, or has been given up."""
+
+    future: asyncio.Future[None]
+    single_try: bool
+    verdict: LockNotAcquiredError | None = None
+    """What the contender before a single try was told: it waits for no more than that."""
 
 
 @final
@@ -23,21 +49,20 @@ if TYPE_CHECKING:
 class Gate:
     """The queue of one name."""
 
-    queue: deque[asyncio.Future[None]] = field(default_factory=deque)
+    queue: dict[Turn, None] = field(default_factory=dict)
     holding: Holding | None = None
     """The lease of this process that holds the name, once there is one."""
     attempt: Attempt | None = None
     """What the contender that is through the gate is trying."""
     refusal: LockNotAcquiredError | None = None
     """What the nodes said last to a contender."""
-    single_tries: list[asyncio.Future[None]] = field(default_factory=list)
-    """Turns in the queue that want the contender's first verdict, and no more."""
 
-    def judged(self) -> None:
+    def judged(self, verdict: LockNotAcquiredError) -> None:
         """Send away who only waited for a verdict."""
-        for turn in self.single_tries:
-            turn.cancel()
-        self.single_tries.clear()
+        for turn in [turn for turn in self.queue if turn.single_try]:
+            del self.queue[turn]
+            turn.verdict = verdict
+            turn.future.cancel()
 
 
 @final
@@ -58,15 +83,17 @@ class Pass:
     def held_by(self, holding: Holding, taken: LockTakenError) -> None:
         """Tell who waits behind this pass that the names are held now."""
         for name in self.names:
-            self._gates[name].holding = holding
-        self.refused(taken)
+            gate = self._gates[name]
+            gate.holding, gate.refusal = holding, None
+            gate.judged(taken)
 
     def refused(self, error: LockNotAcquiredError) -> None:
         """Tell who waits behind this pass what the nodes said last."""
         for name in self.names:
+            self._gates.lose_turn(name)
             gate = self._gates[name]
             gate.refusal = error
-            gate.judged()
+            gate.judged(error)
 
     def open(self) -> None:
         """Let the next in line through, once."""
@@ -79,10 +106,11 @@ class Pass:
 class Gates:
     """The gates of one manager, by name; a gate exists while somebody is through it."""
 
-    __slots__ = ("_gates",)
+    __slots__ = ("_gates", "_turns")
 
     def __init__(self) -> None:
         self._gates: dict[str, Gate] = {}
+        self._turns: dict[str, tuple[float, float]] = {}  # name → when the turn began, when it was last used
 
     def __getitem__(self, name: str) -> Gate:
         return self._gates[name]
@@ -91,44 +119,61 @@ class Gates:
         """Return the gate of `name` if somebody is through it."""
         return self._gates.get(name)
 
-    def enter(self, name: str, *, single_try: bool) -> asyncio.Future[None] | None:
-        """Pass the gate of `name`: None when it was free, else a future that is done when it is ours.
+    def enter(self, name: str, *, single_try: bool) -> Turn | None:
+        """Pass the gate of `name`: None when it was free, else a turn to wait for.
 
-        A caller that stops waiting must call `leave` with the future.  The future of a single try is
-        cancelled as soon as the contender before it has a verdict.
+        A caller that stops waiting must call `leave` with it.
         """
         gate = self._gates.get(name)
         if gate is None:
             self._gates[name] = Gate()
             return None
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        gate.queue.append(turn)
-        if single_try:
-            gate.single_tries.append(turn)
+        turn = Turn(asyncio.get_running_loop().create_future(), single_try)
+        gate.queue[turn] = None
         return turn
 
-    def leave(self, name: str, turn: asyncio.Future[None]) -> None:
+    def leave(self, name: str, turn: Turn) -> None:
         """Stop waiting; a turn that came in the same moment goes to the next in line."""
-        if turn.done() and not turn.cancelled():
+        if turn.future.done() and not turn.future.cancelled():
             self.open(name)
             return
-        turn.cancel()
-        gate = self._gates.get(name)
-        if gate is not None and turn in gate.queue:
-            gate.queue.remove(turn)
+        turn.future.cancel()
+        if (gate := self._gates.get(name)) is not None:
+            gate.queue.pop(turn, None)
 
     def open(self, name: str) -> None:
         """Let the next in line through."""
         gate = self._gates[name]
-        gate.holding = gate.attempt = None  # the last refusal stays: it is still the last that is known
+        gate.holding = gate.attempt = None
         while gate.queue:
-            turn = gate.queue.popleft()
-            if not turn.done():
-                turn.set_result(None)
+            turn = next(iter(gate.queue))
+            del gate.queue[turn]
+            if not turn.future.done():
+                turn.future.set_result(None)
                 return
         del self._gates[name]
 
-    @property
-    def waiting(self) -> int:
-        """How many tasks stand in a queue."""
-        return sum(len(gate.queue) for gate in self._gates.values())
+    # -- turns of the process ------------------------------------------------------------------
+
+    def pause_due(self, name: str, now: float) -> float:
+        """Return the seconds that this process should keep from asking for `name` now."""
+        began, used = self._turns.get(name, (now, now))
+        if now - used >= YIELD:
+            began = now  # others had their moment
+        elif now - began >= TURN:
+            self._turns.pop(name, None)
+            return YIELD
+        self._turns.pop(name, None)
+        self._turns[name] = (began, now)
+        if len(self._turns) > MAX_TURNS:
+            del self._turns[next(iter(self._turns))]
+        return 0.0
+
+    def use_turn(self, name: str, now: float) -> None:
+        """Note that this process gives `name` back now."""
+        if name in self._turns:
+            self._turns[name] = (self._turns[name][0], now)
+
+    def lose_turn(self, name: str) -> None:
+        """Note that somebody else has `name`: this process has had its turn."""
+        self._turns.pop(name, None)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, final
 
 from ._ask import Round
 from ._attempt import unsent_in
-from ._core.command import Ballot, Primitive, Reply
+from ._core.command import Answer, Primitive, Reply
 from ._core.policy import EXTENSION_RETRY, ExtensionPolicy
 from ._core.quorum import Extension, Tally, extension_verdict
 from ._core.validity import valid_until
@@ -135,7 +135,7 @@ class Holding:
             why = {
                 LossReason.EXPIRED: "was lost: its validity ended before a majority extended it",
                 LossReason.REFUSED: "was lost: a majority of the nodes does not hold it any more",
-                LossReason.EXTENSIONS_EXHAUSTED: f"was lost after {self.extensions} extensions, its limit",
+                LossReason.EXTENSIONS_EXHAUSTED: f"was lost after {self._by_watchdog} extensions, its limit",
                 LossReason.MANAGER_CLOSED: "was given up: its manager was closed",
             }.get(reason, "was lost")
         return LockLostError(
@@ -182,8 +182,8 @@ class Holding:
         self.wanted = max(self.wanted, ttl)
         asked_at = self._runtime.clock.now()
 
-        def heed(node: int, ballot: Ballot) -> None:
-            if ballot.missing and extension_verdict(round_.tally) is Extension.RENEWED:
+        def heed(node: int, answer: Answer) -> None:
+            if answer.missing and extension_verdict(round_.tally) is Extension.EXTENDED:
                 self._top_up([node], ttl)
 
         round_ = self._extending = Round(self._runtime.nodes, self._primitive.read_extend, heed)
@@ -211,9 +211,9 @@ class Holding:
             self._blame = round_
             self.lose(LossReason.REFUSED)
             return
-        if outcome is Extension.RENEWED:
+        if outcome is Extension.EXTENDED:
             self._by_watchdog += by_watchdog
-            self._renewed(round_, asked_at, ttl)
+            self._won(round_, asked_at, ttl)
         else:
             self._blame = round_  # should the deadline decide, this is why
             chance = 0.5 + self._runtime.random.random() / 2
@@ -221,7 +221,7 @@ class Holding:
             self._retries += 1
         self._runtime.watchdog.watch(self)
 
-    def _renewed(self, round_: Round, asked_at: float, ttl: float) -> None:
+    def _won(self, round_: Round, asked_at: float, ttl: float) -> None:
         if (gained := valid_until(asked_at, ttl)) > self.valid_until:
             self.valid_until = gained
             self._extend_at = asked_at + self._extension.every * ttl
@@ -231,7 +231,7 @@ class Holding:
         self._round = round_
         self._retries = 0
         missing = [
-            node for node, ballot in enumerate(round_.ballots) if ballot is not None and ballot.missing
+            node for node, answer in enumerate(round_.answers) if answer is not None and answer.missing
         ]
         self._top_up(missing, ttl)  # those that answer later are heeded then
         runtime = self._runtime
@@ -244,7 +244,7 @@ class Holding:
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
-        if not missing or self._release is not None or self.loss is not None:
+        if not missing or self.loss is not None or not self.held:
             return
         command = self._primitive.top_up(self.owner, ttl)
         for node in missing:
@@ -261,15 +261,18 @@ class Holding:
         self.loss = reason
         runtime = self._runtime
         runtime.watchdog.forget(self)
+        for name in self._way.names:
+            runtime.gates.lose_turn(name)
         self._way.open()
-        held_for = runtime.clock.now() - self._since
-        log.warning("%s; it was held for %.3f s", self.error(), held_for)
-        runtime.counters.lost += 1
         if self._lost is not None:
             self._lost.set()
         if self.body is not None:
             self.body.stop()
-        votes = self._why()
+        # Whoever must know knows by now: what follows runs other people's code.
+        runtime.counters.lost += 1
+        held_for, votes = runtime.clock.now() - self._since, self._why()
+        level = logging.INFO if reason is LossReason.MANAGER_CLOSED else logging.WARNING
+        log.log(level, "%s; it was held for %.3f s", self.error(), held_for)
         runtime.audience.tell(
             Lost(names=self.names, label=self._label, reason=reason, held_for=held_for, votes=votes)
         )
@@ -285,6 +288,9 @@ class Holding:
         )
         runtime.watchdog.forget(self)
         runtime.holdings.discard(self)
+        now = runtime.clock.now()
+        for name in self._way.names:
+            runtime.gates.use_turn(name, now)
         self._way.open()
         runtime.counters.released += 1
         if self._ended is not None and not self._ended.done():

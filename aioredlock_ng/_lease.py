@@ -167,7 +167,7 @@ class Lease:
         if holding.loss is not None or not holding.held:
             holding.judge()
             raise holding.error()
-        if extension_verdict(round_.tally) is not Extension.RENEWED:
+        if extension_verdict(round_.tally) is not Extension.EXTENDED:
             await round_.wait(all_answered)  # for the votes: a round without a quorum ends at once
             raise QuorumUnavailableError(
                 f"lock {printable(self.names)}: too few nodes answered; held {self.remaining:.3f} s",
@@ -220,6 +220,8 @@ class Lease:
         lost = holding.loss is not None
         if exc is not None and lost and not ours:
             exc.add_note(str(holding.error()))
+        if isinstance(exc, GeneratorExit):
+            return  # the coroutine is being thrown away: it must not wait, and the releases are queued
         await round_.wait(_free_again)
         if ours or (lost and exc is None):
             raise holding.error() from exc
@@ -229,14 +231,15 @@ class Lease:
         holding = self._holding
         if holding.released or sys.is_finalizing():
             return
+        # Collection may run in any thread and at any moment: the release is the loop's business.
+        # It comes before the warning, which may be turned into an error.
+        self._runtime.call_in_loop(_drop, holding)
         warnings.warn(
             f"lease of {printable(holding.names)} was dropped without release()",
             ResourceWarning,
             stacklevel=2,
             source=self,
         )
-        # Collection may run in any thread and at any moment: the release is the loop's business.
-        self._runtime.call_in_loop(_drop, holding)
 
 
 def _drop(holding: Holding) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -16,13 +14,13 @@ import anyio
 from . import _admin
 from ._acquire import Request
 from ._admin import NodeInspection
+from ._background import Background
 from ._clock import Clock, SystemClock
 from ._core.policy import ExtensionPolicy, RetryPolicy
-from ._core.quorum import majority
 from ._decorator import locked
 from ._kinds.mutex import Mutex
 from ._lock import Lock
-from ._node import Node, NodeEnv, NodeState
+from ._node import Node
 from ._options import (
     OnLost,
     Seconds,
@@ -32,17 +30,17 @@ from ._options import (
     checked_options,
     checked_policy,
     checked_ttl,
+    seconds,
 )
 from ._runtime import Counters, Runtime
 from ._specs import NodeSpec, make_nodes
 from ._statistics import ManagerStatistics, NodeStatistics
-from .errors import ConfigurationError, LossReason
-from .events import Audience, NodeChanged
+from .errors import ConfigurationError, ManagerClosedError
+from .events import Audience
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-log = logging.getLogger("aioredlock_ng")
 
 URLS_VARIABLE: Final = "REDLOCK_URLS"
 """Environment variable read by `LockManager.from_env`: node URLs, separated by commas."""
@@ -66,8 +64,8 @@ class LockManager:
         connect_timeout: seconds one attempt to connect and log in may take.
         prefix: begins every key; the lock ``name`` lives under ``prefix + name``.
         fencing: whether leases carry a fence.  Not in this version: only False is accepted.
-        restart_quarantine: seconds a restarted node has no vote.  Not in this version: only 0 is
-            accepted; see the README for what that means.
+        restart_quarantine: seconds a restarted node has no vote.  Not in this version: only None and
+            0 are accepted; see the README for what that means.
         retry: how a refused acquire waits before it asks again.
         extension: when and how often held locks are extended, and when their body is stopped.
         on_lost: ``"cancel"``: a lost lease cancels the body of its ``async with``; ``"raise"``: it only
@@ -91,7 +89,7 @@ class LockManager:
         connect_timeout: Seconds = 1.0,
         prefix: str = "redlock:",
         fencing: bool = False,
-        restart_quarantine: Seconds = 0.0,
+        restart_quarantine: Seconds | None = None,
         retry: RetryPolicy = RetryPolicy(),
         extension: ExtensionPolicy = ExtensionPolicy(),
         on_lost: OnLost = "cancel",
@@ -118,9 +116,7 @@ class LockManager:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._random: Random = secrets.SystemRandom() if random is None else random
         self._audience = Audience(hooks)
-        self._settled = asyncio.Event()
-        self._supervisor: asyncio.Task[None] | None = None
-        self._conflict: str | None = None
+        self._background: Background | None = None
 
     @classmethod
     def from_env(cls, **options: Any) -> LockManager:
@@ -139,7 +135,8 @@ class LockManager:
     def __repr__(self) -> str:
         states = ", ".join(f"{node.name} {node.standing.state}" for node in self._nodes)
         held = len(self._runtime.holdings) if self._runtime else 0
-        state = "closed" if self._closed else "running" if self._runtime else "not started"
+        over = self._closed or (self._runtime is not None and self._runtime.closing)
+        state = "closed" if over else "running" if self._runtime else "not started"
         return f"<LockManager {state}, {held} held: {states}>"
 
     # -- life ----------------------------------------------------------------------------------
@@ -162,79 +159,24 @@ class LockManager:
 
         Waits at most a `node_timeout` longer than `patience` seconds; not longer than `start` anyway.
         """
-        runtime = self._runtime
-        if runtime is None:
-            runtime = self._bind()
+        runtime, background = self._runtime, self._background
+        if runtime is None or background is None:
+            if self._closed:
+                raise ManagerClosedError("the lock manager is closed")
+            runtime = self._runtime = Runtime(
+                self._nodes, self._options, self.clock, self._random, self._audience
+            )
+            background = self._background = Background(runtime)
         runtime.check_here()
         if runtime.closing:
             raise runtime.closed_error()
-        if not self._settled.is_set():
+        if not background.settled.is_set():
             with anyio.move_on_after(None if patience is None else patience + self._options.node_timeout):
-                await self._settled.wait()
+                await background.settled.wait()
             if runtime.closing:
                 raise runtime.closed_error()
-        if self._conflict is not None:
-            raise ConfigurationError(self._conflict)
+        runtime.check_configuration()
         return runtime
-
-    def _bind(self) -> Runtime:
-        if self._closed:
-            raise Runtime.closed_error()
-        runtime = self._runtime = Runtime(
-            self._nodes, self._options, self.clock, self._random, self._audience
-        )
-        env = NodeEnv(
-            clock=self.clock,
-            random=self._random,
-            node_timeout=self._options.node_timeout,
-            connect_timeout=self._options.connect_timeout,
-            on_change=self._node_changed,
-        )
-        for node in self._nodes:
-            node.bind(env)
-        self._supervisor = runtime.loop.create_task(self._supervise(runtime), name="aioredlock_ng supervisor")
-        return runtime
-
-    async def _supervise(self, runtime: Runtime) -> None:
-        """Keep everything in the background alive, until `aclose` or the loop's own end."""
-        stop_bodies = True  # without the watchdog nobody would stop them in time
-        try:
-            async with anyio.create_task_group() as tasks:
-                for node in self._nodes:
-                    tasks.start_soon(node.run, name=f"aioredlock_ng {node.name}")
-                tasks.start_soon(runtime.watchdog.run, name="aioredlock_ng watchdog")
-                tasks.start_soon(self._settle, name="aioredlock_ng start")
-        except asyncio.CancelledError:
-            stop_bodies = False  # whoever tears the loop down cancels the bodies, too, and once is enough
-            raise
-        finally:
-            # Bodies that are being cancelled queue their releases, and those still leave (R6).
-            with anyio.CancelScope(shield=True):
-                await self._shut_down(runtime, stop_bodies=stop_bodies)
-
-    async def _settle(self) -> None:
-        """Decide when the manager has started."""
-        try:
-            with anyio.move_on_after(self._options.connect_timeout):
-                async with anyio.create_task_group() as tasks:
-                    for node in self._nodes:
-                        tasks.start_soon(self._wait_for, node, tasks.cancel_scope)
-        finally:
-            self._settled.set()
-
-    async def _wait_for(self, node: Node, others: anyio.CancelScope) -> None:
-        await node.settled.wait()
-        up = sum(node.standing.state is NodeState.UP for node in self._nodes)
-        if up >= majority(len(self._nodes)):
-            deadline = anyio.current_time() + self._options.node_timeout
-            others.deadline = min(others.deadline, deadline)
-
-    def _node_changed(self, node: Node) -> None:
-        standing = node.standing
-        self._conflict = _same_server(self._nodes)
-        if self._conflict is not None:
-            log.error("%s", self._conflict)
-        self._audience.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
 
     async def aclose(self) -> None:
         """Release every lease, end all tasks, close the connections (R18).  Idempotent.
@@ -245,36 +187,8 @@ class LockManager:
         if self._runtime is not None:
             self._runtime.check_here()
         self._closed = True
-        if self._runtime is None or self._supervisor is None:
-            return
-        try:
-            await self._shut_down(self._runtime, stop_bodies=True)
-        finally:
-            self._supervisor.cancel()
-            await asyncio.wait((self._supervisor,))
-
-    async def _shut_down(self, runtime: Runtime, *, stop_bodies: bool) -> None:
-        runtime.close()
-        self._closed = True
-        try:
-            await self._end_bodies(runtime, stop=stop_bodies)
-        finally:
-            for holding in list(runtime.holdings):
-                holding.release()
-            try:
-                await runtime.released()
-            finally:
-                for node in self._nodes:
-                    node.close()
-
-    async def _end_bodies(self, runtime: Runtime, *, stop: bool) -> None:
-        """Wait until the bodies under our leases have ended, or must have; cancel them if `stop`."""
-        current = asyncio.current_task()
-        bound = [h for h in runtime.holdings if h.body is not None and h.body.task is not current]
-        for holding in bound if stop else ():
-            holding.lose(LossReason.MANAGER_CLOSED)
-        for holding in bound:
-            await holding.ended(holding.deadline - runtime.clock.now())
+        if self._background is not None:
+            await self._background.aclose()
 
     async def __aenter__(self) -> LockManager:
         try:
@@ -396,24 +310,11 @@ class LockManager:
         )
 
 
-def _refuse_what_is_missing(*, fencing: bool, restart_quarantine: Seconds) -> None:
+def _refuse_what_is_missing(*, fencing: bool, restart_quarantine: Seconds | None) -> None:
     """Fail rather than let somebody rely on what this version does not do."""
     if fencing:
         raise ConfigurationError("fencing=True: this version makes no fences; leave it out")
-    if restart_quarantine != 0:
+    if restart_quarantine is not None and seconds("restart_quarantine", restart_quarantine) != 0:
         raise ConfigurationError(
             f"restart_quarantine={restart_quarantine!r}: this version has no restart quarantine; leave it out"
         )
-
-
-def _same_server(nodes: Sequence[Node]) -> str | None:
-    """Tell of two nodes that are one server: they would vote twice (A4)."""
-    seen: dict[str, str] = {}
-    for node in nodes:
-        run_id = node.standing.run_id
-        if run_id is None:
-            continue
-        if run_id in seen:
-            return f"nodes {seen[run_id]} and {node.name} are one server: a quorum needs N different ones"
-        seen[run_id] = node.name
-    return None

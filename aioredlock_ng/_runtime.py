@@ -17,9 +17,10 @@ from ._clock import Clock
 from ._core.command import Primitive, Purpose, Reply
 from ._gate import Gates
 from ._node import Node
+from ._node.fork import generation
 from ._options import Options
 from ._watchdog import Watchdog
-from .errors import ManagerClosedError
+from .errors import ConfigurationError, ManagerClosedError
 from .events import Audience, LoopStalled
 
 if TYPE_CHECKING:
@@ -75,7 +76,11 @@ class Runtime:
         self._holder = b":" + (options.holder or f"{socket.gethostname()}:{os.getpid()}").encode()
         self._pauses: set[asyncio.Future[None]] = set()
         self.loop = asyncio.get_running_loop()
-        self.pid = os.getpid()
+        self._generation = generation()
+        self.conflict: str | None = None
+        """Why no lock can be trusted: two nodes are one server (A4)."""
+        self.failure: BaseException | None = None
+        """What ended the background tasks, if they did not end in order."""
         self._eternal: set[bytes] = set()
 
     def new_owner(self) -> bytes:
@@ -99,7 +104,7 @@ class Runtime:
 
     def check_here(self) -> None:
         """Refuse to be used from another process or another event loop."""
-        if self.pid != os.getpid():
+        if self.inherited:
             raise RuntimeError(
                 "this LockManager was started before a fork: make one per process, after the fork"
             )
@@ -135,7 +140,7 @@ class Runtime:
 
     def call_in_loop(self, function: Callable[..., object], *args: Any) -> None:
         """Have `function` called in the manager's loop, from whatever thread this is."""
-        if self.pid != os.getpid():
+        if self.inherited:
             return  # a forked child has the parent's objects, but not its loop
         with suppress(RuntimeError):  # the loop is closed: nothing can be sent any more
             self.loop.call_soon_threadsafe(function, *args)
@@ -150,10 +155,27 @@ class Runtime:
                 ", ".join(ascii(key)[1:] for key in keys),
             )
 
-    @staticmethod
-    def closed_error() -> ManagerClosedError:
+    def closed_error(self) -> ManagerClosedError:
         """Return the error for those who come too late."""
-        return ManagerClosedError("the lock manager is closed")
+        if self.failure is None:
+            return ManagerClosedError("the lock manager is closed")
+        error = ManagerClosedError(f"the lock manager has failed: {type(self.failure).__name__}")
+        error.__cause__ = self.failure
+        return error
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child, which has its parent's objects but not its locks."""
+        return self._generation != generation()
+
+    def check_configuration(self) -> None:
+        """Refuse to lock anything while one server would vote twice.
+
+        Raises:
+            ConfigurationError: names both nodes.
+        """
+        if self.conflict is not None:
+            raise ConfigurationError(self.conflict)
 
     @property
     def waiting(self) -> int:

@@ -95,6 +95,9 @@ class LockError(RedisError):
         """Errors travel between processes with all they carry."""
         return _restore, (type(self), self.args, self.__dict__)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def __str__(self) -> str:
         message = super().__str__()
         return f"{message} [{'; '.join(map(str, self.votes))}]" if self.votes else message

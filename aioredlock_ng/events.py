@@ -6,10 +6,11 @@ never by its names.  No event carries an owner value.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 from ._node import NodeState
 from .errors import LossReason, NodeVote
@@ -128,25 +129,27 @@ _METHODS: dict[type[Event], str] = {
 class Audience:
     """The hooks of one manager.  A hook that raises is logged once and never affects a lock."""
 
-    __slots__ = ("_hooks", "_reported")
+    __slots__ = ("_listeners", "_reported")
 
     def __init__(self, hooks: Iterable[object]) -> None:
-        self._hooks = tuple(hooks)
+        hooks = tuple(hooks)
+        self._listeners: dict[type[Event], list[tuple[object, Callable[[Any], object]]]] = {
+            event: [(hook, method) for hook in hooks if (method := getattr(hook, name, None)) is not None]
+            for event, name in _METHODS.items()
+        }
         self._reported: set[int] = set()
 
     def wants(self, event: type[Event]) -> bool:
         """Whether any hook listens for `event`; saves making events nobody hears."""
-        return any(hasattr(hook, _METHODS[event]) for hook in self._hooks)
+        return bool(self._listeners[event])
 
     def tell(self, event: Event) -> None:
         """Call the hooks that listen for this event."""
-        for hook in self._hooks:
-            method = getattr(hook, _METHODS[type(event)], None)
-            if method is None:
-                continue
+        for hook, method in self._listeners[type(event)]:
             try:
                 method(event)
-            except Exception:
+            # A CancelledError comes out of what a hook looks at: nothing can be cancelled in here.
+            except (Exception, asyncio.CancelledError):
                 if id(hook) not in self._reported:
                     self._reported.add(id(hook))
                     log.exception("hook %s failed; it will not be reported again", type(hook).__name__)

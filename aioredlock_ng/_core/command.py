@@ -141,7 +141,7 @@ class Sink(Protocol):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Ballot:
+class Answer:
     """A reply, read: the vote, and what came with it."""
 
     vote: Vote
@@ -179,11 +179,11 @@ class Primitive(Protocol):
     def release(self, owner: bytes, keeps: float) -> Command:
         """Delete what is ours.  Every kind's release answers ``[keys deleted, wait in ms]``."""
 
-    def read_acquire(self, reply: Reply) -> Ballot:
+    def read_acquire(self, reply: Reply) -> Answer:
         """Read the answer to `acquire` or `top_up`."""
 
-    def read_extend(self, reply: Reply) -> Ballot:
+    def read_extend(self, reply: Reply) -> Answer:
         """Read the answer to `extend`."""
 
-    def read_release(self, reply: Reply) -> Ballot:
+    def read_release(self, reply: Reply) -> Answer:
         """Read the answer to `release`: GRANTED if something of ours was there, REFUSED if not."""

@@ -58,7 +58,7 @@ class ExtensionPolicy:
     """When a held lock is extended, how often, and when its body is stopped (R7, R8)."""
 
     every: float = 1 / 3
-    """Share of the ttl after which the lock is extended again.  Between 0 and 1."""
+    """Share of the ttl after which the lock is extended again.  From 0.01 to below 1."""
     max_extensions: int | None = 100
     """Extensions before the lock is left to run out (`extensions_exhausted`); None: no bound."""
     grace: float = 0.05
@@ -66,9 +66,9 @@ class ExtensionPolicy:
     still runs inside the lock.  At least 0, and with `every` below 0.9."""
 
     def __post_init__(self) -> None:
-        if not 0 < number("ExtensionPolicy.every", self.every) < 1:
+        if not MIN_EVERY <= number("ExtensionPolicy.every", self.every) < 1:
             raise ValueError(
-                f"ExtensionPolicy.every is a share of the ttl between 0 and 1, got {self.every!r}"
+                f"ExtensionPolicy.every is a share of the ttl from {MIN_EVERY} to below 1, got {self.every!r}"
             )
         if not 0 <= number("ExtensionPolicy.grace", self.grace) <= MAX_GRACE:
             raise ValueError(
@@ -104,6 +104,9 @@ class ExtensionPolicy:
         """Whether a lease that was extended `extensions` times must be left to run out."""
         return self.max_extensions is not None and extensions >= self.max_extensions
 
+
+MIN_EVERY: Final = 0.01
+"""Share of the ttl: more than a hundred extensions per ttl would only load the nodes."""
 
 MAX_GRACE: Final = 0.45
 """Share of the ttl: more grace than this leaves the body less than half of its lock."""

@@ -27,7 +27,7 @@ class Extension(Enum):
     """What an extension round has come to (R8): three ends, not two."""
 
     PENDING = "pending"
-    RENEWED = "renewed"
+    EXTENDED = "extended"
     LOST = "lost"
     UNKNOWN = "unknown"
 
@@ -111,7 +111,7 @@ def extension_verdict(tally: Tally) -> Extension:
     Q grants renew; Q refusals lose at once; once neither can be reached any more it is UNKNOWN.
     """
     if tally.granted >= tally.quorum:
-        return Extension.RENEWED
+        return Extension.EXTENDED
     if tally.refused >= tally.quorum:
         return Extension.LOST
     if max(tally.granted, tally.refused) + tally.pending < tally.quorum:

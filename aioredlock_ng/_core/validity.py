@@ -42,7 +42,4 @@ def free_after(waits: list[float | None], quorum: int) -> float | None:
     None when the key there has no expiry.  None is returned when no moment can be named.
     """
     known = sorted(wait for wait in waits if wait is not None)
-    if len(known) >= quorum:
-        return known[quorum - 1]
-    # Fewer than Q answered with a time: the last of them is the first moment worth another try.
-    return known[-1] if known and len(known) == len(waits) else None
+    return known[quorum - 1] if len(known) >= quorum else None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import cast, final
 
 from .. import _scripts
-from .._core.command import Ballot, Command, Purpose, Reply, Silence, milliseconds
+from .._core.command import Answer, Command, Purpose, Reply, Silence, milliseconds
 from .._core.quorum import Vote
 
-GRANTED = Ballot(Vote.GRANTED)
-REFUSED = Ballot(Vote.REFUSED)
+GRANTED = Answer(Vote.GRANTED)
+REFUSED = Answer(Vote.REFUSED)
 
 
 def _fits_set(reply: object) -> bool:
@@ -102,35 +102,35 @@ class Mutex:
             keeps=keeps,
         )
 
-    def read_acquire(self, reply: Reply) -> Ballot:
+    def read_acquire(self, reply: Reply) -> Answer:
         """Read the answer to `acquire` or `top_up`."""
         if reply == b"OK" or reply == 0:  # noqa: PLR1714 (a set lookup would hash lists)
             return GRANTED
         if reply is None:
             return REFUSED
         if isinstance(reply, Silence):
-            return Ballot(Vote.SILENT, reply.reason, sent=reply.sent)
+            return Answer(Vote.SILENT, reply.reason, sent=reply.sent)
         assert isinstance(reply, int), "checked by `fits`"
-        return Ballot(Vote.REFUSED, wait=_seconds(reply))
+        return Answer(Vote.REFUSED, wait=_seconds(reply))
 
-    def read_extend(self, reply: Reply) -> Ballot:
+    def read_extend(self, reply: Reply) -> Answer:
         """Read the answer to `extend`."""
         if reply == 1:
             return GRANTED
         if isinstance(reply, Silence):
-            return Ballot(Vote.SILENT, reply.reason)
+            return Answer(Vote.SILENT, reply.reason)
         if reply == 0:
-            return Ballot(Vote.REFUSED, "the key is gone", missing=True)
-        return Ballot(Vote.REFUSED, "the key is held by somebody else")
+            return Answer(Vote.REFUSED, "the key is gone", missing=True)
+        return Answer(Vote.REFUSED, "the key is held by somebody else")
 
-    def read_release(self, reply: Reply) -> Ballot:
+    def read_release(self, reply: Reply) -> Answer:
         """Read the answer to `release`."""
         if isinstance(reply, Silence):
-            return Ballot(Vote.SILENT, reply.reason)
+            return Answer(Vote.SILENT, reply.reason)
         assert isinstance(reply, list), "checked by `fits`"
         deleted, wait = reply
         assert isinstance(deleted, int)
         assert isinstance(wait, int)
         if deleted:
-            return Ballot(Vote.GRANTED, "released", wait=_seconds(wait))
-        return Ballot(Vote.REFUSED, "was not held", wait=_seconds(wait))
+            return Answer(Vote.GRANTED, "released", wait=_seconds(wait))
+        return Answer(Vote.REFUSED, "was not held", wait=_seconds(wait))

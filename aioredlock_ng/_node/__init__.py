@@ -83,8 +83,8 @@ class Node(Protocol):
         owner take effect in the order of their submission.
         """
 
-    def close(self) -> None:
-        """Send what is still queued and let the connection go."""
+    async def aclose(self) -> None:
+        """Send what is still queued and let the connection go; at most a `node_timeout` or so."""
 
 
 @runtime_checkable

@@ -16,9 +16,10 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from .._core.command import Command, Purpose, Reply, Silence, Sink
 from ..errors import ConfigurationError
-from . import NodeEnv, NodeState, Standing
+from . import NodeState
+from .base import BaseNode
 from .failures import why, without_secrets
-from .ledger import Ledger
+from .fork import generation
 
 MAX_CALLS: Final = 256
 """Calls of one client that may be under way at once; beyond it the node is SILENT."""
@@ -26,12 +27,15 @@ MAX_CALLS: Final = 256
 MAX_RELEASES: Final = 1024
 """Releases that may wait for the end of their acquire's call; beyond it they go to the ledger."""
 
+CALL_LIMIT: Final = 10.0
+"""Seconds, beyond a `connect_timeout`, after which a call is cancelled: not every client has a timeout."""
+
 LOOK_AFTER: Final = 0.5
 """Seconds between looks at the server: whether it answers, and what it owes."""
 
 
 @final
-class ClientNode:
+class ClientNode(BaseNode):
     """See `Node`.  The client stays the user's: it is never closed here."""
 
     def __init__(self, client: Redis) -> None:
@@ -39,48 +43,23 @@ class ClientNode:
             raise ConfigurationError(
                 f"a {type(client).__name__} cannot be a node: use one client per independent master"
             )
+        super().__init__(*_describe(client))
         self._client = client
-        self.name, self.address = _describe(client)
-        self.settled = asyncio.Event()
-        self._ledger = Ledger()
         self._calls: dict[bytes, asyncio.Task[Reply]] = {}  # the last call of each owner
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._state = NodeState.CONNECTING
-        self._reason = "not asked yet"
-        self._run_id: str | None = None
-        self._round_trip: float | None = None
-        self._env: NodeEnv | None = None
-
-    def __repr__(self) -> str:
-        return f"<ClientNode {self.name} {self._state}>"
+        self._generation = generation()
 
     @property
-    def standing(self) -> Standing:
-        """How it stands now."""
-        return Standing(
-            state=self._state,
-            reason=self._reason,
-            round_trip=self._round_trip,
-            in_flight=len(self._calls),
-            owed=len(self._ledger),
-            dropped=self._ledger.dropped,
-            run_id=self._run_id,
-        )
-
-    def bind(self, env: NodeEnv) -> None:
-        """Take the manager's clock and limits."""
-        self._env = env
-
-    @property
-    def env(self) -> NodeEnv:
-        """What `bind` was given."""
-        assert self._env is not None, "bind() comes first"
-        return self._env
+    def in_flight(self) -> int:
+        """Owners with a call under way."""
+        return len(self._calls)
 
     def submit(self, command: Command, sink: Sink, index: int) -> None:
         """Start the call for `command`, or answer at once why it cannot be started."""
         release = command.purpose is Purpose.RELEASE
-        if not release and self._state is not NodeState.UP:
+        if self._closed or self._generation != generation():
+            sink.on_reply(index, Silence("closed", sent=False))
+        elif not release and self._state is not NodeState.UP:
             sink.on_reply(index, Silence(self._reason, sent=False))
         elif len(self._calls) >= (MAX_RELEASES if release else MAX_CALLS):
             if release:
@@ -113,11 +92,12 @@ class ClientNode:
         if before is not None:
             await asyncio.wait((before,))
         try:
-            try:
-                reply = await self._execute(command.words)
-            except NoScriptError:
-                # What follows for this owner is chained behind this call: nothing can overtake it.
-                reply = await self._execute(command.words_in_full)
+            async with asyncio.timeout(self.env.connect_timeout + CALL_LIMIT):
+                try:
+                    reply = await self._execute(command.words)
+                except NoScriptError:
+                    # What follows for this owner is chained behind this call: nothing can overtake it.
+                    reply = await self._execute(command.words_in_full)
         except Exception as error:  # noqa: BLE001 (whatever a client raises is silence, with its reason)
             return self._failed(command, why(error))
         if command.fits(reply):
@@ -152,18 +132,15 @@ class ClientNode:
         sink.on_reply(index, reply)
 
     async def run(self) -> None:
-        """Look at the server from time to time until cancelled; then end what is under way."""
-        try:
-            while True:
-                await self._look()
-                self.settled.set()
-                if self._state is NodeState.UP:
-                    for debt in self._ledger.due(self.env.clock.now()):
-                        debt.sent = True
-                        self._spawn(self._answer(debt.command, debt, 0, self._chain(debt.command)))
-                await asyncio.sleep(LOOK_AFTER)
-        finally:
-            await self._end()
+        """Look at the server from time to time until cancelled."""
+        while not self._closed:
+            await self._look()
+            self.settled.set()
+            if self._state is NodeState.UP:
+                for debt in self._ledger.due(self.env.clock.now()):
+                    debt.sent = True
+                    self._spawn(self._answer(debt.command, debt, 0, self._chain(debt.command)))
+            await asyncio.sleep(LOOK_AFTER)
 
     async def _look(self) -> None:
         reason = await self._ping()
@@ -195,17 +172,12 @@ class ClientNode:
         run_id = facts.get("run_id")
         return None if run_id is None else str(run_id)
 
-    def _become(self, state: NodeState, reason: str) -> None:
-        changed, self._state, self._reason = state is not self._state, state, reason
-        if changed:
-            self.env.on_change(self)
-
-    def close(self) -> None:
-        """Nothing to send: every call has left already."""
-        self._become(NodeState.DOWN, "closed")
-
-    async def _end(self) -> None:
+    async def aclose(self) -> None:
         """Let the calls under way end, releases behind slow acquires above all; then cancel them."""
+        self._closed = True
+        self._become(NodeState.DOWN, "closed")
+        if self._generation != generation():
+            return
         with anyio.CancelScope(shield=True):
             if self._tasks:
                 await asyncio.wait(set(self._tasks), timeout=self.env.node_timeout)

@@ -26,11 +26,14 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from .. import _scripts
 from .._core.command import Command, Purpose, Sink
 from ..errors import ConfigurationError
+from .fork import generation
 from .pipe import DesynchronisedError, Entry, Pipe
 
 SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+
+_PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")
 
 _POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
 """What a redis-py URL may say about a pool; there is no pool here."""
@@ -51,13 +54,14 @@ def masked(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return f"{scheme}://<not an address>"
-    try:
-        address = parts.netloc.rpartition("@")[2] if parts.port != 0 else parts.hostname
-    except ValueError:  # what stands where the port should be may be a password
-        return f"{scheme}://{parts.hostname or '<not an address>'}"
-    if "@" in parts.path or "@" in parts.fragment or not (address or parts.path):
+    if "@" in parts.path or "@" in parts.fragment or not (parts.hostname or parts.path):
         return f"{scheme}://<not an address>"
-    return f"{scheme}://{address}{parts.path}"
+    host = parts.netloc.rpartition("@")[2]
+    # A user and the head of a password may look like host and port, when the rest went elsewhere.
+    doubtful = "@" in parts.query and "@" not in parts.netloc
+    if doubtful or not _PORT.search(host):
+        host = parts.hostname or ""
+    return f"{scheme}://{host}{parts.path}"
 
 
 @final
@@ -67,7 +71,6 @@ class Identity:
 
     run_id: str | None = None
     role: str | None = None
-    version: str | None = None
 
 
 class Endpoint(Protocol):
@@ -163,7 +166,7 @@ async def _identify(connection: Connection) -> Identity:
         value = facts.get(name)
         return None if value is None else value.decode(errors="replace")
 
-    return Identity(fact(b"run_id"), fact(b"role"), fact(b"redis_version"))
+    return Identity(fact(b"run_id"), fact(b"role"))
 
 
 async def _load_scripts(connection: Connection) -> None:
@@ -218,7 +221,9 @@ class Link(asyncio.Protocol):
         self._transport = transport
         self._keep = keep
         self._flushing = False
+        self._generation = generation()
         self._lost: asyncio.Future[str] = self._loop.create_future()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self.pipe = Pipe(on_failure)
 
     @property
@@ -228,16 +233,21 @@ class Link(asyncio.Protocol):
 
     def put(self, command: Command, sink: Sink, index: int) -> bool:
         """Queue a command; False when the connection is over or its backlog full."""
-        if self._lost.done() or not self.pipe.put(command, sink, index):
+        if self._lost.done() or self._inherited or not self.pipe.put(command, sink, index):
             return False
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
         return True
 
+    @property
+    def _inherited(self) -> bool:
+        """Whether this is a forked child: the socket is its parent's, and so are the locks on it."""
+        return self._generation != generation()
+
     def _flush(self) -> None:
         self._flushing = False
-        if not self._lost.done() and (data := self.pipe.take()):
+        if not self._lost.done() and not self._inherited and (data := self.pipe.take()):
             self._transport.write(data)
 
     def data_received(self, data: bytes) -> None:
@@ -251,6 +261,8 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the transport has ended."""
+        if not self._ended.done():
+            self._ended.set_result(None)
         self._end(f"connection lost: {exc}" if exc else "the server closed the connection")
 
     def give_up(self, reason: str) -> None:
@@ -267,11 +279,21 @@ class Link(asyncio.Protocol):
         self._transport.abort()
         self._end(reason)
 
-    def close(self) -> None:
-        """Write what is queued and close in order: the peer still gets every byte."""
+    async def aclose(self, timeout: float) -> None:
+        """Write what is queued and close in order: the peer still gets every byte.
+
+        A peer that does not say goodbye (TLS wants it) is left after `timeout` seconds.
+        """
+        if self._inherited:
+            return
         self._flush()
         self._transport.close()
-        self._end("closed")
+        self._end("the manager is closed")
+        try:
+            await asyncio.wait((self._ended,), timeout=timeout)
+        finally:
+            if not self._ended.done():
+                self._transport.abort()
 
     def _end(self, reason: str) -> None:
         if not self._lost.done():

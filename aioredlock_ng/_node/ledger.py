@@ -8,12 +8,28 @@ of an *unanswered* acquire is repeated until no key of its owner can exist any m
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, final
 
 from .._core.command import Command, Reply, Silence, deleted_any
 
 LEDGER_LIMIT: Final = 16384
 """Releases, and unanswered acquires, that one node's ledger holds; the oldest gives way."""
+
+
+PAID_AT_ONCE: Final = 1024
+"""Releases repeated at one look: a server that answers with errors is not flooded with them."""
+
+
+@final
+@dataclass(slots=True)
+class _Doubt:
+    """A creating command that may still be executed."""
+
+    until: float
+    """When its key has certainly ended."""
+    keeps: float
+    """How long its key can live, in seconds."""
 
 
 @final
@@ -52,7 +68,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._debts: dict[bytes, Debt] = {}
-        self._doubts: dict[bytes, float] = {}  # owner → when its key has certainly ended
+        self._doubts: dict[bytes, _Doubt] = {}
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -60,11 +76,13 @@ class Ledger:
 
     def doubt(self, command: Command, now: float) -> None:
         """Note that `command`, which creates a key, was under way when its connection ended."""
-        until = now + command.keeps
-        self._doubts[command.owner] = max(until, self._doubts.get(command.owner, until))
+        known = self._doubts.get(command.owner, _Doubt(0.0, 0.0))
+        self._doubts[command.owner] = _Doubt(
+            max(known.until, now + command.keeps), max(known.keeps, command.keeps)
+        )
         if debt := self._debts.get(command.owner):
             debt.doubtful = True
-            debt.until = max(debt.until, until)
+            debt.until = max(debt.until, now + command.keeps)
         if len(self._doubts) > LEDGER_LIMIT:
             del self._doubts[next(iter(self._doubts))]
             self.dropped += 1
@@ -78,7 +96,9 @@ class Ledger:
         if command.owner in self._debts:
             return
         doubtful = self.in_doubt(command.owner)
-        until = max(now + command.keeps, self._doubts.get(command.owner, 0.0))
+        until = now + command.keeps
+        if doubtful:
+            until = max(until, self._doubts[command.owner].until)
         self._debts[command.owner] = Debt(self, command, until, doubtful=doubtful)
         if len(self._debts) > LEDGER_LIMIT:
             del self._debts[next(iter(self._debts))]
@@ -89,10 +109,24 @@ class Ledger:
         self._debts.pop(owner, None)
         self._doubts.pop(owner, None)
 
+    def reconnected(self, now: float) -> None:
+        """Start the time of every doubt anew.
+
+        A server that was frozen executes what had arrived when it goes on, even when the connection
+        was reset meanwhile: a key may begin to live as late as now.
+        """
+        for owner, doubt in self._doubts.items():
+            doubt.until = now + doubt.keeps
+            if debt := self._debts.get(owner):
+                debt.until = max(debt.until, doubt.until)
+
     def due(self, now: float) -> list[Debt]:
         """Return what to send now; forget what has ended with its ttl."""
-        for owner in [owner for owner, until in self._doubts.items() if until <= now]:
+        for owner in [owner for owner, doubt in self._doubts.items() if doubt.until <= now]:
             del self._doubts[owner]
         for owner in [owner for owner, debt in self._debts.items() if debt.until <= now]:
             del self._debts[owner]
-        return [debt for debt in self._debts.values() if not debt.sent]
+        due = [debt for debt in self._debts.values() if not debt.sent][:PAID_AT_ONCE]
+        for debt in due:  # to the end of the line: the others get their turn
+            self._debts[debt.command.owner] = self._debts.pop(debt.command.owner)
+        return due

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Final, final
 
 from .._core.command import Command, Purpose, Reply, Silence, Sink
 from .._core.policy import RetryPolicy
-from . import NodeEnv, NodeState, Standing
-from .connection import Endpoint, Identity, Link, heartbeat
+from . import NodeState
+from .base import BaseNode
+from .connection import Endpoint, Link, heartbeat
 from .failures import why
-from .ledger import Ledger
 from .pipe import MAX_IN_FLIGHT, Entry
-
-log = logging.getLogger("aioredlock_ng")
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
 """Seconds between attempts to reach a node that is down: jittered, so that clients do not march in step."""
 
 HEARTBEAT: Final = 0.5
-"""Seconds between looks at a connection.  One that answered nothing since the last look although
-something was asked is SUSPECT."""
+"""Seconds between looks at a connection, or a `node_timeout` where that is longer.  One that answered
+nothing since the last look although something was asked is SUSPECT."""
 
 GIVE_UP_AFTER: Final = 5
 """Heartbeats without any answer after which a connection is given up and made anew."""
@@ -31,50 +28,20 @@ STALE_ROLE: Final = "READONLY"
 
 
 @final
-class RedisNode:
+class RedisNode(BaseNode):
     """See `Node`.  Everything that is not an answer is a `Silence` with its reason (R1)."""
 
     def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint.name, endpoint.address)
         self._endpoint = endpoint
-        self.name = self._endpoint.name
-        self.address = self._endpoint.address
-        self.settled = asyncio.Event()
-        self._ledger = Ledger()
         self._link: Link | None = None
-        self._state = NodeState.CONNECTING
-        self._reason = "not connected yet"
-        self._identity = Identity()
-        self._round_trip: float | None = None
         self._pinged_at = 0.0
         self._pinging = False
-        self._closed = False
-        self._env: NodeEnv | None = None
-
-    def __repr__(self) -> str:
-        return f"<RedisNode {self.name} {self._state}>"
 
     @property
-    def standing(self) -> Standing:
-        """How it stands now."""
-        return Standing(
-            state=self._state,
-            reason=self._reason,
-            round_trip=self._round_trip,
-            in_flight=len(self._link.pipe) if self._link else 0,
-            owed=len(self._ledger),
-            dropped=self._ledger.dropped,
-            run_id=self._identity.run_id,
-        )
-
-    def bind(self, env: NodeEnv) -> None:
-        """Take the manager's clock, random source and limits."""
-        self._env = env
-
-    @property
-    def env(self) -> NodeEnv:
-        """What `bind` was given."""
-        assert self._env is not None, "bind() comes first"
-        return self._env
+    def in_flight(self) -> int:
+        """Commands sent and not answered yet."""
+        return len(self._link.pipe) if self._link else 0
 
     # -- commands ----------------------------------------------------------------------------
 
@@ -128,7 +95,7 @@ class RedisNode:
             except Exception as error:  # noqa: BLE001 (a peer that is no Redis may raise anything here)
                 self._become(NodeState.DOWN, why(error))
             else:
-                self._identity = identity
+                self._run_id = identity.run_id
                 if identity.role in (None, "master"):
                     attempt = 0
                     await self._serve(link)
@@ -144,6 +111,7 @@ class RedisNode:
     async def _serve(self, link: Link) -> None:
         """Keep one connection until it is lost."""
         self._link = link
+        self._ledger.reconnected(self.env.clock.now())
         self._pay_debts(link)  # before any acquire
         self._become(NodeState.UP, "")
         self.settled.set()
@@ -159,9 +127,10 @@ class RedisNode:
     async def _watch(self, link: Link) -> None:
         """Look at the connection from time to time, until it is lost or given up."""
         mute = 0
+        pause = max(HEARTBEAT, self.env.node_timeout)  # a node that is far away is not mute
         answered = link.pipe.answered
         while True:
-            await asyncio.wait((link.lost,), timeout=HEARTBEAT)
+            await asyncio.wait((link.lost,), timeout=pause)
             if link.lost.done():
                 return
             if link.pipe.answered != answered or not len(link.pipe):
@@ -169,9 +138,9 @@ class RedisNode:
                 self._become(NodeState.UP, "")
             else:
                 mute += 1
-                self._become(NodeState.SUSPECT, f"no answer for {mute * HEARTBEAT:.3g} s")
+                self._become(NodeState.SUSPECT, f"no answer for {mute * pause:.3g} s")
             if mute >= GIVE_UP_AFTER:
-                link.give_up(f"no answer for {mute * HEARTBEAT:.3g} s")
+                link.give_up(f"no answer for {mute * pause:.3g} s")
                 return
             answered = link.pipe.answered
             self._pay_debts(link)
@@ -198,20 +167,12 @@ class RedisNode:
             self._round_trip = self.env.clock.now() - self._pinged_at
             self._become(NodeState.UP, "")
 
-    def _become(self, state: NodeState, reason: str) -> None:
-        """Note, and tell, a change of state."""
-        changed, self._state, self._reason = state is not self._state, state, reason
-        if changed:
-            level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
-            log.log(level, "node %s is %s%s", self.name, state, f": {reason}" if reason else "")
-            self.env.on_change(self)
-
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Send what is owed once more, then what is queued, and let the connection go."""
         self._closed = True
-        if self._link is not None:
-            self._pay_debts(self._link)
-            self._link.close()
-            self._fail_all(self._link, "the manager is closed")
-            self._link = None
+        link, self._link = self._link, None
         self._become(NodeState.DOWN, "closed")
+        if link is not None:
+            self._pay_debts(link)
+            await link.aclose(self.env.node_timeout)
+            self._fail_all(link, "the manager is closed")

@@ -257,7 +257,7 @@ class MemoryNode:
         self._connections.append(connection)
         link = Link(connection, on_failure)
         connection.set_protocol(link)
-        return link, Identity(self._run_id, "master", "memory")
+        return link, Identity(self._run_id, "master")
 
     def forget(self, connection: _Connection) -> None:
         """Drop a connection that has ended."""

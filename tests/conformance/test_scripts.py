@@ -184,7 +184,7 @@ async def connected(master: Master) -> AsyncIterator[Asked]:
         assert node.standing.state is NodeState.UP, node.standing
         yield Asked(node)
     finally:
-        node.close()
+        await node.aclose()
         task.cancel()
         await asyncio.wait((task,))
 
@@ -341,7 +341,7 @@ async def test_a_frozen_master_executes_what_has_arrived_when_it_goes_on(master:
             late = node.send(mutexes[1].acquire(OURS, TTL))
             await turns()
             if end == "close":
-                node.node.close()
+                await node.node.aclose()
             else:
                 assert node.node._link is not None
                 node.node._link.give_up("test")

@@ -10,7 +10,7 @@ import hiredis
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockManager, _scripts
-from aioredlock_ng._core.command import Ballot, Command, Purpose, Reply, Script, Silence
+from aioredlock_ng._core.command import Answer, Command, Purpose, Reply, Script, Silence
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng.testing import MemoryNode, SimLoop
@@ -131,8 +131,8 @@ def test_an_answer_of_another_shape_does_not_fit(command: Command, fitting: list
 )
 def test_an_acquire_is_read(mutex: Mutex, reply: Reply, vote: Vote, wait: float | None) -> None:
     """Stored is granted; anything else is refused, with the seconds that the key in the way has left."""
-    ballot = mutex.read_acquire(reply)
-    assert (ballot.vote, ballot.wait) == (vote, wait)
+    answer = mutex.read_acquire(reply)
+    assert (answer.vote, answer.wait) == (vote, wait)
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_an_acquire_is_read(mutex: Mutex, reply: Reply, vote: Vote, wait: float 
 @every_kind
 def test_an_extension_is_read(mutex: Mutex, reply: Reply, vote: Vote, missing: bool) -> None:
     """Extended, gone, or somebody else's: only a key that is gone may be given back (R9)."""
-    ballot = mutex.read_extend(reply)
-    assert (ballot.vote, ballot.missing) == (vote, missing)
-    assert bool(ballot.reason) is (vote is Vote.REFUSED)
+    answer = mutex.read_extend(reply)
+    assert (answer.vote, answer.missing) == (vote, missing)
+    assert bool(answer.reason) is (vote is Vote.REFUSED)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_an_extension_is_read(mutex: Mutex, reply: Reply, vote: Vote, missing: b
 @every_kind
 def test_a_release_is_read(mutex: Mutex, reply: Reply, vote: Vote, wait: float | None) -> None:
     """Released or was not held, and how long another's key will stay; no time when it has no expiry."""
-    ballot = mutex.read_release(reply)
-    assert (ballot.vote, ballot.wait) == (vote, wait)
+    answer = mutex.read_release(reply)
+    assert (answer.vote, answer.wait) == (vote, wait)
 
 
 @pytest.mark.parametrize("silence", ERRORS)
@@ -170,8 +170,8 @@ def test_a_release_is_read(mutex: Mutex, reply: Reply, vote: Vote, wait: float |
 @every_kind
 def test_silence_is_read_as_silence(mutex: Mutex, reading: str, silence: Silence) -> None:
     """No answer is neither a grant nor a refusal, and its reason is kept (R1)."""
-    ballot: Ballot = getattr(mutex, reading)(silence)
-    assert (ballot.vote, ballot.reason) == (Vote.SILENT, silence.reason)
+    answer: Answer = getattr(mutex, reading)(silence)
+    assert (answer.vote, answer.reason) == (Vote.SILENT, silence.reason)
 
 
 @pytest.mark.parametrize("silence", ERRORS)
@@ -221,11 +221,11 @@ def test_two_names_are_one_lock(fates: tuple[str, str]) -> None:
         assert values(node) == ([OWNER, OWNER] if granted else before)
 
         node = prepared()
-        ballot = TWO.read_extend(ask(node, TWO.extend(OWNER, 9.0)))
-        assert (ballot.vote is Vote.GRANTED) is (set(fates) == {"ours"})
-        assert ballot.missing is ("free" in fates and "theirs" not in fates)
+        answer = TWO.read_extend(ask(node, TWO.extend(OWNER, 9.0)))
+        assert (answer.vote is Vote.GRANTED) is (set(fates) == {"ours"})
+        assert answer.missing is ("free" in fates and "theirs" not in fates)
         assert values(node) == before, "never creates"
-        expected = 9.0 if ballot.vote is Vote.GRANTED else 5.0
+        expected = 9.0 if answer.vote is Vote.GRANTED else 5.0
         assert {node.ttl(key) for key in TWO.keys} - {None} <= {expected}
 
         node = prepared()
@@ -236,9 +236,9 @@ def test_two_names_are_one_lock(fates: tuple[str, str]) -> None:
             assert [node.ttl(key) for key in TWO.keys] == [9.0, 9.0]
 
         node = prepared()
-        ballot = TWO.read_release(ask(node, TWO.release(OWNER, 9.0)))
-        assert (ballot.vote is Vote.GRANTED) is ("ours" in fates)
-        assert ballot.wait == (5.0 if "theirs" in fates else 0.0)
+        answer = TWO.read_release(ask(node, TWO.release(OWNER, 9.0)))
+        assert (answer.vote is Vote.GRANTED) is ("ours" in fates)
+        assert answer.wait == (5.0 if "theirs" in fates else 0.0)
         assert values(node) == [None if value == OWNER else value for value in before]
 
     SimLoop.run(main())

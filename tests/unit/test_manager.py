@@ -6,7 +6,6 @@ import asyncio
 import gc
 import io
 import logging
-import os
 import traceback
 from dataclasses import FrozenInstanceError, fields
 from typing import Any
@@ -25,6 +24,7 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     Vote,
 )
+from aioredlock_ng._node import fork
 from aioredlock_ng.events import Acquired, Extended, LoopStalled, Lost, NodeChanged, Refused, Released
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import (
@@ -535,7 +535,7 @@ async def test_another_process_is_refused():
     async with world() as w:
         before = [len(node.executed) for node in w.nodes]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "getpid", lambda: -1)
+            patch.setattr(fork, "_generation", fork.generation() + 1)
             for use in (w.manager.start, w.manager.lock("a").acquire, lambda: w.manager.inspect("a")):
                 with pytest.raises(RuntimeError, match="fork"):
                     await use()

@@ -67,7 +67,7 @@ def fails(call: Callable[[], object], error: type[Exception], *words: str) -> st
     + [("on_lost", value, ValueError) for value in ("", "ignore", "Cancel", None, 1)]
     + [("holder", value, TypeError) for value in (5, b"me")]
     + [("holder", value, ValueError) for value in ("a\nb", "a\x00b", "x" * 201, "\ud800")]
-    + [("restart_quarantine", value, ConfigurationError) for value in (60, 60.0, None, -1)]
+    + [("restart_quarantine", value, ConfigurationError) for value in (60, 60.0, -1)]
     + [("fencing", True, ConfigurationError)],
 )
 def test_a_wrong_setting_is_named_at_once(option: str, value: object, error: type[Exception]) -> None:
@@ -112,6 +112,8 @@ def test_an_enormous_number_is_a_wrong_number(value: int) -> None:
         {"on_lost": "raise"},
         {"extension": ExtensionPolicy.off()},
         {"fencing": False, "restart_quarantine": 0},
+        {"restart_quarantine": None},
+        {"restart_quarantine": timedelta(0)},
     ],
 )
 def test_right_settings_are_taken(options: dict[str, Any]) -> None:

@@ -329,7 +329,7 @@ class SlowSender:
         sim().advance(self.seconds)
         sink.on_reply(index, reply)
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Nothing to close."""
 
 

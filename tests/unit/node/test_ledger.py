@@ -6,7 +6,7 @@ import pytest
 
 from aioredlock_ng._core.command import Command, Reply, Silence
 from aioredlock_ng._kinds.mutex import Mutex
-from aioredlock_ng._node.ledger import LEDGER_LIMIT, Ledger
+from aioredlock_ng._node.ledger import LEDGER_LIMIT, PAID_AT_ONCE, Ledger
 
 NAME = Mutex(("a",), (b"redlock:a",))
 NOT_HELD: Reply = [0, 0]
@@ -196,8 +196,28 @@ def test_a_full_ledger_drops_the_oldest_debt_and_counts_it() -> None:
     for number in range(LEDGER_LIMIT, LEDGER_LIMIT + 3):
         ledger.owe(release(number), 0.0)
     assert (len(ledger), ledger.dropped) == (LEDGER_LIMIT, 3)
-    due = [debt.command.owner for debt in ledger.due(0.0)]
+    due = [debt.command.owner for _ in range(LEDGER_LIMIT // PAID_AT_ONCE) for debt in ledger.due(0.0)]
     assert due == [owner(number) for number in range(3, LEDGER_LIMIT + 3)]
+
+
+def test_a_server_that_answers_with_errors_is_not_flooded() -> None:
+    """At one look a bounded number of releases goes out again; those that wait come first at the next."""
+    ledger = Ledger()
+    for number in range(PAID_AT_ONCE + 1):
+        ledger.owe(release(number), 0.0)
+    first = [debt.command.owner for debt in ledger.due(0.0)]
+    assert first == [owner(number) for number in range(PAID_AT_ONCE)]
+    assert ledger.due(0.0)[0].command.owner == owner(PAID_AT_ONCE)
+
+
+def test_a_doubt_begins_anew_when_the_node_is_back() -> None:
+    """A frozen server executes what had arrived when it goes on: its key may begin to live only then."""
+    ledger = Ledger()
+    ledger.doubt(acquire(ttl=10.0), 0.0)
+    ledger.owe(release(1, keeps=10.0), 0.0)
+    ledger.reconnected(60.0)
+    assert [debt.command.owner for debt in ledger.due(69.9)] == [owner(1)]
+    assert ledger.due(70.0) == []
 
 
 def test_a_dropped_debt_that_is_answered_after_all_does_no_harm() -> None:

@@ -133,7 +133,7 @@ async def running(node: Any, *, seed: int = 0) -> AsyncIterator[Running]:
         yield it
         assert not task.done() or node._closed, "a node runs until it is closed or cancelled"
     finally:
-        node.close()
+        await node.aclose()
         task.cancel()
         await asyncio.wait((task,))
     assert task.cancelled() or task.exception() is None, "run() raises nothing"
@@ -154,7 +154,7 @@ class Door:
         self.attempts.append(now())
         link, identity = await self._inner.connect(timeout, on_failure)
         self.links.append(link)
-        return link, Identity(identity.run_id, self.role, identity.version)
+        return link, Identity(identity.run_id, self.role)
 
 
 def verbs(server: MemoryNode) -> list[str]:
@@ -345,7 +345,7 @@ async def test_an_acquire_that_cannot_be_sent_is_silence_at_once(state: str) -> 
         elif state == "suspect":
             server.freeze()
         else:
-            node.close()
+            await node.aclose()
         await it.reach(NodeState(state) if state != "closed" else NodeState.DOWN)
         for command in (NAME.acquire(owner(1), 10), NAME.extend(owner(1), 10), NAME.top_up(owner(1), 10)):
             reply = it.send(command).reply
@@ -762,7 +762,7 @@ async def test_what_is_queued_when_a_node_is_closed_still_leaves() -> None:
     async with running(server.link()) as it:
         await it.send(NAME.acquire(owner(1), 60)).wait()
         released = it.send(NAME.release(owner(1), 60))
-        it.node.close()
+        await it.node.aclose()
         assert isinstance(released.reply, Silence)
         await asyncio.sleep(0.1)
     assert verbs(server) == ["set 1", "release 1"]
@@ -784,7 +784,7 @@ async def test_what_is_owed_is_sent_once_more_when_a_node_is_closed() -> None:
         await it.reach(NodeState.UP)
         await asyncio.sleep(0.01)
         server.set(KEY, owner(1), 60)  # executed late
-        it.node.close()
+        await it.node.aclose()
         await asyncio.sleep(0.1)
     assert server.keys == ()
 
@@ -796,8 +796,8 @@ async def test_a_closed_node_answers_everything_with_silence() -> None:
     door = Door(server)
     async with running(RedisNode(door)) as it:
         in_flight = it.send(NAME.acquire(owner(1), 60))
-        it.node.close()
-        it.node.close()
+        await it.node.aclose()
+        await it.node.aclose()
         assert in_flight.reply == Silence("the manager is closed")
         for command in (NAME.acquire(owner(2), 60), NAME.release(owner(2), 60)):
             assert it.send(command).reply == Silence("closed", sent=False)

@@ -1,0 +1,133 @@
+"""What of a manager lives in the background, from its start to its end (rule R18)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import final
+
+import anyio
+
+from ._core.quorum import majority
+from ._node import Node, NodeEnv, NodeState
+from ._runtime import Runtime
+from .errors import LossReason
+from .events import NodeChanged
+
+log = logging.getLogger("aioredlock_ng")
+
+
+@final
+class Background:
+    """The nodes and the watchdog of one manager, under one supervisor."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._nodes = runtime.nodes
+        self.settled = asyncio.Event()
+        """Set when the manager has started: see `LockManager.start`."""
+        env = NodeEnv(
+            clock=runtime.clock,
+            random=runtime.random,
+            node_timeout=runtime.node_timeout,
+            connect_timeout=runtime.options.connect_timeout,
+            on_change=self._node_changed,
+        )
+        for node in self._nodes:
+            node.bind(env)
+        self._supervisor = runtime.loop.create_task(self._supervise(), name="aioredlock_ng supervisor")
+
+    async def _supervise(self) -> None:
+        """Keep everything alive, until `aclose` or the loop's own end."""
+        stop_bodies = True  # without the watchdog nobody would stop them in time
+        try:
+            async with anyio.create_task_group() as tasks:
+                for node in self._nodes:
+                    tasks.start_soon(node.run, name=f"aioredlock_ng {node.name}")
+                tasks.start_soon(self._runtime.watchdog.run, name="aioredlock_ng watchdog")
+                tasks.start_soon(self._settle, name="aioredlock_ng start")
+        except asyncio.CancelledError:
+            stop_bodies = False  # whoever tears the loop down cancels the bodies, too, and once is enough
+            raise
+        except Exception as error:
+            self._runtime.failure = error  # whoever wants a lock from now on is told
+            log.critical("the lock manager has failed; every lease is given up", exc_info=error)
+        finally:
+            # Bodies that are being cancelled queue their releases, and those still leave (R6).
+            with anyio.CancelScope(shield=True):
+                await self._shut_down(stop_bodies=stop_bodies)
+
+    async def _settle(self) -> None:
+        """Decide when the manager has started."""
+        try:
+            with anyio.move_on_after(self._runtime.options.connect_timeout):
+                async with anyio.create_task_group() as tasks:
+                    for node in self._nodes:
+                        tasks.start_soon(self._wait_for, node, tasks.cancel_scope)
+        finally:
+            self.settled.set()
+
+    async def _wait_for(self, node: Node, others: anyio.CancelScope) -> None:
+        await node.settled.wait()
+        up = sum(node.standing.state is NodeState.UP for node in self._nodes)
+        if up >= majority(len(self._nodes)):
+            deadline = anyio.current_time() + self._runtime.node_timeout
+            others.deadline = min(others.deadline, deadline)
+
+    def _node_changed(self, node: Node) -> None:
+        conflict = _same_server(self._nodes)
+        if conflict != self._runtime.conflict and conflict is not None:
+            log.error("%s", conflict)
+        self._runtime.conflict = conflict
+        standing = node.standing
+        self._runtime.audience.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
+
+    async def aclose(self) -> None:
+        """End it all; idempotent."""
+        try:
+            await self._shut_down(stop_bodies=True)
+        finally:
+            self._supervisor.cancel()
+            await asyncio.wait((self._supervisor,))
+
+    async def _shut_down(self, *, stop_bodies: bool) -> None:
+        runtime = self._runtime
+        if runtime.inherited:
+            return  # a forked child that ends: the leases and the sockets are its parent's
+        runtime.close()
+        try:
+            await self._end_bodies(stop=stop_bodies)
+        finally:
+            for holding in list(runtime.holdings):
+                holding.release()
+            try:
+                await runtime.released()
+            finally:
+                await asyncio.gather(*(node.aclose() for node in self._nodes))
+
+    async def _end_bodies(self, *, stop: bool) -> None:
+        """Wait until the bodies under our leases have ended, or must have; cancel them if `stop`.
+
+        The closing task's own lease is released like by a `release` of its own.
+        """
+        current = asyncio.current_task()
+        others = [h for h in self._runtime.holdings if h.body is None or h.body.task is not current]
+        for holding in others if stop else ():
+            holding.lose(LossReason.MANAGER_CLOSED)
+        for holding in others:
+            if holding.body is not None:
+                await holding.ended(holding.deadline - self._runtime.clock.now())
+
+
+def _same_server(nodes: Sequence[Node]) -> str | None:
+    """Tell of two nodes that are one server: they would vote twice (A4)."""
+    seen: dict[str, str] = {}
+    for node in nodes:
+        run_id = node.standing.run_id
+        if run_id is None:
+            continue
+        if run_id in seen:
+            return f"nodes {seen[run_id]} and {node.name} are one server: a quorum needs N different ones"
+        seen[run_id] = node.name
+    return None
