@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast, final
 
 from .. import _scripts
-from .._core.command import Answer, Command, Purpose, Reply, Silence, milliseconds
+from .._core.command import Answer, Command, Purpose, Reply, Script, Silence, milliseconds
 from .._core.quorum import Vote
 
 GRANTED = Answer(Vote.GRANTED)
@@ -25,10 +25,6 @@ def _fits_pair(reply: object) -> bool:
     return pair and all(isinstance(part, int) for part in cast("list[object]", reply))
 
 
-def _digits(ttl: float) -> bytes:
-    return b"%d" % milliseconds(ttl)
-
-
 def _seconds(wait_ms: int) -> float | None:
     """Return what a script says of the key in the way: seconds, or None when it has no expiry."""
     return None if wait_ms < 0 else wait_ms / 1000
@@ -44,63 +40,39 @@ class Mutex:
         self.names = names
         self.keys = keys
 
+    def _script(
+        self, purpose: Purpose, script: Script, owner: bytes, *, ttl: float | None = None, keeps: float = 0.0
+    ) -> Command:
+        return Command(
+            purpose,
+            owner=owner,
+            fits=_fits_pair if purpose is Purpose.RELEASE else _fits_int,
+            keys=self.keys,
+            args=(owner,) if ttl is None else (owner, b"%d" % milliseconds(ttl)),
+            script=script,
+            keeps=keeps,
+        )
+
     def acquire(self, owner: bytes, ttl: float) -> Command:
         """Build the page's ``SET key owner NX PX ttl``, or its script for several names."""
-        if len(self.keys) == 1:
-            args = (owner, b"NX", b"PX", _digits(ttl))
-            return Command(
-                Purpose.ACQUIRE,
-                owner=owner,
-                fits=_fits_set,
-                keys=self.keys,
-                args=args,
-                verb=b"SET",
-                keeps=ttl,
-            )
+        if len(self.keys) > 1:
+            return self._script(Purpose.ACQUIRE, _scripts.ACQUIRE, owner, ttl=ttl, keeps=ttl)
+        args = (owner, b"NX", b"PX", b"%d" % milliseconds(ttl))
         return Command(
-            Purpose.ACQUIRE,
-            owner=owner,
-            fits=_fits_int,
-            keys=self.keys,
-            args=(owner, _digits(ttl)),
-            script=_scripts.ACQUIRE,
-            keeps=ttl,
+            Purpose.ACQUIRE, owner=owner, fits=_fits_set, keys=self.keys, args=args, verb=b"SET", keeps=ttl
         )
 
     def extend(self, owner: bytes, ttl: float) -> Command:
         """Build the owner-checked extension."""
-        return Command(
-            Purpose.EXTEND,
-            owner=owner,
-            fits=_fits_int,
-            keys=self.keys,
-            args=(owner, _digits(ttl)),
-            script=_scripts.EXTEND,
-        )
+        return self._script(Purpose.EXTEND, _scripts.EXTEND, owner, ttl=ttl)
 
     def top_up(self, owner: bytes, ttl: float) -> Command:
         """Build the command that gives a node its lost keys back (R9)."""
-        return Command(
-            Purpose.TOP_UP,
-            owner=owner,
-            fits=_fits_int,
-            keys=self.keys,
-            args=(owner, _digits(ttl)),
-            script=_scripts.TOP_UP,
-            keeps=ttl,
-        )
+        return self._script(Purpose.TOP_UP, _scripts.TOP_UP, owner, ttl=ttl, keeps=ttl)
 
     def release(self, owner: bytes, keeps: float) -> Command:
         """Build the owner-checked delete; `keeps` as in `Command`."""
-        return Command(
-            Purpose.RELEASE,
-            owner=owner,
-            fits=_fits_pair,
-            keys=self.keys,
-            args=(owner,),
-            script=_scripts.RELEASE,
-            keeps=keeps,
-        )
+        return self._script(Purpose.RELEASE, _scripts.RELEASE, owner, keeps=keeps)
 
     def read_acquire(self, reply: Reply) -> Answer:
         """Read the answer to `acquire` or `top_up`."""

