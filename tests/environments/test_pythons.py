@@ -1,4 +1,4 @@
-"""The cancellation cases, the conformance suite and the connections, on every Python and on the oldest and newest redis-py.
+"""Cancellation, conformance and connections, on every Python and on the oldest and newest redis-py.
 
 Each case runs a part of this suite in a virtual environment of its own, against this checkout.
 """
