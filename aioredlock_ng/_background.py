@@ -10,12 +10,11 @@ from typing import final
 import anyio
 
 from ._core.quorum import majority
+from ._log import report
 from ._node import Node, NodeEnv, NodeState
 from ._runtime import Runtime
 from .errors import LossReason
 from .events import NodeChanged
-
-log = logging.getLogger("aioredlock_ng")
 
 
 @final
@@ -50,9 +49,11 @@ class Background:
         except asyncio.CancelledError:
             stop_bodies = False  # whoever tears the loop down cancels the bodies, too, and once is enough
             raise
-        except Exception as error:
+        except BaseException as error:
             self._runtime.failure = error  # whoever wants a lock from now on is told
-            log.critical("the lock manager has failed; every lease is given up", exc_info=error)
+            report(logging.CRITICAL, "the lock manager has failed; every lease is given up", exc_info=error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
         finally:
             # Bodies that are being cancelled queue their releases, and those still leave (R6).
             with anyio.CancelScope(shield=True):
@@ -78,7 +79,7 @@ class Background:
     def _node_changed(self, node: Node) -> None:
         conflict = _same_server(self._nodes)
         if conflict != self._runtime.conflict and conflict is not None:
-            log.error("%s", conflict)
+            report(logging.ERROR, "%s", conflict)
         self._runtime.conflict = conflict
         standing = node.standing
         self._runtime.audience.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))

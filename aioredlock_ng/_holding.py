@@ -20,6 +20,7 @@ from ._core.command import Answer, Primitive, Reply
 from ._core.policy import EXTENSION_RETRY, ExtensionPolicy
 from ._core.quorum import Extension, Tally, extension_verdict
 from ._core.validity import valid_until
+from ._log import report
 from .errors import LockLostError, LossReason, NodeVote, printable
 from .events import Extended, Lost, Released
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from ._body import Body
     from ._gate import Pass
     from ._runtime import Runtime
-
-log = logging.getLogger("aioredlock_ng")
 
 
 def extension_decided(tally: Tally) -> bool:
@@ -272,7 +271,7 @@ class Holding:
         runtime.counters.lost += 1
         held_for, votes = runtime.clock.now() - self._since, self._why()
         level = logging.INFO if reason is LossReason.MANAGER_CLOSED else logging.WARNING
-        log.log(level, "%s; it was held for %.3f s", self.error(), held_for)
+        report(level, "%s; it was held for %.3f s", self.error(), held_for)
         runtime.audience.tell(
             Lost(names=self.names, label=self._label, reason=reason, held_for=held_for, votes=votes)
         )

@@ -16,6 +16,7 @@ from ._ask import Round, all_answered
 from ._clock import Clock
 from ._core.command import Primitive, Purpose, Reply
 from ._gate import Gates
+from ._log import report
 from ._node import Node
 from ._node.fork import generation
 from ._options import Options
@@ -26,8 +27,6 @@ from .events import Audience, LoopStalled
 if TYPE_CHECKING:
     from ._attempt import Attempt
     from ._holding import Holding
-
-log = logging.getLogger("aioredlock_ng")
 
 NOT_HELD: Final[Reply] = [0, 0]
 """What a node would answer to a release whose acquire it was never sent."""
@@ -149,7 +148,8 @@ class Runtime:
         """Say once that a key without expiry is in the way: no ttl will ever free it (R16)."""
         if keys[0] not in self._eternal and len(self._eternal) < MAX_REPORTED:
             self._eternal.add(keys[0])
-            log.warning(
+            report(
+                logging.WARNING,
                 "%s: a key without expiry is in the way of lock %s; force_release() deletes it",
                 node,
                 ", ".join(ascii(key)[1:] for key in keys),
@@ -184,9 +184,14 @@ class Runtime:
 
     def _stalled(self, seconds: float, suspended: float) -> None:
         if suspended > seconds / 2:
-            log.warning("the machine was suspended for %.2f s; no lease was extended meanwhile", suspended)
+            report(
+                logging.WARNING,
+                "the machine was suspended for %.2f s; no lease was extended meanwhile",
+                suspended,
+            )
         else:
-            log.warning(
+            report(
+                logging.WARNING,
                 "the event loop stood still for %.2f s and extended no lease: look for blocking code",
                 seconds,
             )

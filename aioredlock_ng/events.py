@@ -6,16 +6,14 @@ never by its names.  No event carries an owner value.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
+from ._log import report
 from ._node import NodeState
 from .errors import LossReason, NodeVote
-
-log = logging.getLogger("aioredlock_ng")
 
 
 @final
@@ -148,8 +146,12 @@ class Audience:
         for hook, method in self._listeners[type(event)]:
             try:
                 method(event)
-            # A CancelledError comes out of what a hook looks at: nothing can be cancelled in here.
-            except (Exception, asyncio.CancelledError):
+            except (KeyboardInterrupt, SystemExit):
+                raise
+            except BaseException as error:  # noqa: BLE001 (nothing else can end a hook that matters to a lock)
                 if id(hook) not in self._reported:
                     self._reported.add(id(hook))
-                    log.exception("hook %s failed; it will not be reported again", type(hook).__name__)
+                    name = type(hook).__name__
+                    report(
+                        logging.ERROR, "hook %s failed; it will not be reported again", name, exc_info=error
+                    )

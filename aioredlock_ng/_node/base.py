@@ -7,10 +7,9 @@ import logging
 from abc import ABC, abstractmethod
 
 from .._core.command import Command, Sink
+from .._log import report
 from . import NodeEnv, NodeState, Standing
 from .ledger import Ledger
-
-log = logging.getLogger("aioredlock_ng")
 
 
 class BaseNode(ABC):
@@ -77,5 +76,5 @@ class BaseNode(ABC):
         changed, self._state, self._reason = state is not self._state, state, reason
         if changed:
             level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
-            log.log(level, "node %s is %s%s", self.name, state, f": {reason}" if reason else "")
+            report(level, "node %s is %s%s", self.name, state, f": {reason}" if reason else "")
             self.env.on_change(self)

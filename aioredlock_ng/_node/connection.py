@@ -43,12 +43,13 @@ def masked(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return f"{scheme}://<not an address>"
-    if "@" in parts.path or "@" in parts.fragment or not (parts.hostname or parts.path):
+    # Where an unescaped '?', '/' or '#' of a password ends the address too early, its '@' comes later.
+    options = [part for part in parts.query.split("&") if not part.startswith(("password=", "username="))]
+    cut_short = any("@" in part for part in (parts.path, parts.fragment, *options))
+    if cut_short or not (parts.hostname or parts.path):
         return f"{scheme}://<not an address>"
     host = parts.netloc.rpartition("@")[2]
-    # A user and the head of a password may look like host and port, when the rest went elsewhere.
-    doubtful = "@" in parts.query and "@" not in parts.netloc
-    if doubtful or not _PORT.search(host):
+    if not _PORT.search(host):  # what stands where the port should be may be a password
         host = parts.hostname or ""
     return f"{scheme}://{host}{parts.path}"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+
 from redis.exceptions import RedisError
 
 from .._core.command import Command
@@ -13,6 +15,9 @@ def why(error: Exception) -> str:
     An error of decoding is named by its type only: its text quotes another program's value.
     """
     name, text = type(error).__name__, str(error)
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, ssl.SSLError) and str(cause) not in text:
+        text = f"{text} {cause}"  # redis-py 5 leaves it out
     if isinstance(error, UnicodeError) or not text:
         return name
     return text if isinstance(error, (RedisError, OSError)) else f"{name}: {text}"

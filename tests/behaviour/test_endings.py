@@ -59,7 +59,8 @@ async def test_a_holder_is_killed(shared_nodes: Nodes) -> None:
         child.process.kill()
         await child.process.wait()
         killed = boot_time()
-        left = max(ask(url, "PTTL", "redlock:killed:0") / 1000 for url in shared_nodes.urls)
+        # The kill may have cut an extension short: a majority is free with the third key of five.
+        left = sorted(ask(url, "PTTL", "redlock:killed:0") / 1000 for url in shared_nodes.urls)[2]
         assert 0 < left <= ttl
         lease = await asyncio.wait_for(waiter, ttl + 5)
         assert boot_time() - killed <= ttl + ALLOWANCE

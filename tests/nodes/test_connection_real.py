@@ -112,10 +112,16 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     for name in ("ca", "other-ca"):
         files = ("-keyout", f"{name}.key", "-out", f"{name}.crt")
-        openssl(directory, "req", "-x509", *key, "-days", "2", "-subj", f"/CN=test {name}", *files)
+        usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")  # Python 3.13 insists
+        openssl(directory, "req", "-x509", *key, *usage, "-days", "2", "-subj", f"/CN=test {name}", *files)
     request = ("-subj", "/CN=localhost", "-keyout", "server.key", "-out", "server.csr")
     openssl(directory, "req", *key, *request)
-    (directory / "names").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
+    (directory / "names").write_text(
+        "subjectAltName=IP:127.0.0.1,DNS:localhost\n"
+        "basicConstraints=CA:FALSE\n"
+        "subjectKeyIdentifier=hash\n"
+        "authorityKeyIdentifier=keyid\n"
+    )
     issuer = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
     openssl(directory, "x509", "-req", "-in", "server.csr", *issuer, "-out", "server.crt")
     return directory

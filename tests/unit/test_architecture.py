@@ -22,8 +22,9 @@ RINGS: dict[str, set[str]] = {
     "_scripts": {"_scripts", "_core"},
     "_kinds": {"_kinds", "_scripts", "_core"},
     "_clock": set(),
+    "_log": set(),
     "errors": {"_core"},
-    "_node": {"_node", "_scripts", "_core", "_clock", "errors"},
+    "_node": {"_node", "_scripts", "_core", "_clock", "_log", "errors"},
 }
 """Which parts of the package the two inner rings may import; whatever is not listed is the shell or
 outside.

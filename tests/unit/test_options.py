@@ -262,7 +262,7 @@ def test_a_wrong_retry_policy_is_named(options: dict[str, Any], error: type[Exce
 @pytest.mark.parametrize(
     ("options", "error", "word"),
     [({"every": value}, error, "every") for value, error in NO_NUMBERS]
-    + [({"every": value}, ValueError, "every") for value in (0, -0.1, 1, 1.5)]
+    + [({"every": value}, ValueError, "every") for value in (0, 1e-9, 0.0099, -0.1, 1, 1.5)]
     + [({"grace": value}, error, "grace") for value, error in NO_NUMBERS]
     + [({"grace": value}, ValueError, "grace") for value in (-0.1, 0.46, 1)]
     + [({"every": 0.6, "grace": 0.4}, ValueError, "every"), ({"every": 0.95}, ValueError, "every")]
