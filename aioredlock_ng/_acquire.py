@@ -100,20 +100,20 @@ class Acquisition:
             if len(gate.queue) >= MAX_WAITERS:
                 msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
                 raise LockTakenError(msg, names=self._request.names)
-        turn = gates.enter(name, single_try=single_try)
-        if turn is None:
+        place = gates.enter(name, single_try=single_try)
+        if place is None:
             return
         assert gate is not None, "there is a queue only where somebody is through"
         # A single try that finds a contender without a verdict waits for that verdict, not longer.
         patience = self._time_for_answers() if single_try else self._left()
         try:
-            if await self._runtime.pause(turn.future, None if patience is None else max(0.0, patience)):
+            if await self._runtime.pause(place.future, None if patience is None else max(0.0, patience)):
                 return
         except BaseException:
-            gates.leave(name, turn)
+            gates.leave(name, place)
             raise
-        gates.leave(name, turn)
-        raise self._gate_error(gate, turn.verdict)
+        gates.leave(name, place)
+        raise self._gate_error(gate, place.verdict)
 
     def _refuse_deadlock(self) -> None:
         """Fail if this task, inside the body of a lease of ours, would wait for its own release."""
@@ -148,9 +148,14 @@ class Acquisition:
         last = verdict or gate.refusal
         if isinstance(last, LockTakenError):
             return LockTakenError(last.args[0], names=names, votes=last.votes, retry_after=last.retry_after)
-        votes = last.votes if last else gate.attempt.asked.votes() if gate.attempt else ()
-        why = last.args[0] if last else f"lock {printable(names)}: too few nodes have answered yet"
-        return QuorumUnavailableError(why, names=names, votes=votes)
+        if last is not None:
+            return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
+        if gate.attempt is None:
+            return LockTakenError(
+                f"another task of this process is acquiring {printable(names)}", names=names
+            )
+        msg = f"lock {printable(names)}: too few nodes have answered yet"
+        return QuorumUnavailableError(msg, names=names, votes=gate.attempt.asked.votes())
 
     def _held_here(self, holding: Holding) -> LockTakenError:
         names = self._request.names
@@ -176,6 +181,8 @@ class Acquisition:
             if left is not None:
                 wait = min(wait, left)  # the last try comes when the time is up, and no sleep after it
             await runtime.pause(asyncio.get_running_loop().create_future(), wait)
+            if self._time_for_answers() <= 0:
+                raise error  # the loop stood still past the time: no answer could come within it
 
     def _wait_before_retry(self, error: LockNotAcquiredError) -> float:
         """Return the seconds to the earlier of the back-off and the moment the keys expire (R13)."""
@@ -193,7 +200,8 @@ class Acquisition:
         self._attempts += 1
         attempt = Attempt(runtime, request.primitive, request.ttl)
         way.trying(attempt)
-        won = await attempt.ask(self._time_for_answers())
+        # A first try whose time was used up before it began is still a try.
+        won = await attempt.ask(self._time_for_answers() or runtime.node_timeout)
         # Judged when this task runs again, not when the tally was won (R3).
         left = valid_until(attempt.asked_at, request.ttl) - runtime.clock.now()
         grace = request.extension.grace * request.ttl

@@ -25,7 +25,7 @@ def all_answered(tally: Tally) -> bool:
 
 @final
 class Round:
-    """One command, asked of all `nodes`; `read` turns a reply into a answer.
+    """One command, asked of all `nodes`; `read` turns a reply into an answer.
 
     `heed` is shown every answer, also one that comes after the time was up.
 

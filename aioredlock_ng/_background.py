@@ -26,6 +26,8 @@ class Background:
         self._nodes = runtime.nodes
         self.settled = asyncio.Event()
         """Set when the manager has started: see `LockManager.start`."""
+        self.usable = asyncio.Event()
+        """Set when a majority is connected, or at the latest with `settled`."""
         env = NodeEnv(
             clock=runtime.clock,
             random=runtime.random,
@@ -67,12 +69,14 @@ class Background:
                     for node in self._nodes:
                         tasks.start_soon(self._wait_for, node, tasks.cancel_scope)
         finally:
+            self.usable.set()
             self.settled.set()
 
     async def _wait_for(self, node: Node, others: anyio.CancelScope) -> None:
         await node.settled.wait()
         up = sum(node.standing.state is NodeState.UP for node in self._nodes)
         if up >= majority(len(self._nodes)):
+            self.usable.set()
             deadline = anyio.current_time() + self._runtime.node_timeout
             others.deadline = min(others.deadline, deadline)
 

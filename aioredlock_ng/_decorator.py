@@ -22,6 +22,8 @@ def locked(
     template: str, make: Callable[[str], Lock]
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
     """Return a decorator; `make` turns the filled template into a lock."""
+    if not isinstance(template, str):
+        raise TypeError(f'locked() wants a template, such as locked("report:{{id}}"), got {template!r}')
     fields = template_fields(template)
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:

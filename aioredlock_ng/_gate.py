@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 MAX_WAITERS: Final = 65536
 """Tasks of one process that may wait for one name."""
 
-TURN: Final = 0.25
+TURN: Final = 1.0
 """Seconds for which one process may hand a name from task to task before it lets others ask."""
 
-YIELD: Final = 0.025
+YIELD: Final = 0.1
 """Seconds for which it then keeps from asking: a tenth of its turn."""
 
 MAX_TURNS: Final = 1024
@@ -35,8 +35,8 @@ MAX_TURNS: Final = 1024
 
 @final
 @dataclass(slots=True, eq=False)
-class Turn:
-    """A place in the queue; `future` is done when it has come, or has been given up."""
+class Place:
+    """A place in the queue; `future` is done when it is first, or has been given up."""
 
     future: asyncio.Future[None]
     single_try: bool
@@ -49,7 +49,7 @@ class Turn:
 class Gate:
     """The queue of one name."""
 
-    queue: dict[Turn, None] = field(default_factory=dict)
+    queue: dict[Place, None] = field(default_factory=dict)
     holding: Holding | None = None
     """The lease of this process that holds the name, once there is one."""
     attempt: Attempt | None = None
@@ -59,10 +59,10 @@ class Gate:
 
     def judged(self, verdict: LockNotAcquiredError) -> None:
         """Send away who only waited for a verdict."""
-        for turn in [turn for turn in self.queue if turn.single_try]:
-            del self.queue[turn]
-            turn.verdict = verdict
-            turn.future.cancel()
+        for place in [place for place in self.queue if place.single_try]:
+            del self.queue[place]
+            place.verdict = verdict
+            place.future.cancel()
 
 
 @final
@@ -119,8 +119,8 @@ class Gates:
         """Return the gate of `name` if somebody is through it."""
         return self._gates.get(name)
 
-    def enter(self, name: str, *, single_try: bool) -> Turn | None:
-        """Pass the gate of `name`: None when it was free, else a turn to wait for.
+    def enter(self, name: str, *, single_try: bool) -> Place | None:
+        """Pass the gate of `name`: None when it was free, else a place in its queue.
 
         A caller that stops waiting must call `leave` with it.
         """
@@ -128,28 +128,28 @@ class Gates:
         if gate is None:
             self._gates[name] = Gate()
             return None
-        turn = Turn(asyncio.get_running_loop().create_future(), single_try)
-        gate.queue[turn] = None
-        return turn
+        place = Place(asyncio.get_running_loop().create_future(), single_try)
+        gate.queue[place] = None
+        return place
 
-    def leave(self, name: str, turn: Turn) -> None:
-        """Stop waiting; a turn that came in the same moment goes to the next in line."""
-        if turn.future.done() and not turn.future.cancelled():
+    def leave(self, name: str, place: Place) -> None:
+        """Stop waiting; what came in the same moment goes to the next in line."""
+        if place.future.done() and not place.future.cancelled():
             self.open(name)
             return
-        turn.future.cancel()
+        place.future.cancel()
         if (gate := self._gates.get(name)) is not None:
-            gate.queue.pop(turn, None)
+            gate.queue.pop(place, None)
 
     def open(self, name: str) -> None:
         """Let the next in line through."""
         gate = self._gates[name]
         gate.holding = gate.attempt = None
         while gate.queue:
-            turn = next(iter(gate.queue))
-            del gate.queue[turn]
-            if not turn.future.done():
-                turn.future.set_result(None)
+            place = next(iter(gate.queue))
+            del gate.queue[place]
+            if not place.future.done():
+                place.future.set_result(None)
                 return
         del self._gates[name]
 

@@ -100,7 +100,7 @@ class Lease:
 
     @property
     def fence(self) -> int | None:
-        """The fencing token; None, since this version makes none."""
+        """The fence; None, since this version makes none."""
         return None
 
     @property
@@ -213,6 +213,8 @@ class Lease:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Release, and turn our own cancellation into `LockLostError`; leave any other error alone."""
+        if self._runtime.inherited:
+            return  # a forked child: the lease is its parent's
         holding = self._holding
         body, holding.body = holding.body, None
         ours = body.disarm(exc) if body is not None else False

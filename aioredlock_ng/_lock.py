@@ -75,6 +75,8 @@ class Lock:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Release the lease of the block that ends here; raises as `Lease.__aexit__` does."""
+        if self._manager.inherited:
+            return  # the lease is the parent's, and so is its end
         await self._pop().__aexit__(exc_type, exc, tb)
 
     def _pop(self) -> Lease:

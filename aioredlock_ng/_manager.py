@@ -25,6 +25,7 @@ from ._options import (
     OnLost,
     Seconds,
     checked_blocking,
+    checked_label,
     checked_names,
     checked_on_lost,
     checked_options,
@@ -134,7 +135,7 @@ class LockManager:
 
     def __repr__(self) -> str:
         states = ", ".join(f"{node.name} {node.standing.state}" for node in self._nodes)
-        held = len(self._runtime.holdings) if self._runtime else 0
+        held = self._runtime.held if self._runtime else 0
         over = self._closed or (self._runtime is not None and self._runtime.closing)
         state = "closed" if over else "running" if self._runtime else "not started"
         return f"<LockManager {state}, {held} held: {states}>"
@@ -153,11 +154,15 @@ class LockManager:
             RuntimeError: the manager belongs to another event loop or another process.
         """
         await self.ready()
+        if self._background is not None:
+            await self._background.settled.wait()
+        await self.ready()  # what has been seen by now
 
     async def ready(self, patience: float | None = None) -> Runtime:
         """Return the runtime of a manager that can be used here and now; start it if need be.
 
-        Waits at most a `node_timeout` longer than `patience` seconds; not longer than `start` anyway.
+        Waits for a majority to be connected: at most a `node_timeout` longer than `patience` seconds,
+        and not longer than `start` anyway.
         """
         runtime, background = self._runtime, self._background
         if runtime is None or background is None:
@@ -170,13 +175,18 @@ class LockManager:
         runtime.check_here()
         if runtime.closing:
             raise runtime.closed_error()
-        if not background.settled.is_set():
+        if not background.usable.is_set():
             with anyio.move_on_after(None if patience is None else patience + self._options.node_timeout):
-                await background.settled.wait()
+                await background.usable.wait()
             if runtime.closing:
                 raise runtime.closed_error()
         runtime.check_configuration()
         return runtime
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child and the manager was started by its parent."""
+        return self._runtime is not None and self._runtime.inherited
 
     async def aclose(self) -> None:
         """Release every lease, end all tasks, close the connections (R18).  Idempotent.
@@ -239,7 +249,7 @@ class LockManager:
             blocking_timeout=checked_blocking(blocking, blocking_timeout),
             extension=options.extension if extension is None else extension,
             on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
-            label="" if label is None else label,
+            label=checked_label(label),
         )
         return Lock(self, request)
 
@@ -280,6 +290,7 @@ class LockManager:
 
     async def inspect(self, name: str) -> tuple[NodeInspection, ...]:
         """Return what each node holds under `name`: whether, how long, by whom, and whether by us."""
+        await self.start()
         runtime = await self.ready()
         return await _admin.inspect(runtime, self._key(name))
 
@@ -288,6 +299,7 @@ class LockManager:
 
         For administrators only: the holder, if alive, works on until its next extension is refused.
         """
+        await self.start()
         runtime = await self.ready()
         return await _admin.force_release(runtime, self._key(name))
 
@@ -300,7 +312,7 @@ class LockManager:
         counters = runtime.counters if runtime else Counters()
         return ManagerStatistics(
             nodes=tuple(NodeStatistics.of(node.name, node.standing) for node in self._nodes),
-            held=len(runtime.holdings) if runtime else 0,
+            held=runtime.held if runtime else 0,
             waiting=runtime.waiting if runtime else 0,
             acquired=counters.acquired,
             refused=counters.refused,

@@ -114,6 +114,15 @@ def checked_holder(value: str) -> str:
     return value
 
 
+def checked_label(value: str | None) -> str:
+    """Return the label for metrics; empty when there is none."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError(f"label must be a str, got {value!r}")
+    return value
+
+
 def checked_policy(extension: object) -> None:
     """Refuse anything that is not an extension policy."""
     if not isinstance(extension, ExtensionPolicy):

@@ -178,6 +178,11 @@ class Runtime:
             raise ConfigurationError(self.conflict)
 
     @property
+    def held(self) -> int:
+        """How many leases are held, by what is known and by the clock."""
+        return sum(holding.held for holding in self.holdings)
+
+    @property
     def waiting(self) -> int:
         """How many acquires wait for their turn or for their next try."""
         return len(self._pauses)

@@ -31,12 +31,12 @@ def make_nodes(specs: Iterable[NodeSpec]) -> tuple[Node, ...]:
         raise ConfigurationError("a lock manager needs at least one node, got none")
     seen: dict[object, Node] = {}
     for spec, node in zip(specs, nodes, strict=True):
-        identity = getattr(node, "address", id(spec))
-        if identity in seen:
+        address = getattr(node, "address", id(spec))
+        if address in seen:
             raise ConfigurationError(
-                f"node {node.name} is given twice (also as {seen[identity].name}): N nodes are N servers"
+                f"node {node.name} is given twice (also as {seen[address].name}): N nodes are N servers"
             )
-        seen[identity] = node
+        seen[address] = node
     return nodes
 
 

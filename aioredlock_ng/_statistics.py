@@ -47,7 +47,7 @@ class ManagerStatistics:
 
     nodes: tuple[NodeStatistics, ...]
     held: int
-    """Leases that are not released."""
+    """Leases that are ours now."""
     waiting: int
     """Acquires that wait for their turn or their next try."""
     acquired: int

@@ -6,6 +6,7 @@ never by its names.  No event carries an owner value.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -130,11 +131,18 @@ class Audience:
     __slots__ = ("_listeners", "_reported")
 
     def __init__(self, hooks: Iterable[object]) -> None:
-        hooks = tuple(hooks)
         self._listeners: dict[type[Event], list[tuple[object, Callable[[Any], object]]]] = {
-            event: [(hook, method) for hook in hooks if (method := getattr(hook, name, None)) is not None]
-            for event, name in _METHODS.items()
+            event: [] for event in _METHODS
         }
+        for hook in hooks:
+            if isinstance(hook, type):
+                raise TypeError(f"a hook is an object, got the class {hook.__name__}")
+            for event, name in _METHODS.items():
+                method = getattr(hook, name, None)
+                if inspect.iscoroutinefunction(method):
+                    raise TypeError(f"hooks are called in the loop and not awaited, got the async {method!r}")
+                if method is not None:
+                    self._listeners[event].append((hook, method))
         self._reported: set[int] = set()
 
     def wants(self, event: type[Event]) -> bool:

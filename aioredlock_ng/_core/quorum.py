@@ -108,7 +108,7 @@ class Tally:
 def extension_verdict(tally: Tally) -> Extension:
     """Read a tally as an extension (R8), as early as it is certain.
 
-    Q grants renew; Q refusals lose at once; once neither can be reached any more it is UNKNOWN.
+    Q grants extend; Q refusals lose at once; once neither can be reached any more it is UNKNOWN.
     """
     if tally.granted >= tally.quorum:
         return Extension.EXTENDED

@@ -39,7 +39,7 @@ class Standing:
     owed: int = 0
     """Releases that the node has not acknowledged (the release ledger, R5)."""
     dropped: int = 0
-    """Releases given up because the ledger was full; their keys end with their ttl."""
+    """Entries given up because the ledger was full; their keys end with their ttl."""
     run_id: str | None = None
     """The server process's own name for itself; None when unknown."""
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+from typing import Final
 
 from .._core.command import Command, Sink
 from .._log import report
 from . import NodeEnv, NodeState, Standing
 from .ledger import Ledger
+
+MAX_TOLD: Final = 8
+"""Different reasons that are logged for one node while it is down."""
 
 
 class BaseNode(ABC):
@@ -26,6 +30,7 @@ class BaseNode(ABC):
         self._run_id: str | None = None
         self._round_trip: float | None = None
         self._closed = False
+        self._told: set[str] = set()
         self._env: NodeEnv | None = None
 
     def __repr__(self) -> str:
@@ -72,8 +77,15 @@ class BaseNode(ABC):
         )
 
     def _become(self, state: NodeState, reason: str) -> None:
-        """Note, log and tell a change of state."""
+        """Note, log and tell a change of state, and every new reason why the node is down."""
         changed, self._state, self._reason = state is not self._state, state, reason
+        if state is NodeState.UP:
+            self._told.clear()
+        elif state is NodeState.DOWN:
+            self._run_id = None  # another server may answer there next time
+            new = reason not in self._told and len(self._told) < MAX_TOLD
+            changed = changed or (new and not self._closed)
+            self._told.add(reason)
         if changed:
             level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
             report(level, "node %s is %s%s", self.name, state, f": {reason}" if reason else "")

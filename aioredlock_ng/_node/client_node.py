@@ -16,7 +16,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from .._core.command import Command, Purpose, Reply, Silence, Sink
 from ..errors import ConfigurationError
-from . import NodeState
+from . import NodeEnv, NodeState
 from .base import BaseNode
 from .failures import why, without_secrets
 from .fork import generation
@@ -47,21 +47,28 @@ class ClientNode(BaseNode):
         self._client = client
         self._calls: dict[bytes, asyncio.Task[Reply]] = {}  # the last call of each owner
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._generation = -1
+
+    def bind(self, env: NodeEnv) -> None:
+        """As in `Node`; a client that was made before a fork may well be used after it."""
+        super().bind(env)
         self._generation = generation()
 
     @property
     def in_flight(self) -> int:
-        """Owners with a call under way."""
-        return len(self._calls)
+        """Commands under way: each has a call, and an answer that waits for it."""
+        return len(self._tasks) // 2
 
     def submit(self, command: Command, sink: Sink, index: int) -> None:
         """Start the call for `command`, or answer at once why it cannot be started."""
         release = command.purpose is Purpose.RELEASE
-        if self._closed or self._generation != generation():
-            sink.on_reply(index, Silence("closed", sent=False))
+        if self._closed:
+            sink.on_reply(index, Silence(self._reason, sent=False))
+        elif self._generation != generation():
+            sink.on_reply(index, Silence("the connection is another process's", sent=False))
         elif not release and self._state is not NodeState.UP:
             sink.on_reply(index, Silence(self._reason, sent=False))
-        elif len(self._calls) >= (MAX_RELEASES if release else MAX_CALLS):
+        elif self.in_flight >= (MAX_RELEASES if release else MAX_CALLS):
             if release:
                 self._ledger.owe(command, self.env.clock.now())
             sink.on_reply(index, Silence("too many calls under way", sent=False))
@@ -78,6 +85,8 @@ class ClientNode(BaseNode):
     def _chain(self, command: Command) -> asyncio.Task[Reply]:
         """Start the call, behind the owner's call before it."""
         owner = command.owner
+        if not owner:
+            return self._spawn(self._call(command, None))
         call = self._spawn(self._call(command, self._calls.get(owner)))
         self._calls[owner] = call
 
@@ -147,6 +156,8 @@ class ClientNode(BaseNode):
         if reason and self._state is NodeState.UP:
             # It may only be a pooled connection that the server has closed; redis-py has dropped it now.
             reason = await self._ping()
+        if not reason and self._state is not NodeState.UP:
+            self._ledger.reconnected(self.env.clock.now())
         self._become(NodeState.DOWN if reason else NodeState.UP, reason)
 
     async def _ping(self) -> str:

@@ -88,9 +88,9 @@ class UrlEndpoint:
         self.name = masked(url)
         scheme = url.partition("://")[0]
         if scheme not in SCHEMES:
-            raise ConfigurationError(
-                f"node {self.name}: unknown scheme, expected one of {', '.join(s + '://' for s in SCHEMES)}"
-            )
+            hint = "" if "://" in url or self.name[0] == "<" else f"; did you mean redis://{url}?"
+            schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+            raise ConfigurationError(f"node {self.name}: unknown scheme, expected one of {schemes}{hint}")
         try:
             parts = urlsplit(url)
             address = (parts.path,) if scheme == "unix" else (parts.hostname, parts.port or 6379)
@@ -104,7 +104,7 @@ class UrlEndpoint:
         except (ValueError, TypeError, RedisError):
             # The parser's own message may quote the part of the URL that holds the password.
             raise ConfigurationError(
-                f"node {self.name}: not a valid node URL; special characters in a password are %-escaped"
+                f"node {self.name}: not a valid node URL; mind the port, and %-escape what is special"
             ) from None
         if not address[0]:
             what = "path" if scheme == "unix" else "host"

@@ -92,14 +92,17 @@ class RedisNode(BaseNode):
             try:
                 link, identity = await self._endpoint.connect(timeout, self._on_failure)
             except TimeoutError:
-                self._become(NodeState.DOWN, f"no answer to connect and login within {timeout:.3g} s")
+                hint = "; is TLS spoken there?" if self.name.startswith(("rediss:", "valkeys:")) else ""
+                self._become(NodeState.DOWN, f"no answer to connect and login within {timeout:.3g} s{hint}")
             except Exception as error:  # noqa: BLE001 (a peer that is no Redis may raise anything here)
                 self._become(NodeState.DOWN, why(error))
             else:
                 self._run_id = identity.run_id
                 if identity.role in (None, "master"):
-                    attempt = 0
+                    began = self.env.clock.now()
                     await self._serve(link)
+                    if self.env.clock.now() - began >= HEARTBEAT:
+                        attempt = 0  # else it is up and down at once, and the back-off goes on
                 else:
                     link.give_up("a replica has no vote")
                     self._become(NodeState.DOWN, f"the server is a {identity.role}, not a master")
@@ -130,6 +133,7 @@ class RedisNode(BaseNode):
         mute = 0
         pause = max(HEARTBEAT, self.env.node_timeout)  # a node that is far away is not mute
         answered = link.pipe.answered
+        self._ping(link)  # whatever is in flight at the first look, something was asked long before it
         while True:
             await asyncio.wait((link.lost,), timeout=pause)
             if link.lost.done():

@@ -99,6 +99,7 @@ class MemoryConnection(asyncio.Transport):
         """Reset from the server's side, which is done with it."""
         self._reset = True
         self._arrived.clear()
+        self._server.forget(self)
         self._end(ConnectionResetError("reset by the server"))
 
     def _end(self, error: Exception | None) -> None:

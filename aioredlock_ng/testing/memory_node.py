@@ -23,6 +23,9 @@ from ._memory_connection import MemoryConnection
 Latency: TypeAlias = float | Callable[[], float]
 """Seconds from one end of a connection to the other, or what draws them for each message."""
 
+EXECUTED_KEPT: Final = 1_000_000
+"""Commands that a master remembers having executed; when there are more, the older half is forgotten."""
+
 _numbers = itertools.count(1)
 
 
@@ -47,7 +50,7 @@ class MemoryNode:
         self.name = f"memory-{number}" if name is None else name
         self.latency = latency
         self.executed: list[tuple[bytes, ...]] = []
-        """Every command executed, but for heartbeats, in order."""
+        """The commands executed, but for heartbeats, in order: the last `EXECUTED_KEPT` at most."""
         self._run_id = f"{number:040x}"
         self._data: dict[bytes, tuple[bytes | None, float | None]] = {}  # value (None: a list), expiry
         self._scripts: set[bytes] = set()
@@ -152,6 +155,8 @@ class MemoryNode:
         verb, *rest = words
         if verb != b"PING":
             self.executed.append(tuple(words))
+            if len(self.executed) > EXECUTED_KEPT:
+                del self.executed[: EXECUTED_KEPT // 2]
         try:
             return _encode(_COMMANDS[verb](self, rest))
         except KeyError:

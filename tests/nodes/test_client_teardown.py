@@ -27,8 +27,9 @@ def test_a_loop_that_is_torn_down_over_clients(
     kept: list[Lease] = []
     tasks: list[asyncio.Task[Lease]] = []
 
-    async def main() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async def main() -> asyncio.AbstractEventLoop:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
         manager = LockManager([Redis(port=port) for port in nodes3.ports], ttl=TTL)
         await manager.start()
         kept.append(await manager.lock("held").acquire())
@@ -37,11 +38,14 @@ def test_a_loop_that_is_torn_down_over_clients(
         if waiting:
             tasks.append(asyncio.create_task(manager.lock("wanted").acquire()))
             await asyncio.sleep(0)
+        return loop
 
-    asyncio.run(main())
-    gc.collect()
-    assert complaints == []
+    loop = asyncio.run(main())
+    assert asyncio.all_tasks(loop) == set()
     assert not kept[0].held
+    kept.clear()
+    gc.collect()  # here, where nobody minds the clients
+    assert complaints == []
     assert all(task.done() for task in tasks)
     for i, url in enumerate(nodes3.urls):
         if i not in frozen:

@@ -509,6 +509,7 @@ def test_five_thousand_random_cancellations(seed):
             assert asyncio.all_tasks() == before
             for name in Chaos.NAMES:  # and everybody can still get in
                 async with w.manager.lock(name, blocking_timeout=0):
-                    assert w.nodes[0].get(PREFIX + name.encode()) is not None
+                    holding = [node for node in w.nodes if node.get(PREFIX + name.encode()) is not None]
+                    assert len(holding) >= 3
 
     virtual(main)()

@@ -1,0 +1,123 @@
+"""A process forks while it holds locks: the child's end is no business of the parent's locks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import _scripts
+from tests.behaviour.tools import Worker, keys, monitor, monitored_words, no_key_left
+from tests.servers import Nodes, ask
+
+PROGRAM: Final = """
+import asyncio, contextlib, os, sys
+from aioredlock_ng import LockManager
+
+urls, how = sys.argv[1].split(","), sys.argv[2]
+changes = []
+
+class Hook:
+    def on_node_changed(self, event):
+        changes.append(str(event))
+
+def fork():
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # what asyncio says of a child inside its loop
+        sys.exit(7)
+    _, status = os.waitpid(child, 0)
+    print("forked", os.waitstatus_to_exitcode(status) if how == "plain" else "", flush=True)
+
+async def main():
+    asyncio.get_running_loop().slow_callback_duration = 3600.0
+    manager = LockManager(urls, ttl=20, hooks=[Hook()])
+    await manager.start()
+    held = await manager.lock("held").acquire()
+    del changes[:]
+    async with contextlib.AsyncExitStack() as stack:
+        if how == "blocks":
+            block = await stack.enter_async_context(manager.lock("block"))
+        else:
+            block = await manager.lock("block").acquire()
+        tasks = [asyncio.create_task(manager.lock("queued").acquire())]
+        await asyncio.sleep(0)
+        assert all(node._link.pipe._out for node in manager._nodes), "queued, and not sent yet"
+        fork()
+        queued = await tasks[0]
+        for lease in (held, block, queued):
+            await lease.extend()
+            lease.check()
+        seen = await manager.inspect("held")
+        assert [node.ours for node in seen] == [True] * len(urls), seen
+        assert not changes, changes
+        print("extended", flush=True)
+        sys.stdin.readline()  # no thread: the child may have taken the loop's own socket off its selector
+        await queued.release()
+        await block.release()
+    await held.release()
+    async with manager.lock("held", blocking_timeout=1):
+        pass
+    assert not changes, changes
+    await manager.aclose()
+    print("done", flush=True)
+
+asyncio.run(main())
+"""
+
+
+@contextlib.asynccontextmanager
+async def program(*arguments: str) -> AsyncIterator[Worker]:
+    """Run the program in a process of its own, where Python complains of all it can."""
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-X", "dev", "-W", "ignore", "-c", PROGRAM, *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    try:
+        yield Worker(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+@pytest.mark.parametrize("how", ["plain", "blocks"])
+async def test_a_child_that_leaves_in_order_leaves_its_parents_locks(shared_nodes: Nodes, how: str) -> None:
+    """A child that unwinds through its blocks, and through asyncio.run, sends nothing and resets nothing."""
+    url, *_ = shared_nodes.urls
+    async with monitor(url) as seen, program(",".join(shared_nodes.urls), how) as parent:
+        await parent.said("forked 7" if how == "plain" else "forked")
+        await parent.said("extended")
+        held = keys(shared_nodes.urls)
+        assert [sorted(names) for names in held.values()] == [
+            [b"redlock:block", b"redlock:held", b"redlock:queued"]
+        ] * len(shared_nodes.urls)
+        assert all(ask(one, "PTTL", name) > 15_000 for one in shared_nodes.urls for name in held[one]), (
+            "the extensions of the parent count"
+        )
+        parent.go()
+        await parent.said("done")
+        out, errors = await parent.ended()
+        assert (out, parent.process.returncode) == ("", 0), errors
+        commands = [words for script, words in map(monitored_words, await seen()) if not script]
+    sent = [(words[0], words[1 if words[0] == "SET" else 3]) for words in commands if is_ours(words)]
+    release = _scripts.RELEASE.digest.decode()
+    released = [words[3] for words in commands if words[0] == "EVALSHA" and words[1] == release]
+    assert sent.count(("SET", "redlock:queued")) == 1, sent
+    assert sorted(released) == ["redlock:block", "redlock:held", "redlock:held", "redlock:queued"], released
+    await no_key_left(shared_nodes.urls)
+
+
+def is_ours(words: list[str]) -> bool:
+    """Say whether a command is about a lock."""
+    return words[0] in ("SET", "EVALSHA")

@@ -1,0 +1,194 @@
+"""Ends: of the manager, of the trust in its nodes, of a coroutine that is thrown away."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Coroutine, Generator
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import ConfigurationError, Lease, LockLostError, LossReason
+from aioredlock_ng._ask import Round
+from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._node import fork
+from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import LATENCY, PLAIN, in_task, make, sim, virtual, world
+
+# -- leases without a body -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extension", [None, PLAIN])
+@pytest.mark.parametrize("asked_before", [False, True])
+def test_closing_tells_leases_without_a_body(extension, asked_before):
+    """aclose() sets `lost` of a lease from acquire(), and check() gives the reason, for ever."""
+
+    @virtual
+    async def main() -> None:
+        async with world() as w:
+            lease = await w.manager.lock("a", extension=extension).acquire()
+            watcher = asyncio.create_task(lease.lost.wait()) if asked_before else None
+            await asyncio.sleep(1)
+            began = sim().time()
+            await w.manager.aclose()
+            assert sim().time() - began < 0.1, "there is no body to wait for"
+            assert lease.lost.is_set()
+            if watcher is not None:
+                assert await asyncio.wait_for(watcher, 0) is True
+            for _ in range(2):
+                assert not lease.held
+                with pytest.raises(LockLostError) as caught:
+                    lease.check()
+                assert caught.value.reason is LossReason.MANAGER_CLOSED
+                await asyncio.sleep(30)
+            assert w.manager.statistics().lost == 1
+            assert w.keys == [()] * 3
+
+    main()
+
+
+@virtual
+async def test_closing_wakes_those_who_watch_a_lease():
+    """A task that only waits for `lost` hears of the closing before aclose() returns."""
+    async with world() as w:
+        lease = await w.manager.lock("a").acquire()
+        heard: list[float] = []
+
+        async def watch() -> None:
+            await lease.lost.wait()
+            heard.append(sim().time())
+
+        task = asyncio.create_task(watch())
+        await asyncio.sleep(0)
+        await w.manager.aclose()
+        assert len(heard) == 1
+        await task
+
+
+# -- nodes that turn out to be one server ----------------------------------------------------------------
+
+
+@virtual
+async def test_one_server_under_two_names_is_found_while_tasks_wait(caplog):
+    """Whoever waits when two nodes turn out to be one server gets the error, which is logged once."""
+    nodes = [MemoryNode(name, latency=LATENCY) for name in ("left", "right", "other")]
+    nodes[1].crash()
+    async with make(nodes) as manager, make([nodes[0], nodes[2]]) as stranger:
+        held = await stranger.lock("a").acquire()
+        waiters = [in_task(manager.lock("a").acquire) for _ in range(3)]
+        await asyncio.sleep(1)
+        with caplog.at_level(logging.ERROR, "aioredlock_ng"):
+            nodes[1].restart()
+            nodes[1]._run_id = nodes[0]._run_id
+            for waiter in waiters:
+                end = await asyncio.wait_for(waiter, 5)
+                assert isinstance(end.error, ConfigurationError)
+                assert "left" in str(end.error)
+                assert "right" in str(end.error)
+            nodes[2].disconnect()  # news of the nodes, though not of this
+            await asyncio.sleep(2)
+        errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+        assert len(errors) == 1, [record.getMessage() for record in errors]
+        await held.release()
+        await asyncio.sleep(1)
+        assert [node.keys for node in nodes] == [()] * 3
+
+
+@virtual
+async def test_a_win_that_counts_one_server_twice_is_no_win():
+    """A lock whose votes come in just when two nodes turn out to be one server is given back."""
+    nodes = [MemoryNode(name, latency=LATENCY) for name in ("left", "right", "other")]
+    async with make(nodes) as manager:
+        task = in_task(manager.lock("a").acquire)
+        await asyncio.sleep(LATENCY / 2)  # asked, and not answered yet
+        runtime = manager._runtime
+        assert runtime is not None
+        runtime.conflict = "nodes left and right are one server"
+        end = await task
+        assert isinstance(end.error, ConfigurationError)
+        runtime.conflict = None
+        await asyncio.sleep(3 * LATENCY)
+        assert [node.keys for node in nodes] == [()] * 3
+
+
+# -- coroutines that are thrown away -----------------------------------------------------------------------
+
+
+class ThrownAway:
+    """Runs a coroutine until `inside` is set; then it is closed where it stands, as a collector does it."""
+
+    def __init__(self, run: Coroutine[Any, Any, None], inside: asyncio.Event) -> None:
+        self._run = run
+        self._inside = inside
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Pass everything through, until it is inside."""
+        while True:
+            pause = self._run.send(None)
+            if self._inside.is_set():
+                break
+            yield pause
+        self._run.close()
+
+
+@pytest.mark.parametrize("how", ["lock", "lease", "nested"])
+def test_a_coroutine_that_is_thrown_away_inside_a_block(how):
+    """close() of a coroutine under a lock is not refused, and its keys are released all the same."""
+
+    @virtual
+    async def main() -> None:
+        async with world() as w:
+            inside = asyncio.Event()
+            leases: list[Lease] = []
+
+            async def body() -> None:
+                if how == "lease":
+                    block = await w.manager.lock("a").acquire()
+                    async with block as lease:
+                        await wait(lease)
+                elif how == "nested":
+                    async with w.manager.lock("b"), w.manager.lock("a") as lease:
+                        await wait(lease)
+                else:
+                    async with w.manager.lock("a") as lease:
+                        await wait(lease)
+
+            async def wait(lease: Lease) -> None:
+                leases.append(lease)
+                inside.set()
+                await asyncio.sleep(100)
+
+            await ThrownAway(body(), inside)
+            assert [lease.held for lease in leases] == [False]
+            assert w.manager.statistics().held == 0
+            await asyncio.sleep(3 * LATENCY)
+            assert w.keys == [()] * 3
+            async with w.manager.lock("a", "b", blocking_timeout=0):
+                pass
+            gc.collect()
+
+    main()
+
+
+# -- forked children ---------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_forked_child_has_no_connection(monkeypatch):
+    """What a child would send over its parent's connections is answered with silence, and never sent."""
+    async with world() as w, w.manager.lock("a"):
+        runtime = w.manager._runtime
+        assert runtime is not None
+        assert all(isinstance(node, RedisNode) for node in runtime.nodes)
+        executed = [len(node.executed) for node in w.nodes]
+        with monkeypatch.context() as patch:
+            patch.setattr(fork, "_generation", fork.generation() + 1)
+            mutex = Mutex(("b",), (b"redlock:b",))
+            seen = Round(runtime.nodes, mutex.read_acquire)
+            seen.ask(mutex.acquire(b"somebody", 1.0), 1.0)
+            assert seen.tally.silent == 3, "at once, and not at the end of some timeout"
+        await asyncio.sleep(1)
+        assert [len(node.executed) for node in w.nodes] == executed

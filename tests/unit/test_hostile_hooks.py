@@ -1,0 +1,266 @@
+"""Other people's code – hooks, log filters, nodes, warnings filters – fails, and no lock suffers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, ManagerClosedError
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import LATENCY, TIMEOUT, World, deadline, make, opened, sim, turns, virtual, world
+
+LOGGER = logging.getLogger("aioredlock_ng")
+TTL = 3.0
+EPSILON = 1e-6
+
+
+class OddError(BaseException):
+    """Neither an Exception nor a CancelledError, like the one of ``pytest.fail``."""
+
+
+class Hostile:
+    """A hook that raises whenever it is told anything."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Callable[[object], None]:
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        return self._raise
+
+    def _raise(self, event: object) -> None:
+        raise self._error
+
+
+class HostileFilter(logging.Filter):
+    """A filter that raises whenever something is logged."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Raise."""
+        raise RuntimeError("a filter of the application failed")
+
+
+class HostileHandler(logging.Handler):
+    """A handler that raises whenever something is logged."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Raise."""
+        raise RuntimeError("a handler of the application failed")
+
+
+@contextlib.contextmanager
+def hostile_logging(kind: str) -> Iterator[None]:
+    """Let logging raise in the application's code."""
+    level = LOGGER.level
+    LOGGER.setLevel(logging.DEBUG)
+    hostile_filter, handler = HostileFilter(), HostileHandler()
+    if kind == "filter":
+        LOGGER.addFilter(hostile_filter)
+    elif kind == "handler":
+        LOGGER.addHandler(handler)
+    try:
+        yield
+    finally:
+        LOGGER.removeFilter(hostile_filter)
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
+
+
+HOSTILE = ["filter", "handler", ValueError("hook"), asyncio.CancelledError("hook"), OddError("hook")]
+LOSSES: dict[str, tuple[Callable[[MemoryNode], object], Callable[[MemoryNode], object]]] = {
+    "deleted": (lambda node: node.delete(b"redlock:a"), MemoryNode.flush_scripts),
+    "frozen": (MemoryNode.freeze, MemoryNode.thaw),
+    "crashed": (MemoryNode.crash, MemoryNode.restart),
+}
+
+
+async def lost(
+    manager: LockManager, leases: list[Lease], then: Callable[[], object]
+) -> tuple[LossReason, float]:
+    """Do something under the lock that costs it; return why it was lost and when the body ended."""
+    ended = 0.0
+    try:
+        async with manager.lock("a") as lease:
+            leases.append(lease)
+            then()
+            try:
+                await asyncio.sleep(100)
+            finally:
+                ended = sim().time()
+    except LockLostError as error:
+        return error.reason, ended
+    pytest.fail("the body was not stopped")
+
+
+@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("hostile", HOSTILE, ids=repr)
+def test_a_loss_reaches_the_body_in_time(hostile, loss):
+    """Whatever hooks and logging raise: the body ends before its lock does, and the manager lives on."""
+
+    @virtual
+    async def main() -> None:
+        break_it, mend_it = LOSSES[loss]
+        hooks = [] if isinstance(hostile, str) else [Hostile(hostile)]
+        async with world(ttl=TTL, hooks=hooks) as w:
+            began = sim().time()
+            leases: list[Lease] = []
+            reason, ended = await lost(w.manager, leases, lambda: [break_it(node) for node in w.nodes])
+            assert leases[0].lost.is_set()
+            if loss == "deleted":
+                assert reason is LossReason.REFUSED
+                assert ended - began < TTL / 2
+            else:
+                assert reason is LossReason.EXPIRED
+                assert ended <= deadline(leases[0], TTL) + EPSILON
+            for node in w.nodes:
+                mend_it(node)
+            await asyncio.sleep(2)
+            async with w.manager.lock("a", blocking_timeout=1) as again:
+                await again.extend()
+            await asyncio.sleep(3 * LATENCY)
+            assert w.keys == [()] * 3
+
+    with hostile_logging(hostile if isinstance(hostile, str) else "none"):
+        main()
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=repr)
+def test_one_node_in_trouble_costs_no_lease(hostile):
+    """Whatever hooks and logging raise: a lease outlives the death of one node of three."""
+
+    @virtual
+    async def main() -> None:
+        hooks = [] if isinstance(hostile, str) else [Hostile(hostile)]
+        async with world(ttl=TTL, hooks=hooks) as w:
+            async with w.manager.lock("a") as lease:
+                w.nodes[0].crash()
+                await asyncio.sleep(5 * TTL)
+                lease.check()
+            await asyncio.sleep(3 * LATENCY)
+            assert w.keys == [()] * 3
+
+    with hostile_logging(hostile if isinstance(hostile, str) else "none"):
+        main()
+
+
+@virtual
+async def test_an_interrupt_inside_a_hook_leaks_no_key():
+    """Ctrl-C that strikes inside a hook goes to the caller, and the lock that nobody has is released."""
+    async with world(hooks=[OnAcquired(KeyboardInterrupt())]) as w:
+        with pytest.raises(KeyboardInterrupt):
+            await w.manager.lock("a").acquire()
+        await asyncio.sleep(3 * LATENCY)
+        assert w.keys == [()] * 3
+        assert w.manager.statistics().held == 0
+
+
+class OnAcquired:
+    """A hook that raises when a lock was acquired."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def on_acquired(self, event: object) -> None:
+        """Raise."""
+        raise self._error
+
+
+class Moody:
+    """A hook whose attribute can be read once."""
+
+    def __init__(self, readable: int) -> None:
+        self._readable = readable
+
+    @property
+    def on_lost(self) -> Callable[[object], None]:
+        """Raise, later than the others."""
+        if self._readable == 0:
+            raise RuntimeError("this attribute cannot be read")
+        self._readable -= 1
+        return [].append
+
+
+@virtual
+async def test_hooks_are_looked_at_once():
+    """A hook whose attributes fail is found when the manager is made, and never in the middle of a loss."""
+    with pytest.raises(RuntimeError, match="cannot be read"):
+        make([MemoryNode()], hooks=[Moody(0)])
+    async with world(ttl=TTL, hooks=[Moody(1)]) as w:
+        reason, _ = await lost(w.manager, [], lambda: w.vacate("a"))
+        assert reason is LossReason.REFUSED
+        async with w.manager.lock("a"):
+            pass
+
+
+# -- nodes ---------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_node_that_fails_is_told_to_everybody():
+    """A node's run() that raises ends the manager: bodies stop, keys are given up, the cause is chained."""
+    masters = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    nodes: list[Any] = [master.link() for master in masters]
+    failing = asyncio.Event()
+
+    async def run() -> None:
+        await failing.wait()
+        raise ZeroDivisionError("a bug in somebody's node")
+
+    nodes[0].run = run
+    async with opened(nodes) as manager:
+        free = await manager.lock("free").acquire()
+        waiter = asyncio.create_task(manager.lock("free").acquire())
+        reason, _ = await lost(manager, [], failing.set)
+        assert reason is LossReason.MANAGER_CLOSED
+        await asyncio.sleep(2 * TIMEOUT)
+        assert free.lost.is_set()
+        assert [master.keys for master in masters] == [()] * 3
+        for late in (waiter, manager.lock("b").acquire(), manager.start()):
+            with pytest.raises(ManagerClosedError) as caught:
+                await late
+            group = caught.value.__cause__
+            assert isinstance(group, ExceptionGroup)
+            assert [str(error) for error in group.exceptions] == ["a bug in somebody's node"]
+            assert "ExceptionGroup" in str(caught.value)
+        with pytest.raises(LockLostError):
+            free.check()
+        assert "closed" in repr(manager)
+
+
+# -- warnings ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_a_dropped_lease_is_released_where_warnings_are_errors(extended, monkeypatch):
+    """The ResourceWarning of a dropped lease may be raised: the lease is given up all the same."""
+    raised: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: raised.append(unraisable.exc_value))
+
+    async def drop(w: World) -> None:
+        lease = await w.manager.lock("a", ttl=TTL).acquire()
+        if extended:
+            await lease.extend()
+        del lease
+
+    @virtual
+    async def main() -> None:
+        async with world() as w:
+            await drop(w)
+            gc.collect()
+            await turns(2)
+            assert w.manager.statistics().held == 0
+            await asyncio.sleep(3 * LATENCY)
+            assert w.keys == [()] * 3
+
+    main()
+    (warning,) = raised
+    assert isinstance(warning, ResourceWarning)
+    assert "'a'" in str(warning)

@@ -1,0 +1,129 @@
+"""Answers that come late: what is too late counts as silence, what is only far away counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioredlock_ng import LockNotAcquiredError, NodeState, QuorumUnavailableError, Vote
+from aioredlock_ng.events import NodeChanged, Refused
+from tests.unit.worlds import LATENCY, TIMEOUT, TTL, in_task, turns, virtual, world
+
+JUST_TOO_LATE = 0.0525
+"""Seconds one way: the answer comes 5 ms after a node_timeout, while the release is under way."""
+
+
+class Hook:
+    """A hook that keeps what it hears of refusals and nodes."""
+
+    def __init__(self) -> None:
+        self.refused: list[Refused] = []
+        self.changes: list[NodeState] = []
+
+    def on_refused(self, event: Refused) -> None:
+        """Keep it."""
+        self.refused.append(event)
+
+    def on_node_changed(self, event: NodeChanged) -> None:
+        """Keep it."""
+        self.changes.append(event.state)
+
+
+def assert_silent(error: LockNotAcquiredError) -> None:
+    """Check that an error tells of three silent nodes."""
+    assert isinstance(error, QuorumUnavailableError)
+    assert [vote.vote for vote in error.votes] == [Vote.SILENT] * 3
+    assert all("no answer within" in vote.reason for vote in error.votes)
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=str)
+@pytest.mark.parametrize("how", ["try", "zero", "some"])
+def test_late_grants_are_no_holder(names, how):
+    """When nobody holds the lock and every grant comes too late, nobody is said to hold it."""
+
+    @virtual
+    async def main() -> None:
+        hook = Hook()
+        async with world(latency=JUST_TOO_LATE, hooks=[hook]) as w:
+            lock = w.manager.lock(*names, blocking_timeout={"zero": 0, "some": 0.5}.get(how))
+            with pytest.raises(QuorumUnavailableError) as caught:
+                await (lock.try_acquire() if how == "try" else lock.acquire())
+            assert_silent(caught.value)
+            assert hook.refused
+            assert not any(event.taken for event in hook.refused)
+            await asyncio.sleep(1)
+            assert w.keys == [()] * 3, "what was granted late was not undone"
+
+    main()
+
+
+@virtual
+async def test_those_who_wait_behind_late_grants_hear_the_same():
+    """Contenders of one process that queue behind such a try are not told of a holder either."""
+    async with world(latency=JUST_TOO_LATE) as w:
+        head = asyncio.create_task(w.manager.lock("a").acquire())
+        await asyncio.sleep(TIMEOUT / 2)
+        for run in (w.manager.lock("a").try_acquire, w.manager.lock("a", blocking_timeout=0.3).acquire):
+            end = await in_task(run)
+            assert isinstance(end.error, LockNotAcquiredError)
+            assert_silent(end.error)
+        head.cancel()
+        await asyncio.wait((head,))
+
+
+@pytest.mark.parametrize("how", ["try", "zero"])
+def test_a_verdict_is_not_older_than_the_last_holder(how):
+    """Once a lease of this process is released, a silent quorum is no "held by this process" any more."""
+
+    @virtual
+    async def main() -> None:
+        async with world() as w:
+            lease = await w.manager.lock("a").acquire()
+            waiter = asyncio.create_task(w.manager.lock("a").acquire())
+            await asyncio.sleep(0.1)
+            for node in w.nodes:
+                node.freeze()
+            release = asyncio.create_task(lease.release())
+            await turns(5)
+            run = (
+                w.manager.lock("a").try_acquire
+                if how == "try"
+                else w.manager.lock("a", blocking_timeout=0).acquire
+            )
+            end = await in_task(run)
+            assert isinstance(end.error, QuorumUnavailableError)
+            assert "held by this process" not in str(end.error)
+            waiter.cancel()
+            await asyncio.wait((waiter, release))
+            for node in w.nodes:
+                node.thaw()
+            await asyncio.sleep(TTL)
+            assert w.keys == [()] * 3
+
+    main()
+
+
+@virtual
+async def test_a_node_that_is_far_away_is_not_mute():
+    """With a round trip above the heartbeat but below the node_timeout no node is ever suspect."""
+    hook = Hook()
+    options = {"node_timeout": 2.0, "connect_timeout": 5.0, "ttl": 30.0, "hooks": [hook]}
+    async with world(latency=0.3, **options) as w:
+        for number in range(60):
+            async with w.manager.lock("a", blocking_timeout=0):
+                await asyncio.sleep(0.17 * (number % 12))
+        assert hook.changes == [NodeState.UP] * 3
+
+
+@virtual
+async def test_a_mute_node_is_still_found_out():
+    """A longer node_timeout postpones the suspicion, but does not end it."""
+    hook = Hook()
+    async with world(latency=0.3, node_timeout=2.0, connect_timeout=5.0, ttl=30.0, hooks=[hook]) as w:
+        w.nodes[0].freeze()
+        await asyncio.sleep(6)
+        assert hook.changes[3:] == [NodeState.SUSPECT]
+        w.nodes[0].thaw()
+        await asyncio.sleep(4 * LATENCY + 2)
+        assert hook.changes[4:] == [NodeState.UP]
