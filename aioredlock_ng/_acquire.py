@@ -150,7 +150,7 @@ class Acquisition:
             return LockTakenError(last.args[0], names=names, votes=last.votes, retry_after=last.retry_after)
         if last is not None:
             return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
-        if gate.attempt is None:
+        if gate.attempt is None or gate.attempt.asked.tally.pending:
             return LockTakenError(
                 f"another task of this process is acquiring {printable(names)}", names=names
             )
@@ -181,8 +181,8 @@ class Acquisition:
             if left is not None:
                 wait = min(wait, left)  # the last try comes when the time is up, and no sleep after it
             await runtime.pause(asyncio.get_running_loop().create_future(), wait)
-            if self._time_for_answers() <= 0:
-                raise error  # the loop stood still past the time: no answer could come within it
+            if self._time_for_answers() < runtime.node_timeout / 2:
+                raise error  # the loop stood still past the time: hardly an answer could come within it
 
     def _wait_before_retry(self, error: LockNotAcquiredError) -> float:
         """Return the seconds to the earlier of the back-off and the moment the keys expire (R13)."""

@@ -1,0 +1,87 @@
+"""Client nodes: a server frozen for longer than a lock lives, and calls that have no owner (R5, R17)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from aioredlock_ng import LockManager
+from aioredlock_ng.testing import LocalNodes
+from tests.behaviour.tools import all_up
+from tests.servers import ask, eventually
+
+TTL = 2.0
+FROZEN = 3.3
+"""Seconds: longer than the ttl, counted from the failure of the release behind the failed acquire."""
+
+SOON = 0.65 * TTL
+"""Seconds after which the key is gone: a look comes every 0.5 s, and without a release it stays for a ttl."""
+
+
+def sets(url: str) -> int:
+    """Return how many SETs a server has executed."""
+    return int(ask(url, "INFO", "commandstats").get("cmdstat_set", {}).get("calls", 0))
+
+
+async def test_a_freeze_longer_than_the_ttl_leaves_no_key(nodes3: LocalNodes) -> None:
+    """A SET that a frozen server executes when it goes on is undone soon, even when its ttl has passed."""
+    url = nodes3.urls[0]
+    async with contextlib.AsyncExitStack() as stack:
+        clients: list[Redis] = []
+        for port in nodes3.ports:
+            clients.append(Redis(port=port, socket_timeout=0.3, retry=Retry(NoBackoff(), 0)))
+            stack.push_async_callback(clients[-1].aclose)
+        manager = await stack.enter_async_context(LockManager(clients, ttl=TTL))
+        await all_up(manager)
+        async with manager.lock("warm"):
+            pass
+        before = sets(url)
+        nodes3.pause(0)
+        stack.callback(nodes3.resume, 0)
+        lease = await manager.lock("a").acquire()
+        await lease.release()
+        await asyncio.sleep(FROZEN)
+        nodes3.resume(0)
+        thawed = time.monotonic()
+        await eventually(lambda: sets(url) > before, within=SOON, what="the SET is executed after all")
+        left = thawed + SOON - time.monotonic()
+        await eventually(lambda: not ask(url, "EXISTS", "redlock:a"), within=left, what="the key is gone")
+        await eventually(lambda: not manager.statistics().nodes[0].owed, what="nothing is owed")
+
+
+class Gathering(Redis):
+    """A client whose calls of scripts wait until so many of them are under way."""
+
+    wanted = 40
+    under_way = 0
+    complete: asyncio.Event
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute it, once there are enough."""
+        if args[0] == "EVALSHA":
+            self.under_way += 1
+            if self.under_way == self.wanted:
+                self.complete.set()
+            await self.complete.wait()
+        return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+
+async def test_inspections_do_not_wait_for_each_other(nodes3: LocalNodes) -> None:
+    """Many inspections over client nodes are under way at the same time."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [Gathering(port=port) for port in nodes3.ports]
+        for client in clients:
+            client.complete = asyncio.Event()
+            stack.push_async_callback(client.aclose)
+        manager = await stack.enter_async_context(LockManager(clients, node_timeout=2.0))
+        await all_up(manager)
+        names = [f"n{number}" for number in range(Gathering.wanted)]
+        seen = await asyncio.gather(*map(manager.inspect, names))
+        assert [client.under_way for client in clients] == [Gathering.wanted] * 3
+        assert all(node.held is False for nodes in seen for node in nodes)

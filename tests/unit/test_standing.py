@@ -1,0 +1,241 @@
+"""How nodes, leases and refusals stand, and what is said of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from aioredlock_ng import LockTakenError, NodeState, Vote
+from aioredlock_ng._core.policy import RetryPolicy
+from aioredlock_ng._gate import TURN, YIELD
+from aioredlock_ng.events import NodeChanged
+from aioredlock_ng.testing import MemoryNode, memory_node
+from tests.unit.worlds import LATENCY, PLAIN, in_task, opened, sim, virtual, world
+
+
+class Hook:
+    """A hook that keeps what it hears of nodes."""
+
+    def __init__(self) -> None:
+        self.changes: list[NodeChanged] = []
+
+    def on_node_changed(self, event: NodeChanged) -> None:
+        """Keep it."""
+        self.changes.append(event)
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the messages of WARNING and above."""
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+# -- refusals ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stall", [0.25, 0.5, 5.0])
+def test_a_stall_past_the_time_keeps_the_last_verdict(stall: float) -> None:
+    """Who finds the time gone after a stall hears what the nodes said last: that the lock is held."""
+
+    @virtual
+    async def main() -> None:
+        never = RetryPolicy(
+            base=100.0, cap=100.0
+        )  # so that the stall falls into the wait before the next try
+        async with world(retry=never) as w:
+            w.occupy("a", None)
+            waiter = in_task(w.manager.lock("a", blocking_timeout=0.1).acquire)
+            await asyncio.sleep(0.05)
+            sim().advance(stall)
+            stalled = sim().time()
+            end = await waiter
+            assert isinstance(end.error, LockTakenError)
+            assert [vote.vote for vote in end.error.votes] == [Vote.REFUSED] * 3
+            assert end.at == pytest.approx(stalled), "the time was up, and it asked once more"
+
+    main()
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_a_first_try_after_a_stall_is_a_try(free: bool) -> None:
+    """Who gets its turn in a stall past its time still asks the nodes, and hears what they say."""
+
+    @virtual
+    async def main() -> None:
+        async with world() as w:
+            lease = await w.manager.lock("a").acquire()
+            waiter = asyncio.create_task(w.manager.lock("a", blocking_timeout=0.3).acquire())
+            await asyncio.sleep(0.05)
+            release = asyncio.create_task(lease.release())
+            await asyncio.sleep(0)
+            assert not lease.held, "the gate is open now"
+            if not free:
+                w.occupy("a", None)
+            sim().advance(0.5)
+            if free:
+                await (await waiter).release()
+            else:
+                with pytest.raises(LockTakenError) as caught:
+                    await waiter
+                assert [vote.vote for vote in caught.value.votes] == [Vote.REFUSED] * 3
+            await release
+
+    main()
+
+
+@pytest.mark.parametrize("into", [0.001, YIELD / 2, YIELD - 0.03])
+def test_a_try_while_the_process_lets_others_ask(into: float) -> None:
+    """A single try behind a task that keeps still for others finds the lock taken, not the nodes silent."""
+
+    @virtual
+    async def main() -> None:
+        async with world(node_timeout=0.02) as w:
+            lease = await w.manager.lock("a").acquire()
+            head = asyncio.create_task(w.manager.lock("a").acquire())
+            await asyncio.sleep(TURN + 0.01)
+            await lease.release()
+            released = sim().time()
+            await asyncio.sleep(into)
+            assert await w.manager.lock("a").try_acquire() is None
+            assert not head.done()
+            await (await head).release()
+            assert sim().time() - released == pytest.approx(YIELD, abs=5 * LATENCY), "the head did not pause"
+
+        async with world(node_timeout=0.02) as w:
+            lease = await w.manager.lock("a").acquire()
+            head = asyncio.create_task(w.manager.lock("a").acquire())
+            await asyncio.sleep(TURN + 0.01)
+            await lease.release()
+            await asyncio.sleep(into)
+            with pytest.raises(LockTakenError, match="of this process"):
+                await w.manager.lock("a", blocking_timeout=0).acquire()
+            await (await head).release()
+
+    main()
+
+
+# -- nodes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("after", [0.45, 0.55, 0.65, 0.75, 1.45])
+def test_a_far_node_that_was_just_asked_is_not_suspect(
+    after: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Something asked shortly before the first look at a connection, and not answered yet, says nothing."""
+
+    @virtual
+    async def main() -> None:
+        hook = Hook()
+        async with world(latency=0.15, node_timeout=0.8, hooks=[hook]) as w:
+            await asyncio.sleep(after)
+            lease = await w.manager.lock("a", blocking_timeout=0).acquire()
+            await asyncio.sleep(2)
+            await lease.release()
+            assert [change.state for change in hook.changes] == [NodeState.UP] * 3
+        assert not warned(caplog)
+
+    main()
+
+
+@virtual
+async def test_a_new_reason_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """A node that is down for another reason than before is logged and told again, each reason once."""
+    hook = Hook()
+    node = MemoryNode("m")
+    node.crash()
+    async with opened([node], connect_timeout=0.2, hooks=[hook]):
+        await asyncio.sleep(5)
+        refused = "m refused the connection"
+        assert [(change.state, change.reason) for change in hook.changes] == [(NodeState.DOWN, refused)]
+        node.restart()
+        node.freeze()
+        await asyncio.sleep(5)
+        mute = "no answer to connect and login within 0.2 s"
+        node.crash()
+        await asyncio.sleep(5)
+        assert [change.reason for change in hook.changes] == [refused, mute]
+        assert all(change.state is NodeState.DOWN for change in hook.changes)
+        node.restart()
+        await asyncio.sleep(2)
+        node.crash()
+        await asyncio.sleep(2)
+        states = [change.state for change in hook.changes[2:]]
+        assert states == [NodeState.UP, NodeState.DOWN, NodeState.DOWN]
+        assert hook.changes[-1].reason == refused, "it has been up meanwhile: news again"
+        told = [f"node m is down: {change.reason}" for change in hook.changes if change.reason]
+        assert warned(caplog) == told
+
+
+@pytest.mark.parametrize("state", ["up", "refused", "mute"])
+def test_closing_is_no_warning(state: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Closing adds no line of WARNING, whether the nodes are up or have been down for long."""
+
+    @virtual
+    async def main() -> None:
+        nodes = [MemoryNode() for _ in range(3)]
+        for node in nodes:
+            if state == "refused":
+                node.crash()
+            elif state == "mute":
+                node.freeze()
+        async with opened(nodes):
+            await asyncio.sleep(5)
+            before = warned(caplog)
+        await asyncio.sleep(5)
+        assert warned(caplog) == before
+        assert len(before) == (0 if state == "up" else 3)
+
+    main()
+
+
+# -- leases ------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_only_what_is_held_is_counted() -> None:
+    """A lease that was lost and is not released yet is not held, for the statistics and the repr."""
+    async with world() as w:
+        kept = await w.manager.lock("kept").acquire()
+        lost = await w.manager.lock("lost", ttl=1, extension=PLAIN).acquire()
+        assert w.manager.statistics().held == 2
+        assert ", 2 held:" in repr(w.manager)
+        await asyncio.sleep(2)
+        assert not lost.held
+        assert w.manager.statistics().held == 1
+        assert ", 1 held:" in repr(w.manager)
+        await lost.release()
+        await kept.release()
+        assert w.manager.statistics().held == 0
+        assert ", 0 held:" in repr(w.manager)
+
+
+# -- the master in memory ----------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_master_forgets_connections_that_have_ended() -> None:
+    """A frozen master whose clients give up, and which then dies, keeps none of their connections."""
+    async with world() as w:
+        for _ in range(3):
+            w.nodes[0].freeze()
+            await asyncio.sleep(5)
+            assert w.manager.statistics().nodes[0].state is NodeState.DOWN
+            w.nodes[0].crash()
+            assert not w.nodes[0]._connections
+            w.nodes[0].restart()
+            await asyncio.sleep(3)
+            assert len(w.nodes[0]._connections) == 1
+
+
+@virtual
+async def test_what_a_master_remembers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the commands that a master has executed it keeps the last ones only."""
+    monkeypatch.setattr(memory_node, "EXECUTED_KEPT", 10)
+    node = MemoryNode()
+    for number in range(100):
+        node.execute([b"SET", b"%d" % number, b""])
+        assert len(node.executed) <= 10
+        assert node.executed[-1][1] == b"%d" % number
+    assert [int(words[1]) for words in node.executed] == list(range(100 - len(node.executed), 100))
+    assert len(node.executed) >= 5
