@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 MAX_WAITERS: Final = 65536
 """Tasks of one process that may wait for one name."""
 
-TURN: Final = 1.0
+TURN: Final = 0.25
 """Seconds for which one process may hand a name from task to task before it lets others ask."""
 
-YIELD: Final = 0.1
+YIELD: Final = 0.025
 """Seconds for which it then keeps from asking: a tenth of its turn."""
 
 MAX_TURNS: Final = 1024

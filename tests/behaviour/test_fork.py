@@ -37,7 +37,7 @@ def fork():
 
 async def main():
     asyncio.get_running_loop().slow_callback_duration = 3600.0
-    manager = LockManager(urls, ttl=20, hooks=[Hook()])
+    manager = LockManager(urls, ttl=20, node_timeout=5, hooks=[Hook()])
     await manager.start()
     held = await manager.lock("held").acquire()
     del changes[:]

@@ -442,7 +442,7 @@ async def test_a_foreign_cancellation_while_the_exit_awaits_the_report():
         for raises in (None, ValueError("mine")):
 
             async def body(error: Exception | None = raises) -> None:
-                async with w.manager.lock("a"):
+                async with w.manager.lock(f"a {error}"):
                     await asyncio.sleep(1)
                     if error is not None:
                         raise error
