@@ -27,7 +27,7 @@ class Background:
         self.settled = asyncio.Event()
         """Set when the manager has started: see `LockManager.start`."""
         self.usable = asyncio.Event()
-        """Set when a majority is connected, or at the latest with `settled`."""
+        """Set a moment after a majority is connected, or at the latest with `settled`."""
         env = NodeEnv(
             clock=runtime.clock,
             random=runtime.random,
@@ -76,7 +76,8 @@ class Background:
         await node.settled.wait()
         up = sum(node.standing.state is NodeState.UP for node in self._nodes)
         if up >= majority(len(self._nodes)):
-            self.usable.set()
+            # The others are likely to be there in a moment; a single try keeps most of its time to ask.
+            self._runtime.loop.call_later(self._runtime.node_timeout / 4, self.usable.set)
             deadline = anyio.current_time() + self._runtime.node_timeout
             others.deadline = min(others.deadline, deadline)
 

@@ -35,7 +35,7 @@ class RetryPolicy:
 
     base: float = 0.01
     """Seconds: the longest first wait.  Positive."""
-    cap: float = 0.25
+    cap: float = 0.5
     """Seconds: no wait is longer.  At least `base`."""
 
     def __post_init__(self) -> None:

@@ -84,13 +84,13 @@ def test_a_first_try_after_a_stall_is_a_try(free: bool) -> None:
     main()
 
 
-@pytest.mark.parametrize("into", [0.001, YIELD / 2, YIELD - 0.03])
+@pytest.mark.parametrize("into", [0.001, YIELD / 2, YIELD - 0.012])
 def test_a_try_while_the_process_lets_others_ask(into: float) -> None:
     """A single try behind a task that keeps still for others finds the lock taken, not the nodes silent."""
 
     @virtual
     async def main() -> None:
-        async with world(node_timeout=0.02) as w:
+        async with world(node_timeout=0.01) as w:
             lease = await w.manager.lock("a").acquire()
             head = asyncio.create_task(w.manager.lock("a").acquire())
             await asyncio.sleep(TURN + 0.01)
@@ -102,7 +102,7 @@ def test_a_try_while_the_process_lets_others_ask(into: float) -> None:
             await (await head).release()
             assert sim().time() - released == pytest.approx(YIELD, abs=5 * LATENCY), "the head did not pause"
 
-        async with world(node_timeout=0.02) as w:
+        async with world(node_timeout=0.01) as w:
             lease = await w.manager.lock("a").acquire()
             head = asyncio.create_task(w.manager.lock("a").acquire())
             await asyncio.sleep(TURN + 0.01)
