@@ -295,8 +295,7 @@ class Holding:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
         if runtime.audience.wants(Released):
-            held_for = runtime.clock.now() - self._since
-            runtime.audience.tell(Released(names=self.names, label=self._label, held_for=held_for))
+            runtime.audience.tell(Released(names=self.names, label=self._label, held_for=now - self._since))
         return round_
 
 
