@@ -18,6 +18,7 @@ from ._lease import Lease, NodeRelease, ReleaseOutcome, ReleaseReport
 from ._lock import Lock
 from ._manager import LockManager
 from ._node import Node, NodeState
+from ._options import LockOptions
 from ._statistics import ManagerStatistics, NodeStatistics
 from .errors import (
     ConfigurationError,
@@ -44,6 +45,7 @@ __all__ = [
     "LockLostError",
     "LockManager",
     "LockNotAcquiredError",
+    "LockOptions",
     "LockTakenError",
     "LossReason",
     "ManagerClosedError",

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from random import Random
 from types import TracebackType
-from typing import Any, Final, ParamSpec, TypeVar, final
+from typing import Any, Final, ParamSpec, TypeVar, Unpack, final
 
 import anyio
 
@@ -22,6 +22,7 @@ from ._kinds.mutex import Mutex
 from ._lock import Lock
 from ._node import Node
 from ._options import (
+    LockOptions,
     OnLost,
     Seconds,
     checked_blocking,
@@ -254,35 +255,22 @@ class LockManager:
         return Lock(self, request)
 
     def locked(
-        self,
-        template: str,
-        *,
-        ttl: Seconds | None = None,
-        blocking: bool = True,
-        blocking_timeout: Seconds | None = None,
-        extension: ExtensionPolicy | None = None,
-        on_lost: OnLost | None = None,
-        label: str | None = None,
+        self, template: str, **options: Unpack[LockOptions]
     ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """Run an async function under the lock that `template` names, filled from its arguments.
 
-        ``@manager.locked("report:{customer_id}")``; the other parameters are those of `lock`.
+        ``@manager.locked("report:{customer_id}")``; the options are those of `lock`, and the label is the
+        template unless given.
 
         Raises:
             ValueError: at decoration, when a field of the template is no parameter of the function.
             TypeError: at decoration, when the function is not async.
         """
+        if options.get("label") is None:
+            options["label"] = template
 
         def make(name: str) -> Lock:
-            return self.lock(
-                name,
-                ttl=ttl,
-                blocking=blocking,
-                blocking_timeout=blocking_timeout,
-                extension=extension,
-                on_lost=on_lost,
-                label=template if label is None else label,
-            )
+            return self.lock(name, **options)
 
         return locked(template, make)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias, final
+from typing import Final, Literal, TypeAlias, TypedDict, final
 
 from ._core.policy import ExtensionPolicy, RetryPolicy, number
 
@@ -13,6 +13,18 @@ Seconds: TypeAlias = float | timedelta
 
 OnLost: TypeAlias = Literal["cancel", "raise"]
 """What the loss of a lease does to the body of its ``async with``: cancel it, or only raise at its end."""
+
+
+class LockOptions(TypedDict, total=False):
+    """The options of `LockManager.lock`, which describes them, for whatever passes them on."""
+
+    ttl: Seconds | None
+    blocking: bool
+    blocking_timeout: Seconds | None
+    extension: ExtensionPolicy | None
+    on_lost: OnLost | None
+    label: str | None
+
 
 MAX_TTL: Final = 24 * 3600.0
 """Seconds: a lock that nobody extends must not outlive a day."""

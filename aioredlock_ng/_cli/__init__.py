@@ -1,0 +1,1 @@
+"""The commands behind `cli`: one module each."""

@@ -1,0 +1,69 @@
+"""What the commands share: exit codes, and which nodes they talk to."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from .. import LockManager
+
+    Subcommands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 (it has no public name)
+
+FAILED: Final = 1
+"""Exit code of a check that found an error, and of `run` when the lock is taken (see ``-E``)."""
+
+USAGE: Final = 2
+"""Exit code of wrong usage, as argparse has it."""
+
+UNAVAILABLE: Final = 69
+"""Exit code when something that is needed is not there: ``EX_UNAVAILABLE`` of sysexits.h."""
+
+LOST: Final = 75
+"""Exit code of `run` when the lock was lost: ``EX_TEMPFAIL`` of sysexits.h."""
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
+
+
+class UsageError(Exception):
+    """The command line asks for something that cannot be; the message says what would be right."""
+
+
+def add_node_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say where the nodes are."""
+    group = parser.add_argument_group("nodes")
+    group.add_argument(
+        "--nodes",
+        metavar="URLS",
+        help="node URLs, separated by commas; default: the environment variable REDLOCK_URLS, "
+        "which is the better place for passwords",
+    )
+    group.add_argument("--prefix", default="redlock:", help="begins every key (default: %(default)s)")
+    group.add_argument(
+        "--node-timeout",
+        type=float,
+        default=0.1,
+        metavar="S",
+        help="seconds one node's answer is waited for (default: %(default)s)",
+    )
+
+
+def make_manager(arguments: argparse.Namespace, **options: Any) -> LockManager:
+    """Make the manager that the command line asks for; it connects at its first use.
+
+    Raises:
+        UsageError: no nodes are given, or they cannot be used.
+    """
+    from .. import LockManager
+
+    options = {"prefix": arguments.prefix, "node_timeout": arguments.node_timeout} | options
+    try:
+        if arguments.nodes is not None:
+            return LockManager([url.strip() for url in arguments.nodes.split(",") if url.strip()], **options)
+        if not os.environ.get("REDLOCK_URLS", "").strip():
+            raise UsageError("no nodes: give --nodes URL,URL,URL or set REDLOCK_URLS")
+        return LockManager.from_env(**options)
+    except ValueError as error:
+        raise UsageError(str(error)) from None

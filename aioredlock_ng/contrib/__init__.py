@@ -1,0 +1,1 @@
+"""Integrations with web frameworks: `contrib.fastapi` and `contrib.aiohttp`."""
