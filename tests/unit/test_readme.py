@@ -5,10 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
-import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -133,20 +130,3 @@ def test_every_link_leads_somewhere() -> None:
 def test_the_readme_stays_short() -> None:
     """Somebody reads it."""
     assert README.count("\n") < 300
-
-
-@pytest.mark.parametrize("given", [True, False], ids=["REDLOCK_URLS", "own nodes"])
-def test_the_quickstart_runs(given: bool, shared_nodes: Nodes) -> None:
-    """The first example works over nodes that it is given, and over nodes of its own."""
-    environment = {name: value for name, value in os.environ.items() if name != "REDLOCK_URLS"}
-    if given:
-        environment["REDLOCK_URLS"] = ",".join(shared_nodes.urls)
-    command = [sys.executable, "-W", "error", "examples/quickstart.py"]
-    environment["PYTHONPATH"] = str(ROOT)
-
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)  # noqa: PLW1510
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "10 tasks added 1 each: 10\n" in done.stdout
-    assert ("somebody else: lock 'quickstart' is held by this process") in done.stdout
-    assert (shared_nodes.urls[0] in done.stdout) is given

@@ -1,0 +1,66 @@
+"""The examples are run as a reader runs them: over nodes that they are given, and over nodes of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.environments.interpreters import ROOT
+from tests.servers import Nodes, ask
+
+EXAMPLES: Final = ROOT / "examples"
+
+PROGRAMS: Final = {
+    "quickstart.py": r"\A10 tasks added 1 each: 10\n(.|\n)*somebody else: lock 'quickstart' is held",
+    "worker_pool.py": r"\A40 items done once each, by [123] processes: \[[\d, ]+\]\n\Z",
+    "migration.py": r"\Aredis-py's Lock holds it: free in \d+ s at .*\nevery call has its counterpart\n\Z",
+}
+"""Examples that run to their end, and what they print."""
+
+OWN_TESTS: Final = {
+    "fastapi_app.py": "tests/contrib/fastapi",
+    "aiohttp_app.py": "tests/contrib/aiohttp",
+    "cron_singleton.py": "tests/cli",
+}
+"""Examples that need a visitor, and where the tests stand that visit them."""
+
+TIMEOUT: Final = 60.0
+"""Seconds for one program; the longest takes one or two."""
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["REDLOCK_URLS", "own nodes"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_runs_and_says_so(name: str, given: bool, shared_nodes: Nodes) -> None:
+    """A program ends well, without a warning, says what it should, and leaves no key behind."""
+    environment = {key: value for key, value in os.environ.items() if key != "REDLOCK_URLS"}
+    environment["PYTHONPATH"] = str(ROOT)
+    if given:
+        environment["REDLOCK_URLS"] = ",".join(shared_nodes.urls)
+
+    done = subprocess.run(
+        [sys.executable, "-W", "error", f"examples/{name}"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(PROGRAMS[name], done.stdout), done.stdout
+    assert [ask(url, "DBSIZE") for url in shared_nodes.urls] == [0] * 5
+
+
+def test_every_example_is_run_somewhere() -> None:
+    """A new example needs a line above, and the tests that the lines name do use it."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == PROGRAMS.keys() | OWN_TESTS.keys()
+    for name, folder in OWN_TESTS.items():
+        tests = [path.read_text() for path in Path(ROOT, folder).rglob("test_*.py")]
+        assert any(name.removesuffix(".py") in text for text in tests), f"no test in {folder} uses {name}"
