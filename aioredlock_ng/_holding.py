@@ -215,8 +215,8 @@ class Holding:
             self._won(round_, asked_at, ttl)
         else:
             self._blame = round_  # should the deadline decide, this is why
-            chance = 0.5 + self._runtime.random.random() / 2
-            self._extend_at = now + EXTENSION_RETRY.backoff(self._retries, chance)
+            chance = self._runtime.random.random()
+            self._extend_at = now + EXTENSION_RETRY.backoff(self._retries, chance, least=0.5)
             self._retries += 1
         self._runtime.watchdog.watch(self)
 

@@ -44,12 +44,14 @@ class RetryPolicy:
         if number("RetryPolicy.cap", self.cap) < self.base:
             raise ValueError(f"RetryPolicy.cap must be at least base ({self.base!r} s), got {self.cap!r}")
 
-    def backoff(self, attempt: int, chance: float) -> float:
+    def backoff(self, attempt: int, chance: float, *, least: float = 0.0) -> float:
         """Return the seconds to wait after try number `attempt` (0 is the first).
 
-        `chance` is an even random number in [0, 1).
+        `chance` is an even random number in [0, 1).  `least` is the share of the longest wait that is
+        waited in any case, where there is no crowd to keep apart but a peer to be spared.
         """
-        return chance * min(self.cap, self.base * 2.0 ** min(attempt, MAX_BACKOFF_DOUBLINGS))
+        share = least + (1 - least) * chance
+        return share * min(self.cap, self.base * 2.0 ** min(attempt, MAX_BACKOFF_DOUBLINGS))
 
 
 @final

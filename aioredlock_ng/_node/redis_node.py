@@ -109,7 +109,7 @@ class RedisNode(BaseNode):
             self.settled.set()
             if self._closed:
                 return
-            await asyncio.sleep(RECONNECT.backoff(attempt, 0.5 + self.env.random.random() / 2))
+            await asyncio.sleep(RECONNECT.backoff(attempt, self.env.random.random(), least=0.5))
             attempt += 1
 
     async def _serve(self, link: Link) -> None:

@@ -61,6 +61,12 @@ def test_jitter_is_full() -> None:
     assert [policy.backoff(2, chance / 4) for chance in range(5)] == [0.0, 1.0, 2.0, 3.0, 4.0]
 
 
+def test_a_share_may_be_waited_in_any_case() -> None:
+    """With `least` the draws spread over the rest: a node that is down is not asked again at once."""
+    policy = RetryPolicy(base=1.0, cap=8.0)
+    assert [policy.backoff(2, chance / 4, least=0.5) for chance in range(5)] == [2.0, 2.5, 3.0, 3.5, 4.0]
+
+
 def test_extension_retries_are_quick_and_capped() -> None:
     """An unknown extension is tried again within half a second, always (R8)."""
     assert EXTENSION_RETRY.backoff(0, 1.0) <= 0.05
