@@ -8,40 +8,52 @@ _kinds/      lock kinds: what to send, how to read the answers
 _node/       how commands reach the masters
 _ask … _manager   the shell: rounds, gate, holding, watchdog, lease, lock, manager
 testing/     for users' own tests: masters in memory, virtual time, local servers
+
+Every name below is imported when it is first used (PEP 562), so that what is imported by every start
+of pytest, or of a command, costs nothing.  A new name stands three times: among the imports, which
+type checkers read, in `__all__`, and in `_HOMES`; a test compares them.
 """
 
-from ._admin import NodeInspection
-from ._clock import Clock
-from ._core.policy import ExtensionPolicy, RetryPolicy
-from ._core.quorum import Vote
-from ._lease import Lease, NodeRelease, ReleaseOutcome, ReleaseReport
-from ._lock import Lock
-from ._manager import LockManager
-from ._node import Node, NodeState
-from ._options import LockOptions
-from ._statistics import ManagerStatistics, NodeStatistics
-from .errors import (
-    ConfigurationError,
-    LockError,
-    LockLostError,
-    LockNotAcquiredError,
-    LockTakenError,
-    LossReason,
-    ManagerClosedError,
-    NodeVote,
-    QuorumUnavailableError,
-    WouldDeadlockError,
-)
-from .events import Hooks
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ._admin import NodeInspection
+    from ._clock import Clock
+    from ._core.diagnosis.findings import Finding
+    from ._core.policy import ExtensionPolicy, RetryPolicy
+    from ._core.quorum import Vote
+    from ._lease import Lease, NodeRelease, ReleaseOutcome, ReleaseReport
+    from ._lock import Lock
+    from ._manager import LockManager
+    from ._node import Node, NodeState
+    from ._options import LockOptions
+    from ._statistics import ManagerStatistics, NodeStatistics
+    from ._survey import LockInspection, SilentNode, Survey
+    from .errors import (
+        ConfigurationError,
+        LockError,
+        LockLostError,
+        LockNotAcquiredError,
+        LockTakenError,
+        LossReason,
+        ManagerClosedError,
+        NodeVote,
+        QuorumUnavailableError,
+        WouldDeadlockError,
+    )
+    from .events import Hooks
 
 __all__ = [
     "Clock",
     "ConfigurationError",
     "ExtensionPolicy",
+    "Finding",
     "Hooks",
     "Lease",
     "Lock",
     "LockError",
+    "LockInspection",
     "LockLostError",
     "LockManager",
     "LockNotAcquiredError",
@@ -60,6 +72,61 @@ __all__ = [
     "ReleaseOutcome",
     "ReleaseReport",
     "RetryPolicy",
+    "SilentNode",
+    "Survey",
     "Vote",
     "WouldDeadlockError",
 ]
+
+_HOMES = {
+    "Clock": "_clock",
+    "ConfigurationError": "errors",
+    "ExtensionPolicy": "_core.policy",
+    "Finding": "_core.diagnosis.findings",
+    "Hooks": "events",
+    "Lease": "_lease",
+    "Lock": "_lock",
+    "LockError": "errors",
+    "LockInspection": "_survey",
+    "LockLostError": "errors",
+    "LockManager": "_manager",
+    "LockNotAcquiredError": "errors",
+    "LockOptions": "_options",
+    "LockTakenError": "errors",
+    "LossReason": "errors",
+    "ManagerClosedError": "errors",
+    "ManagerStatistics": "_statistics",
+    "Node": "_node",
+    "NodeInspection": "_admin",
+    "NodeRelease": "_lease",
+    "NodeState": "_node",
+    "NodeStatistics": "_statistics",
+    "NodeVote": "errors",
+    "QuorumUnavailableError": "errors",
+    "ReleaseOutcome": "_lease",
+    "ReleaseReport": "_lease",
+    "RetryPolicy": "_core.policy",
+    "SilentNode": "_survey",
+    "Survey": "_survey",
+    "Vote": "_core.quorum",
+    "WouldDeadlockError": "errors",
+}
+"""The module that each name comes from."""
+
+_MODULES = ("errors", "events")
+"""Public modules that are there without an import of their own."""
+
+if not TYPE_CHECKING:  # a type checker that saw it would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        """Import `name` at its first use; from then on it is an ordinary global."""
+        if name in _MODULES:
+            return import_module(f".{name}", __name__)
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        return value
+
+    def __dir__() -> list[str]:
+        """List what is there and what would be imported."""
+        return sorted({*globals(), *__all__, *_MODULES})

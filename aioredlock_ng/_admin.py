@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -12,10 +13,12 @@ from ._core.command import Answer, Command, Purpose, Reply, Silence
 from ._core.quorum import Vote
 
 if TYPE_CHECKING:
+    from ._node import Node
     from ._runtime import Runtime
 
-_OUR_VALUE: Final = re.compile(rb"[0-9a-f]{40}:(?P<holder>.*)", re.DOTALL)
-"""What this package writes under a lock: the owner, which is secret, and the holder, which is not."""
+_OUR_VALUE: Final = re.compile(rb"[0-9a-f]{40}:(?:(?P<since_ms>[0-9]{13}):)?(?P<holder>.*)", re.DOTALL)
+"""What this package writes under a lock: the owner, which is secret; since when (older versions left it out);
+and the holder."""
 
 
 @final
@@ -30,6 +33,8 @@ class NodeInspection:
     """Whether a lease of this manager holds it."""
     holder: str | None = None
     """The holder label; None when the key is free or another program's."""
+    since: float | None = None
+    """When the holder asked for it, in Unix seconds by the holder's own clock; None when unknown."""
     ttl: float | None = None
     """Seconds until the key expires; None when it is free or has no expiry."""
     reason: str = ""
@@ -38,29 +43,50 @@ class NodeInspection:
 
 async def inspect(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
     """Ask every node what is under `key`."""
-    command = Command(Purpose.OTHER, owner=b"", fits=_fits_inspection, keys=(key,), script=_scripts.INSPECT)
-    round_ = Round(runtime.nodes, _read_inspection)
-    round_.ask(command, runtime.node_timeout)
-    await round_.wait(all_answered)
-    owners = {holding.owner for holding in runtime.holdings}
-    return tuple(
-        _inspection(node.name, answer, owners)
-        for node, answer in zip(runtime.nodes, round_.answers, strict=True)
-        if answer is not None
-    )
+    return inspections(runtime.nodes, await look(runtime, key), owners_of(runtime))
 
 
 async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
     """Delete `key` on every node and return what was there before."""
     before = await inspect(runtime, key)
     command = Command(Purpose.OTHER, owner=b"", fits=_fits_deletion, keys=(key,), verb=b"DEL")
-    round_ = Round(runtime.nodes, _read_deletion)
+    round_ = Round(runtime.nodes, read)
     round_.ask(command, runtime.node_timeout)
     await round_.wait(all_answered)
     return tuple(
         entry if vote.vote is Vote.GRANTED else NodeInspection(node=entry.node, held=None, reason=vote.reason)
         for entry, vote in zip(before, round_.votes(), strict=True)
     )
+
+
+async def ask(node: Node, command: Command, timeout: float) -> Reply:
+    """Ask one node, and return what it says, or its silence."""
+    round_ = Round((node,), read)
+    round_.ask(command, timeout)
+    await round_.wait(all_answered)
+    (answer,) = round_.answers
+    assert answer is not None, "all answered"
+    if answer.vote is Vote.SILENT:
+        return Silence(answer.reason)
+    return answer.found  # type: ignore[return-value]  # `read` put the reply there
+
+
+def look_for(key: bytes) -> Command:
+    """Build the question what is under `key`."""
+    return Command(Purpose.OTHER, owner=b"", fits=_fits_inspection, keys=(key,), script=_scripts.INSPECT)
+
+
+async def look(runtime: Runtime, key: bytes) -> list[Answer]:
+    """Ask every node what is under `key`, and return the answers in the order of the nodes."""
+    round_ = Round(runtime.nodes, read)
+    round_.ask(look_for(key), runtime.node_timeout)
+    await round_.wait(all_answered)
+    return [answer for answer in round_.answers if answer is not None]
+
+
+def owners_of(runtime: Runtime) -> set[bytes]:
+    """Return the owner values of this manager's leases."""
+    return {holding.owner for holding in runtime.holdings}
 
 
 def _fits_inspection(reply: object) -> bool:
@@ -74,16 +100,18 @@ def _fits_deletion(reply: object) -> bool:
     return isinstance(reply, int)
 
 
-def _read_inspection(reply: Reply) -> Answer:
+def read(reply: Reply) -> Answer:
+    """Take any reply for an answer that counts, and keep it."""
     if isinstance(reply, Silence):
         return Answer(Vote.SILENT, reply.reason)
     return Answer(Vote.GRANTED, found=reply)
 
 
-def _read_deletion(reply: Reply) -> Answer:
-    if isinstance(reply, Silence):
-        return Answer(Vote.SILENT, reply.reason)
-    return Answer(Vote.GRANTED)
+def inspections(
+    nodes: Sequence[Node], answers: Sequence[Answer], owners: set[bytes]
+) -> tuple[NodeInspection, ...]:
+    """Say what the answers to `look` mean; the owner values stay here."""
+    return tuple(_inspection(node.name, answer, owners) for node, answer in zip(nodes, answers, strict=True))
 
 
 def _inspection(node: str, answer: Answer, owners: set[bytes]) -> NodeInspection:
@@ -93,10 +121,12 @@ def _inspection(node: str, answer: Answer, owners: set[bytes]) -> NodeInspection
     if value is None:
         return NodeInspection(node=node, held=False)
     ours = _OUR_VALUE.fullmatch(value)
+    since_ms = ours["since_ms"] if ours else None
     return NodeInspection(
         node=node,
         held=True,
         ours=value in owners,
         holder=ours["holder"].decode(errors="replace") if ours else None,
+        since=None if since_ms is None else int(since_ms) / 1000,
         ttl=left_ms / 1000 if left_ms >= 0 else None,
     )

@@ -1,13 +1,18 @@
-"""The one place that reads a clock (rule R2)."""
+"""The one place that reads clocks (rule R2)."""
 
 from __future__ import annotations
 
 import time
-from typing import Final, Protocol, final
+from collections.abc import Callable
+from typing import Final, Protocol, cast, final
 
 
 class Clock(Protocol):
-    """A clock that never goes back and goes on while the machine is suspended."""
+    """A clock that never goes back and goes on while the machine is suspended.
+
+    It may also have ``wall() -> float``, the time of day in seconds since 1970 (UTC), which is only
+    shown to people; the system's is taken for one that has none.
+    """
 
     def now(self) -> float:
         """Return seconds since some fixed moment."""
@@ -29,3 +34,12 @@ class SystemClock:
     def now(self) -> float:
         """Return seconds since the machine started."""
         return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
+
+    def wall(self) -> float:
+        """Return seconds since 1970 (UTC).  They jump when somebody sets the time: decide nothing by them."""
+        return time.time()
+
+
+def wall_of(clock: Clock) -> Callable[[], float]:
+    """Return what tells the time of day for a manager with this clock."""
+    return cast("Callable[[], float]", getattr(clock, "wall", time.time))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar, Unpack, final
@@ -16,8 +17,11 @@ from ._acquire import Request
 from ._admin import NodeInspection
 from ._background import Background
 from ._clock import Clock, SystemClock
+from ._core.diagnosis.findings import Finding
+from ._core.diagnosis.judge import judge
 from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._decorator import locked
+from ._diagnosis import gather
 from ._kinds.mutex import Mutex
 from ._lock import Lock
 from ._node import Node
@@ -37,6 +41,7 @@ from ._options import (
 from ._runtime import Counters, Runtime
 from ._specs import NodeSpec, make_nodes
 from ._statistics import ManagerStatistics, NodeStatistics
+from ._survey import Survey, survey
 from .errors import ConfigurationError, ManagerClosedError
 from .events import Audience
 
@@ -290,6 +295,44 @@ class LockManager:
         await self.start()
         runtime = await self.ready()
         return await _admin.force_release(runtime, self._key(name))
+
+    async def survey(self, *names: str, limit: int = 1000) -> Survey:
+        """Look at the locks `names`; without any, at every lock that is found on a node under the prefix.
+
+        For administrators: finding them walks through all keys of the nodes (SCAN), a few hundred at a
+        time and for five seconds at most.
+
+        Args:
+            names: the locks to look at; free ones are in the survey, too.
+            limit: how many locks to find, at most.
+
+        Raises:
+            ConfigurationError: two nodes turned out to be one server.
+            ValueError, TypeError: a bad value, with the value in the message.
+        """
+        if not isinstance(limit, int):
+            raise TypeError(f"limit must be an int, got {limit!r}")
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, got {limit!r}")
+        prefix = self._options.prefix
+        keys = tuple(map(self._key, dict.fromkeys(names)))
+        await self.start()
+        return await survey(await self.ready(), prefix, keys, limit)
+
+    async def diagnose(self) -> tuple[Finding, ...]:
+        """Look for what silently voids a quorum, and say what to do about it: ``aioredlock-ng doctor``.
+
+        Asks all nodes for their configuration and state, and takes, extends and releases locks of random
+        names on each of them.  Takes a few seconds when nodes do not answer.  What a node does not answer,
+        or the user may not ask, is a finding; so are two nodes that are one server.
+        """
+        with suppress(ConfigurationError):
+            await self.start()
+        runtime, background = self._runtime, self._background
+        assert runtime is not None, "start() made it, or has raised something else"
+        assert background is not None, "likewise"
+        await background.settled.wait()  # of a start that has raised, too
+        return judge(await gather(runtime))
 
     def _key(self, name: str) -> bytes:
         return self._options.prefix + checked_names((name,))[0].encode()

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ._ask import Round, all_answered
-from ._clock import Clock
+from ._clock import Clock, wall_of
 from ._core.command import Primitive, Purpose, Reply
 from ._gate import Gates
 from ._log import report
@@ -61,6 +61,7 @@ class Runtime:
         self.options = options
         self.node_timeout = options.node_timeout
         self.clock = clock
+        self.wall = wall_of(clock)
         self.random = random
         self.audience = audience
         self.counters = Counters()
@@ -83,8 +84,13 @@ class Runtime:
         self._eternal: set[bytes] = set()
 
     def new_owner(self) -> bytes:
-        """Make a fresh owner value: random, then who this is (A5)."""
-        return b"%040x" % self.random.getrandbits(OWNER_BITS) + self._holder
+        """Make a fresh owner value: random (A5); then since when, in Unix milliseconds, and who this is.
+
+        The last two are for people who look at a lock: no decision rests on them, and as parts of the
+        value they are compared with it as a whole.
+        """
+        number = self.random.getrandbits(OWNER_BITS)
+        return b"%040x:%013d" % (number, self.wall() * 1000) + self._holder
 
     async def pause(self, future: asyncio.Future[None], timeout: float | None) -> bool:
         """Wait for `future`, at most `timeout` seconds; True when it is done.

@@ -21,8 +21,10 @@ from aioredlock_ng.testing import local_nodes
 async def from_aioredlock(urls: list[str]) -> None:
     # manager = Aioredlock([{"host": ..., "port": ...}, ...])
     async with LockManager(urls, prefix="") as manager:  # ... await manager.destroy()
-        # lock = await manager.lock("res", lock_timeout=10)   tries three times, then raises LockError
-        lease = await manager.lock("res", ttl=10, blocking_timeout=1).acquire()
+        # lock = await manager.lock("res", lock_timeout=10)   three tries, then LockError; never extended
+        lease = await manager.lock(
+            "res", ttl=10, blocking_timeout=1, extension=ExtensionPolicy.off()
+        ).acquire()
         # lock.valid
         assert lease.held
         # await manager.extend(lock)
@@ -32,7 +34,7 @@ async def from_aioredlock(urls: list[str]) -> None:
         # await manager.unlock(lock)
         await lease.release()
 
-        # async with await manager.lock("res") as lock:       not told when the lock is lost
+        # async with await manager.lock("res") as lock:       extended for ever; a loss goes unnoticed
         async with manager.lock("res") as lease:
             lease.check()
 

@@ -3,20 +3,72 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import dataclasses
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .common import add_node_options
+from .common import FAILED, add_node_options, make_manager
 
 if TYPE_CHECKING:
+    from .. import Finding, LockManager
+    from ._terminal import Line
     from .common import Subcommands
 
 
 def add(commands: Subcommands) -> None:
     """Add the parser."""
-    parser = commands.add_parser("doctor")
+    parser = commands.add_parser(
+        "doctor",
+        help="check the nodes for what silently voids a quorum, and say what to do",
+        description="Asks all nodes for their state and configuration, and takes, extends and releases "
+        "locks of random names on each of them. Each check is ok, a warning or an error; what is not ok "
+        "comes with what to do about it. Exit code 1 when there is an error, else 0.",
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as a JSON list")
     add_node_options(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from ._terminal import piped, quiet, write
+
+    manager = make_manager(arguments)
+    with quiet():
+        findings = asyncio.run(_diagnose(manager))
+    with piped():
+        if arguments.json:
+            print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
+        else:
+            write(_lines(findings), sys.stdout)
+    return FAILED if any(finding.level == "error" for finding in findings) else 0
+
+
+async def _diagnose(manager: LockManager) -> tuple[Finding, ...]:
+    try:
+        return await manager.diagnose()
+    finally:
+        await manager.aclose()
+
+
+def _lines(findings: Sequence[Finding]) -> list[Line]:
+    """Return the findings node by node, and a summary."""
+    from ._terminal import Line, printable
+
+    lines: list[Line] = []
+    last: object = findings  # no node's name
+    for finding in findings:
+        if finding.node != last:
+            last = finding.node
+            lines += [Line(""), Line("all nodes" if last is None else printable(finding.node or ""), "head")]
+        message = printable(finding.message)
+        lines.append(Line(f"  {finding.level:8} {finding.check}: {message}", finding.level))
+        if finding.advice:
+            lines.append(Line(f"           {printable(finding.advice)}"))
+    count = Counter(finding.level for finding in findings)
+    worst = "error" if count["error"] else "warning" if count["warning"] else "ok"
+    summary = f"{count['error']} errors, {count['warning']} warnings, {count['ok']} checks ok"
+    return [*lines[1:], Line(""), Line(summary, worst)]

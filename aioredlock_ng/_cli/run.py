@@ -3,20 +3,170 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+import functools
+import logging
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from .common import add_node_options
+from .common import FAILED, UsageError, add_node_options, make_manager
 
 if TYPE_CHECKING:
     from .common import Subcommands
+    from .run_plan import Plan
+
+TTL: Final = 10.0
+"""Seconds a lock lives without extension: the default of `LockManager`."""
+
+KILL_AFTER_SHARE: Final = 0.25
+"""Share of the ttl between SIGTERM and SIGKILL, unless told otherwise."""
+
+MAX_CODE: Final = 255
+"""The highest exit code."""
+
+USAGE_LINE: Final = "%(prog)s [-n | -w SEC] [-E CODE] [--ttl S] [--kill-after S] [nodes …] NAME -- COMMAND …"
+
+EPILOG: Final = """\
+The command runs in a process group of its own.  Signals (HUP, INT, QUIT, TERM, USR1, USR2, CONT, WINCH)
+are passed on to it; while the lock is waited for, they end the waiting.  It finds REDLOCK_NAME, REDLOCK_TTL
+(seconds) and, where locks have fences, REDLOCK_FENCE in its environment.
+
+exit code:
+  the command's; 128 + N when signal N ended it, or ended the waiting
+  1 (-E)  the lock is taken            75  the lock was lost, and the command ended
+  2       wrong usage                 126  the command cannot be executed
+  69      too few nodes answer        127  the command was not found
+  71      no process can be started
+
+When the lock cannot be extended any more, the command gets SIGTERM at least --kill-after and a margin
+(a twentieth of the ttl, at most 1 s) before its validity ends, and SIGKILL the margin before.  A small
+process, the guard, sees to that, also when this one is killed, frozen, or busy.  Processes that the command
+leaves behind in its group are ended, too, before the lock is released.
+
+What no lock can do: a process that leaves the group (setsid, a daemon) is not ended; nor is one that
+belongs to another user (sudo), that hangs in the kernel, or whose whole machine is paused.  The
+command also runs on if its guard and this process are both frozen.  If it outlived the lock, a line
+says by how many seconds.  Where that matters, let what it writes to check a fence.
+
+examples:
+  aioredlock-ng run -n -E 0 nightly -- /usr/local/bin/report     one of many hosts runs it, the others end
+  aioredlock-ng run -w 60 deploy -- sh -c './migrate && ./restart'
+"""
 
 
 def add(commands: Subcommands) -> None:
     """Add the parser."""
-    parser = commands.add_parser("run")
+    parser = commands.add_parser(
+        "run",
+        help="run a command while holding a lock",
+        usage=USAGE_LINE,
+        description="Wait for the lock NAME, run COMMAND while holding it, and release it.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    waiting = parser.add_mutually_exclusive_group()
+    waiting.add_argument(
+        "-n", "--nonblock", action="store_true", help="try once: do not wait for a lock that is taken"
+    )
+    waiting.add_argument(
+        "-w", "--wait", type=_seconds, metavar="SEC", help="wait at most SEC seconds (default: for ever)"
+    )
+    parser.add_argument(
+        "-E",
+        "--conflict-exit-code",
+        type=_exit_code,
+        default=FAILED,
+        metavar="CODE",
+        help="exit code when the lock is taken (default: %(default)s); with 0 that is not reported either",
+    )
+    parser.add_argument(
+        "--ttl",
+        type=_seconds,
+        default=TTL,
+        metavar="S",
+        help="seconds after which the lock ends when it is not extended, because this host is "
+        f"dead or cut off (default: {TTL:g}); it is extended for as long as the command runs",
+    )
+    parser.add_argument(
+        "--kill-after",
+        type=_seconds,
+        metavar="S",
+        help="seconds from SIGTERM to SIGKILL when the lock is lost, less than half of the ttl "
+        "(default: a quarter of the ttl)",
+    )
     add_node_options(parser)
+    parser.add_argument("name", metavar="NAME", help="the name of the lock")
     parser.set_defaults(run=_run)
 
 
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= (value := float(text)) < math.inf:
+            return value
+    raise argparse.ArgumentTypeError(f"seconds are a number from 0, got {text!r}")
+
+
+def _exit_code(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if 0 <= (value := int(text)) <= MAX_CODE:
+            return value
+    raise argparse.ArgumentTypeError(f"an exit code is a number from 0 to {MAX_CODE}, got {text!r}")
+
+
+def _plan(arguments: argparse.Namespace) -> Plan:
+    from .run_plan import Plan
+
+    ttl = arguments.ttl
+    kill_after = ttl * KILL_AFTER_SHARE if arguments.kill_after is None else arguments.kill_after
+    if not arguments.child:
+        raise UsageError("run: no command: give it behind --, as in: aioredlock-ng run NAME -- COMMAND")
+    if ttl > 0 and kill_after >= ttl / 2:
+        raise UsageError(
+            f"run: --kill-after must be less than half of the ttl ({ttl:g} s), got {kill_after:g} s: "
+            "give a longer --ttl"
+        )
+    return Plan(
+        name=arguments.name,
+        command=tuple(arguments.child),
+        ttl=ttl,
+        kill_after=kill_after,
+        patience=0.0 if arguments.nonblock else arguments.wait,
+        taken_code=arguments.conflict_exit_code,
+    )
+
+
 def _run(arguments: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from .. import ConfigurationError
+    from ._guard.child import fill_standard_descriptors
+    from .run_job import Job
+    from .run_plan import say
+
+    plan = _plan(arguments)
+    make = functools.partial(make_manager, arguments)
+    try:
+        make(ttl=plan.ttl).lock(plan.name)  # to be told of what is wrong with either
+    except ValueError as error:
+        raise UsageError(f"run: {error}") from None
+    fill_standard_descriptors()
+    logging.getLogger("aioredlock_ng").addHandler(_Lines(say))
+
+    async def main() -> int:
+        return await Job(plan).run(make)
+
+    try:
+        return asyncio.run(main())
+    except ConfigurationError as error:
+        raise UsageError(f"run: {error}") from None
+
+
+class _Lines(logging.Handler):
+    """Writes what the library logs the way everything else is written here."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._say(record.getMessage())

@@ -3,20 +3,59 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
+import sys
 from typing import TYPE_CHECKING
 
-from .common import add_node_options
+from .common import UNAVAILABLE, UsageError, add_node_options, make_manager
 
 if TYPE_CHECKING:
+    from .. import LockManager
+    from ._overview import Overview
     from .common import Subcommands
 
 
 def add(commands: Subcommands) -> None:
     """Add the parser."""
-    parser = commands.add_parser("status")
+    parser = commands.add_parser(
+        "status",
+        help="show the nodes and who holds which lock since when",
+        description="Shows the nodes, and every lock under the prefix: who holds it, since when by the "
+        "holder's own clock, how long it will live unless it is extended, and on how many nodes. "
+        "Finding the locks walks through all keys of the nodes (SCAN). "
+        "Exit code 0, or 69 when no majority of the nodes answered.",
+    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help="show these locks only, free or not")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from ._overview import as_json, as_lines
+    from ._terminal import piped, quiet, write
+
+    manager = make_manager(arguments)
+    with quiet():
+        try:
+            overview = asyncio.run(_look(manager, arguments.names))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+    if overview.survey is None:
+        raise UsageError(overview.problem)
+    with piped():
+        if arguments.json:
+            print(json.dumps(as_json(overview), indent=2))
+        else:
+            write(as_lines(overview), sys.stdout)
+    return 0 if overview.answered >= overview.quorum else UNAVAILABLE
+
+
+async def _look(manager: LockManager, names: list[str]) -> Overview:
+    from ._overview import look
+
+    try:
+        return await look(manager, names)
+    finally:
+        await manager.aclose()

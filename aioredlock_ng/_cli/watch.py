@@ -3,20 +3,78 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+import asyncio
+import functools
+import math
+import signal
+import sys
+from typing import TYPE_CHECKING, Final
 
-from .common import add_node_options
+from .common import UsageError, add_node_options, make_manager
 
 if TYPE_CHECKING:
+    from .. import LockManager
     from .common import Subcommands
+
+_SHORTEST: Final = 0.1
+"""Seconds between two looks: every look walks through all keys of all nodes."""
 
 
 def add(commands: Subcommands) -> None:
     """Add the parser."""
-    parser = commands.add_parser("watch")
+    parser = commands.add_parser(
+        "watch",
+        help="the same as status, again and again",
+        description="Shows what `status` shows, again and again, until it is interrupted.",
+    )
+    parser.add_argument(
+        "--interval",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="seconds between two looks (default: %(default)s)",
+    )
     add_node_options(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    raise NotImplementedError
+    from ._terminal import quiet
+
+    if not _SHORTEST <= arguments.interval < math.inf:
+        raise UsageError(f"--interval must be at least {_SHORTEST:g} seconds, got {arguments.interval:g}")
+    manager = make_manager(arguments)
+    with quiet():
+        return asyncio.run(_watch(manager, arguments.interval))
+
+
+async def _watch(manager: LockManager, interval: float) -> int:
+    """Watch until a signal comes; Ctrl-C is the ordinary end."""
+    loop = asyncio.get_running_loop()
+    watching = loop.create_task(_show(manager, interval))
+    ended_by: list[int] = []
+
+    def end(number: int) -> None:
+        ended_by.append(number)
+        watching.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, number)
+    try:
+        await asyncio.wait((watching,))
+    finally:
+        await manager.aclose()
+    if not watching.cancelled():
+        watching.result()  # raises what ended it, if it was not only its reader who left
+    return 128 + signal.SIGTERM if ended_by[:1] == [signal.SIGTERM] else 0
+
+
+async def _show(manager: LockManager, interval: float) -> None:
+    from ._overview import as_lines, look
+    from ._terminal import open_screen, piped
+
+    with piped(), open_screen(sys.stdout) as screen:
+        while True:
+            overview = await look(manager)
+            screen.show(functools.partial(as_lines, overview))
+            await asyncio.sleep(interval)

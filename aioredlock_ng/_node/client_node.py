@@ -103,7 +103,7 @@ class ClientNode(BaseNode):
         try:
             async with asyncio.timeout(self.env.connect_timeout + CALL_LIMIT):
                 try:
-                    reply = await self._execute(command.words)
+                    reply = await self._execute(command.words, raw=command.purpose is Purpose.OTHER)
                 except NoScriptError:
                     # What follows for this owner is chained behind this call: nothing can overtake it.
                     reply = await self._execute(command.words_in_full)
@@ -125,9 +125,13 @@ class ClientNode(BaseNode):
             self._ledger.owe(command, self.env.clock.now())
         return Silence(without_secrets(reason, command))
 
-    async def _execute(self, words: tuple[bytes, ...]) -> Any:
+    async def _execute(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
+        """Execute a command; `raw` for those whose answers redis-py would parse into something of its own.
+
+        It looks that up by the verb as text, so that a verb of bytes gets the answer as it came.
+        """
         verb, *arguments = words
-        call = self._client.execute_command(verb.decode(), *arguments)  # type: ignore[no-untyped-call]
+        call = self._client.execute_command(verb if raw else verb.decode(), *arguments)  # type: ignore[no-untyped-call]
         return _plain(await call)
 
     async def _answer(self, command: Command, sink: Sink, index: int, call: asyncio.Task[Reply]) -> None:
@@ -199,12 +203,14 @@ class ClientNode(BaseNode):
 
 
 def _plain(reply: Any) -> Any:
-    """Undo what a client does to replies: decoded text, and True for OK."""
+    """Undo what a client does to replies: decoded text, True for OK, and the maps and sets of RESP3."""
     if reply is True:
         return b"OK"
     if isinstance(reply, str):
         return reply.encode()
-    if isinstance(reply, (list, tuple)):
+    if isinstance(reply, dict):
+        return [_plain(part) for pair in reply.items() for part in pair]
+    if isinstance(reply, (list, tuple, set, frozenset)):
         return [_plain(part) for part in reply]
     return reply
 

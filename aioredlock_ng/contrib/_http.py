@@ -59,22 +59,25 @@ def refusal(error: LockError, *, taken: int = HTTPStatus.CONFLICT) -> Refusal | 
     return None
 
 
-def check_options(options: dict[str, Any]) -> None:
-    """Refuse options that `LockManager.lock` would refuse, where they are written (a ttl of -1, …)."""
-    LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT).lock("any", **options)
+def check_options(options: dict[str, Any], *, name: str = "any") -> None:
+    """Refuse what `LockManager.lock` would refuse, where it is written (a ttl of -1, an empty name, …)."""
+    LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT).lock(name, **options)
 
 
-def check_template(template: str) -> None:
-    """Refuse a template that is malformed or has a field without a name.
+def check_template(template: str) -> tuple[str, ...]:
+    """Refuse a template that is malformed or has a field without a name; return the parameters it names.
 
     Raises:
         ValueError: says which field.
     """
+    names: list[str] = []
     for _, field, spec, _ in string.Formatter().parse(template):
         if field is None:
             continue
-        if not field.partition(".")[0].partition("[")[0].isidentifier():
+        name = field.partition(".")[0].partition("[")[0]
+        if not name.isidentifier():
             raise ValueError(
                 f"template {template!r}: every field needs the name of a parameter, got {{{field}}}"
             )
-        check_template(spec or "")
+        names += [name, *check_template(spec or "")]  # such as {number:{width}}
+    return tuple(names)

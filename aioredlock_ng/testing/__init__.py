@@ -1,6 +1,8 @@
-"""For tests, ours and users' own: masters in memory, virtual time, local servers."""
+"""For tests, ours and users' own: masters in memory, virtual time, local servers, losses, bypassed locks."""
 
+from ._bypass import bypass
 from .local_nodes import LocalNodes, NoServerError, ServerStartError, local_nodes
+from .loss import lose
 from .memory_node import MemoryNode
 from .sim_loop import DeadlockError, SimLoop
 
@@ -11,5 +13,7 @@ __all__ = [
     "NoServerError",
     "ServerStartError",
     "SimLoop",
+    "bypass",
     "local_nodes",
+    "lose",
 ]

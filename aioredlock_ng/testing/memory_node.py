@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias, final
 
@@ -19,6 +20,7 @@ from .._node.link import Link
 from .._node.pipe import Entry
 from .._node.redis_node import RedisNode
 from ._memory_connection import MemoryConnection
+from .sim_loop import EPOCH
 
 Latency: TypeAlias = float | Callable[[], float]
 """Seconds from one end of a connection to the other, or what draws them for each message."""
@@ -236,6 +238,22 @@ class MemoryNode:
     def _inspect(self, keys: list[bytes], argv: list[bytes]) -> list[Any]:
         return [self.get(keys[0]), self._pttl(keys[0])]
 
+    def _scan(self, args: list[bytes]) -> list[Any]:
+        """Return all keys at once: a server may find more than the COUNT that it is asked for."""
+        pattern = args[args.index(b"MATCH") + 1] if b"MATCH" in args else b"*"
+        matches = re.compile(_regex_of(pattern), re.DOTALL).fullmatch
+        return [b"0", [key for key in self.keys if matches(key)]]
+
+    def _time(self) -> list[bytes]:
+        microseconds = round((EPOCH + self._now()) * 1_000_000)
+        return [b"%d" % part for part in divmod(microseconds, 1_000_000)]
+
+    def _info(self) -> bytes:
+        facts = {"redis_version": "7.0.0", "run_id": self._run_id, "role": "master", "connected_slaves": "0"}
+        facts |= {"maxmemory": "0", "maxmemory_policy": "noeviction", "aof_enabled": "0"}
+        facts |= {"connected_clients": str(len(self._connections)), "maxclients": "10000"}
+        return "".join(f"{name}:{value}\r\n" for name, value in facts.items()).encode()
+
     # -- connections ---------------------------------------------------------------------------
 
     def delay(self) -> float:
@@ -277,6 +295,9 @@ _COMMANDS: Final[dict[bytes, Callable[[MemoryNode, list[bytes]], Any]]] = {
     b"GET": lambda node, args: node.get(args[0]),
     b"DEL": lambda node, args: sum(map(node.delete, args)),
     b"PTTL": lambda node, args: node._pttl(args[0]),  # noqa: SLF001
+    b"SCAN": MemoryNode._scan,  # noqa: SLF001
+    b"TIME": lambda node, _: node._time(),  # noqa: SLF001
+    b"INFO": lambda node, _: node._info(),  # noqa: SLF001
     b"PING": lambda _, args: args[0] if args else "PONG",
     b"EVALSHA": MemoryNode._evalsha,  # noqa: SLF001
     b"EVAL": MemoryNode._eval,  # noqa: SLF001
@@ -289,6 +310,13 @@ _SCRIPTS: Final[dict[bytes, Callable[[MemoryNode, list[bytes], list[bytes]], Any
     _scripts.RELEASE.digest: MemoryNode._release,  # noqa: SLF001
     _scripts.INSPECT.digest: MemoryNode._inspect,  # noqa: SLF001
 }
+
+
+def _regex_of(pattern: bytes) -> bytes:
+    """Translate a glob-style pattern; sets in brackets are not understood here."""
+    parts = re.findall(rb"\\.|.", pattern, re.DOTALL)
+    wild = {b"*": b".*", b"?": b"."}
+    return b"".join(wild.get(part) or re.escape(part[-1:]) for part in parts)
 
 
 def _encode(reply: Any) -> bytes:

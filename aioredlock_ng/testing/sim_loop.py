@@ -36,6 +36,9 @@ _Ts = TypeVarTuple("_Ts")
 START: Final = 1000.0
 """Where virtual time starts, in seconds: not 0, so that a forgotten "no deadline" is not "now"."""
 
+EPOCH: Final = 1_700_000_000.0
+"""The time of day, in Unix seconds, when virtual time is 0."""
+
 MAX_TURNS_AT_ONE_INSTANT: Final = 1_000_000
 """Turns of the loop without time passing, after which a busy wait is assumed."""
 
@@ -63,6 +66,10 @@ class SimClock:
     def now(self) -> float:
         """Return the time in seconds, time spent suspended included."""
         return self._loop.time() + self._loop.suspended
+
+    def wall(self) -> float:
+        """Return the time of day in Unix seconds: the same in every run."""
+        return EPOCH + self.now()
 
     def __repr__(self) -> str:
         return f"<SimClock {self.now():.6f}s>"

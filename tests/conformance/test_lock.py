@@ -85,7 +85,7 @@ async def test_an_acquire_sets_one_fresh_value_everywhere(masters: Masters, mana
         assert sum(vote.vote is Vote.GRANTED for vote in lease.votes) >= 3
         await eventually(lambda: None not in values(masters), what="the last node has set it, too")
         (value,) = set(values(masters))
-        assert re.fullmatch(rb"[0-9a-f]{40}:first", value)
+        assert re.fullmatch(rb"[0-9a-f]{40}:[0-9]{13}:first", value)
         assert near(ttls(masters), 30)
         assert 25 < lease.remaining <= 30 - 0.302
         seen.add(value)

@@ -17,9 +17,11 @@ from aioredlock_ng import (
     Clock,
     ConfigurationError,
     ExtensionPolicy,
+    Finding,
     Lease,
     Lock,
     LockError,
+    LockInspection,
     LockLostError,
     LockManager,
     LockNotAcquiredError,
@@ -37,6 +39,8 @@ from aioredlock_ng import (
     ReleaseOutcome,
     ReleaseReport,
     RetryPolicy,
+    SilentNode,
+    Survey,
     Vote,
     WouldDeadlockError,
 )
@@ -84,15 +88,24 @@ def own_node(node: Node) -> None:
 
 
 class FixedClock:
-    """A clock of the user's own."""
+    """A clock of the user's own; it needs no time of day, and may have one."""
 
     def now(self) -> float:
         """Stand still."""
         return 1.0
 
 
+class FixedClockWithWall(FixedClock):
+    """The same with the time of day."""
+
+    def wall(self) -> float:
+        """Stand still."""
+        return 1.8e9
+
+
 def own_clock() -> None:
     """The seams for tests."""
+    LockManager([MemoryNode()], clock=FixedClockWithWall())
     clock: Clock = FixedClock()
     LockManager([MemoryNode()], clock=clock)
     LockManager([MemoryNode()], clock=SimLoop().clock)
@@ -221,8 +234,30 @@ async def looking(manager: LockManager) -> None:
     assert_type(found, tuple[NodeInspection, ...])
     assert_type(found[0].held, bool | None)
     assert_type(found[0].ttl, float | None)
+    assert_type(found[0].since, float | None)
     assert_type(found[0].ours, bool)
     assert_type(await manager.force_release("a"), tuple[NodeInspection, ...])
+
+
+async def surveying(manager: LockManager) -> None:
+    """All locks, and what voids a quorum."""
+    survey = await manager.survey()
+    assert_type(survey, Survey)
+    assert_type(await manager.survey("a", "b", limit=10), Survey)
+    assert_type(survey.locks, tuple[LockInspection, ...])
+    assert_type((survey.truncated, survey.at), tuple[bool, float])
+    assert_type(survey.silent, tuple[SilentNode, ...])
+    lock = survey.locks[0]
+    assert_type((lock.name, lock.held_by, lock.holder), tuple[str, int, str | None])
+    assert_type((lock.since, lock.ttl), tuple[float | None, float | None])
+    assert_type(lock.nodes, tuple[NodeInspection, ...])
+    if lock.state == "held":
+        assert_type(lock.agreed, tuple[NodeInspection, ...])
+    findings = await manager.diagnose()
+    assert_type(findings, tuple[Finding, ...])
+    if findings[0].level == "error":
+        assert_type((findings[0].node, findings[0].check), tuple[str | None, str])
+        assert_type(findings[0].message + findings[0].advice, str)
 
 
 class Metrics:

@@ -1,0 +1,192 @@
+"""The nodes and the held locks, as `status` and `watch` show them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, final
+
+from ._terminal import Line, cells, clipped, printable
+
+if TYPE_CHECKING:
+    from .. import LockInspection, LockManager, NodeStatistics, Survey
+
+_UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
+
+_MAX_CELLS: Final = 40
+"""Columns that a name or a label may take on a screen of limited size."""
+
+_HEADINGS: Final = 2
+"""Lines above the locks."""
+
+_COLUMNS: Final = ("name", "holder", "since", "ttl left", "nodes")
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """What was seen at one moment."""
+
+    nodes: tuple[NodeStatistics, ...]
+    survey: Survey | None
+    """None when nothing could be looked at."""
+    problem: str = ""
+    """Why not."""
+
+    @property
+    def answered(self) -> int:
+        """How many nodes answered."""
+        return len(self.nodes) - len(self.survey.silent) if self.survey else 0
+
+    @property
+    def quorum(self) -> int:
+        """How many are needed."""
+        return len(self.nodes) // 2 + 1
+
+
+async def look(manager: LockManager, names: Sequence[str] = ()) -> Overview:
+    """Look at the nodes, and at the locks `names` or all."""
+    from .. import ConfigurationError
+
+    try:
+        survey = await manager.survey(*names)
+    except ConfigurationError as error:
+        return Overview(nodes=manager.statistics().nodes, survey=None, problem=str(error))
+    return Overview(nodes=manager.statistics().nodes, survey=survey)
+
+
+# -- for programs ------------------------------------------------------------------------------------
+
+
+def as_json(overview: Overview) -> dict[str, Any]:
+    """Return what ``status --json`` prints; the README lists the keys."""
+    survey = overview.survey
+    assert survey is not None, "a problem is told by other means"
+    return {
+        "at": survey.at,
+        "quorum": overview.quorum,
+        "answered": overview.answered,
+        "nodes": [
+            {
+                "node": node.name,
+                "state": str(node.state),
+                "reason": node.reason,
+                "round_trip": node.round_trip,
+            }
+            for node in overview.nodes
+        ],
+        "locks": [_lock_as_json(lock) for lock in survey.locks],
+        "truncated": survey.truncated,
+        "silent": [dataclasses.asdict(silent) for silent in survey.silent],
+    }
+
+
+def _lock_as_json(lock: LockInspection) -> dict[str, Any]:
+    return {
+        "name": lock.name,
+        "state": lock.state,
+        "holder": lock.holder,
+        "since": lock.since,
+        "ttl": lock.ttl,
+        "held_by": lock.held_by,
+        "nodes": [
+            {
+                "node": node.node,
+                "held": node.held,
+                "holder": node.holder,
+                "since": node.since,
+                "ttl": node.ttl,
+                "reason": node.reason,
+            }
+            for node in lock.nodes
+        ],
+    }
+
+
+# -- for people --------------------------------------------------------------------------------------
+
+
+def as_lines(overview: Overview, room: int | None = None) -> list[Line]:
+    """Return it as text: as much as fits into `room` lines, and how much that leaves out."""
+    width = None if room is None else _MAX_CELLS
+    head, foot = _node_lines(overview), _notes(overview)
+    locks = _lock_lines(overview.survey, width) if overview.survey else []
+    if overview.survey and room is not None and len(head) + len(locks) + len(foot) > room:
+        shown = max(0, room - len(head) - _HEADINGS - 1 - len(foot))
+        foot.insert(0, Line(f"  … and {len(overview.survey.locks) - shown} more"))
+        locks = locks[: _HEADINGS + shown]
+    return [*head, *locks, *foot][:room]
+
+
+def _node_lines(overview: Overview) -> list[Line]:
+    silent = {entry.node: entry.reason for entry in overview.survey.silent} if overview.survey else {}
+    up = sum(node.state == "up" for node in overview.nodes)
+    rows = []
+    for node in overview.nodes:
+        took = "" if node.round_trip is None else f"{node.round_trip * 1000:.1f} ms"
+        reason = node.reason or silent.get(node.name, "")
+        rows.append((printable(node.name), str(node.state), took, printable(reason) if reason else ""))
+    styles = ["ok" if node.state == "up" else "error" for node in overview.nodes]
+    return [Line(f"nodes up: {up} of {len(overview.nodes)}", "head"), *_table(rows, styles)]
+
+
+def _lock_lines(survey: Survey, width: int | None) -> list[Line]:
+    """Return a heading, a table, and for each lock one line."""
+    more = " or more" if survey.truncated else ""
+    held = sum(lock.state == "held" for lock in survey.locks)
+    head = Line(f"held locks: {held}{more}", "head")
+    if not survey.locks:
+        return [head]
+    rows = [_COLUMNS, *(_lock_row(lock, survey.at, width) for lock in survey.locks)]
+    styles = ["", *("" if lock.state in ("held", "free") else "warning" for lock in survey.locks)]
+    return [head, *_table(rows, styles)]
+
+
+def _lock_row(lock: LockInspection, at: float, width: int | None) -> tuple[str, ...]:
+    name, holder = printable(lock.name), printable(lock.holder) if lock.holder is not None else "-"
+    if width is not None:
+        name, holder = clipped(name, width), clipped(holder, width)
+    since = "-"
+    if lock.since is not None:
+        moment = datetime.fromtimestamp(lock.since, UTC).astimezone()
+        since = f"{moment:%Y-%m-%d %H:%M:%S} ({_span(max(0.0, at - lock.since))})"
+    ttl = f"{lock.ttl:.1f} s" if lock.ttl is not None else "none" if lock.agreed else "-"
+    state = "" if lock.state == "held" else f" {lock.state}"
+    return name, holder, since, ttl, f"{lock.held_by}/{len(lock.nodes)}{state}{_oddity(lock)}"
+
+
+def _oddity(lock: LockInspection) -> str:
+    """Say what a node has under the name instead of a lock."""
+    reasons = {node.reason.partition(" ")[0] for node in lock.nodes if node.reason.startswith("WRONGTYPE")}
+    return "".join(f" ({reason})" for reason in reasons)
+
+
+def _notes(overview: Overview) -> list[Line]:
+    notes = []
+    survey = overview.survey
+    if survey is None:
+        notes.append(Line(printable(overview.problem), "error"))
+    elif overview.answered < overview.quorum:
+        text = f"{overview.answered} of {len(overview.nodes)} nodes answered, {overview.quorum} are needed"
+        notes.append(Line(f"{text}: nobody can lock, and there may be more locks than these", "error"))
+    if survey is not None and survey.truncated:
+        notes.append(Line("there may be more locks: the search was ended at its limit", "warning"))
+    return notes
+
+
+def _table(rows: Sequence[tuple[str, ...]], styles: Sequence[str]) -> list[Line]:
+    """Lay out rows in columns; the last one may be as long as it likes."""
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row, style in zip(rows, styles, strict=True):
+        padded = [text + " " * (width - cells(text)) for text, width in zip(row, widths, strict=True)]
+        lines.append(Line(("  " + "  ".join(padded)).rstrip(), style))
+    return lines
+
+
+def _span(seconds: float) -> str:
+    for unit, name in _UNITS:
+        if seconds >= unit:
+            return f"{seconds / unit:.1f} {name}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,225 @@
+"""What the commands that show something share: lines with a style, on a terminal, in a pipe or file."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TextIO, final
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.text import Text
+
+_STYLES: Final = {"ok": "green", "warning": "yellow", "error": "bold red", "head": "bold", "": ""}
+"""rich's names for ours."""
+
+_HIDE_CURSOR: Final = "\x1b[?25l"
+_SHOW_CURSOR: Final = "\x1b[?25h"
+_CLEAR_BELOW: Final = "\x1b[J"
+_UP: Final = "\x1b[{}F"
+"""To the beginning of the line so many lines higher."""
+
+
+@final
+class Line(NamedTuple):
+    """One line of output."""
+
+    text: str
+    style: str = ""
+    """One of ``ok``, ``warning``, ``error``, ``head`` and nothing."""
+
+
+def printable(text: str) -> str:
+    """Return text from outside as a terminal may get it: quoted and escaped when it is not harmless.
+
+    Names and labels are anybody's: line ends, control sequences, and what reorders a line.
+    """
+    return text if text.isprintable() and text else ascii(text)
+
+
+def cells(text: str) -> int:
+    """Return how many columns a line takes."""
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
+
+
+def clipped(text: str, width: int) -> str:
+    """Return text that takes at most `width` columns."""
+    if cells(text) <= width:
+        return text
+    while text and cells(text) >= width:
+        text = text[:-1]
+    return text + "…"
+
+
+def encodable(text: str, stream: TextIO) -> str:
+    """Return text that the stream's encoding can express."""
+    encoding = stream.encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _coloured(stream: TextIO) -> bool:
+    """Whether anybody would see colours, and wants to (https://no-color.org)."""
+    return _drawable(stream) and not os.environ.get("NO_COLOR")
+
+
+def _drawable(stream: TextIO) -> bool:
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _styled(line: Line, stream: TextIO) -> Text:
+    from rich.text import Text
+
+    return Text(encodable(line.text, stream), style=_STYLES[line.style], no_wrap=True, overflow="ellipsis")
+
+
+def write(lines: Sequence[Line], stream: TextIO) -> None:
+    """Write lines, with colours where rich is installed and a terminal shows them."""
+    if _coloured(stream):
+        with contextlib.suppress(ImportError):
+            from rich.console import Console
+
+            console = Console(file=stream, soft_wrap=True, highlight=False)
+            for line in lines:
+                console.print(_styled(line, stream), soft_wrap=True)
+            return
+    stream.writelines(encodable(line.text, stream) + "\n" for line in lines)
+    stream.flush()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep log lines off the terminal: without any handler Python prints warnings, which are shown anyway."""
+    log, handler = logging.getLogger("aioredlock_ng"), logging.NullHandler()
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+
+
+@contextlib.contextmanager
+def piped() -> Iterator[None]:
+    """Stop writing, without an error, when the reader goes away, such as ``head``."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered would fail once more when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Screen(Protocol):
+    """Shows one picture after the other."""
+
+    def show(self, draw: Callable[[int | None], Sequence[Line]]) -> None:
+        """Show the picture that `draw` makes for so many lines; None: there is no end of them."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None: ...
+
+
+def open_screen(stream: TextIO) -> Screen:
+    """Return the best screen for `stream`: rich's, a redrawn one, or one picture below the other."""
+    if not _drawable(stream):
+        return Snapshots(stream)
+    try:
+        return RichScreen(stream)
+    except ImportError:
+        return Redrawn(stream)
+
+
+@final
+class Snapshots:
+    """Pictures below each other, with an empty line between them: for pipes, files and plain terminals."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._first = True
+
+    def show(self, draw: Callable[[int | None], Sequence[Line]]) -> None:
+        """See `Screen`."""
+        lines = draw(None)
+        write(lines if self._first else [Line(""), *lines], self._stream)
+        self._first = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Nothing to put back."""
+
+
+@final
+class Redrawn:
+    """One picture, drawn anew in its place: needs nothing installed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._height = 0
+
+    def show(self, draw: Callable[[int | None], Sequence[Line]]) -> None:
+        """See `Screen`."""
+        columns, rows = shutil.get_terminal_size()
+        lines = [encodable(clipped(line.text, columns - 1), self._stream) for line in draw(rows - 1)]
+        up = _UP.format(self._height) if self._height else ""
+        self._stream.write("".join([up, _CLEAR_BELOW, *(line + "\n" for line in lines)]))
+        self._stream.flush()
+        self._height = len(lines)
+
+    def __enter__(self) -> Self:
+        self._stream.write(_HIDE_CURSOR)
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Give the cursor back; the last picture stays."""
+        self._stream.write(_SHOW_CURSOR)
+        self._stream.flush()
+
+
+@final
+class RichScreen:
+    """One picture, drawn by rich.
+
+    Raises:
+        ImportError: rich is not installed.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._stream = stream
+        self._console = Console(file=stream, highlight=False)
+        # No refreshing thread: a picture changes when there is a new one.
+        self._live: Live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
+
+    def show(self, draw: Callable[[int | None], Sequence[Line]]) -> None:
+        """See `Screen`."""
+        from rich.console import Group
+
+        lines = [_styled(line, self._stream) for line in draw(self._console.height - 1)]
+        self._live.update(Group(*lines), refresh=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Give the cursor back; the last picture stays."""
+        self._live.stop()

@@ -1,0 +1,216 @@
+"""The checks of one node."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from ..command import Silence
+from .facts import NodeFacts
+from .findings import Finding, bad, missing, ok, unchecked
+from .reasons import explained
+
+OLDEST: Final = (6, 0)
+"""The oldest server version that this package means to work with (ACLs came with it)."""
+
+BIND_IS_NO_EXCUSE: Final = (7, 0)
+"""Until this version an explicit bind address switched the protected mode off."""
+
+CROWDED: Final = 0.9
+"""Share of `maxclients` from which new connections may soon be refused."""
+
+
+def check_locking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
+    """Report what was tried; what one reason explains is one finding."""
+    if not node.failures:
+        yield ok(node, "rights", "everything that locking needs is allowed")
+        yield ok(node, "writes", "a lock was acquired, extended and released")
+    found: dict[tuple[str, str], list[str]] = {}
+    for what, reason in node.failures:
+        found.setdefault(explained(reason, "writes", prefix), []).append(f"{what}: {reason}")
+    for (check, advice), messages in found.items():
+        yield bad(node, check, "error", "; ".join(messages), advice)
+
+
+def check_info(node: NodeFacts) -> Iterator[Finding]:
+    if isinstance(node.info, Silence):
+        yield unchecked(node, "info", node.info, "+info")
+        return
+    for check in _INFO_CHECKS:
+        yield check(node, node.info)
+
+
+def _role(node: NodeFacts, info: Mapping[str, str]) -> Finding:
+    role = info.get("role")
+    if role is None:
+        return missing(node, "role", "role")
+    if role == "master":
+        return ok(node, "role", "master")
+    what = "replica" if role == "slave" else role
+    advice = "name an independent master instead; REPLICAOF NO ONE makes this server one"
+    return bad(node, "role", "error", f"it is a {what}, not a master: it has no vote of its own", advice)
+
+
+def _mode(node: NodeFacts, info: Mapping[str, str]) -> Finding:
+    mode = info.get("redis_mode") or info.get("server_mode") or "standalone"
+    if info.get("cluster_enabled") == "1":
+        mode = "cluster"
+    if mode == "standalone":
+        return ok(node, "mode", mode)
+    return bad(
+        node,
+        "mode",
+        "error",
+        f"it runs in {mode} mode: "
+        + ("keys move between servers and fail over (A2)" if mode == "cluster" else "it stores no locks"),
+        "use independent servers, without cluster and not the Sentinels themselves",
+    )
+
+
+def _replicas(node: NodeFacts, info: Mapping[str, str]) -> Finding:
+    replicas = info.get("connected_slaves", "0")
+    if replicas == "0":
+        return ok(node, "replicas", "none attached")
+    return bad(
+        node,
+        "replicas",
+        "warning",
+        f"{replicas} attached: one that is promoted does not know the locks granted last (A2)",
+        "run the nodes without replicas, or make sure that nothing fails over to them within the longest ttl",
+    )
+
+
+def _eviction(node: NodeFacts, info: Mapping[str, str]) -> Finding:
+    policy = info.get("maxmemory_policy")
+    if policy is None:
+        return missing(node, "eviction", "maxmemory_policy")
+    if policy == "noeviction":
+        return ok(node, "eviction", policy)
+    limit = info.get("maxmemory", "0")
+    when = (
+        "as soon as maxmemory is set, which it is not at present"
+        if limit == "0"
+        else f"when its {limit} bytes of maxmemory are full"
+    )
+    return bad(
+        node,
+        "eviction",
+        "error",
+        f"maxmemory-policy is {policy}: it deletes locks that are held {when} (A2)",
+        "CONFIG SET maxmemory-policy noeviction, there and in its configuration file; "
+        "give locks a server of their own",
+    )
+
+
+def _persistence(node: NodeFacts, info: Mapping[str, str]) -> Finding:
+    advice = "appendonly yes with appendfsync always; or keep it down for the longest ttl before it returns"
+    if info.get("aof_enabled") != "1":
+        message = "a restart forgets granted locks (A2): it has no append-only file"
+        return bad(node, "persistence", "warning", message, advice)
+    if isinstance(node.config, Silence):
+        return unchecked(node, "persistence", node.config, "+config|get")
+    fsync = node.config.get("appendfsync")
+    if fsync == "always":
+        return ok(node, "persistence", "append-only file, written through")
+    message = f"a restart may forget locks granted last (A2): appendfsync is {fsync}"
+    return bad(node, "persistence", "warning", message, advice)
+
+
+def _clients(node: NodeFacts, info: Mapping[str, str]) -> Finding:
+    limit = info.get("maxclients") or (
+        node.config.get("maxclients") if isinstance(node.config, Mapping) else None
+    )
+    connected = info.get("connected_clients")
+    if connected is None or limit is None or not (connected.isdigit() and limit.isdigit()):
+        return missing(node, "clients", "connected_clients and maxclients")
+    message = f"{connected} of {limit} connections in use"
+    if int(connected) < CROWDED * int(limit):
+        return ok(node, "clients", message)
+    advice = "raise maxclients, or find out who opens so many connections"
+    return bad(node, "clients", "warning", f"{message}: soon nobody can connect any more", advice)
+
+
+def _version(node: NodeFacts, info: Mapping[str, str]) -> Finding:
+    version = _version_of(info)
+    if version is None:
+        return missing(node, "version", "redis_version")
+    valkey = info.get("valkey_version")
+    message = f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
+    if version >= OLDEST:
+        return ok(node, "version", message)
+    message = f"{message} is older than {'.'.join(map(str, OLDEST))}, and not tested"
+    return bad(node, "version", "warning", message, "update the server")
+
+
+_INFO_CHECKS: Final[tuple[Callable[[NodeFacts, Mapping[str, str]], Finding], ...]] = (
+    _role,
+    _mode,
+    _replicas,
+    _eviction,
+    _persistence,
+    _clients,
+    _version,
+)
+
+
+def check_access(node: NodeFacts) -> Finding:
+    """Look whether anybody who reaches the server can delete locks without a password."""
+    if isinstance(node.default_user, Silence):
+        return unchecked(node, "access", node.default_user, "+acl|getuser")
+    if "nopass" not in node.default_user or "off" in node.default_user:
+        return ok(node, "access", "asks for a password")
+    if node.host is not None and not _loopback(node.host):
+        how = f"it is reached at {node.host}"
+    elif isinstance(node.config, Silence):
+        return unchecked(node, "access", node.config, "+config|get")
+    elif not _listens_to_others(node.config, node.info):
+        return ok(node, "access", "no password, but reachable from its own machine only")
+    else:
+        how = f"bind is {node.config.get('bind', '')!r} and the protected mode does not apply"
+    return bad(
+        node,
+        "access",
+        "error",
+        f"anybody who reaches it can delete or take locks: no password, and {how}",
+        "give its default user a password (ACL SETUSER default resetpass >…) or turn it off, and keep "
+        "strangers out with a firewall",
+    )
+
+
+def _listens_to_others(config: Mapping[str, str], info: Mapping[str, str] | Silence) -> bool:
+    bind = [address.removeprefix("-") for address in config.get("bind", "").split()]
+    if bind and all(map(_loopback, bind)):
+        return False
+    if config.get("protected-mode") != "yes":
+        return True
+    version = None if isinstance(info, Silence) else _version_of(info)
+    return bool(bind) and version is not None and version < BIND_IS_NO_EXCUSE
+
+
+def _loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_latency(node: NodeFacts, node_timeout: float) -> Finding:
+    if node.round_trip is None:
+        return bad(node, "latency", "warning", "could not be measured", "see what else is reported of it")
+    message = f"{node.round_trip * 1000:.1f} ms there and back"
+    if node.round_trip <= node_timeout / 2:
+        return ok(node, "latency", message)
+    return bad(
+        node,
+        "latency",
+        "warning",
+        f"{message}, more than half of node_timeout ({node_timeout:g} s): its vote is easily lost",
+        "raise node_timeout, or bring node and clients nearer to each other; on the node, look at SLOWLOG",
+    )
+
+
+def _version_of(info: Mapping[str, str]) -> tuple[int, ...] | None:
+    numbers = re.match(r"(\d+)\.(\d+)", info.get("redis_version", ""))
+    return None if numbers is None else (int(numbers[1]), int(numbers[2]))

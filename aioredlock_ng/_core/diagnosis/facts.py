@@ -1,0 +1,58 @@
+"""What a diagnosis knows of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, final
+
+from ..command import Silence
+
+NOT_ASKED: Final = Silence("not asked", sent=False)
+"""Stands for the answer to a question that was not put."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockReading:
+    """A node's clock, seen from here; all nodes are read against the same clock."""
+
+    offset: float
+    """Seconds it is ahead of the reader's clock, whose beginning does not matter."""
+    uncertainty: float
+    """Seconds the offset may be wrong, either way."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What could be learnt about one node; a `Silence` where it did not answer, with the reason."""
+
+    name: str
+    host: str | None = None
+    """Where it is reached; None when not by a network address."""
+    down: str = ""
+    """Why it cannot be asked anything; empty when it can."""
+    run_id: str | None = None
+    round_trip: float | None = None
+    """Seconds."""
+    info: Mapping[str, str] | Silence = NOT_ASKED
+    """Its ``INFO``."""
+    config: Mapping[str, str] | Silence = NOT_ASKED
+    """Some of its configuration."""
+    default_user: frozenset[str] | Silence = NOT_ASKED
+    """The flags of the user that a connection without a login has."""
+    clock: ClockReading | Silence = NOT_ASKED
+    failures: tuple[tuple[str, str], ...] = ()
+    """What of locking did not work when it was tried, and why."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of all nodes of a manager."""
+
+    nodes: tuple[NodeFacts, ...]
+    prefix: bytes
+    node_timeout: float
+    """Seconds."""

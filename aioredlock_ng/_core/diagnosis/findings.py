@@ -1,0 +1,56 @@
+"""What a diagnosis says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, final
+
+from ..command import Silence
+from .facts import NodeFacts
+from .reasons import denied, explained
+
+Level: TypeAlias = Literal["ok", "warning", "error"]
+"""``error``: locks cannot be had, or can be lost unseen.  ``warning``: under conditions that are named."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check came to."""
+
+    node: str | None
+    """None when it concerns all of them together."""
+    check: str
+    """Which check, in one word that stays the same."""
+    level: Level
+    message: str
+    advice: str = ""
+    """What to do about it; empty when it is ok."""
+
+
+def ok(node: NodeFacts | None, check: str, message: str) -> Finding:
+    """Say that a check found nothing wrong."""
+    return Finding(node=node.name if node else None, check=check, level="ok", message=message)
+
+
+def bad(node: NodeFacts | None, check: str, level: Level, message: str, advice: str) -> Finding:
+    """Say what a check found, and what to do about it."""
+    name = node.name if node else None
+    return Finding(node=name, check=check, level=level, message=message, advice=advice)
+
+
+def unchecked(node: NodeFacts, check: str, silence: Silence, right: str) -> Finding:
+    """Say that a node did not answer to a check, and by which right it would."""
+    advice = allow(right) if denied(silence.reason) else explained(silence.reason, check, b"")[1]
+    return bad(node, check, "warning", f"could not be checked: {silence.reason}", advice)
+
+
+def missing(node: NodeFacts, check: str, fact: str) -> Finding:
+    """Say that a server leaves out what a check is about."""
+    message = f"could not be checked: the server's INFO does not tell {fact}"
+    return bad(node, check, "warning", message, "check it by hand")
+
+
+def allow(right: str) -> str:
+    """Return the advice to grant a right."""
+    return f"allow it with {right}, or diagnose as a user who may"

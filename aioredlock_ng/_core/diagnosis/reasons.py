@@ -1,0 +1,117 @@
+"""Why a node does not do what it is asked: kinds of reasons, told apart by their words.
+
+Servers, the operating system and redis-py say it in text only, and redis-py leaves out some of the
+servers' error codes, and old versions what the operating system says.  What is not recognised still
+gets a finding with the text itself.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple, final
+
+from .rights import acl_line
+
+
+@final
+class Kind(NamedTuple):
+    """A kind of reasons: the check that it belongs to, and what helps."""
+
+    words: re.Pattern[str]
+    check: str | None
+    """None: whichever check met it."""
+    advice: str
+
+
+def _kind(words: str, check: str | None, advice: str) -> Kind:
+    return Kind(re.compile(words, re.IGNORECASE), check, advice)
+
+
+_RIGHTS: Final = _kind(
+    r"NOPERM|no permissions?|ACL failure|can't run this command", "rights", "give its user the rights: "
+)
+
+_KINDS: Final = (
+    _RIGHTS,
+    _kind(
+        r"WRONGPASS|NOAUTH|authentication required|invalid username-password|AUTH .*without any password",
+        None,
+        "correct user and password in the node's URL, or give it some: redis://user:password@host",
+    ),
+    _kind(
+        r"protected mode",
+        "access",
+        "set a password on the server (ACL SETUSER or requirepass), and give it in the node's URL",
+    ),
+    _kind(
+        r"not a master|READONLY|read only replica|MASTERDOWN|link with master is down",
+        "role",
+        "name an independent master in the node list instead; REPLICAOF NO ONE makes this server one",
+    ),
+    _kind(
+        r"MOVED|^\d+ \S+:\d+$|CROSSSLOT|CLUSTERDOWN|hash slot|same slot",
+        "mode",
+        "use independent servers with cluster-enabled no: a cluster moves keys and fails over",
+    ),
+    _kind(
+        r"unknown command",
+        "mode",
+        "use an ordinary Redis or Valkey server (not a Sentinel) that has these commands under their names",
+    ),
+    _kind(
+        r"MISCONF",
+        "writes",
+        "make room for its snapshots or turn them off (CONFIG SET save ''); its log says why they fail",
+    ),
+    _kind(
+        r"\bOOM\b|maxmemory",
+        "writes",
+        "free memory on it or raise maxmemory; give locks a server of their own",
+    ),
+    _kind(
+        r"NOREPLICAS", "writes", "set min-replicas-to-write 0: a node of a quorum has no replicas to wait for"
+    ),
+    _kind(r"LOADING|loading the dataset", "writes", "wait until it has loaded its data"),
+    _kind(r"\bBUSY\b", "writes", "end the script that blocks it (SCRIPT KILL), and find out who runs it"),
+    _kind(r"max number of clients", "clients", "raise maxclients, or find out who opens so many connections"),
+    _kind(
+        r"SSL|certificate",
+        None,
+        "make the URL's scheme and options fit the server: rediss:// for TLS, ssl_ca_certs=… for its issuer",
+    ),
+    _kind(
+        r"name or service|name resolution|getaddrinfo|nodename|no address|Error -\d+ connecting",
+        None,
+        "correct the host name in the node's URL, or the DNS",
+    ),
+    _kind(
+        r"refused|connect call failed|no such file|Error (111|61) connecting",
+        None,
+        "start the server; if it runs, check host and port, its bind option and the firewall",
+    ),
+    _kind(
+        r"no answer|timed? ?out|unreachable|no route",
+        None,
+        "see whether the server hangs or its machine is overloaded, and whether a firewall drops packets; "
+        "raise connect_timeout or node_timeout for one that is far away",
+    ),
+    _kind(
+        r"closed|reset|broken pipe",
+        None,
+        "read the server's log; a server that expects TLS (rediss://) closes plain connections",
+    ),
+)
+
+
+def explained(reason: str, check: str, prefix: bytes) -> tuple[str, str]:
+    """Return the check that a reason belongs to, instead of the one that met it, and what to do about it."""
+    for kind in _KINDS:
+        if kind.words.search(reason):
+            advice = kind.advice + acl_line(prefix) if kind is _RIGHTS else kind.advice
+            return kind.check or check, advice
+    return check, "read the server's log"
+
+
+def denied(reason: str) -> bool:
+    """Whether the reason is a missing right."""
+    return _RIGHTS.words.search(reason) is not None

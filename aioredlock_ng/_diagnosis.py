@@ -1,0 +1,214 @@
+"""Gathering the facts for a diagnosis, through the connections and with the rights that locks use.
+
+What they mean is decided in `_core.diagnosis`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+import anyio
+
+from ._admin import ask, look_for, read
+from ._ask import Round, all_answered
+from ._core.command import Answer, Command, Purpose, Reply, Silence
+from ._core.diagnosis.facts import ClockReading, Facts, NodeFacts
+from ._core.quorum import Vote
+from ._kinds.mutex import Mutex
+from ._node import NodeState
+from ._node.link import heartbeat
+
+if TYPE_CHECKING:
+    from ._node import Node
+    from ._runtime import Runtime
+
+PATIENCE: Final = 1.0
+"""Seconds an answer is waited for, or a `node_timeout` where that is longer: a slow one is a finding, too."""
+
+SAMPLES: Final = 5
+"""Times that a node's clock is read: the quickest answer tells the time best."""
+
+CONFIGURATION: Final = (b"appendfsync", b"bind", b"maxclients", b"protected-mode")
+"""What is read of a node's configuration; what INFO tells as well needs no further right."""
+
+TRIAL_TTL: Final = 2.0
+"""Seconds that the locks of a trial live, unless their release is refused."""
+
+TRIAL_TTL_EXTENDED: Final = 5.0
+"""Seconds that they are extended to: more, or the script would not have to change anything."""
+
+PORTS: Final = 65536
+"""Port numbers: what is greater, behind a name, is the identity of an object."""
+
+
+async def gather(runtime: Runtime) -> Facts:
+    """Ask all nodes at the same time."""
+    nodes = await asyncio.gather(*(_gather(runtime, node) for node in runtime.nodes))
+    return Facts(nodes=tuple(nodes), prefix=runtime.options.prefix, node_timeout=runtime.node_timeout)
+
+
+async def _gather(runtime: Runtime, node: Node) -> NodeFacts:
+    with anyio.move_on_after(runtime.options.connect_timeout):
+        await node.settled.wait()
+    standing = node.standing
+    if standing.state is not NodeState.UP:
+        reason = standing.reason or str(standing.state)
+        return NodeFacts(name=node.name, host=_host(node), down=reason)
+    timeout = max(PATIENCE, runtime.node_timeout)
+    round_trips, clock = await _read_clock(runtime, node, timeout)
+    info, config, default_user, failures = await asyncio.gather(
+        _ask(node, timeout, _is_text, b"INFO"),
+        _configuration(node, timeout),
+        _ask(node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
+        _try_locking(runtime, node, timeout),
+    )
+    facts = info if isinstance(info, Silence) else _info(info)
+    return NodeFacts(
+        name=node.name,
+        host=_host(node),
+        run_id=standing.run_id or (None if isinstance(facts, Silence) else facts.get("run_id")),
+        round_trip=statistics.median(round_trips) if round_trips else standing.round_trip,
+        info=facts,
+        config=config,
+        default_user=default_user if isinstance(default_user, Silence) else _flags(default_user),
+        clock=clock,
+        failures=failures,
+    )
+
+
+def _host(node: Node) -> str | None:
+    """Return the host of a node that has a network address."""
+    address: tuple[object, ...] = getattr(node, "address", ())
+    match address:
+        case (str(host), int(port)) if port < PORTS:
+            return host
+    return None
+
+
+# -- questions ---------------------------------------------------------------------------------------
+
+
+async def _ask(
+    node: Node, timeout: float, fits: Callable[[object], bool], verb: bytes, *args: bytes
+) -> Reply:
+    """Ask something that servers of other make may answer in their own way.
+
+    Such an answer is silence here; it is no reason to give up a connection that locks use.
+    """
+    command = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), args=args, verb=verb)
+    reply = await ask(node, command, timeout)
+    if isinstance(reply, Silence) or fits(reply):
+        return reply
+    return Silence(f"an answer of type {type(reply).__name__} makes no sense")
+
+
+def _is_text(reply: object) -> bool:
+    return isinstance(reply, bytes)
+
+
+def _is_map(reply: object) -> bool:
+    return isinstance(reply, list) and len(reply) % 2 == 0
+
+
+def _is_time(reply: object) -> bool:
+    pair = isinstance(reply, list) and len(reply) == 2  # noqa: PLR2004
+    return pair and all(isinstance(part, bytes) and part.isdigit() for part in cast("list[object]", reply))
+
+
+def _text(words: object) -> str:
+    return words.decode(errors="replace") if isinstance(words, bytes) else ""
+
+
+def _info(reply: Reply) -> Mapping[str, str]:
+    """Read an answer to INFO: ``name:value`` lines under ``# headings``."""
+    lines = [line.partition(":") for line in _text(reply).splitlines()]
+    return {name: value for name, separator, value in lines if separator}
+
+
+def _flags(reply: Reply) -> frozenset[str]:
+    """Read the flags in an answer to ACL GETUSER; the hashes of passwords stay where they are."""
+    words = cast("list[object]", reply)
+    found = dict(zip(map(_text, words[::2]), words[1::2], strict=True)).get("flags")
+    return frozenset(map(_text, found)) if isinstance(found, list) else frozenset()
+
+
+async def _configuration(node: Node, timeout: float) -> Mapping[str, str] | Silence:
+    # One parameter at a time: only newer servers take several.
+    replies = await asyncio.gather(
+        *(_ask(node, timeout, _is_map, b"CONFIG", b"GET", name) for name in CONFIGURATION)
+    )
+    found: dict[str, str] = {}
+    for reply in replies:
+        if isinstance(reply, Silence):
+            return reply
+        words = [*map(_text, cast("list[object]", reply))]
+        found |= zip(words[::2], words[1::2], strict=True)
+    return found
+
+
+async def _read_clock(
+    runtime: Runtime, node: Node, timeout: float
+) -> tuple[Sequence[float], ClockReading | Silence]:
+    """Read a node's clock several times: seconds there and back, and the best reading."""
+    round_trips: list[float] = []
+    best: ClockReading | None = None
+    for _ in range(SAMPLES):
+        asked_at = runtime.clock.now()
+        reply = await _ask(node, timeout, _is_time, b"TIME")
+        took = runtime.clock.now() - asked_at
+        if isinstance(reply, Silence):
+            return round_trips, reply
+        round_trips.append(took)
+        seconds, microseconds = map(int, cast("list[bytes]", reply))
+        if best is None or took / 2 < best.uncertainty:
+            # Read somewhere between our two looks at the clock: in the middle, give or take a half.
+            offset = seconds + microseconds / 1e6 - (asked_at + took / 2)
+            best = ClockReading(offset=offset, uncertainty=took / 2)
+    assert best is not None, "it was asked at least once"
+    return round_trips, best
+
+
+# -- a trial -----------------------------------------------------------------------------------------
+
+
+async def _try_locking(runtime: Runtime, node: Node, timeout: float) -> tuple[tuple[str, str], ...]:
+    """Do on one node what locks do, under random names; return what did not work, and why.
+
+    Everything is queued in one turn of the loop, so that nothing between acquire and release can fail
+    to release; what a release leaves ends with its ttl.
+    """
+    names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
+    keys = tuple(runtime.options.prefix + name.encode() for name in names)
+    one, two = Mutex(names[:1], keys[:1]), Mutex(names[1:], keys[1:])
+    owner, owner_of_two = runtime.new_owner(), runtime.new_owner()
+    looked_at = look_for(keys[2])
+    in_full = Command(
+        Purpose.OTHER, owner=b"", fits=looked_at.fits, keys=(), args=looked_at.words_in_full[1:], verb=b"EVAL"
+    )
+    steps: dict[str, tuple[Command, Callable[[Reply], Answer]]] = {
+        "acquire": (one.acquire(owner, TRIAL_TTL), one.read_acquire),
+        "acquire two at once": (two.acquire(owner_of_two, TRIAL_TTL), two.read_acquire),
+        "extend": (two.extend(owner_of_two, TRIAL_TTL_EXTENDED), two.read_extend),
+        "give back what a node lost": (two.top_up(owner_of_two, TRIAL_TTL_EXTENDED), two.read_acquire),
+        "ping": (heartbeat(names[0].encode()), read),
+        "look": (looked_at, read),
+        "send a script anew": (in_full, read),
+        "release": (one.release(owner, TRIAL_TTL), one.read_release),
+        "release two at once": (two.release(owner_of_two, TRIAL_TTL_EXTENDED), two.read_release),
+    }
+    rounds = {}
+    for step, (command, read_reply) in steps.items():
+        rounds[step] = Round((node,), read_reply)
+        rounds[step].ask(command, timeout)
+    failures = {}
+    for step, round_ in rounds.items():
+        await round_.wait(all_answered)
+        (vote,) = round_.votes()
+        if vote.vote is not Vote.GRANTED:
+            failures[step] = vote
+    if any(vote.vote is Vote.SILENT for vote in failures.values()):  # what follows from those tells nothing
+        failures = {step: vote for step, vote in failures.items() if vote.vote is Vote.SILENT}
+    return tuple((step, vote.reason or "refused") for step, vote in failures.items())

@@ -1,0 +1,183 @@
+"""`locked`: a dependency that holds a lock while the endpoint runs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import string
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal, TypeAlias, Unpack, final, get_args
+
+from fastapi import Depends, params
+from starlette.requests import HTTPConnection
+
+from ... import Lease, Lock, LockLostError, LockManager, LockOptions, LockTakenError, LossReason
+from .._http import check_options, check_template
+from ._answers import ask_for
+from ._manager import ManagerDep
+from ._names import filled, name_of_lock, unusable
+
+Key: TypeAlias = str | Callable[..., str | Awaitable[str] | Iterator[str] | AsyncIterator[str]]
+"""The name of a lock: a template, or a dependency that returns it."""
+
+Scope: TypeAlias = Literal["function", "request"]
+"""Until when a lock is held: the end of the endpoint, or of the response and its background tasks."""
+
+
+def locked(
+    key: Key,
+    *,
+    scope: Scope = "function",
+    status_code: int = HTTPStatus.CONFLICT,
+    **options: Unpack[LockOptions],
+) -> params.Depends:
+    """Return a dependency that holds a lock while the endpoint runs; its value is the `Lease`.
+
+    ``Annotated[Lease, locked("order:{order_id}")]`` as a parameter, or ``dependencies=[locked(…)]``.
+
+    A template is filled with the values that the endpoint gets: validated, with aliases and defaults, so
+    that ``/orders/42`` and ``/orders/042`` are one lock for ``order_id: int``.  A value that does not
+    validate is FastAPI's own 422, without a lock; so is one that makes no usable name.  A part of the
+    path that nobody declares is taken as text.
+
+    When the lock is lost, an ``async def`` endpoint is cancelled.  A ``def`` endpoint runs in a thread,
+    which nothing can stop: there the loss is only raised when it has returned.  In both cases the answer
+    is 503, unless the response has begun (with ``scope="request"``): then the connection is aborted.
+
+    Args:
+        key: a template over path and query parameters, or a dependency that returns the name and may have
+            parameters of its own: a body, the user, ….
+        scope: ``"function"``: released before the response is sent.  ``"request"``: after its body and
+            its background tasks; what endpoints that stream need.
+        status_code: of the answer while somebody else holds the lock.
+        **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
+            long as it takes.  `label` is the template, or the dependency's name, unless given.
+
+    Raises:
+        TypeError, ValueError: at once: what could not work at any request.
+    """
+    if scope not in get_args(Scope):
+        raise ValueError(f"scope must be one of {get_args(Scope)}, got {scope!r}")
+    if not 400 <= status_code <= 599:  # noqa: PLR2004 (HTTP's errors)
+        raise ValueError(f"status_code must be an error, 400 to 599, got {status_code!r}")
+    if not isinstance(key, str) and not callable(key):
+        raise TypeError(f"locked() wants a template or a dependency that returns the name, got {key!r}")
+    if options.get("label") is None:
+        options["label"] = key if isinstance(key, str) else _qualname(key)
+    guard = _Guard(scope=scope, status_code=status_code, options=options)
+    dependency = _by_template(key, guard) if isinstance(key, str) else _by_dependency(key, guard)
+    return params.Depends(dependency, scope=scope)
+
+
+def _by_template(template: str, guard: _Guard) -> Callable[..., AsyncIterator[Lease]]:
+    fields = check_template(template)
+    parts = string.Formatter().parse(template)
+    sample = "".join(text + ("" if field is None else "any") for text, field, _, _ in parts)
+    check_options({**guard.options}, name=sample)
+
+    async def lock(connection: HTTPConnection, manager: ManagerDep) -> AsyncIterator[Lease]:
+        name = filled(template, fields, connection)
+        async with guard.hold(manager, name, connection) as lease:
+            yield lease
+
+    lock.__qualname__ = name_of_lock(template)  # by which `filled` knows it
+    return lock
+
+
+def _by_dependency(key: Callable[..., object], guard: _Guard) -> Callable[..., AsyncIterator[Lease]]:
+    check_options({**guard.options})
+
+    async def lock(
+        connection: HTTPConnection, manager: ManagerDep, name: str = Depends(key)
+    ) -> AsyncIterator[Lease]:
+        async with guard.hold(manager, name, connection) as lease:
+            yield lease
+
+    return lock
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Guard:
+    """What one call of `locked` asks for."""
+
+    scope: Scope
+    status_code: int
+    options: LockOptions
+
+    @asynccontextmanager
+    async def hold(
+        self, manager: LockManager, name: str, connection: HTTPConnection
+    ) -> AsyncGenerator[Lease, None]:
+        """Hold the lock `name` for a request."""
+        lock = self._lock(manager, name, connection)
+        async with AsyncExitStack() as stack:
+            try:
+                lease = await stack.enter_async_context(lock)
+            except LockTakenError as error:  # not one from the endpoint, which has a status of its own
+                ask_for(self.status_code, error)
+                raise
+            if self.scope == "request":  # the other scope ends there anyway
+                connection.scope["fastapi_function_astack"].push_async_exit(_before_response(lease))
+            yield lease
+
+    def _lock(self, manager: LockManager, name: str, connection: HTTPConnection) -> Lock:
+        options = self.options
+        endpoint = connection.scope["endpoint"]
+        streams = _is(endpoint, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+        if streams and self.scope == "function":
+            raise RuntimeError(
+                f"{endpoint!r} streams, after a lock of scope 'function' was released: use "
+                f"locked({options['label']!r}, scope='request')"
+            )
+        if _runs_in_thread(endpoint):
+            options = {**options, "on_lost": "raise"}  # cancelled, the request would leave its thread alone
+        try:
+            return manager.lock(name, **options)
+        except ValueError as error:
+            manager.lock("any", **options)  # raises when the options are at fault, which is no client's
+            raise unusable(connection) from error
+
+
+def _before_response(lease: Lease) -> Callable[..., Awaitable[None]]:
+    """Return what FastAPI calls when an endpoint has returned, and could still be answered for with 503."""
+
+    async def check(_: object, error: BaseException | None, __: object) -> None:
+        if error is not None:
+            return
+        try:
+            lease.check()
+            if lease.lost.is_set():  # though its time is not quite over
+                await lease.extend()  # raises, without I/O
+        except LockLostError as loss:
+            if loss.reason is not LossReason.RELEASED:  # which is the endpoint's own business
+                raise
+
+    return check
+
+
+def _qualname(key: object) -> str:
+    while isinstance(key, functools.partial):
+        key = key.func
+    return str(getattr(key, "__qualname__", type(key).__qualname__))
+
+
+def _runs_in_thread(endpoint: Callable[..., Any]) -> bool:
+    """Say whether FastAPI runs an endpoint in a thread, from beginning to end."""
+    return not _is(
+        endpoint,
+        inspect.iscoroutinefunction,
+        inspect.isasyncgenfunction,
+        inspect.isgeneratorfunction,  # step by step: it can be stopped in between
+    )
+
+
+def _is(function: Any, *kinds: Callable[[Any], bool]) -> bool:
+    """Say whether a callable, what it wraps, or its ``__call__``, is of one of the kinds."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    functions = (function, inspect.unwrap(function), getattr(function, "__call__", None))  # noqa: B004 (likewise)
+    return any(kind(one) for kind in kinds for one in functions)

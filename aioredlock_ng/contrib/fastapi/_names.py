@@ -1,0 +1,91 @@
+"""Lock names from the parameters of a request.
+
+What the parameters of an endpoint are, and which values they get, only FastAPI knows: this file reads
+FastAPI's own data and calls its own validation, so that what names the lock is what the endpoint works on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import Any
+
+from fastapi import WebSocket
+from fastapi.dependencies.models import Dependant
+from fastapi.dependencies.utils import request_params_to_args
+from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
+from starlette.requests import HTTPConnection
+
+
+def name_of_lock(template: str) -> str:
+    """Return the qualified name of a dependency that `locked` makes for a template."""
+    return f"locked({template!r})"
+
+
+def filled(template: str, fields: Sequence[str], connection: HTTPConnection) -> str:
+    """Fill a template with the values that FastAPI gives to the endpoint and its dependencies."""
+    route = route_of(connection)
+    nodes = list(_tree(route.dependant))
+    # Else they are not what FastAPI solves here.  By name: FastAPI may evaluate an annotation twice.
+    if all(getattr(node.call, "__qualname__", "") != name_of_lock(template) for node in nodes):
+        raise RuntimeError(
+            f"{name_of_lock(template)} must be a dependency of the route {route.path!r} itself"
+        )
+    path, query = connection.path_params, connection.query_params
+    groups = [group for node in nodes for group in ((node.path_params, path), (node.query_params, query))]
+    values: dict[str, Any] = {}
+    for field in fields:
+        declaration = _declaration(field, groups)
+        if declaration is not None:
+            declared, received, name = declaration
+            found, errors = request_params_to_args(declared, received)
+            if errors:
+                raise _invalid(errors, connection)
+            values[field] = found[name]
+        elif field in path:
+            values[field] = path[field]
+        else:
+            raise RuntimeError(
+                f"template {template!r}: {field!r} is no path or query parameter of the route {route.path!r}"
+            )
+    return template.format_map(values)
+
+
+def route_of(connection: HTTPConnection) -> Any:
+    """Return the route as it is run: one of an included router has that prefix and those dependencies."""
+    route = connection.scope.get("route")
+    context = connection.scope.get("fastapi", {}).get("effective_route_context")  # in newer FastAPI
+    return context if context is not None and context.original_route is route else route
+
+
+def _tree(dependant: Dependant) -> Iterator[Dependant]:
+    """Yield the endpoint, and then its dependencies, in order, each before its own."""
+    yield dependant
+    for dependency in dependant.dependencies:
+        yield from _tree(dependency)
+
+
+def _declaration(field: str, groups: Sequence[tuple[Any, Any]]) -> tuple[Any, Any, str] | None:
+    """Find who declares a parameter, by its name in Python, else by its name in requests.
+
+    Returns:
+        All parameters declared there, what the request has for them, and the parameter's name in Python.
+    """
+    for name_of in map(attrgetter, ("name", "alias", "field_info.validation_alias")):
+        for declared, received in groups:
+            for parameter in declared:
+                if name_of(parameter) == field:
+                    return declared, received, parameter.name
+    return None
+
+
+def _invalid(errors: Sequence[Any], connection: HTTPConnection) -> Exception:
+    """Return what FastAPI raises itself for a request that does not validate."""
+    kind = WebSocketRequestValidationError if isinstance(connection, WebSocket) else RequestValidationError
+    return kind(errors)
+
+
+def unusable(connection: HTTPConnection) -> Exception:
+    """Return the 422 for a request that asks for a name no lock can have: empty, too long, reserved."""
+    problem = {"type": "lock_name", "loc": ("request",), "msg": "No lock can have the name this asks for"}
+    return _invalid([problem], connection)

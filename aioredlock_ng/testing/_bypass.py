@@ -1,0 +1,99 @@
+"""Locks without nodes: for unit tests of code whose manager points at production.
+
+`LockManager.ready`, which gives every acquire the runtime to work with, is the seam: a bypassed acquire
+gets a runtime of its own, over nodes that grant everything at once.  All the rest is the shipping code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar, Final, cast, final
+from weakref import WeakKeyDictionary
+
+from .._core.command import Command, Purpose, Reply, Sink
+from .._manager import LockManager
+from .._node import Node
+from .._runtime import Runtime
+from ..errors import LossReason
+
+_REPLIES: Final[dict[Purpose, Reply]] = {Purpose.ACQUIRE: 0, Purpose.EXTEND: 1, Purpose.RELEASE: [1, 0]}
+_NOTHING_THERE: Final[Reply] = [None, -2]  # what `inspect` finds
+
+_runtimes: Final[WeakKeyDictionary[Runtime, LockManager]] = WeakKeyDictionary()
+
+
+@final
+class _Willing:
+    """A node that grants everything; a round needs no more of a node than this."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def submit(self, command: Command, sink: Sink, index: int) -> None:
+        sink.on_reply(index, _REPLIES.get(command.purpose, _NOTHING_THERE))
+
+
+@final
+class _Standing:
+    """A clock that stands still: nobody extends a bypassed lease, so it must not run out either."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        return self._now
+
+
+async def _ready(manager: LockManager, _patience: float | None = None) -> Runtime:
+    """Stand in for `LockManager.ready`; `manager` itself stays as it was."""
+    await asyncio.sleep(0)  # as with a real acquire, whoever takes locks in a loop lets others run
+    nodes = [cast("Node", _Willing(node.name)) for node in manager._nodes]  # noqa: SLF001
+    options, random, audience = manager._options, manager._random, manager._audience  # noqa: SLF001
+    runtime = Runtime(nodes, options, _Standing(manager.clock.now()), random, audience)
+    _runtimes[runtime] = manager
+    return runtime
+
+
+async def _aclose(manager: LockManager) -> None:
+    """Stand in for `LockManager.aclose`: the next test can use the same manager again."""
+    for runtime in bypassed(manager):
+        for holding in list(runtime.holdings):
+            if holding.body is None or holding.body.task is not asyncio.current_task():
+                holding.lose(LossReason.MANAGER_CLOSED)
+            holding.release()
+    if manager._runtime is not None:  # noqa: SLF001 (it was started outside, so it has what must end)
+        await bypass.saved["aclose"](manager)
+
+
+def bypassed(manager: LockManager) -> list[Runtime]:
+    """Return the runtimes of the bypassed leases that `manager` has in the running loop."""
+    loop = asyncio.get_running_loop()
+    return [runtime for runtime, owner in _runtimes.items() if owner is manager and runtime.loop is loop]
+
+
+@final
+class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppress`)
+    """Grant every lock of every manager of this process at once, for the length of a ``with`` block.
+
+    Nothing is sent, nobody waits, nothing runs in the background, and no manager is bound to a loop: a
+    module-level manager over production nodes needs no server, and no closing.  *Nobody is excluded*,
+    not even by a lock of the same name around this one.  Leases, decorators, hooks, options and
+    `lose` work as ever; but a bypassed lease does not run out, and `LockManager.statistics` does not
+    count it.  For tests only; it can be nested.
+    """
+
+    depth: ClassVar[int] = 0
+    saved: ClassVar[dict[str, Any]] = {}
+
+    def __enter__(self) -> None:
+        if bypass.depth == 0:
+            for name, substitute in (("ready", _ready), ("aclose", _aclose)):
+                bypass.saved[name] = getattr(LockManager, name)
+                setattr(LockManager, name, substitute)
+        bypass.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        bypass.depth -= 1
+        if bypass.depth == 0:
+            for name, original in bypass.saved.items():
+                setattr(LockManager, name, original)

@@ -1,0 +1,47 @@
+"""Losing a lock on purpose: for tests of what users' code does then."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .._manager import LockManager
+from ..errors import LossReason, printable
+from ._bypass import bypassed
+
+FORCIBLE: Final = (LossReason.REFUSED, LossReason.EXPIRED)
+"""The losses that come from outside; the other reasons are the holder's own doing."""
+
+
+def lose(manager: LockManager, name: str, reason: LossReason = LossReason.REFUSED) -> None:
+    """Take the lock `name` away from `manager` now, as if the nodes or the clock had done it.
+
+    The holder sees a real loss: the block under the lock is cancelled, `Lease.lost` is set, hooks are
+    told, and the block ends in `LockLostError`.  `Lease.held` is False from now on.  The key on the
+    nodes goes with the release at the end of the block, as after a real loss.
+
+    Args:
+        manager: a manager that holds the lock; of its own loop, which must be the running one.
+        name: the lock's name, or one of its names.
+        reason: ``REFUSED``, as if a majority had said that the key is gone, or ``EXPIRED``, as if
+            validity had ended before an extension was won.
+
+    Raises:
+        LookupError: the manager holds no lock of this name; the message says which ones it holds.
+        ValueError: any other reason: `LockManager.aclose`, `Lease.release` and a policy with few
+            extensions bring those about.
+        RuntimeError: called from outside the manager's loop.
+    """
+    if reason not in FORCIBLE:
+        raise ValueError(f"reason must be one of {', '.join(FORCIBLE)}, got {reason!r}")
+    own = manager._runtime  # noqa: SLF001 (users have no way to it, for good reason)
+    runtimes = bypassed(manager) if own is None else [own, *bypassed(manager)]
+    held = [(r, h) for r in runtimes for h in r.holdings if h.held and h.loss is None]
+    losing = [(runtime, holding) for runtime, holding in held if name in holding.names]
+    if not losing:
+        names = printable(sorted({name for _, holding in held for name in holding.names}))
+        raise LookupError(f"this manager does not hold {name!a}; it holds {names or 'nothing'}")
+    for runtime, holding in losing:
+        runtime.check_here()
+        if reason is LossReason.EXPIRED:
+            holding.valid_until = runtime.clock.now()
+        holding.lose(reason)

@@ -1,0 +1,339 @@
+"""The façade for threads: the same locks, without ``await``."""
+
+# ruff: noqa: PT012 (a block under a lock is what has to raise, and a block holds statements)
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from aioredlock_ng import (
+    ConfigurationError,
+    ExtensionPolicy,
+    LockLostError,
+    LockManager,
+    LockTakenError,
+    LossReason,
+    ManagerClosedError,
+    ReleaseOutcome,
+)
+from aioredlock_ng.sync import SyncLockManager
+from aioredlock_ng.testing import LocalNodes
+from tests.behaviour.tools import PATIENCE, keys
+from tests.environments.interpreters import ROOT
+from tests.servers import Nodes, ask
+
+SHORT = ExtensionPolicy(grace=0.2)
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    """Wait, in this thread, until a condition holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.005)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_left() -> Iterator[None]:
+    """Every test ends with the threads that it began with."""
+    before = set(threading.enumerate())
+    yield
+    wait_for(lambda: set(threading.enumerate()) <= before, "every thread has ended")
+
+
+@pytest.fixture
+def manager(shared_nodes: Nodes) -> Iterator[SyncLockManager]:
+    """Give a manager over real nodes."""
+    with SyncLockManager(shared_nodes.urls) as manager:
+        yield manager
+
+
+def test_one_thread_at_a_time(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """Threads that share a manager and a lock take turns, and none of their additions is lost."""
+    total = 0
+    lock = manager.lock("total")
+
+    def add() -> None:
+        nonlocal total
+        for _ in range(5):
+            with lock as lease:
+                seen = total
+                time.sleep(0.001)
+                lease.check()
+                total = seen + 1
+
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(add) for _ in range(8)]:
+            done.result()
+    assert total == 40
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_a_thread_and_a_loop(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """A lock of a thread keeps an asyncio manager out, and the other way round."""
+
+    async def try_it() -> bool:
+        async with LockManager(shared_nodes.urls) as other:
+            lease = await other.lock("x").try_acquire()
+            if lease is not None:
+                async with lease:
+                    assert await asyncio.to_thread(manager.lock("x").try_acquire) is None
+            return lease is not None
+
+    with ThreadPoolExecutor(1) as loops:
+        with manager.lock("x"):
+            assert loops.submit(asyncio.run, try_it()).result() is False
+        assert loops.submit(asyncio.run, try_it()).result() is True
+
+
+def test_what_a_lease_can_do(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """Held, remaining, check, extend, release, and what the asyncio lease knows."""
+    lease = manager.lock("x", ttl=5).acquire()
+    assert lease.held
+    assert 4 < lease.remaining <= 5
+    lease.check()
+    lease.extend(30)
+    assert 25 < lease.remaining <= 30
+    assert lease.lease.names == ("x",)
+    assert manager.manager.statistics().held == 1
+
+    assert lease.release().count(ReleaseOutcome.RELEASED) == 5
+    assert not lease.held
+    assert lease.remaining == 0
+    assert lease.release().count(ReleaseOutcome.RELEASED) == 5
+    with pytest.raises(LockLostError) as error:
+        lease.check()
+    assert error.value.reason is LossReason.RELEASED
+    with pytest.raises(LockLostError):
+        lease.extend()
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_taken(manager: SyncLockManager) -> None:
+    """Somebody else's lock: None at once, or the error when the time is over."""
+    with manager.lock("x"):
+        assert manager.lock("x").try_acquire() is None
+        began = time.monotonic()
+        with pytest.raises(LockTakenError):
+            manager.lock("x", blocking_timeout=0.2).acquire()
+        with pytest.raises(LockTakenError):
+            manager.lock("x", blocking=False).__enter__()
+        assert time.monotonic() - began >= 0.2
+    lease = manager.lock("x").try_acquire()
+    assert lease is not None
+    lease.release()
+
+
+def test_loss(make_nodes: Callable[..., LocalNodes]) -> None:
+    """With a majority frozen, the clock ends it: check raises, and so does the end of the block."""
+    nodes = make_nodes(3)
+    with SyncLockManager(nodes.urls, ttl=1, extension=SHORT) as manager:
+        with pytest.raises(LockLostError) as at_the_end, manager.lock("x") as lease:
+            nodes.pause(0)
+            nodes.pause(1)
+            wait_for(lambda: not lease.held, "the clock ends it")
+            assert lease.remaining == 0
+            with pytest.raises(LockLostError) as at_check:
+                lease.check()
+        nodes.resume(0)
+        nodes.resume(1)
+    assert at_check.value.reason is at_the_end.value.reason is LossReason.EXPIRED
+
+
+def test_errors_of_the_block(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """What a block raises leaves unchanged, with a note if the lock was lost as well."""
+    with pytest.raises(ZeroDivisionError) as plain, manager.lock("x"):
+        raise ZeroDivisionError
+    assert not hasattr(plain.value, "__notes__")
+
+    with pytest.raises(ZeroDivisionError) as noted, manager.lock("x", ttl=0.5) as lease:
+        for url in shared_nodes.urls:
+            ask(url, "DEL", "redlock:x")
+        wait_for(lambda: not lease.held, "it is refused")
+        raise ZeroDivisionError
+    assert "was lost" in "".join(noted.value.__notes__)
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_closing(shared_nodes: Nodes) -> None:
+    """Closing waits for the blocks of other threads, which learn that they have lost; then it is over."""
+    manager = SyncLockManager(shared_nodes.urls)
+    inside, noticed, leave = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        with manager.lock("x") as lease:
+            inside.set()
+            wait_for(lease.lease.lost.is_set, "it is told")
+            assert keys(shared_nodes.urls), "the keys protect the block to its end"
+            noticed.set()
+            leave.wait(PATIENCE)
+
+    with ThreadPoolExecutor(3) as threads:
+        at_work = threads.submit(work)
+        inside.wait(PATIENCE)
+        waiting = threads.submit(manager.lock("x").acquire)
+        wait_for(lambda: manager.manager.statistics().waiting == 1, "another thread waits")
+        closing = threads.submit(manager.close)
+        noticed.wait(PATIENCE)
+        with pytest.raises(ManagerClosedError):
+            waiting.result(PATIENCE)
+        assert not closing.done()
+        leave.set()
+        with pytest.raises(LockLostError) as error:
+            at_work.result(PATIENCE)
+        assert error.value.reason is LossReason.MANAGER_CLOSED
+        closing.result(PATIENCE)
+    assert keys(shared_nodes.urls) == {}
+    manager.close()
+    for use in (manager.lock("x").acquire, manager.lock("x").try_acquire):
+        with pytest.raises(ManagerClosedError):
+            use()
+
+
+def test_a_block_that_outlives_its_manager(shared_nodes: Nodes) -> None:
+    """A block whose own thread closes the manager ends in the loss; its own error would come first."""
+    manager = SyncLockManager(shared_nodes.urls, ttl=0.5)
+    with pytest.raises(LockLostError) as error, manager.lock("x") as lease:
+        manager.close()
+        with pytest.raises(LockLostError):
+            lease.check()
+    assert error.value.reason is LossReason.MANAGER_CLOSED
+    assert keys(shared_nodes.urls) == {}
+
+    manager = SyncLockManager(shared_nodes.urls, ttl=0.5)
+    with pytest.raises(ZeroDivisionError), manager.lock("x"):
+        manager.close()
+        raise ZeroDivisionError
+
+
+def test_closed_without_use() -> None:
+    """A manager that was never used closes, and stays closed."""
+    manager = SyncLockManager(["redis://127.0.0.1:1"])
+    assert "not started" in repr(manager.manager)
+    manager.close()
+    with pytest.raises(ManagerClosedError):
+        manager.lock("x").acquire()
+
+
+def test_not_inside_a_loop(manager: SyncLockManager) -> None:
+    """A thread that runs an event loop is refused, because it would stand still."""
+
+    async def use() -> None:
+        with pytest.raises(RuntimeError, match="would block this event loop"), manager.lock("x"):
+            pass
+
+    asyncio.run(use())
+
+
+def test_bad_values() -> None:
+    """What cannot work is refused where it is written."""
+    with pytest.raises(ConfigurationError, match="at least one node"):
+        SyncLockManager([])
+    with pytest.raises(TypeError, match="on_lost"):
+        SyncLockManager(["redis://a"], on_lost="cancel")
+    with pytest.raises(ValueError, match="ttl must be positive"):
+        SyncLockManager(["redis://a"]).lock("x", ttl=-1)
+
+
+# -- interrupts ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interrupts() -> Iterator[Callable[[float], None]]:
+    """Give a function that has KeyboardInterrupt raised in this, the main thread, after some seconds."""
+    main = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+
+    def interrupt(delay: float) -> None:
+        threading.Timer(delay, signal.pthread_kill, (main, signal.SIGUSR1)).start()
+
+    yield interrupt
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_interrupted_while_waiting(
+    shared_nodes: Nodes, manager: SyncLockManager, interrupts: Callable[[float], None]
+) -> None:
+    """A KeyboardInterrupt ends the waiting; the loop waits no longer either, and no key comes later."""
+    with SyncLockManager(shared_nodes.urls) as other:
+        with other.lock("x"):
+            interrupts(0.2)
+            with pytest.raises(KeyboardInterrupt), manager.lock("x"):
+                raise AssertionError("entered a lock that somebody else has")
+            wait_for(lambda: manager.manager.statistics().waiting == 0, "nobody waits")
+        wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+        with other.lock("x", blocking_timeout=5):
+            pass
+
+
+def test_interrupted_at_any_moment(
+    shared_nodes: Nodes, manager: SyncLockManager, interrupts: Callable[[float], None]
+) -> None:
+    """Wherever an interrupt strikes, the lock is free soon, and the next one gets it."""
+    chance = random.Random(1)
+    struck = 0
+    with manager.lock("warm"):
+        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # some leases are left to the collector
+        for _ in range(120):
+            try:
+                interrupts(chance.uniform(0.0001, 0.004))
+                while True:
+                    with manager.lock("x", blocking_timeout=5):
+                        pass
+            except KeyboardInterrupt:
+                struck += 1
+            gc.collect()
+            with manager.lock("x", blocking_timeout=5):
+                pass
+    assert struck == 120
+    wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+    assert manager.manager.statistics().held == 0
+
+
+# -- forks ---------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys, time
+from aioredlock_ng.sync import SyncLockManager
+
+with SyncLockManager(sys.argv[1].split(",")) as manager, manager.lock("x", ttl=5) as lease:
+    child = os.fork()
+    if not child:
+        try:
+            manager.lock("y").acquire()
+        except RuntimeError as error:
+            print(error, flush=True)
+        sys.exit(7)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), lease.held, flush=True)
+    lease.extend()
+with SyncLockManager(sys.argv[1].split(",")) as manager, manager.lock("x", blocking=False):
+    print("free")
+"""
+
+
+def test_a_forked_child(shared_nodes: Nodes) -> None:
+    """A child cannot use its parent's manager, leaves its blocks alone, and ends."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM, ",".join(shared_nodes.urls)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    first, second, third = done.stdout.splitlines()
+    assert "before a fork" in first
+    assert (second, third) == ("7 True", "free")

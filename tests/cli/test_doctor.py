@@ -1,0 +1,384 @@
+"""``aioredlock-ng doctor`` and `LockManager.diagnose` on real servers with real faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aioredlock_ng import Finding, LockManager
+from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS, ADMIN_RIGHTS, acl_line
+from aioredlock_ng.cli import main
+from aioredlock_ng.testing import LocalNodes
+from aioredlock_ng.testing._server import find_server, free_port
+from tests.environments.interpreters import ROOT
+from tests.servers import Nodes, answers, ask, eventually, fastest_arm
+
+MakeNodes = Callable[..., LocalNodes]
+PATIENT = 1.0
+"""Node timeout, in seconds: no node of these tests is to be too slow."""
+
+
+async def diagnose(*nodes: Any, **options: Any) -> list[Finding]:
+    """Return what is wrong with nodes."""
+    manager = LockManager(nodes, **({"node_timeout": PATIENT} | options))
+    try:
+        return [finding for finding in await manager.diagnose() if finding.level != "ok"]
+    finally:
+        await manager.aclose()
+
+
+def brief(findings: list[Finding], *, but: str = "persistence") -> list[tuple[str | None, str, str]]:
+    """Return node, check and level, without what every node of these tests has."""
+    return [(one.node, one.check, one.level) for one in findings if one.check not in but.split()]
+
+
+def doctor(capsys: pytest.CaptureFixture[str], urls: list[str], *arguments: str) -> tuple[int, str]:
+    """Run the command and return its exit code and output; it says nothing else."""
+    code = main(["doctor", "--nodes", ",".join(urls), "--node-timeout", str(PATIENT), *arguments])
+    output, errors = capsys.readouterr()
+    assert errors == ""
+    return code, output
+
+
+# -- the command -------------------------------------------------------------------------------------
+
+
+def test_five_healthy_nodes_are_fine(shared_nodes: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 0; grouped by node, each check a line, each warning with its advice, and a summary."""
+    code, output = doctor(capsys, shared_nodes.urls)
+    assert code == 0
+    groups = output.split("\n\n")
+    assert [group.partition("\n")[0] for group in groups[:-1]] == ["all nodes", *shared_nodes.urls]
+    assert groups[-1] == "0 errors, 5 warnings, 62 checks ok\n"
+    for group in groups[1:-1]:
+        assert "\n  ok       role: master\n" in group
+        assert re.search(r"\n  warning  persistence: .* \(A2\).*\n           appendonly yes .*\n", group)
+    assert [ask(url, "DBSIZE") for url in shared_nodes.urls] == [0] * 5
+
+
+def test_an_error_is_exit_code_1(shared_nodes: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
+    """A policy that can evict locks is one, with and without a limit of memory."""
+    url = shared_nodes.urls[2]
+    try:
+        ask(url, "CONFIG SET", "maxmemory-policy", "allkeys-lru")
+        code, output = doctor(capsys, shared_nodes.urls)
+        assert code == 1
+        assert re.search(
+            r"\n  error    eviction: maxmemory-policy is allkeys-lru: .* not at present .*\n {11}CONFIG SET ",
+            output,
+        )
+        assert output.count("error    ") == 1
+        ask(url, "CONFIG SET", "maxmemory", "100mb")
+        code, output = doctor(capsys, shared_nodes.urls)
+        assert (code, "104857600 bytes" in output) == (1, True)
+    finally:
+        ask(url, "CONFIG SET", "maxmemory", "0")
+        ask(url, "CONFIG SET", "maxmemory-policy", "noeviction")
+
+
+def test_for_programs_it_is_json(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
+    """A list of findings with their five fields."""
+    nodes3.kill(1)
+    code, output = doctor(capsys, nodes3.urls, "--json")
+    findings = json.loads(output)
+    assert code == 1
+    assert all(set(one) == {"node", "check", "level", "message", "advice"} for one in findings)
+    (error,) = [one for one in findings if one["level"] == "error"]
+    assert (error["node"], error["check"]) == (nodes3.urls[1], "reachable")
+    assert "start the server" in error["advice"]
+
+
+def test_the_same_address_twice_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """No node has to be asked for that."""
+    assert main(["doctor", "--nodes", "redis://127.0.0.1:1,redis://127.0.0.1:1"]) == 2
+    assert "given twice" in capsys.readouterr().err
+
+
+def test_no_node_at_all_is_an_error(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1, and every node with its reason."""
+    for i in range(3):
+        nodes3.kill(i)
+    code, output = doctor(capsys, nodes3.urls)
+    assert code == 1
+    assert output.count("error    reachable: ") == 3
+    assert "0 of 3 nodes can grant a lock" in output
+
+
+@pytest.mark.parametrize(
+    ("without_rich", "no_color", "coloured"), [(False, "", True), (False, "1", False), (True, "", False)]
+)
+def test_colours_are_for_terminals(
+    without_rich: bool, no_color: str, coloured: bool, shared_nodes: Nodes
+) -> None:
+    """With rich, unless NO_COLOR is set; the words are the same."""
+    if coloured:
+        pytest.importorskip("rich")
+    hide = "sys.modules['rich'] = None;" if without_rich else ""
+    code = f"import sys; {hide} from aioredlock_ng.cli import main; sys.exit(main(['doctor']))"
+    environment = os.environ | {"REDLOCK_URLS": ",".join(shared_nodes.urls), "NO_COLOR": no_color}
+    environment |= {"TERM": "xterm", "COLUMNS": "40", "PYTHONPATH": str(ROOT)}
+    read_end, write_end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=write_end, stderr=write_end, env=environment
+    )
+    os.close(write_end)
+    output = b""
+    try:
+        while data := os.read(read_end, 65536):
+            output += data
+    except OSError:  # how Linux says that nobody holds the terminal any more
+        pass
+    os.close(read_end)
+    assert process.wait(60) == 0
+    assert (b"\x1b[" in output) is coloured
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output.decode())
+    assert "  ok       identity: no two nodes are the same server\r\n" in plain
+    assert "appendonly yes with appendfsync always; or keep it down for the longest ttl" in plain
+
+
+# -- what is found -----------------------------------------------------------------------------------
+
+
+async def test_one_server_under_two_names(nodes3: LocalNodes) -> None:
+    """127.0.0.1 and localhost: start() refuses that; a diagnosis says so and goes on."""
+    first, second, third = nodes3.urls
+    twin = first.replace("127.0.0.1", "localhost")
+    findings = await diagnose(first, twin, second, third, "redis://127.0.0.1:1")
+    assert brief(findings) == [(None, "identity", "error"), ("redis://127.0.0.1:1", "reachable", "error")]
+    assert first in findings[0].message
+    assert twin in findings[0].message
+    assert [ask(url, "DBSIZE") for url in nodes3.urls] == [0] * 3
+
+
+async def test_a_replica_and_its_master(nodes5: LocalNodes) -> None:
+    """The replica has no vote, by URL and by client; the master is told that it has one."""
+    urls = nodes5.urls
+    ask(urls[0], "REPLICAOF", "127.0.0.1", nodes5.ports[1])
+    await eventually(lambda: b"master_link_status:up" in ask(urls[0], "INFO replication"), within=30)
+    await eventually(lambda: b"connected_slaves:1" in ask(urls[1], "INFO replication"))
+    client = Redis.from_url(urls[0])
+    try:
+        for replica, name in ((urls[0], urls[0]), (client, f"client:127.0.0.1:{nodes5.ports[0]}")):
+            findings = await diagnose(replica, *urls[1:])
+            seen = set(brief(findings, but="persistence latency"))
+            assert seen == {(name, "role", "error"), (urls[1], "replicas", "warning")}
+            assert all("independent master" in one.advice for one in findings if one.check == "role")
+    finally:
+        await client.aclose()
+
+
+async def test_dead_and_frozen_nodes(nodes5: LocalNodes) -> None:
+    """Each with its reason and its advice, also when the manager was running before."""
+    manager = LockManager(nodes5.urls, node_timeout=PATIENT, connect_timeout=0.5)
+    assert not [one for one in await manager.diagnose() if one.level == "error"]
+    nodes5.kill(0)
+    nodes5.pause(1)
+    await eventually(lambda: "connecting to" in manager.statistics().nodes[0].reason)
+    errors = {one.node: one for one in await manager.diagnose() if one.level == "error"}
+    fresh = {one.node: one for one in await diagnose(*nodes5.urls) if one.level == "error"}
+    for found in (errors, fresh):
+        assert set(found) == set(nodes5.urls[:2])
+        assert "start the server" in found[nodes5.urls[0]].advice
+        assert "hangs" in found[nodes5.urls[1]].advice
+    nodes5.resume(1)
+    await manager.aclose()
+
+
+@pytest.fixture
+def rights(make_nodes: MakeNodes) -> Callable[[str], list[str]]:
+    """Return a function that gives three nodes' URLs for a user with these rights."""
+    nodes = make_nodes(3)
+
+    def give(granted: str) -> list[str]:
+        for url in nodes.urls:
+            ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", "~redlock:*", *granted.split())
+        return [url.replace("redis://", "redis://locks:secret@") for url in nodes.urls]
+
+    return give
+
+
+async def test_the_rights_that_locking_needs_are_enough(rights: Callable[[str], list[str]]) -> None:
+    """Nothing is an error then; what cannot be checked says by which right it could, and with it can."""
+    findings = await diagnose(*rights(ACL_RIGHTS))
+    assert {one.level for one in findings} == {"warning"}
+    unchecked = {one.check: one.advice for one in findings if "could not be checked" in one.message}
+    assert set(unchecked) == {"clock", "access"}
+    assert "+time" in unchecked["clock"]
+    assert "+acl|getuser" in unchecked["access"]
+    findings = await diagnose(*rights(f"{ACL_RIGHTS} {ADMIN_RIGHTS}"))
+    assert brief(findings) == []
+    manager = LockManager(rights(f"{ACL_RIGHTS} {ADMIN_RIGHTS}"))
+    async with manager, manager.lock("a"):
+        assert [lock.name for lock in (await manager.survey()).locks] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "right", [right for right in ACL_RIGHTS.split() if right not in ("-@all", "+auth", "+client|setname")]
+)
+async def test_a_missing_right_is_an_error(right: str, rights: Callable[[str], list[str]]) -> None:
+    """Whichever of the rights is taken away: the finding has the line that grants them all."""
+    less = f"{ACL_RIGHTS} {right.replace('+', '-', 1)}"
+    findings = [
+        one for one in await diagnose(*rights(less)) if one.check in ("rights", "info", "writes", "quorum")
+    ]
+    if right == "+info":
+        assert {(one.check, one.level) for one in findings} == {("info", "warning")}
+        assert all("+info" in one.advice for one in findings)
+    elif right == "+hello":
+        assert findings == []  # the connection speaks RESP2, and does without
+    else:
+        assert {(one.check, one.level) for one in findings} == {("rights", "error"), ("quorum", "error")}
+        assert all(acl_line(b"redlock:") in one.advice for one in findings if one.check == "rights")
+
+
+async def test_rights_on_other_keys_are_an_error(rights: Callable[[str], list[str]]) -> None:
+    """A user of one prefix cannot lock under another; the line fits the prefix that is used."""
+    urls = rights(ACL_RIGHTS)
+    findings = [one for one in await diagnose(*urls, prefix="b*:") if one.level == "error"]
+    assert {one.check for one in findings} == {"rights", "quorum"}
+    assert r"~b\*:* " in findings[1].advice
+
+
+@pytest.mark.parametrize("password", ["wrong", ""])
+async def test_a_password_that_is_wrong_or_missing(password: str, make_nodes: MakeNodes) -> None:
+    """It is not shown; the right one is fine, and makes the server one that asks for it."""
+    nodes = make_nodes(3, options={"requirepass": "s3cret"})
+    login = f"redis://:{password}@" if password else "redis://"
+    findings = await diagnose(*(url.replace("redis://", login) for url in nodes.urls))
+    assert brief(findings) == [
+        (None, "quorum", "error"),
+        *((url, "reachable", "error") for url in nodes.urls),
+    ]
+    assert all("user and password" in one.advice for one in findings[1:])
+    manager = LockManager(url.replace("redis://", "redis://:s3cret@") for url in nodes.urls)
+    access = [one for one in await manager.diagnose() if one.check == "access"]
+    await manager.aclose()
+    assert [(one.level, one.message) for one in access] == [("ok", "asks for a password")] * 3
+
+
+async def test_a_server_that_anybody_can_reach(make_nodes: MakeNodes) -> None:
+    """Without a password and without protected mode it must not listen to other machines."""
+    nodes = make_nodes(3, options={"protected-mode": "no"})
+    assert brief(await diagnose(*nodes.urls)) == []  # it listens to its own machine only
+    open_ = make_nodes(3, options={"protected-mode": "no", "bind": "0.0.0.0"})
+    findings = await diagnose(*open_.urls)
+    assert brief(findings) == [(url, "access", "error") for url in open_.urls]
+    assert all("firewall" in one.advice for one in findings if one.check == "access")
+
+
+@pytest.mark.parametrize(("fsync", "level"), [("always", None), ("everysec", "warning")])
+async def test_an_append_only_file(fsync: str, level: str | None, make_nodes: MakeNodes) -> None:
+    """Only one that is written through remembers every lock."""
+    nodes = make_nodes(3, options={"appendonly": "yes", "appendfsync": fsync})
+    findings = await diagnose(*nodes.urls)
+    assert [one.level for one in findings if one.check == "persistence"] == ([level] * 3 if level else [])
+
+
+async def test_a_server_that_stopped_writing(make_nodes: MakeNodes) -> None:
+    """Its last snapshot failed, so that it refuses every SET: found by trying."""
+    nodes = make_nodes(3, options={"save": "3600 1"})
+    directory = ask(nodes.urls[1], "CONFIG GET", "dir")["dir"]
+    (Path(directory) / "dump.rdb").mkdir()  # nothing can be renamed to that
+    ask(nodes.urls[1], "BGSAVE")
+    await eventually(lambda: b"rdb_last_bgsave_status:err" in ask(nodes.urls[1], "INFO persistence"))
+    findings = await diagnose(*nodes.urls)
+    assert brief(findings) == [(nodes.urls[1], "writes", "error")]
+    (error,) = [one for one in findings if one.level == "error"]
+    assert "MISCONF" in error.message
+    assert "snapshots" in error.advice
+
+
+async def test_a_server_whose_memory_is_full(nodes3: LocalNodes) -> None:
+    """It refuses what takes memory: found by trying."""
+    ask(nodes3.urls[0], "CONFIG SET", "maxmemory", "1")
+    findings = await diagnose(*nodes3.urls)
+    assert brief(findings) == [(nodes3.urls[0], "writes", "error")]
+    assert any("OOM" in one.message and "memory" in one.advice for one in findings)
+
+
+async def test_a_server_that_is_busy_with_a_script(make_nodes: MakeNodes) -> None:
+    """Nothing is answered but how to end it."""
+    nodes = make_nodes(3, options={"lua-time-limit": 50})
+    with socket.create_connection(("127.0.0.1", nodes.ports[0])) as busy:
+        busy.sendall(b'EVAL "while true do end" 0\r\n')
+        await eventually(lambda: not answers(nodes.ports[0], within=0.2))
+        try:
+            findings = await diagnose(*nodes.urls)
+        finally:
+            busy_killer = threading.Thread(target=ask, args=(nodes.urls[0], "SCRIPT KILL"))
+            busy_killer.start()
+            busy_killer.join()
+    assert brief(findings) == [(nodes.urls[0], "writes", "error")]
+    assert any("BUSY" in one.message and "SCRIPT KILL" in one.advice for one in findings)
+
+
+async def test_servers_of_a_cluster(make_nodes: MakeNodes) -> None:
+    """They say so themselves, and their slots are nobody's."""
+    nodes = make_nodes(3, options={"cluster-enabled": "yes"})
+    findings = await diagnose(*nodes.urls)
+    checks = {(one.check, one.level) for one in findings if one.check != "persistence"}
+    assert checks == {("quorum", "error"), ("mode", "error")}
+    assert any("cluster mode" in one.message for one in findings)
+
+
+@pytest.fixture
+def sentinel(tmp_path: Path) -> Iterator[int]:
+    """Run a Sentinel, and give its port."""
+    port = free_port()
+    configuration = tmp_path / "sentinel.conf"
+    configuration.write_text(f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n")
+    with subprocess.Popen(
+        [find_server(fastest_arm()), str(configuration), "--sentinel"], stdout=subprocess.DEVNULL
+    ) as process:
+        try:
+            while not answers(port):
+                assert process.poll() is None
+            yield port
+        finally:
+            process.kill()
+
+
+async def test_a_sentinel_is_no_node(sentinel: int, nodes3: LocalNodes) -> None:
+    """By URL and by client: it knows masters, and holds no locks."""
+    client = Redis(port=sentinel)
+    for node in (f"redis://127.0.0.1:{sentinel}", client):
+        findings = await diagnose(*nodes3.urls, node, nodes3.urls[0].replace("127.0.0.1", "localhost"))
+        wrong = {(one.check, one.level) for one in findings if str(sentinel) in str(one.node)}
+        assert ("mode", "error") in wrong, findings
+        assert "Sentinel" in "".join(one.advice for one in findings)
+    await client.aclose()
+
+
+async def test_a_far_node(nodes3: LocalNodes) -> None:
+    """One whose answers take more than half of node_timeout loses votes by and by."""
+    findings = await diagnose(*nodes3.urls, node_timeout=0.00002)
+    assert ("latency", "warning") in {(one.check, one.level) for one in findings}
+    assert any("raise node_timeout" in one.advice for one in findings)
+
+
+async def test_a_host_name_that_does_not_exist(nodes3: LocalNodes) -> None:
+    """It is the DNS, or a slip of the pen."""
+    findings = await diagnose(*nodes3.urls[:2], "redis://does-not-exist.invalid", connect_timeout=5)
+    (error,) = [one for one in findings if one.level == "error"]
+    assert (error.node, error.check) == ("redis://does-not-exist.invalid", "reachable")
+    assert "host name" in error.advice or "no answer" in error.message  # where the resolver itself hangs
+
+
+async def test_tls_where_there_is_none_and_none_where_there_is(nodes3: LocalNodes) -> None:
+    """A plain server under rediss:// does not understand a word."""
+    findings = await diagnose(*nodes3.urls[:2], nodes3.urls[2].replace("redis://", "rediss://"))
+    (error,) = [one for one in findings if one.level == "error"]
+    assert error.check == "reachable"
+    assert "rediss://" in error.advice or "TLS" in error.message

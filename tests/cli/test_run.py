@@ -1,0 +1,329 @@
+"""``aioredlock-ng run``: what the command gets, what it gives back, and what is wrong usage."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import _clock
+from aioredlock_ng._cli._guard import group
+from aioredlock_ng._cli.run_plan import Plan
+from aioredlock_ng.cli import main
+from tests.cli.runs import Runs, open_runs
+from tests.servers import Nodes, ask
+
+SHOW = (
+    "import json, os, sys; "
+    "print(json.dumps({'args': [os.fsencode(a).hex() for a in sys.argv[1:]], 'env': dict(os.environ), "
+    "'fds': sorted(int(fd) for fd in os.listdir('/proc/self/fd')), "
+    "'group': os.getpgrp() == os.getpid()}))"
+)
+"""A program that tells what it was given; one more descriptor than it got is open, for the listing."""
+
+IGNORING = (
+    "import os, signal, sys; "
+    "signal.signal(getattr(signal, sys.argv[1]), signal.SIG_IGN); "
+    "os.execv(sys.argv[2], sys.argv[2:])"
+)
+"""A program that becomes another one, which ignores a signal.  Not all shells pass that on."""
+
+
+@pytest.fixture
+def runs(tmp_path: Path, shared_nodes: Nodes) -> Iterator[Runs]:
+    """Start runs over the shared nodes."""
+    with open_runs(tmp_path, shared_nodes) as runs:
+        yield runs
+
+
+def shown(runs: Runs, *arguments: str | bytes, **options: Any) -> dict[str, Any]:
+    """Run a program that tells what it was given."""
+    code, out, err = runs.finish("job", "--", sys.executable, "-c", SHOW, *arguments, **options)
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+# -- the exit code ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1, 255])
+def test_the_exit_code_is_the_commands(code: int, runs: Runs) -> None:
+    """Whatever the command returns is returned, nothing is said, and the lock is free at once."""
+    assert runs.finish("job", "--", "sh", "-c", f"echo done; exit {code}") == (code, "done\n", "")
+    assert runs.holders("redlock:job") == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_signal_that_ends_the_command_is_128_and_its_number(number: int, runs: Runs) -> None:
+    """As in a shell."""
+    assert runs.finish("job", "--", "sh", "-c", f"kill -{number} $$") == (128 + number, "", "")
+
+
+def test_a_command_that_does_not_exist_is_127(runs: Runs) -> None:
+    """The lock is released at once, and the line says what was not found."""
+    code, _, err = runs.finish("job", "--", "no-such-command", "x")
+    assert (code, err) == (127, "aioredlock-ng run: 'no-such-command': command not found\n")
+    assert runs.holders("redlock:job") == 0
+    assert runs.finish("job", "--", "")[0] == 127
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o755])
+def test_a_command_that_cannot_be_executed_is_126(mode: int, runs: Runs) -> None:
+    """No permission; or a directory."""
+    path = runs.directory / "thing"
+    if mode == 0o644:
+        path.write_text("#!/bin/sh\n")
+    else:
+        path.mkdir()
+    path.chmod(mode)
+    code, _, err = runs.finish("job", "--", str(path))
+    assert (code, err) == (126, f"aioredlock-ng run: '{path}' cannot be executed: Permission denied\n")
+    assert runs.holders("redlock:job") == 0
+
+
+def test_a_script_without_a_first_line_is_the_shells(runs: Runs) -> None:
+    """As a shell and flock(1) do it."""
+    script = runs.directory / "script"
+    script.write_text('echo "$0 $1 ${#}"\n')
+    script.chmod(0o755)
+    path = f"{runs.directory}:{os.environ['PATH']}"
+    assert runs.finish("job", "--", "script", "a b", env={"PATH": path}) == (0, f"{script} a b 1\n", "")
+
+
+# -- what the command gets -------------------------------------------------------------------------
+
+
+def test_it_gets_its_arguments_untouched(runs: Runs) -> None:
+    """Empty ones, options, a second ``--``, bytes that are no text, and hundreds of them."""
+    arguments: list[str | bytes] = ["", "-n", "--", "run", "a b", "'\"$x", b"\xff\xfe", "ü\n"]
+    arguments += [str(i) for i in range(300)]
+    told = shown(runs, *arguments)
+    assert [bytes.fromhex(argument) for argument in told["args"]] == [os.fsencode(a) for a in arguments]
+
+
+def test_a_command_may_begin_with_a_dash(runs: Runs) -> None:
+    """It is a name like any other."""
+    script = runs.directory / "-n"
+    script.write_text("#!/bin/sh\necho it ran\n")
+    script.chmod(0o755)
+    path = f"{runs.directory}:{os.environ['PATH']}"
+    assert runs.finish("job", "--", "-n", env={"PATH": path}) == (0, "it ran\n", "")
+
+
+def test_it_sees_the_lock_in_its_environment(runs: Runs) -> None:
+    """Name and ttl; no fence where locks have none, not even that of a run around it."""
+    environment = shown(runs, env={"REDLOCK_FENCE": "17", "OTHER": "kept"})["env"]
+    assert (environment["REDLOCK_NAME"], environment["REDLOCK_TTL"]) == ("job", "10")
+    assert environment["OTHER"] == "kept"
+    assert "REDLOCK_FENCE" not in environment or int(environment["REDLOCK_FENCE"]) != 17
+    code, out, _ = runs.finish("--ttl", "2.5", "a b", "--", "sh", "-c", 'echo "$REDLOCK_NAME" $REDLOCK_TTL')
+    assert (code, out) == (0, "a b 2.5\n")
+
+
+@pytest.mark.parametrize("given", [{}, {"LC_CTYPE": "C.UTF-8"}], ids=["none", "its own"])
+def test_its_locale_is_the_callers(given: dict[str, str], runs: Runs) -> None:
+    """Under cron's empty locale Python sets LC_CTYPE for itself; the command does not see that."""
+    locales = dict.fromkeys(("LC_ALL", "LANG"), "")
+    code, out, _ = runs.finish("job", "--", "env", env=locales | given)
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("LC_CTYPE=")] == [
+        f"{name}={value}" for name, value in given.items()
+    ]
+
+
+def test_it_leads_a_process_group_and_gets_no_descriptor_of_ours(runs: Runs) -> None:
+    """The three standard ones, and whatever else the caller left open for it."""
+    told = shown(runs)
+    assert told["group"]
+    assert len(told["fds"]) == 4
+    read_end, write_end = os.pipe()
+    try:
+        inherited = shown(runs, pass_fds=(read_end,))["fds"]
+        assert read_end in inherited
+        assert len(inherited) == 5
+    finally:
+        os.close(read_end)
+        os.close(write_end)
+
+
+def test_standard_input_goes_through(runs: Runs) -> None:
+    """It is the command's own."""
+    read_end, write_end = os.pipe()
+    with os.fdopen(read_end) as stdin:
+        os.write(write_end, b"a line\n")
+        os.close(write_end)
+        assert runs.finish("job", "--", "cat", stdin=stdin) == (0, "a line\n", "")
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_closed_standard_descriptors_stay_closed(closed: str, runs: Runs) -> None:
+    """No pipe or socket of ours gets their numbers, and the command finds closed what was closed."""
+    note = runs.directory / "note"
+    listing = f"for i in 0 1 2; do [ -e /proc/$$/fd/$i ] && echo $i >>{note}; done; exit 3"
+    code, _, err = runs.finish(
+        "job", "--", "sh", "-c", listing, via=["sh", "-c", f'exec "$@" {closed}', "sh"]
+    )
+    assert (code, err) == (3, "")
+    left_open = [i for i in "012" if f"{i}{'<' if i == '0' else '>'}&-" not in closed]
+    assert note.read_text().split() == left_open if left_open else not note.exists()
+    assert runs.holders("redlock:job") == 0
+
+
+def test_nothing_of_ours_is_behind_a_closed_descriptor(runs: Runs) -> None:
+    """A message or a question to a closed descriptor must not end in a socket of the run or its guard."""
+    look = (
+        "guard=$PPID; run=$(cut -d' ' -f4 /proc/$guard/stat); "
+        "for pid in $guard $run; do for i in 0 2; do readlink /proc/$pid/fd/$i; done; done"
+    )
+    _, out, _ = runs.finish("job", "--", "sh", "-c", look, via=["sh", "-c", 'exec "$@" 0<&- 2>&-', "sh"])
+    assert out.split() == ["/dev/null"] * 4
+
+
+@pytest.mark.parametrize("number", ["CHLD", "HUP", "PIPE"])
+def test_signals_that_the_caller_ignores_stay_ignored(number: str, runs: Runs) -> None:
+    """A caller that ignores SIGCHLD changes nothing for us, and nohup holds for the command, too."""
+    via = [sys.executable, "-I", "-S", "-c", IGNORING, f"SIG{number}"]
+    code, out, err = runs.finish("job", "--", "grep", "SigIgn", "/proc/self/status", via=via)
+    assert (code, err) == (0, "")
+    ignored = int(out.split()[1], 16)
+    expected = 0 if number == "PIPE" else 1 << getattr(signal, f"SIG{number}") - 1  # Python hides that one
+    assert ignored == expected
+    assert runs.finish("job", "--", "sh", "-c", "exit 3", via=via)[0] == 3
+
+
+def test_no_signal_is_ignored_or_blocked_otherwise(runs: Runs) -> None:
+    """The command starts with the defaults."""
+    _, out, _ = runs.finish("job", "--", "grep", "-E", "SigIgn|SigBlk", "/proc/self/status")
+    assert {line.split()[1] for line in out.splitlines()} == {"0" * 16}
+
+
+def test_processes_left_behind_are_ended(runs: Runs) -> None:
+    """What the command leaves in its group would run without the lock: it ends before the release."""
+    stamper = runs.stamper("left", manners="stubborn")
+    wait = f"while ! [ -s {runs.directory}/left ]; do sleep 0.01; done"
+    command = ["sh", "-c", f'"$@" & {wait}; exit 5', "sh", *stamper]
+    code, _, err = runs.finish("--ttl", "2", "job", "--", *command)
+    assert code == 5
+    assert err.count("\n") == 1
+    assert "left processes behind" in err
+    assert runs.words("left")[:2] == ["start", "SIGTERM"]
+    assert runs.words("left")[-1] != "stop"
+    assert runs.processes() == {}
+    assert runs.holders("redlock:job") == 0
+
+
+# -- wrong usage -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["job"], "no command"),
+        (["job", "--"], "no command"),
+        (["--", "true"], "NAME"),
+        (["-n", "-w", "1", "job", "--", "true"], "not allowed with"),
+        (["-w", "-1", "job", "--", "true"], "-w"),
+        (["-w", "nan", "job", "--", "true"], "seconds"),
+        (["-w", "soon", "job", "--", "true"], "seconds"),
+        (["-E", "256", "job", "--", "true"], "0 to 255"),
+        (["-E", "x", "job", "--", "true"], "0 to 255"),
+        (["--kill-after", "5", "job", "--", "true"], "less than half"),
+        (["--ttl", "4", "--kill-after", "2", "job", "--", "true"], "less than half"),
+        (["--ttl", "0", "job", "--", "true"], "ttl"),
+        (["--ttl", "1e9", "job", "--", "true"], "ttl"),
+        (["--node-timeout", "20", "job", "--", "true"], "node_timeout"),
+        (["", "--", "true"], "name"),
+        (["fence:{x}", "--", "true"], "reserved"),
+        (["--nodes", "http://user:secret@host", "job", "--", "true"], "scheme"),
+        (["--nodes", "", "job", "--", "true"], "node"),
+        (["job", "true"], "unrecognized"),
+    ],
+)
+def test_wrong_usage_is_2(
+    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is asked or started; the message says what is wrong, and no password."""
+    monkeypatch.setenv("REDLOCK_URLS", "redis://127.0.0.1:1")
+    try:
+        code = main(["run", *arguments])
+    except SystemExit as exit_:
+        code = exit_.code
+    output = capsys.readouterr()
+    assert code == 2
+    assert words in output.err
+    assert "secret" not in output.err
+    assert "Traceback" not in output.err
+
+
+def test_without_nodes_it_says_how_to_name_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither option nor variable: exit code 2."""
+    monkeypatch.delenv("REDLOCK_URLS", raising=False)
+    assert main(["run", "job", "--", "true"]) == 2
+    assert "REDLOCK_URLS" in capsys.readouterr().err
+
+
+def test_one_server_given_twice_is_2(runs: Runs) -> None:
+    """A configuration error that only the servers' answers show; the command is not started."""
+    url = runs.nodes.urls[0]
+    twice = f"{url},{url.replace('127.0.0.1', 'localhost')},{runs.nodes.urls[1]}"
+    code, out, err = runs.finish("--nodes", twice, "job", "--", "echo", "started")
+    assert (code, out) == (2, "")
+    assert "one server" in err
+
+
+def test_the_help_names_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ttl, time to kill, exit codes, and what cannot be done."""
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for words in ("default: 10)", "a quarter of the ttl", "75", "126", "setsid", "both frozen"):
+        assert words in text
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def test_the_guard_reads_the_clock_of_the_locks() -> None:
+    """It cannot import the package: its own choice of the clock must be the same."""
+    assert group.CLOCK == _clock._CLOCK
+    before = _clock.SystemClock().now()
+    assert before <= group.now() <= _clock.SystemClock().now()
+
+
+@pytest.mark.parametrize("ttl", [0.2, 1, 10, 60, 86400])
+@pytest.mark.parametrize("share", [0, 0.25, 0.499])
+def test_there_is_time_to_extend_before_sigterm(ttl: float, share: float) -> None:
+    """Whatever is asked: a third of the undisturbed time passes before each extension."""
+    plan = Plan(name="job", command=("x",), ttl=ttl, kill_after=share * ttl, patience=None, taken_code=1)
+    undisturbed = 0.99 * ttl - plan.kill_after - plan.margin
+    assert undisturbed > 0.4 * ttl
+    assert plan.extension.every * ttl == pytest.approx(undisturbed / 3)
+    assert plan.extension.max_extensions is None
+    assert plan.extension.grace * ttl <= plan.kill_after + plan.margin + 1e-9
+
+
+def test_a_long_command_keeps_its_lock(runs: Runs) -> None:
+    """It is extended for as long as the command runs, here over three ttls, with the longest kill time."""
+    run = runs.start("--ttl", "1", "--kill-after", "0.499", "job", "--", *runs.stamper("stamps", 3.2))
+    assert run.wait() == 0
+    assert runs.words("stamps") == ["start", "stop"]
+    assert run.err == ""
+    assert ask(runs.nodes.urls[0], "EXISTS", "redlock:job") == 0
+
+
+def test_it_does_not_need_to_be_in_a_session_of_its_own(runs: Runs) -> None:
+    """What is sent to its whole process group reaches neither guard nor command directly."""
+    run = runs.start("job", "--", *runs.stamper("stamps"), process_group=0)
+    while "start" not in runs.words("stamps"):
+        assert run.process.poll() is None, run.err
+    os.killpg(run.process.pid, signal.SIGTERM)
+    assert run.wait() == 7
+    assert runs.words("stamps") == ["start", "SIGTERM", "SIGCONT"][: len(runs.words("stamps"))]

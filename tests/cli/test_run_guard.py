@@ -1,0 +1,125 @@
+"""The guard alone, and the moments that no real run hits on purpose."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from aioredlock_ng import LockManager, NodeInspection
+from aioredlock_ng._cli._guard.group import group_lives, now
+from aioredlock_ng._cli.run_command import GuardedCommand
+from aioredlock_ng._cli.run_job import Job
+from aioredlock_ng._cli.run_plan import Plan
+from aioredlock_ng.testing import MemoryNode
+from tests.cli.runs import until
+
+
+def guarded(*words: str, valid: float = 60.0, kill_after: float = 1.0) -> GuardedCommand:
+    """Start a command under a guard, with a lock that is valid for so many seconds."""
+    return GuardedCommand(
+        words, environment=dict(os.environ), until=now() + valid, kill_after=kill_after, margin=0.1
+    )
+
+
+async def heard(command: GuardedCommand) -> list[list[str]]:
+    """Hear all reports, to the end."""
+    reports = [words async for words in command.reports()]
+    command.close()
+    return reports
+
+
+async def test_a_lock_without_time_left_starts_nothing(tmp_path: Path) -> None:
+    """The guard came up when the command would have to be ended at once."""
+    command = guarded("touch", str(tmp_path / "started"), valid=1.05)
+    assert await heard(command) == [["late"]]
+    assert not (tmp_path / "started").exists()
+
+
+async def test_a_lock_that_was_extended_meanwhile_starts_it() -> None:
+    """What it was started with is not the last word."""
+    command = guarded("true", valid=1.05)
+    command.keep_until(now() + 60)
+    assert [words[0] for words in await heard(command)] == ["started", "ended"]
+
+
+async def test_a_lock_lost_before_the_start_starts_nothing(tmp_path: Path) -> None:
+    """The loss overtook the start."""
+    command = guarded("touch", str(tmp_path / "started"))
+    command.end()
+    assert await heard(command) == [["late"]]
+    assert not (tmp_path / "started").exists()
+
+
+async def test_a_holder_that_died_before_the_start_starts_nothing(tmp_path: Path) -> None:
+    """Its death overtook the start."""
+    command = guarded("touch", str(tmp_path / "started"))
+    command.close()
+    assert [words async for words in command.reports()] == [["late"]]
+    assert not (tmp_path / "started").exists()
+
+
+async def test_a_signal_before_the_start_reaches_the_command() -> None:
+    """It is kept until there is somebody to get it."""
+    command = guarded("sleep", "60")
+    command.pass_on(signal.SIGUSR1)
+    reports = await heard(command)
+    assert [words[0] for words in reports] == ["started", "ended"]
+    assert reports[-1][1:3] == [str(-signal.SIGUSR1), "0"]
+
+
+async def test_the_time_to_kill_is_kept(tmp_path: Path) -> None:
+    """From SIGTERM to SIGKILL it takes `kill_after`; validity would allow more."""
+    deaf = f"trap '' TERM; touch {tmp_path}/ready; while :; do sleep 0.01; done"
+    command = guarded("sh", "-c", deaf, kill_after=0.4)
+    words = []
+    async for report in command.reports():
+        words.append(report[0])
+        if report[0] == "started":
+            until((tmp_path / "ready").exists, "it is deaf to SIGTERM")
+            began = now()
+            command.end()
+    command.close()
+    assert words == ["started", "killed", "ended"]
+    assert 0.4 <= now() - began < 10
+
+
+def test_a_group_of_zombies_is_dead() -> None:
+    """Nobody may reap them, as in many containers: that must not look like a command that lives on."""
+    with subprocess.Popen(["sleep", "60"], process_group=0) as process:
+        assert group_lives(process.pid)
+        process.kill()
+        until(lambda: not group_lives(process.pid), "the killed one counts as gone")
+        os.killpg(process.pid, 0)  # although the kernel still knows its group
+    assert not group_lives(process.pid)
+
+
+async def test_a_signal_at_the_very_win_is_not_lost(tmp_path: Path) -> None:
+    """It comes when the lock is won and its waiting has not yet been told: nothing starts or stays held."""
+    plan = Plan(
+        name="job",
+        command=("touch", str(tmp_path / "started")),
+        ttl=10,
+        kill_after=1,
+        patience=None,
+        taken_code=1,
+    )
+    job = Job(plan)
+    nodes = [MemoryNode() for _ in range(3)]
+
+    class AtTheWin:
+        def on_acquired(self, _: object) -> None:
+            job._caught(signal.SIGTERM)
+
+    def make(**options: Any) -> LockManager:
+        options["hooks"] = [*options["hooks"], AtTheWin()]
+        return LockManager(nodes, **options)
+
+    assert await job.run(make) == 128 + signal.SIGTERM
+
+    assert not (tmp_path / "started").exists()
+    async with LockManager(nodes) as manager:
+        inspections: tuple[NodeInspection, ...] = await manager.inspect("job")
+    assert [node.held for node in inspections] == [False] * 3

@@ -1,0 +1,210 @@
+"""``aioredlock-ng run`` when the lock cannot be kept: the command is gone before the lock is."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.runs import CLOCK, Run, Runs, Stamp, open_runs, until
+from tests.servers import ask
+
+pytestmark = pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="finds processes through /proc")
+
+KEY = "redlock:job"
+TTL = 2.0
+KILL_AFTER = TTL / 4
+MARGIN = TTL / 20
+
+
+@pytest.fixture
+def runs(tmp_path: Path, make_nodes: Callable[..., Any]) -> Iterator[Runs]:
+    """Start runs over three nodes that are there for this test alone."""
+    with open_runs(tmp_path, make_nodes(3)) as runs:
+        yield runs
+
+
+def holding(runs: Runs, *command: str) -> Run:
+    """Start a run, and wait until its command runs."""
+    run = runs.start("--ttl", str(TTL), "job", "--", *command)
+    until(lambda: runs.words("first"), "the command runs")
+    return run
+
+
+def last(runs: Runs, name: str) -> Stamp:
+    """Return the last sign of life of a command."""
+    return runs.stamps(name)[-1]
+
+
+def stamp(runs: Runs, name: str, word: str) -> Stamp:
+    """Return the only stamp with this word."""
+    (found,) = [stamp for stamp in runs.stamps(name) if stamp.word == word]
+    return found
+
+
+def gone(runs: Runs) -> bool:
+    """Whether no process of the runs is left."""
+    return not runs.processes()
+
+
+@pytest.mark.parametrize("manners", ["meek", "stubborn"])
+def test_a_frozen_holders_command_is_gone_before_the_next(manners: str, runs: Runs) -> None:
+    """The run is stopped past its ttl while another one waits: its command gets SIGTERM, and SIGKILL if
+    need be, and is dead before the other's starts.  Woken, the run ends with 75 and says so.
+    """
+    first = holding(runs, *runs.stamper("first", manners=manners))
+    second = runs.start("job", "--", *runs.stamper("second", 0.1))
+    first.send(signal.SIGSTOP)
+    key_ends = runs.key_ends(KEY)
+    until(lambda: runs.words("second"), "the other gets the lock")
+    assert last(runs, "first").at < stamp(runs, "second", "start").at
+    assert last(runs, "first").at < key_ends
+    assert stamp(runs, "first", "SIGTERM").at <= key_ends - KILL_AFTER
+    if manners == "stubborn":
+        assert last(runs, "first").word == "beat"
+        assert last(runs, "first").at > stamp(runs, "first", "SIGTERM").at + KILL_AFTER / 2
+    assert second.wait() == 0
+    assert first.process.poll() is None
+    first.send(signal.SIGCONT)
+    assert first.wait() == 75
+    assert "lock 'job' was lost; the command ended 0." in first.err
+    assert "outlived" not in first.err
+    assert "does not answer" not in first.err
+
+
+def test_a_killed_holders_command_is_gone_in_time(runs: Runs) -> None:
+    """The run is killed: its command gets SIGTERM at once, SIGKILL before the validity ends."""
+    run = holding(runs, *runs.stamper("first", manners="stubborn"))
+    killed_at = time.clock_gettime(CLOCK)
+    run.send(signal.SIGKILL)
+    run.wait()
+    key_ends = runs.key_ends(KEY)
+    until(lambda: gone(runs), "command and guard have ended")
+    assert killed_at <= stamp(runs, "first", "SIGTERM").at < key_ends - KILL_AFTER - MARGIN
+    assert last(runs, "first").at < key_ends - MARGIN / 2
+    assert (
+        run.err == "aioredlock-ng run: the process that held the lock is gone; the command is being ended\n"
+    )
+
+
+def test_a_killed_guards_command_is_gone_at_once(runs: Runs) -> None:
+    """The guard is killed: the run kills the command's whole group, says so, and releases the lock."""
+    shell = '"$@" & child=$!; wait $child'
+    run = holding(runs, "sh", "-c", shell, "sh", *runs.stamper("first", manners="stubborn"))
+    os.kill(runs.guard(), signal.SIGKILL)
+    assert run.wait() == 128 + signal.SIGKILL
+    assert gone(runs)
+    assert run.err == "aioredlock-ng run: the guard process was killed, and therefore the command, too\n"
+    assert runs.holders(KEY) == 0
+
+
+def test_both_killed_the_command_dies_with_them(runs: Runs) -> None:
+    """Guard and run are killed together, as by one careless command: the kernel kills the command (Linux)."""
+    run = holding(runs, *runs.stamper("first", manners="stubborn"))
+    guard = runs.guard()
+    run.send(signal.SIGSTOP)  # so that it is not this one that kills the command
+    os.kill(guard, signal.SIGKILL)
+    until(lambda: set(runs.processes()) == {run.process.pid}, "the command is gone")
+    run.send(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("harm", ["kill", "pause"])
+@pytest.mark.parametrize("manners", ["meek", "stubborn"])
+def test_a_lost_majority_ends_the_command(harm: str, manners: str, runs: Runs) -> None:
+    """Two of three nodes die or freeze: SIGTERM, SIGKILL, all before the validity ends; exit code 75."""
+    run = holding(runs, *runs.stamper("first", manners=manners))
+    getattr(runs.nodes, harm)(0)
+    getattr(runs.nodes, harm)(1)
+    until(lambda: "SIGTERM" in runs.words("first"), "the command is asked to end")
+    assert run.wait() == 75
+    assert gone(runs)
+    assert "lock 'job' was lost; the command ended 0." in run.err
+    assert re.search("(before a|no) majority .*extended it", run.err)
+    assert "outlived" not in run.err
+    if manners == "stubborn":
+        lived = last(runs, "first").at - stamp(runs, "first", "SIGTERM").at
+        assert KILL_AFTER / 2 < lived < KILL_AFTER + MARGIN
+    for i in range(3):
+        runs.nodes.resume(i)
+    assert ask(runs.nodes.urls[2], "EXISTS", KEY) == 0
+
+
+def test_a_refused_lock_ends_the_command(runs: Runs) -> None:
+    """The keys were deleted: at the next extension the command is ended, and the code is 75."""
+    run = holding(runs, *runs.stamper("first"))
+    for url in runs.nodes.urls:
+        ask(url, "DEL", KEY)
+    assert run.wait() == 75
+    assert runs.words("first")[:2] == ["start", "SIGTERM"]
+    assert "a majority of the nodes does not hold it any more" in run.err
+
+
+def test_a_lock_that_was_gone_at_the_end_is_lost(runs: Runs) -> None:
+    """The keys were deleted and the command ended before the next extension could tell: the release does."""
+    run = runs.start("--ttl", "60", "job", "--", *runs.stamper("first"))
+    until(lambda: runs.words("first"), "the command runs")
+    for url in runs.nodes.urls:
+        ask(url, "DEL", KEY)
+    run.send(signal.SIGTERM)
+    assert run.wait() == 75
+    assert "lock 'job' was gone before the command ended" in run.err
+
+
+def test_a_guard_that_stands_still_is_replaced(runs: Runs) -> None:
+    """Somebody stopped the guard, and then the lock is lost: the run itself kills the command in time."""
+    run = holding(runs, *runs.stamper("first", manners="stubborn"))
+    os.kill(runs.guard(), signal.SIGSTOP)
+    key_ends = runs.key_ends(KEY)
+    for url in runs.nodes.urls:
+        ask(url, "DEL", KEY)
+    assert run.wait() == 75
+    assert gone(runs)
+    assert "the guard process does not answer" in run.err
+    assert last(runs, "first").at < key_ends + TTL  # extended at most once after the look at the keys
+
+
+@pytest.mark.parametrize("seconds", [60, TTL + 0.2], ids=["killed", "by itself"])
+def test_a_command_that_outlived_the_lock_is_reported(seconds: float, runs: Runs) -> None:
+    """Run and guard were both stopped, which nothing can survive in time: it says by how much; however the
+    command ended then, the lock was lost before.
+    """
+    run = holding(runs, *runs.stamper("first", seconds))
+    guard = runs.guard()
+    os.kill(guard, signal.SIGSTOP)
+    run.send(signal.SIGSTOP)
+    until(lambda: runs.holders(KEY) == 0, "the lock has run out")
+    beats = len(runs.stamps("first"))
+    until(lambda: len(runs.stamps("first")) > beats, "the command outlives it")
+    if seconds < 60:
+        until(lambda: "stop" in runs.words("first"), "it ends by itself")
+    os.kill(guard, signal.SIGCONT)
+    run.send(signal.SIGCONT)
+    assert run.wait() == 75
+    assert gone(runs)
+    assert "the command outlived the validity of lock 'job' by " in run.err
+    assert "another holder may have run meanwhile" in run.err
+
+
+def test_a_command_that_ended_before_the_loss_keeps_its_code(runs: Runs) -> None:
+    """The run is stopped, its command ends in time, and the lock runs out later: nothing was unprotected."""
+    run = holding(runs, *runs.stamper("first", 0.3))
+    run.send(signal.SIGSTOP)
+    until(lambda: runs.holders(KEY) == 0, "the lock has run out")
+    run.send(signal.SIGCONT)
+    assert run.wait() == 0
+    assert runs.words("first") == ["start", "stop"]
+
+
+def test_a_stopped_command_is_woken_to_end(runs: Runs) -> None:
+    """It gets its chance to end well although somebody had stopped it."""
+    run = holding(runs, *runs.stamper("first"))
+    os.kill(runs.stamps("first")[0].pid, signal.SIGSTOP)
+    run.send(signal.SIGKILL)
+    until(lambda: gone(runs), "command and guard have ended")
+    assert "SIGTERM" in runs.words("first")

@@ -1,0 +1,178 @@
+"""``aioredlock-ng run`` on a terminal: its command can ask, Ctrl-C is the command's, Ctrl-Z does no harm."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.cli.runs import PATIENCE, RUN, Run, Runs, open_runs, until
+from tests.servers import Nodes, ask
+
+LEADER = (
+    "import fcntl, os, sys, termios; "
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execvp(sys.argv[1], sys.argv[1:])"
+)
+"""A program that takes its standard input for its controlling terminal and becomes another one."""
+
+
+@dataclass
+class Terminal:
+    """A shell script on a terminal, and we at its keyboard."""
+
+    runs: Runs
+    controller: int
+    other_end: int
+    shown: str = ""
+    shell: subprocess.Popen[bytes] = field(init=False)
+
+    def start(self, script: str) -> Run:
+        """Run a script for sh, with the terminal as its own."""
+        command = [sys.executable, "-I", "-S", "-c", LEADER, "sh", "-c", script]
+        self.shell = subprocess.Popen(
+            command,
+            cwd=self.runs.directory,
+            env=self.runs.environment,
+            stdin=self.other_end,
+            stdout=self.other_end,
+            stderr=self.other_end,
+            start_new_session=True,
+        )
+        run = Run(self.shell, Path(os.devnull), Path(os.devnull))
+        self.runs.started.append(run)
+        return run
+
+    def type(self, keys: str) -> None:
+        """Press keys."""
+        os.write(self.controller, keys.encode())
+
+    def read_until(self, words: str) -> None:
+        """Read until something is shown."""
+        deadline = time.monotonic() + PATIENCE
+        while words not in self.shown:
+            left = deadline - time.monotonic()
+            assert select.select([self.controller], [], [], max(left, 0))[0], self.shown
+            try:
+                self.shown += os.read(self.controller, 4096).decode()
+            except OSError:  # EIO is how Linux says that nobody holds the terminal any more
+                pytest.fail(self.shown)
+
+
+@pytest.fixture
+def runs(tmp_path: Path, shared_nodes: Nodes) -> Iterator[Runs]:
+    """Start runs over the shared nodes."""
+    with open_runs(tmp_path, shared_nodes) as runs:
+        yield runs
+
+
+@pytest.fixture
+def terminal(runs: Runs) -> Iterator[Terminal]:
+    """Open a terminal."""
+    controller, other_end = pty.openpty()
+    yield Terminal(runs, controller, other_end)
+    os.close(controller)
+    os.close(other_end)
+
+
+def line(*command: str) -> str:
+    """Return a run of a command as a line for sh."""
+    return shlex.join([*RUN, "job", "--", *command])
+
+
+def test_the_command_can_ask_and_the_shell_can_ask_again(terminal: Terminal) -> None:
+    """It reads from the terminal, which afterwards is the caller's as before."""
+    ask = line("sh", "-c", 'echo question; read x; echo "answer $x"; exit 3')
+    shell = terminal.start(f'{ask}; echo "code $?"; read y; echo "again $y"')
+    terminal.read_until("question")
+    terminal.type("one\n")
+    terminal.read_until("answer one")
+    terminal.read_until("code 3")
+    terminal.type("two\n")
+    terminal.read_until("again two")
+    assert shell.wait() == 0
+    assert "aioredlock-ng run:" not in terminal.shown
+
+
+def test_a_command_fed_from_a_pipe_can_ask_on_the_terminal(terminal: Terminal) -> None:
+    """Like a pager: its standard input is no terminal, and it opens the terminal itself."""
+    ask = line("sh", "-c", 'echo question; read x </dev/tty; echo "answer $x $(cat)"')
+    shell = terminal.start(f'echo fed | {ask}; read y; echo "again $y"')
+    terminal.read_until("question")
+    terminal.type("one\n")
+    terminal.read_until("answer one fed")
+    terminal.type("two\n")
+    terminal.read_until("again two")
+    assert shell.wait() == 0
+
+
+def test_ctrl_c_is_the_commands_own(terminal: Terminal, runs: Runs) -> None:
+    """It gets one SIGINT, from the terminal itself, and may do what it likes."""
+    shell = terminal.start(f'{line(*runs.stamper("stamps"))}; echo "code $?"')
+    until(lambda: runs.words("stamps"), "the command runs")
+    terminal.type("\x03")
+    until(lambda: "SIGINT" in runs.words("stamps"), "the command gets SIGINT")
+    os.kill(runs.stamps("stamps")[0].pid, signal.SIGTERM)
+    terminal.read_until("code 7")
+    assert shell.wait() == 0
+    assert runs.words("stamps") == ["start", "SIGINT", "SIGTERM"]
+
+
+def test_ctrl_c_ends_an_ordinary_command(terminal: Terminal, runs: Runs) -> None:
+    """One that does not care is ended, with all of its group and no word of ours."""
+    shell = terminal.start(f'{line("sh", "-c", "echo ready; sleep 60 | sleep 60")}; echo "code $?"')
+    terminal.read_until("ready")
+    terminal.type("\x03")
+    terminal.read_until("code 130")
+    assert shell.wait() == 0
+    assert "aioredlock-ng run:" not in terminal.shown
+
+
+def test_ctrl_c_ends_the_waiting(terminal: Terminal, runs: Runs) -> None:
+    """Nobody has the terminal then but the run itself."""
+    for url in runs.nodes.urls:
+        ask(url, "SET", "redlock:job", "somebody")
+    shell = terminal.start(f'trap : INT; {line("echo", "started")}; echo "code $?"')
+    terminal.read_until("key without expiry")  # it has asked, and waits
+    terminal.type("\x03")
+    terminal.read_until("code 130")
+    assert shell.wait() == 0
+    assert "started" not in terminal.shown
+    assert "Traceback" not in terminal.shown
+
+
+def test_ctrl_z_does_not_stop_the_command(terminal: Terminal, runs: Runs) -> None:
+    """Nobody could wake it, and its lock would run out: it goes on at once, with a message."""
+    program = "import time, sys; print('ready'); sys.stdin.readline(); print('done')"
+    shell = terminal.start(f'{line(sys.executable, "-u", "-c", program)}; echo "code $?"')
+    terminal.read_until("ready")
+    terminal.type("\x1a")
+    terminal.read_until("not suspended")
+    terminal.type("\n")
+    terminal.read_until("done")
+    terminal.read_until("code 0")
+    assert shell.wait() == 0
+
+
+def test_a_background_command_waits_for_the_foreground(terminal: Terminal) -> None:
+    """Started with ``&`` it may not read; it is told how it can, and does after ``fg``."""
+    ask = line("sh", "-c", 'read x; echo "answer $x"; exit 3')
+    shell = terminal.start(
+        f'set -m; {ask} 2>err & until grep -q "waits for the terminal" err 2>/dev/null; do sleep 0.02; done; '
+        'echo "now"; fg; echo "code $?"'
+    )
+    terminal.read_until("now")
+    terminal.type("one\n")
+    terminal.read_until("answer one")
+    terminal.read_until("code 3")
+    assert shell.wait() == 0

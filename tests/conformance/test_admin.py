@@ -1,0 +1,187 @@
+"""Surveys and diagnoses over five masters: in memory, real servers by URL, and by clients."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+
+from aioredlock_ng import LockManager, Survey
+from aioredlock_ng import _survey as survey_module
+from tests.servers import Nodes, ask, eventually
+
+Masters = Sequence[Any]
+"""See conftest.py."""
+WRONG = "a value of the wrong type"
+FOREIGN = b"another program's value"
+
+
+@pytest.fixture
+async def make_manager(masters: Masters) -> AsyncIterator[Callable[..., Any]]:
+    """Give a function that makes a running manager over the masters, closed at the end."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def make(**options: Any) -> LockManager:
+            options.setdefault("node_timeout", 0.5)  # generous: no test here wants a node to be too slow
+            specs = [master.spec for master in masters]
+            return await stack.enter_async_context(LockManager(specs, **options))
+
+        yield make
+
+
+def found(survey: Survey) -> dict[str, tuple[str, int]]:
+    """Return names, states, and on how many nodes."""
+    return {lock.name: (lock.state, lock.held_by) for lock in survey.locks}
+
+
+async def everywhere(masters: Masters, *keys: bytes) -> None:
+    """Wait until every master holds the keys: an acquire returns when a majority does."""
+    await eventually(lambda: all(set(keys) <= set(master.keys()) for master in masters))
+
+
+async def test_a_survey_finds_locks_and_what_is_in_their_way(
+    masters: Masters, make_manager: Callable[..., Any]
+) -> None:
+    """Locks of anybody, leftovers, other programs' keys, and keys of another type; not our own keys."""
+    first, second = await make_manager(holder="first"), await make_manager(holder="second")
+    for master in masters:
+        master.put([(b"redlock:fence:{redlock:a}", b"7", 60.0), (b"redlock:{meta}", b"x", None)])
+        master.put([(b"redloc", b"x", None), (b"other:a", b"x", None), (b"redlock:foreign", FOREIGN, 60.0)])
+    masters[0].put([(b"redlock:left", FOREIGN, 60.0), (b"redlock:list", WRONG, None)])
+    async with first.lock("a", ttl=30), second.lock("b", ttl=30):
+        await everywhere(masters, b"redlock:a", b"redlock:b")
+        survey = await first.survey()
+        assert found(survey) == {
+            "a": ("held", 5),
+            "b": ("held", 5),
+            "foreign": ("held", 5),
+            "left": ("partial", 1),
+            "list": ("partial", 0),
+        }
+        assert list(found(survey)) == sorted(found(survey))
+        assert [lock.holder for lock in survey.locks] == ["first", "second", None, None, None]
+        assert survey.locks[4].nodes[0].reason.startswith("WRONGTYPE")
+        for lock in survey.locks[:2]:
+            assert lock.since is not None
+            assert abs(survey.at - lock.since) < 60
+            assert lock.ttl is not None
+            assert 20 < lock.ttl <= 30
+        assert (survey.truncated, survey.silent) == (False, ())
+
+
+@pytest.mark.parametrize("prefix", ["a*b", "[abc]", "a?c", "back\\slash:", "ünï:", "ends\\", "{meta}"])
+async def test_a_prefix_means_itself(prefix: str, masters: Masters, make_manager: Callable[..., Any]) -> None:
+    """Whatever is special in the servers' patterns: only keys that really begin so are found."""
+    for master in masters:
+        strangers = (b"aXb1", b"a1", b"abc1", b"back*slash:1", b"backslash:1", b"end1", b"meta1", b"m")
+        master.put([(key, FOREIGN, None) for key in strangers])
+    manager = await make_manager(prefix=prefix)
+    async with manager.lock("1"), manager.lock("x*"):
+        await everywhere(masters, (prefix + "1").encode(), (prefix + "x*").encode())
+        assert found(await manager.survey()) == {"1": ("held", 5), "x*": ("held", 5)}
+
+
+async def test_names_that_no_text_can_hold_are_shown(
+    masters: Masters, make_manager: Callable[..., Any]
+) -> None:
+    """Bytes that are not UTF-8 stand for themselves; so does the name of no characters."""
+    keys = [b"redlock:", b"redlock:\xff\xfe", b"redlock:\n\x1b[31m\x00", b"redlock:" + b"x" * 3000]
+    for master in masters:
+        master.put([(key, FOREIGN, 60.0) for key in keys])
+    survey = await (await make_manager()).survey()
+    assert [b"redlock:" + lock.name.encode(errors="surrogateescape") for lock in survey.locks] == sorted(keys)
+    assert {lock.state for lock in survey.locks} == {"held"}
+
+
+async def test_many_keys_are_searched_step_by_step(
+    masters: Masters, make_manager: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locks among thousands of other keys are all found, and a limit ends the search."""
+    monkeypatch.setattr(survey_module, "SCAN_COUNT", 50)
+    for number, master in enumerate(masters):
+        master.put([(b"other:%d" % i, b"x", None) for i in range(2000)])
+        master.put([(b"redlock:%d" % i, FOREIGN, 60.0) for i in range(number * 20, number * 20 + 60)])
+    manager = await make_manager()
+    survey = await manager.survey()
+    assert sorted(int(lock.name) for lock in survey.locks) == list(range(140))
+    assert not survey.truncated
+    assert {lock.state for lock in survey.locks if 40 <= int(lock.name) < 100} == {"held"}
+    cut = await manager.survey(limit=20)
+    assert (len(cut.locks), cut.truncated) == (20, True)
+
+
+async def test_a_diagnosis_finds_no_error_and_leaves_no_key(
+    masters: Masters, make_manager: Callable[..., Any], kind: str
+) -> None:
+    """Healthy masters; in containers anybody may connect, which is an error there."""
+    manager = await make_manager()
+    findings = await manager.diagnose()
+    assert {
+        (one.check, one.message) for one in findings if one.level == "error" and one.check != "access"
+    } == set()
+    if kind != "docker":
+        assert not [one for one in findings if one.level == "error"]
+    for check in (
+        "reachable",
+        "rights",
+        "writes",
+        "role",
+        "mode",
+        "replicas",
+        "eviction",
+        "clients",
+        "version",
+    ):
+        assert [one.level for one in findings if one.check == check] == ["ok"] * 5, check
+    assert not any(master.keys() for master in masters)
+
+
+# -- by clients --------------------------------------------------------------------------------------
+
+CLIENTS = [
+    pytest.param({}, id="plain"),
+    pytest.param({"decode_responses": True}, id="decoding"),
+    pytest.param({"protocol": 3}, id="RESP3"),
+    pytest.param({"protocol": 3, "decode_responses": True}, id="RESP3, decoding"),
+]
+
+
+@pytest.fixture
+async def by_clients(request: pytest.FixtureRequest, shared_nodes: Nodes) -> AsyncIterator[LockManager]:
+    """Give a manager over clients with the options of the test's parameter."""
+    clients = [Redis.from_url(url, **request.param) for url in shared_nodes.urls]
+    async with LockManager(clients, node_timeout=0.5) as manager:
+        yield manager
+    for client in clients:
+        await client.aclose()
+
+
+@pytest.mark.parametrize("by_clients", CLIENTS, indirect=True)
+async def test_clients_answer_like_urls(by_clients: LockManager, shared_nodes: Nodes) -> None:
+    """Whatever a client makes of replies: surveys and diagnoses see the same as over URLs."""
+    async with by_clients.lock("a", ttl=30), LockManager(shared_nodes.urls, node_timeout=0.5) as by_urls:
+        await eventually(lambda: all(ask(url, "EXISTS", "redlock:a") for url in shared_nodes.urls))
+        mine, other = await by_clients.survey(), await by_urls.survey()
+        assert found(mine) == found(other) == {"a": ("held", 5)}
+        assert (mine.locks[0].holder, mine.locks[0].since) == (other.locks[0].holder, other.locks[0].since)
+        mine_found, other_found = await by_clients.diagnose(), await by_urls.diagnose()
+        assert [(one.check, one.level) for one in mine_found] == [
+            (one.check, one.level) for one in other_found
+        ]
+    assert not any(ask(url, "DBSIZE") for url in shared_nodes.urls)
+
+
+@pytest.mark.parametrize("by_clients", CLIENTS[1:2], indirect=True)
+async def test_a_decoding_client_cannot_list_what_it_cannot_decode(
+    by_clients: LockManager, shared_nodes: Nodes
+) -> None:
+    """Its node is named as one whose part is missing; the others list the key."""
+    ask(shared_nodes.urls[0], "SET", b"redlock:\xff", "x")
+    async with by_clients.lock("a"):
+        survey = await by_clients.survey("a")
+        assert found(survey)["a"][0] == "held"
+        survey = await by_clients.survey()
+    assert [silent.reason for silent in survey.silent] == ["UnicodeDecodeError"]

@@ -1,0 +1,181 @@
+"""A lock that is lost when the response has begun: no client takes what it got for the whole."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import WSMsgType, web
+
+from aioredlock_ng.contrib.aiohttp import LEASE, MANAGER, locked, setup
+from aioredlock_ng.testing import MemoryNode
+from tests.contrib.aiohttp.tools import connection, serve
+from tests.servers import eventually
+
+NODES = web.AppKey("NODES", list[MemoryNode])
+
+
+def app_with(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> web.Application:
+    """Make an application with one handler over masters in memory."""
+    app = web.Application()
+    app[NODES] = [MemoryNode() for _ in range(3)]
+    setup(app, app[NODES])
+    app.router.add_get("/", handler)
+    return app
+
+
+@locked("x", ttl=0.5)
+async def stream(request: web.Request) -> web.StreamResponse:
+    """Begin a body, and lose the lock."""
+    response = web.StreamResponse()
+    if "length" in request.query:
+        response.content_length = int(request.query["length"])
+    await response.prepare(request)
+    if "silent" not in request.query:
+        await response.write(b"begun")
+    for node in request.config_dict[NODES]:
+        node.delete(b"redlock:x")
+    await asyncio.sleep(3600)
+    return response
+
+
+async def read_all(reader: asyncio.StreamReader, into: list[bytes]) -> None:
+    """Read to the end, and keep what came before an error."""
+    while byte := await reader.read(1):
+        into.append(byte)
+
+
+@pytest.mark.parametrize("query", ["", "?silent", "?length=5", "?length=500"])
+async def test_a_stream_is_cut_off(query: str) -> None:
+    """The client's read of the body fails, whether it is chunked, empty so far, or of known length."""
+    async with serve(app_with(stream)) as site, site.client.get(f"/{query}") as response:
+        assert response.status == 200
+        if query == "?length=5":
+            assert await response.read() == b"begun"  # all that was promised has been sent
+        else:
+            with pytest.raises(aiohttp.ClientError):
+                await response.read()
+
+
+async def test_a_body_that_ends_with_its_connection() -> None:
+    """With HTTP/1.0, as many proxies speak it, only a reset tells a cut body from a whole one."""
+    async with serve(app_with(stream)) as site, connection(site.port) as (reader, writer):
+        writer.write(b"GET / HTTP/1.0\r\n\r\n")
+        assert await reader.readuntil(b"begun")
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+
+
+async def test_no_second_answer_is_sent() -> None:
+    """Nothing of a 503 is written into the body."""
+    async with serve(app_with(stream)) as site, connection(site.port) as (reader, writer):
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        got: list[bytes] = []
+        with pytest.raises(ConnectionResetError):
+            await read_all(reader, got)
+    assert b"".join(got).endswith(b"5\r\nbegun\r\n")
+    assert b"".join(got).count(b"HTTP/1.1") == 1
+
+
+async def test_a_stream_is_under_the_lock_to_its_end() -> None:
+    """The lock is held until the handler has written the last byte, and the whole body arrives."""
+
+    @locked("x")
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(3):
+            request[LEASE].check()
+            await response.write(b"part ")
+        await response.write_eof()
+        assert request[LEASE].held
+        return response
+
+    app = app_with(handle)
+    async with serve(app) as site:
+        assert (await site.get("/"))[:2] == (200, "part part part ")
+        assert app[MANAGER].statistics().held == 0
+
+
+async def test_a_lock_that_is_taken_in_the_middle_of_a_stream() -> None:
+    """A plain ``async with`` after the headers cuts the body off as well."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        async with request.config_dict[MANAGER].lock("x", blocking=False):
+            await response.write(b"body")
+        return response
+
+    app = app_with(handle)
+    async with serve(app) as site:
+        assert (await site.get("/"))[:2] == (200, "body")
+        async with app[MANAGER].lock("x"):
+            with pytest.raises(aiohttp.ClientError):
+                await site.get("/")
+
+
+# -- WebSockets ----------------------------------------------------------------------------------------
+
+
+@locked("socket", blocking=False, ttl=0.5)
+async def echo(request: web.Request) -> web.WebSocketResponse:
+    """Send back what comes."""
+    websocket = web.WebSocketResponse()
+    await websocket.prepare(request)
+    async for message in websocket:
+        await websocket.send_str(f"{message.data} {request[LEASE].held}")
+    return websocket
+
+
+async def test_a_websocket_holds_the_lock() -> None:
+    """The lock is held while the handler runs; a second client gets 409 before any handshake."""
+    app = app_with(echo)
+    async with serve(app) as site:
+        async with site.client.ws_connect("/") as websocket:
+            await websocket.send_str("hello")
+            assert (await websocket.receive()).data == "hello True"
+            with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                await site.client.ws_connect("/")
+            assert refused.value.status == 409
+            await eventually(lambda: app[MANAGER].statistics().extended > 0, what="an extension")
+            await websocket.send_str("again")
+            assert (await websocket.receive()).data == "again True"
+        await eventually(lambda: app[MANAGER].statistics().held == 0, what="the lock is free")
+        async with site.client.ws_connect("/"):
+            pass
+
+
+@pytest.mark.parametrize("where", ["app", "both apps"])
+async def test_a_websocket_is_closed_when_the_lock_is_lost(where: str) -> None:
+    """The client gets a close frame that says to try again later, and no reason but the loss."""
+    app = inner = app_with(echo)
+    if where == "both apps":
+        app = app_with(stream)
+        app.add_subapp("/inner", inner)
+    async with (
+        serve(app) as site,
+        site.client.ws_connect("/inner/" if where == "both apps" else "/") as websocket,
+    ):
+        await websocket.send_str("hello")
+        assert (await websocket.receive()).data == "hello True"
+        for node in inner[NODES]:
+            node.delete(b"redlock:socket")
+        message = await websocket.receive()
+        assert (message.type, message.data, message.extra) == (WSMsgType.CLOSE, 1013, "the lock was lost")
+
+
+async def test_a_websocket_whose_client_vanishes() -> None:
+    """The lock is free once the connection is gone."""
+    app = app_with(echo)
+    async with serve(app) as site:
+        websocket = await site.client.ws_connect("/")
+        await websocket.send_str("hello")
+        await websocket.receive()
+        connection = websocket._response.connection
+        assert connection is not None
+        assert connection.transport is not None
+        connection.transport.abort()
+        await eventually(lambda: app[MANAGER].statistics().held == 0, what="the lock is free")

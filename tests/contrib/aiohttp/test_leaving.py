@@ -1,0 +1,138 @@
+"""Clients that vanish and applications that end leave no key on any node."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from aioredlock_ng import LockManager
+from aioredlock_ng.contrib.aiohttp import MANAGER, locked, setup
+from tests.behaviour.tools import all_up, keys, no_key_left, quiet
+from tests.contrib.aiohttp.tools import Handler, connection, disconnect, serve
+from tests.servers import Nodes, eventually
+
+REQUEST = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def app_with(
+    handler: Callable[[web.Request], Awaitable[web.StreamResponse]], urls: list[str]
+) -> web.Application:
+    """Make an application with one handler."""
+    app = web.Application()
+    setup(app, urls, ttl=60)
+    app.router.add_get("/{n}", handler)
+    return app
+
+
+async def test_a_client_that_vanishes_cancels_its_handler(shared_nodes: Nodes) -> None:
+    """With `handler_cancellation` the handler ends with its client, and no node keeps the key."""
+    handler = Handler()
+    app = app_with(locked("x:{n}")(handler.__call__), shared_nodes.urls)
+    async with quiet(), serve(app, handler_cancellation=True) as site:
+        async with connection(site.port) as (_, writer):
+            writer.write(REQUEST % 1)
+            await handler.entered.wait()
+            await eventually(lambda: len(keys(shared_nodes.urls)) == 5, what="the key is everywhere")
+            await disconnect(writer)
+            await no_key_left(shared_nodes.urls)
+        assert [type(error) for error in handler.ended_by] == [asyncio.CancelledError]
+
+
+async def test_a_client_that_vanishes_without_cancelling(shared_nodes: Nodes) -> None:
+    """By default the handler goes on to its end under the lock, and then the key goes."""
+    handler = Handler()
+    app = app_with(locked("x:{n}")(handler.__call__), shared_nodes.urls)
+    async with quiet(), serve(app) as site:
+        async with connection(site.port) as (_, writer):
+            writer.write(REQUEST % 1)
+            await handler.entered.wait()
+            await disconnect(writer)
+        async with connection(site.port) as (reader, writer):  # served after the first is known to be gone
+            writer.write(b"GET /none/such HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b"404" in await reader.readline()
+        assert len(keys(shared_nodes.urls)) == 5
+        assert handler.ended_by == []
+        handler.leave.set()
+        await no_key_left(shared_nodes.urls)
+        assert handler.ended_by == [None]
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+async def test_clients_that_vanish_while_they_wait(cancels: bool, shared_nodes: Nodes) -> None:
+    """Whoever waits for a lock and vanishes leaves nothing; those behind it get their turn."""
+    handler = Handler()
+    handler.leave.set()
+    app = app_with(locked("x")(handler.__call__), shared_nodes.urls)
+    async with (
+        quiet(),
+        serve(app, handler_cancellation=cancels) as site,
+        LockManager(shared_nodes.urls) as other,
+    ):
+        async with other.lock("x"), contextlib.AsyncExitStack() as stack:
+            writers = [(await stack.enter_async_context(connection(site.port)))[1] for _ in range(10)]
+            for number, writer in enumerate(writers):
+                writer.write(REQUEST % number)
+            await eventually(lambda: app[MANAGER].statistics().waiting >= 10, what="all wait")
+            for writer in writers:
+                await disconnect(writer)
+            if cancels:
+                await eventually(lambda: app[MANAGER].statistics().waiting == 0, what="nobody waits")
+        assert (await site.get("/99"))[0] == 200
+        if cancels:
+            assert handler.ended_by == [None], "only the last client was served"
+        else:
+            await eventually(lambda: len(handler.ended_by) == 11, what="every handler has ended")
+        await no_key_left(shared_nodes.urls)
+
+
+async def test_an_application_that_ends_under_load(shared_nodes: Nodes) -> None:
+    """Handlers inside, handlers that wait and clients that ask again: nothing is left, nobody warns."""
+
+    @locked("x:{n}")
+    async def handle(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.01)
+        return web.Response()
+
+    async def ask(url: str, number: int) -> int:
+        answered = 0
+        async with aiohttp.ClientSession() as client:
+            with contextlib.suppress(aiohttp.ClientError):
+                while True:
+                    async with client.get(f"{url}/{number % 5}") as response:
+                        assert response.status == 200
+                        answered += 1
+        return answered
+
+    app = app_with(handle, shared_nodes.urls)
+    async with quiet():
+        async with serve(app) as site:
+            await all_up(app[MANAGER])
+            clients = [asyncio.create_task(ask(f"http://127.0.0.1:{site.port}", n)) for n in range(30)]
+            await eventually(lambda: app[MANAGER].statistics().released > 50, what="load")
+        assert sum(await asyncio.gather(*clients)) >= 50
+        assert keys(shared_nodes.urls) == {}, "none is left when the application has ended"
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+async def test_an_application_that_ends_with_stuck_handlers(cancels: bool, shared_nodes: Nodes) -> None:
+    """Handlers that do not end in time are cancelled, and their locks go with the application."""
+    handler = Handler()
+    app = app_with(locked("x:{n}")(handler.__call__), shared_nodes.urls)
+    async with quiet():
+        async with contextlib.AsyncExitStack() as stack:
+            site = await stack.enter_async_context(
+                serve(app, shutdown_timeout=0.1, handler_cancellation=cancels)
+            )
+            for number in (1, 2, 2):  # two inside, and one that waits
+                _, writer = await stack.enter_async_context(connection(site.port))
+                writer.write(REQUEST % number)
+            await eventually(lambda: app[MANAGER].statistics().held == 2, what="two are inside")
+            await eventually(lambda: app[MANAGER].statistics().waiting == 1, what="one waits")
+            await site.runner.cleanup()
+            assert keys(shared_nodes.urls) == {}
+        assert [type(error) for error in handler.ended_by] == [asyncio.CancelledError] * 2

@@ -1,0 +1,83 @@
+"""Applications on real sockets, and a client that sees the bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+
+@dataclass
+class Site:
+    """A running application and a client of it."""
+
+    port: int
+    client: aiohttp.ClientSession
+    runner: web.AppRunner
+
+    async def get(self, path: str, **options: Any) -> tuple[int, Any, str | None]:
+        """Ask, and return the status, the body as JSON or text, and Retry-After."""
+        async with self.client.get(path, **options) as response:
+            json = response.content_type == "application/json"
+            body = await response.json() if json else await response.text()
+            return response.status, body, response.headers.get("Retry-After")
+
+
+@contextlib.asynccontextmanager
+async def serve(app: web.Application, **options: Any) -> AsyncIterator[Site]:
+    """Run an application on a free port, as `web.run_app` does."""
+    runner = web.AppRunner(app, access_log=None, **options)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as client:
+            yield Site(port, client, runner)
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open a bare connection to an application."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def disconnect(writer: asyncio.StreamWriter) -> None:
+    """Vanish like a client that is killed."""
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    writer.transport.abort()
+
+
+@dataclass
+class Handler:
+    """A handler that says when it is inside, and stays as long as it is told to."""
+
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+    leave: asyncio.Event = field(default_factory=asyncio.Event)
+    ended_by: list[BaseException | None] = field(default_factory=list)
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        """Handle a request."""
+        self.entered.set()
+        try:
+            await self.leave.wait()
+        except BaseException as error:
+            self.ended_by.append(error)
+            raise
+        self.ended_by.append(None)
+        return web.Response(text="done")

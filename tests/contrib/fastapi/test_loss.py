@@ -1,0 +1,557 @@
+"""What happens to a request whose lock is lost, and to the lock of a request that is cancelled."""
+
+import asyncio
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Annotated, Any
+
+import anyio
+import fastapi
+import pytest
+from fastapi import Depends, FastAPI, HTTPException, Request, WebSocket
+from fastapi.responses import StreamingResponse
+from starlette.middleware.base import BaseHTTPMiddleware
+
+from aioredlock_ng import ExtensionPolicy, Lease, LockLostError
+from aioredlock_ng.contrib.fastapi import locked
+from tests.contrib.fastapi.tools import Site, Stay, new_app, real_site, site, websocket
+from tests.servers import eventually
+from tests.unit.worlds import Tripwire, sim, virtual
+
+PLAIN = ExtensionPolicy.off()
+VERSION = tuple(map(int, fastapi.__version__.split(".")[:2]))
+UNWRAPPING = pytest.mark.skipif(
+    VERSION < (0, 124),
+    reason="FastAPI before 0.124 runs such an endpoint in a thread, and does not await its result",
+)
+LOST = (503, {"detail": "the lock was lost"})
+
+
+async def deleted(here: Site) -> None:
+    """Let somebody delete the key: the next extension is refused."""
+    here.world.vacate("a")
+
+
+async def frozen(here: Site) -> None:
+    """Let nobody answer: the lease is lost by the clock."""
+    for node in here.world.nodes:
+        node.freeze()
+
+
+async def closed(here: Site) -> None:
+    """Let the manager be closed under the request."""
+    asyncio.get_running_loop().create_task(here.manager.aclose())
+
+
+LOSE = pytest.mark.parametrize("lose", [deleted, frozen, closed])
+
+
+@LOSE
+@virtual
+async def test_an_async_endpoint_is_cancelled(lose: Any) -> None:
+    """It is stopped while the lock is still valid; the client is told to come back."""
+    app, stay = new_app(), Stay()
+    leases = []
+
+    @app.post("/")
+    async def endpoint(lease: Annotated[Lease, locked("a")]) -> None:
+        leases.append(lease)
+        await stay()
+
+    async with site(app) as here:
+        request = here.posting("/")
+        await stay.entered.wait()
+        valid_until = leases[0].valid_until
+        await lose(here)
+        answer = await request
+        ended_at = asyncio.get_running_loop().time()
+        for node in here.world.nodes:
+            node.thaw()
+        await asyncio.sleep(11)  # frozen nodes forget by themselves
+
+    assert (answer.status_code, answer.json()) == LOST
+    assert answer.headers["Retry-After"] == "1"
+    assert isinstance(stay.ended_by[0], asyncio.CancelledError)
+    assert ended_at < valid_until
+
+
+@pytest.mark.parametrize("scope", ["function", "request"])
+@LOSE
+@virtual
+async def test_an_endpoint_that_swallows_the_cancellation(lose: Any, scope: Any) -> None:
+    """Its result is not sent: it was not made under the lock."""
+    app, stay = new_app(), Stay()
+
+    @app.post("/")
+    async def endpoint(lease: Annotated[Lease, locked("a", scope=scope)]) -> str:
+        with contextlib.suppress(asyncio.CancelledError):
+            await stay()
+        return "done"
+
+    async with site(app) as here:
+        request = here.posting("/")
+        await stay.entered.wait()
+        await lose(here)
+        answer = await request
+        for node in here.world.nodes:
+            node.thaw()
+        await asyncio.sleep(11)
+
+    assert (answer.status_code, answer.json()) == LOST
+
+
+@pytest.mark.parametrize("scope", ["function", "request"])
+@virtual
+async def test_an_endpoint_that_blocks_the_loop_for_too_long(scope: Any) -> None:
+    """Nobody could notice the loss meanwhile; the client hears of it all the same."""
+    app = new_app()
+
+    @app.post("/", dependencies=[locked("a", scope=scope)])
+    async def endpoint() -> None:
+        sim().advance(11)
+
+    async with site(app) as here:
+        answer = await here.post("/")
+
+    assert (answer.status_code, answer.json()) == LOST
+
+
+@pytest.mark.parametrize("scope", ["function", "request"])
+@virtual
+async def test_an_endpoint_may_release_its_lock_early(scope: Any) -> None:
+    """That is no loss."""
+    app = new_app()
+
+    @app.post("/")
+    async def endpoint(lease: Annotated[Lease, locked("a", scope=scope)]) -> None:
+        await lease.release()
+
+    async with site(app) as here:
+        assert (await here.post("/")).status_code == 200
+
+
+@virtual
+async def test_an_endpoint_with_something_better_to_say() -> None:
+    """An answer of its own is not replaced."""
+    app, stay = new_app(), Stay()
+
+    @app.post("/")
+    async def endpoint(lease: Annotated[Lease, locked("a")]) -> None:
+        try:
+            await stay()
+        except asyncio.CancelledError as error:
+            raise HTTPException(418) from error
+
+    async with site(app) as here:
+        request = here.posting("/")
+        await stay.entered.wait()
+        await deleted(here)
+        assert (await request).status_code == 418
+
+
+@pytest.mark.parametrize("by", ["manager", "lock"])
+@virtual
+async def test_an_endpoint_that_is_not_to_be_cancelled(by: str) -> None:
+    """With `on_lost="raise"` it runs to its end, and then the client hears of the loss."""
+    app, stay = new_app(), Stay()
+    options: Any = {"on_lost": "raise"}
+
+    @app.post("/")
+    async def endpoint(lease: Annotated[Lease, locked("a", **(options if by == "lock" else {}))]) -> None:
+        await stay()
+
+    async with site(app, **(options if by == "manager" else {})) as here:
+        request = here.posting("/")
+        await stay.entered.wait()
+        await deleted(here)
+        await asyncio.sleep(30)
+        stay.leave.set()
+        answer = await request
+
+    assert stay.ended_by == [None]
+    assert (answer.status_code, answer.json()) == LOST
+
+
+@virtual
+async def test_a_dependency_that_runs_under_the_lock_is_cancelled_as_well() -> None:
+    """The lock is held from its own turn on, and so is the deadline; clean-ups of others still run."""
+    app, stay = new_app(), Stay()
+    cleaned = []
+
+    async def transaction() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await asyncio.sleep(0.001)
+            cleaned.append(True)
+
+    async def slow() -> None:
+        await stay()
+
+    @app.post("/", dependencies=[locked("a"), Depends(transaction, scope="function"), Depends(slow)])
+    async def endpoint() -> None:
+        raise AssertionError("not reached")
+
+    async with site(app) as here:
+        request = here.posting("/")
+        await stay.entered.wait()
+        await deleted(here)
+        answer = await request
+
+    assert (answer.status_code, answer.json()) == LOST
+    assert cleaned == [True]
+
+
+@virtual
+async def test_nothing_is_left_of_our_cancellation() -> None:
+    """What runs around the application is not cancelled, then or later; under a middleware, too."""
+    app, stay = new_app(), Stay()
+    after = []
+
+    @app.post("/", dependencies=[locked("a")])
+    async def endpoint() -> None:
+        await stay()
+
+    async def dispatch(request: Request, call_next: Any) -> Any:
+        response = await call_next(request)
+        await asyncio.sleep(1)
+        return response
+
+    class Around:
+        def __init__(self, app: Any) -> None:
+            self.app = app
+
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+            await self.app(scope, receive, send)
+            await asyncio.sleep(1)
+            task = asyncio.current_task()
+            assert task is not None
+            after.append(task.cancelling())
+
+    app.add_middleware(Around)
+    app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+    app.add_middleware(Around)
+    async with site(app) as here:
+        request = here.posting("/")
+        await stay.entered.wait()
+        await deleted(here)
+        answer = await request
+
+    assert (answer.status_code, answer.json()) == LOST
+    assert after == [0, 0]
+
+
+@virtual
+async def test_a_websocket_that_loses_its_lock() -> None:
+    """It is cancelled, and its client is told to try again later."""
+    app, stay = new_app(), Stay()
+
+    @app.websocket("/")
+    async def endpoint(socket: WebSocket, lease: Annotated[Lease, locked("a")]) -> None:
+        await socket.accept()
+        await stay()
+
+    async with site(app) as here:
+        talking = asyncio.create_task(websocket(app, "/"))
+        await stay.entered.wait()
+        await deleted(here)
+        _, close = await talking
+
+    assert (close["code"], close["reason"]) == (1013, "the lock was lost")
+    assert isinstance(stay.ended_by[0], asyncio.CancelledError)
+
+
+@pytest.mark.parametrize("middleware", [False, True])
+@virtual
+async def test_a_stream_that_loses_its_lock_ends_in_an_error(middleware: bool) -> None:
+    """No status can be sent any more: the server must see an error, so that it aborts the connection.
+
+    Under `BaseHTTPMiddleware` it sees it as well, but newer Starlette ends the body before.
+    """
+    app, stay = new_app(), Stay()
+
+    @app.post("/", dependencies=[locked("a", scope="request")])
+    async def endpoint() -> StreamingResponse:
+        async def body() -> AsyncIterator[bytes]:
+            yield b"part"
+            await stay()
+            yield b"rest"
+
+        return StreamingResponse(body())
+
+    async def dispatch(request: Request, call_next: Any) -> Any:
+        return await call_next(request)
+
+    if middleware:
+        app.add_middleware(BaseHTTPMiddleware, dispatch=dispatch)
+    sent: list[Any] = []
+    async with site(app) as here:
+        request = asyncio.create_task(call(app, "/", sent))
+        await stay.entered.wait()
+        await deleted(here)
+        with pytest.raises(RuntimeError, match="response already started") as raised:
+            await request
+
+    assert isinstance(raised.value.__cause__, LockLostError)
+    assert (sent[1]["body"], sent[1]["more_body"]) == (b"part", True)
+    assert len(sent) == 2 or middleware
+    assert not any(message["body"] for message in sent[2:])
+
+
+# -- threads -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["function", "request"])
+async def test_a_sync_endpoint_is_not_left_alone(scope: Any) -> None:
+    """Its thread cannot be stopped: the request waits for it, and then answers 503."""
+    app, leave, done = new_app(), threading.Event(), []
+    leases: list[Lease] = []
+
+    @app.post("/")
+    def endpoint(lease: Annotated[Lease, locked("a", ttl=0.6, scope=scope, on_lost="cancel")]) -> None:
+        leases.append(lease)
+        leave.wait(10)
+        done.append(True)
+
+    async with real_site(app) as here:
+        request = here.posting("/")
+        await eventually(lambda: leases, what="the endpoint runs")
+        await deleted(here)
+        await eventually(lambda: not leases[0].held, what="the lock is lost")
+        finished, _ = await asyncio.wait([request], timeout=0.2)
+        assert not finished
+        assert not done
+        leave.set()
+        answer = await request
+
+    assert done == [True]
+    assert (answer.status_code, answer.json()) == LOST
+
+
+@pytest.mark.skipif(VERSION < (0, 135), reason="this FastAPI does not stream what endpoints yield")
+async def test_an_endpoint_that_yields_from_a_thread_is_stopped() -> None:
+    """Between two steps it can be: it does not go on to its end without the lock."""
+    app, steps = new_app(), []
+
+    @app.post("/", dependencies=[locked("a", ttl=0.6, scope="request")], response_model=None)
+    def endpoint() -> Iterator[str]:
+        for step in range(200):
+            steps.append(step)
+            yield "text"
+            time.sleep(0.02)
+
+    async with real_site(app) as here:
+        request = asyncio.create_task(call(app, "/", []))
+        await eventually(lambda: steps, what="the endpoint runs")
+        await deleted(here)
+        with pytest.raises(RuntimeError, match="response already started") as raised:
+            await request
+
+    assert isinstance(raised.value.__cause__, LockLostError)
+    assert len(steps) < 200
+
+
+ran_in: list[tuple[bool, str]] = []
+"""For each endpoint that ran: whether in a thread of its own, and what the loss of its lock would do."""
+
+
+def note(lease: Any) -> None:
+    """Note how an endpoint runs."""
+    in_thread = threading.current_thread() is not threading.main_thread()
+    ran_in.append((in_thread, lease._on_lost))
+
+
+TheLock = Annotated[Lease, locked("a")]
+
+
+def sync_function(lease: TheLock) -> None:
+    """Run in a thread."""
+    note(lease)
+
+
+async def async_function(lease: TheLock) -> None:
+    """Run on the loop."""
+    note(lease)
+
+
+class SyncObject:
+    """Be called in a thread."""
+
+    def __call__(self, lease: TheLock) -> None:
+        """Run."""
+        note(lease)
+
+
+class AsyncObject:
+    """Be called on the loop."""
+
+    async def __call__(self, lease: TheLock) -> None:
+        """Run."""
+        note(lease)
+
+    async def method(self, lease: TheLock) -> None:
+        """Run as a method."""
+        note(lease)
+
+    def sync_method(self, lease: TheLock) -> None:
+        """Run as a method, in a thread."""
+        note(lease)
+
+
+def passing(function: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    """Decorate with a plain function that returns the coroutine."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Awaitable[None]:
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+def awaiting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate with an async function."""
+
+    @functools.wraps(function)
+    async def wrapper(*args: Any, **kwargs: Any) -> None:
+        result = function(*args, **kwargs)
+        if asyncio.iscoroutine(result):
+            await result
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        pytest.param(sync_function, id="sync"),
+        pytest.param(async_function, id="async"),
+        pytest.param(SyncObject(), id="sync object"),
+        pytest.param(AsyncObject(), id="async object", marks=UNWRAPPING),
+        pytest.param(AsyncObject().method, id="method"),
+        pytest.param(AsyncObject().sync_method, id="sync method"),
+        pytest.param(functools.partial(sync_function), id="partial of sync"),
+        pytest.param(awaiting(async_function), id="decorated"),
+        pytest.param(awaiting(sync_function), id="sync decorated with async"),
+        pytest.param(functools.partial(async_function), id="partial of async", marks=UNWRAPPING),
+        pytest.param(
+            functools.partial(functools.partial(async_function)), id="partial of a partial", marks=UNWRAPPING
+        ),
+        pytest.param(passing(async_function), id="decorated with a plain function", marks=UNWRAPPING),
+        pytest.param(
+            functools.partial(passing(async_function)), id="partial of a decorated one", marks=UNWRAPPING
+        ),
+    ],
+)
+async def test_what_runs_in_a_thread_is_not_cancelled(endpoint: Any) -> None:
+    """And only that: for every kind of callable the lock decides as FastAPI does."""
+    app = new_app()
+    app.post("/")(endpoint)
+    ran_in.clear()
+
+    async with real_site(app) as here:
+        assert (await here.post("/")).status_code == 200
+
+    ((in_thread, on_lost),) = ran_in
+    assert on_lost == ("raise" if in_thread else "cancel")
+
+
+# -- requests that are cancelled -----------------------------------------------------------------------
+
+
+async def call(app: FastAPI, path: str, sent: list[Any]) -> None:
+    """Call an application as a server does."""
+    body = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> dict[str, Any]:
+        return body.pop() if body else await asyncio.Future()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "method": "POST",
+        "path": path,
+        "raw_path": path.encode(),
+        "root_path": "",
+        "query_string": b"",
+        "headers": [],
+        "state": {},
+    }
+    await app(scope, receive, send)
+
+
+def an_app(scope: Any) -> FastAPI:
+    """Make an application whose endpoint takes some turns of the loop, and streams."""
+    app = new_app()
+
+    @app.post("/", dependencies=[locked("a", scope=scope, extension=PLAIN)])
+    async def endpoint() -> StreamingResponse:
+        await asyncio.sleep(0.1)
+
+        async def body() -> AsyncIterator[bytes]:
+            yield b"a"
+            await asyncio.sleep(0.1)
+            yield b"b"
+
+        return StreamingResponse(body())
+
+    return app
+
+
+@pytest.mark.parametrize("scope", ["function", "request"])
+@pytest.mark.parametrize("waking", [False, True])
+@virtual
+async def test_a_request_that_is_cancelled_leaves_no_key(scope: Any, waking: bool) -> None:
+    """At whatever await: a server that gives up a request, or a client that leaves one."""
+    app = an_app(scope)
+    async with site(app) as here:
+        at, tripped = 0, True
+        while tripped:
+            at += 1
+            wire = Tripwire(call(app, "/", []), at, waking=waking)
+
+            async def run(wire: Tripwire = wire) -> None:
+                await wire
+
+            (outcome,) = await asyncio.gather(asyncio.create_task(run()), return_exceptions=True)
+            tripped = wire.tripped
+            assert isinstance(outcome, asyncio.CancelledError) or not tripped or outcome is None
+            await asyncio.sleep(0.01)
+            assert not any(here.world.keys), at
+
+    assert at > 5
+
+
+@pytest.mark.parametrize("scope", ["function", "request"])
+@virtual
+async def test_a_request_in_a_scope_of_anyio_that_is_cancelled(scope: Any) -> None:
+    """Such a scope cancels again at every await, also while the lock is being released."""
+    app = an_app(scope)
+    async with site(app) as here:
+        for moment in range(60):
+            with anyio.move_on_after(moment * 0.005):
+                await call(app, "/", [])
+            await asyncio.sleep(0.01)
+            assert not any(here.world.keys), moment
+
+
+@virtual
+async def test_a_waiting_request_that_is_cancelled() -> None:
+    """It leaves nothing behind, and does not stand in the way of the next."""
+    app = an_app("function")
+    async with site(app) as here:
+        here.world.occupy("a", 10)
+        waiting = asyncio.create_task(call(app, "/", []))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        here.world.vacate("a")
+        await asyncio.sleep(0.01)
+        assert here.locks == []
+        await call(app, "/", [])

@@ -1,0 +1,245 @@
+"""A real server over real nodes: connections that break, bodies that stop, threads, WebSockets."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
+
+from tests.contrib.web import WebServer, uvicorn
+from tests.servers import Nodes, ask, eventually, fastest_arm
+
+
+@pytest.fixture(scope="module", params=["app", "with_middleware"])
+def server(request: pytest.FixtureRequest, shared_sets: Callable[[str], Nodes]) -> Iterator[WebServer]:
+    """Run the application, plain and under `BaseHTTPMiddleware`."""
+    urls = shared_sets(fastest_arm()).urls
+    service = f"tests.contrib.fastapi.service:{request.param}"
+    with uvicorn(service, env={"REDLOCK_URLS": ",".join(urls)}) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(server: WebServer) -> AsyncIterator[httpx.AsyncClient]:
+    """Give a client of the application."""
+    async with httpx.AsyncClient(base_url=server.url, timeout=30) as one:
+        yield one
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """Give a lock name of the test's own."""
+    return "".join(letter for letter in request.node.name if letter.isalnum())
+
+
+def held(nodes: Nodes, name: str) -> int:
+    """Say on how many nodes a lock is held."""
+    return sum(ask(url, "EXISTS", f"redlock:{name}") for url in nodes.urls)
+
+
+async def inside(nodes: Nodes, name: str) -> None:
+    """Wait until somebody holds the lock on every node."""
+    await eventually(lambda: held(nodes, name) == 5, what="the lock is held")
+
+
+async def free(nodes: Nodes, name: str) -> None:
+    """Wait until no node has a key, for less time than the ttl would take."""
+    await eventually(lambda: held(nodes, name) == 0, within=0.9, what="the lock is free")
+
+
+def lose(nodes: Nodes, name: str) -> None:
+    """Take the lock away."""
+    for url in nodes.urls:
+        ask(url, "DEL", f"redlock:{name}")
+
+
+@contextlib.asynccontextmanager
+async def leaving(server: WebServer, path: str) -> AsyncIterator[asyncio.StreamReader]:
+    """Send a request, and vanish at the end of the block as a client that is killed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n".encode())
+    try:
+        yield reader
+    finally:
+        connection = writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        writer.transport.abort()
+
+
+async def test_one_is_inside(client: httpx.AsyncClient, shared_nodes: Nodes, name: str) -> None:
+    """Of many requests at once one gets in; the others are told to come back, and can."""
+    answers = await asyncio.gather(*(client.post(f"/wait/{name}?seconds=0.5") for _ in range(5)))
+
+    assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409, 409]
+    assert {answer.headers.get("Retry-After") for answer in answers} == {None, "1"}
+    assert (await client.post(f"/wait/{name}")).status_code == 200
+
+
+async def test_the_lock_is_free_when_the_answer_comes(
+    client: httpx.AsyncClient, shared_nodes: Nodes, name: str
+) -> None:
+    """Request after request: none finds the lock of the one before."""
+    for _ in range(50):
+        assert (await client.post(f"/wait/{name}")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["wait", "thread"])
+async def test_a_client_that_disconnects(
+    path: str, server: WebServer, shared_nodes: Nodes, client: httpx.AsyncClient, name: str
+) -> None:
+    """The endpoint ends, at the latest when it is done; no key stays on any node."""
+    async with leaving(server, f"/{path}/{name}?seconds=0.5"):
+        await inside(shared_nodes, name)
+    await eventually(lambda: held(shared_nodes, name) == 0, what="the lock is free")
+
+    assert (await client.post(f"/{path}/{name}")).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["stream", "stream_thread"])
+async def test_a_client_that_disconnects_from_a_stream(
+    path: str, server: WebServer, shared_nodes: Nodes, client: httpx.AsyncClient, name: str
+) -> None:
+    """The body is not made to its end, and the lock is free."""
+    async with leaving(server, f"/{path}/{name}?parts=100&pause=0.1") as reader:
+        await reader.readuntil(b"0\n")
+        assert held(shared_nodes, name) > 0
+    await free(shared_nodes, name)
+
+    assert name not in (await client.get("/done")).json()
+
+
+async def test_a_stream_is_under_its_lock(client: httpx.AsyncClient, shared_nodes: Nodes, name: str) -> None:
+    """The lock is held, and extended beyond its ttl, until the body was sent."""
+    async with client.stream("POST", f"/stream/{name}?parts=4&pause=0.5") as response:
+        lines = response.aiter_lines()
+        async for _ in lines:
+            assert held(shared_nodes, name) == 5
+    await free(shared_nodes, name)
+
+
+async def test_a_stream_that_loses_its_lock(
+    server: WebServer, client: httpx.AsyncClient, shared_nodes: Nodes, name: str
+) -> None:
+    """The connection is aborted: no client takes what it got for the whole body.
+
+    But newer Starlette ends the body that failed under `BaseHTTPMiddleware`: there it is only cut short.
+    """
+    received = ""
+    with contextlib.suppress(httpx.RemoteProtocolError):  # peer closed connection without a complete body
+        async with client.stream("POST", f"/stream/{name}?parts=100&pause=0.1") as response:
+            async for text in response.aiter_text():
+                received += text
+                lose(shared_nodes, name)
+        assert "with_middleware" in " ".join(map(str, server.process.args)), "the body looked complete"
+
+    assert 0 < received.count("\n") < 50
+    assert name not in httpx.get(f"{server.url}/done").json()
+    assert "aioredlock_ng.errors.LockLostError" in server.output
+
+
+@pytest.mark.parametrize(("path", "finishes"), [("wait", False), ("thread", True)])
+async def test_an_endpoint_that_loses_its_lock(
+    path: str, finishes: bool, client: httpx.AsyncClient, shared_nodes: Nodes, name: str
+) -> None:
+    """503 either way: at once on the loop; in a thread, when that has finished."""
+    request = asyncio.create_task(client.post(f"/{path}/{name}?seconds=2"))
+    await inside(shared_nodes, name)
+    lose(shared_nodes, name)
+    answer = await request
+
+    assert (answer.status_code, answer.json()) == (503, {"detail": "the lock was lost"})
+    assert answer.headers["Retry-After"] == "1"
+    assert (name in (await client.get("/done")).json()) is finishes
+
+
+async def test_a_sync_endpoint_runs_in_a_thread(
+    client: httpx.AsyncClient, shared_nodes: Nodes, name: str
+) -> None:
+    """And its lock keeps being extended meanwhile."""
+    answer = await client.post(f"/thread/{name}?seconds=1.5")
+
+    assert (answer.status_code, answer.json()) == (200, True)
+
+
+async def test_more_sync_endpoints_than_threads(
+    client: httpx.AsyncClient, shared_nodes: Nodes, name: str
+) -> None:
+    """Getting and giving back a lock needs no thread: a full pool does not lose locks."""
+    paths = [f"/thread/{name}{number}?seconds=0.2" for number in range(60)]
+    answers = await asyncio.gather(*map(client.post, paths))
+
+    assert {answer.status_code for answer in answers} == {200}
+
+
+async def test_a_background_task(client: httpx.AsyncClient, shared_nodes: Nodes, name: str) -> None:
+    """It runs after the release."""
+    assert (await client.post(f"/background/{name}")).status_code == 200
+    while name not in (await client.get("/done")).json():
+        await asyncio.sleep(0.01)
+
+
+async def test_a_websocket(server: WebServer, shared_nodes: Nodes, name: str) -> None:
+    """A second one is denied with an HTTP answer while the first is open; its end frees the lock."""
+    url = f"{server.url.replace('http', 'ws')}/socket/{name}"
+    async with connect(url) as first:
+        await first.send("hello")
+        assert await first.recv() == "hello"
+        with pytest.raises(InvalidStatus) as denied:
+            await connect(url)
+        assert denied.value.response.status_code == 409
+        assert denied.value.response.headers["Retry-After"] == "1"
+        assert denied.value.response.body == b'{"detail":"locked by another request"}'
+    await free(shared_nodes, name)
+    async with connect(url):
+        pass
+
+
+async def test_a_websocket_whose_client_vanishes(server: WebServer, shared_nodes: Nodes, name: str) -> None:
+    """Without a closing handshake: no key is left."""
+    async with connect(f"{server.url.replace('http', 'ws')}/socket/{name}") as first:
+        await first.send("hello")
+        await first.recv()
+        first.transport.abort()
+    await free(shared_nodes, name)
+
+
+async def test_a_websocket_that_loses_its_lock(server: WebServer, shared_nodes: Nodes, name: str) -> None:
+    """It is closed with "try again later"."""
+    async with connect(f"{server.url.replace('http', 'ws')}/socket/{name}") as first:
+        await first.send("hello")
+        await first.recv()
+        lose(shared_nodes, name)
+        with pytest.raises(ConnectionClosedError) as closed:
+            await first.recv()
+
+    assert closed.value.rcvd is not None
+    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1013, "the lock was lost")
+
+
+async def test_a_server_that_is_killed(nodes3: Nodes) -> None:
+    """Its key ends with its ttl, and not before; then another server gets in."""
+    env = {"REDLOCK_URLS": ",".join(nodes3.urls)}
+    with uvicorn("tests.contrib.fastapi.service:app", env=env) as one:
+        async with leaving(one, "/wait/a?seconds=60"):
+            await eventually(lambda: held(nodes3, "a") == 3)
+            one.kill()
+        assert held(nodes3, "a") > 0
+        await eventually(lambda: held(nodes3, "a") == 0, what="the ttl has passed")
+
+
+async def test_a_server_that_ends_lets_go(nodes3: Nodes) -> None:
+    """SIGTERM: requests that are inside are waited for, and no key is left."""
+    env = {"REDLOCK_URLS": ",".join(nodes3.urls)}
+    with uvicorn("tests.contrib.fastapi.service:app", env=env) as one:
+        async with httpx.AsyncClient(base_url=one.url) as client:
+            request = asyncio.create_task(client.post("/wait/a?seconds=0.5"))
+            await eventually(lambda: held(nodes3, "a") == 3)
+            one.process.terminate()
+            assert (await request).status_code == 200
+        one.stop()
+        assert held(nodes3, "a") == 0
+        assert "Traceback" not in one.output

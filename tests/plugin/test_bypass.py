@@ -1,0 +1,343 @@
+"""`testing.bypass`: locks as if there were nodes, without any; and nothing of it is left afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import aioredlock_ng
+from aioredlock_ng import (
+    ExtensionPolicy,
+    LockLostError,
+    LockManager,
+    LossReason,
+    QuorumUnavailableError,
+    ReleaseOutcome,
+    Vote,
+)
+from aioredlock_ng.events import Acquired, Extended, Lost, Released
+from aioredlock_ng.testing import MemoryNode, SimLoop, bypass, lose
+from tests.unit.worlds import sim, turns, virtual, world
+
+URLS = [f"redis://user:secret@192.0.2.{number}" for number in (1, 2, 3)]
+"""Nodes that do not exist (TEST-NET-1): whoever asks them waits for nothing."""
+
+ROOT = Path(aioredlock_ng.__file__).parent
+
+AROUND = {"_cli", "_demo", "contrib", "pytest_plugin.py", "testing"}
+"""What stands around the shipping modules and uses them."""
+
+
+def make(**options: object) -> LockManager:
+    """Make a manager as production code does, at module level and never closed."""
+    return LockManager(URLS, **options)  # type: ignore[arg-type]
+
+
+@virtual
+async def test_a_lease_says_all_that_a_real_one_says() -> None:
+    """A lock over several names is granted by every node, valid for its ttl, and extended when asked."""
+    with bypass():
+        async with make().lock("b", "a", ttl=20) as lease:
+            assert lease.names == ("a", "b")
+            assert lease.held
+            assert not lease.lost.is_set()
+            assert [(vote.node, vote.vote) for vote in lease.votes] == [
+                (f"redis://192.0.2.{number}", Vote.GRANTED) for number in (1, 2, 3)
+            ]
+            lease.check()
+            assert 19 < lease.remaining < 20
+            await lease.extend(60)
+            assert (lease.extensions, 59 < lease.remaining < 60) == (1, True)
+            report = await lease.release()
+            assert report.count(ReleaseOutcome.RELEASED) == 3
+            assert (lease.held, lease.remaining) == (False, 0)
+            with pytest.raises(LockLostError) as caught:
+                lease.check()
+            assert caught.value.reason is LossReason.RELEASED
+
+
+@virtual
+async def test_nobody_waits_and_nobody_is_excluded() -> None:
+    """One task takes the same lock inside itself, a second one beside it; one turn of the loop is enough."""
+    manager = make()
+
+    @manager.locked("report:{number}")
+    async def report(number: int) -> int:
+        async with manager.lock(f"report:{number}", blocking=False) as lease:
+            assert lease.held
+            return number
+
+    with bypass():
+        lock = manager.lock("job")
+        async with lock as first, lock as second:
+            third = asyncio.create_task(lock.try_acquire())
+            await turns(3)
+            assert third.done()
+            leases = [first, second, third.result()]
+            assert all(lease is not None and lease.held for lease in leases)
+        assert await report(7) == 7
+        async with third.result():  # type: ignore[union-attr]
+            pass
+        assert [lease.held for lease in leases] == [False] * 3  # type: ignore[union-attr]
+
+
+@virtual
+async def test_a_loop_of_acquires_lets_others_run() -> None:
+    """Code that takes locks until it is told to stop hears that it is told to."""
+    manager, stop = make(), asyncio.Event()
+
+    async def work() -> None:
+        while not stop.is_set():
+            async with manager.lock("job"):
+                pass
+
+    with bypass():
+        worker = asyncio.create_task(work())
+        await turns(10)
+        stop.set()
+        await turns(10)
+        assert worker.done()
+
+
+@virtual
+async def test_it_does_not_run_out() -> None:
+    """A day under a lock of a second: nobody extends it, and it is held as long as the block runs."""
+    with bypass():
+        async with make(clock=sim().clock).lock("job", ttl=1, extension=ExtensionPolicy.off()) as lease:
+            await asyncio.sleep(24 * 3600)
+            lease.check()
+            assert (lease.extensions, 0.9 < lease.remaining < 1) == (0, True)
+
+
+def test_no_task_no_connection_no_loop() -> None:
+    """One manager serves one loop after the other; nothing runs in them, and nothing is to be closed."""
+    manager = make()
+    before = repr(manager)
+
+    async def use(manager: LockManager) -> None:
+        async with manager.lock("job"):
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    with bypass():
+        for _ in range(2):
+            SimLoop.run(use(manager))  # where every connection is refused
+
+    assert repr(manager) == before == repr(make())
+    assert manager.statistics() == make().statistics()
+    del manager
+    gc.collect()  # a warning would be an error
+
+
+@virtual
+async def test_a_lease_can_be_lost() -> None:
+    """A forced loss under the bypass is like any other, and takes every lease of the name."""
+    manager, other = make(), make()
+    with bypass():
+        kept = await other.lock("job").acquire()
+        for reason in (LossReason.REFUSED, LossReason.EXPIRED):
+            outer = await manager.lock("job").acquire()
+
+            async def job(reason: LossReason = reason) -> None:
+                async with manager.lock("job"):
+                    lose(manager, "job", reason)
+                    await asyncio.Event().wait()
+
+            with pytest.raises(LockLostError) as caught:
+                await job()
+            assert caught.value.reason is reason
+            assert outer.lost.is_set()
+            await outer.release()
+        assert kept.held
+        await kept.release()
+        with pytest.raises(LookupError, match="holds nothing"):
+            lose(manager, "job")
+
+
+def test_a_lease_of_another_loop_is_not_there() -> None:
+    """What an earlier test dropped, with its loop and all, is neither found nor touched."""
+    manager, dropped = make(), []
+
+    async def drop() -> None:
+        dropped.append(await manager.lock("job").acquire())
+
+    async def look() -> None:
+        with pytest.raises(LookupError, match="holds nothing"):
+            lose(manager, "job")
+        await manager.aclose()
+
+    with bypass():
+        SimLoop.run(drop())
+        SimLoop.run(look())
+        assert dropped[0].held
+    with pytest.warns(ResourceWarning, match="'job' was dropped without release"):
+        dropped.clear()
+
+
+class Listener:
+    """A hook that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_acquired(self, event: Acquired) -> None:
+        """Note it."""
+        self.heard.append(f"acquired {event.label} {event.attempts} {event.waited:.1f} {len(event.votes)}")
+
+    def on_extended(self, event: Extended) -> None:
+        """Note it."""
+        self.heard.append(f"extended {event.extensions}")
+
+    def on_lost(self, event: Lost) -> None:
+        """Note it."""
+        self.heard.append(f"lost {event.reason}")
+
+    def on_released(self, event: Released) -> None:
+        """Note it."""
+        self.heard.append(f"released {event.names}")
+
+
+@virtual
+async def test_hooks_hear_what_they_always_hear() -> None:
+    """Metrics can be tested, too."""
+    listener = Listener()
+    manager = make(hooks=[listener])
+    with bypass():
+        lease = await manager.lock("job", label="jobs").acquire()
+        await lease.extend()
+        lose(manager, "job")
+        await lease.release()
+
+    assert listener.heard == ["acquired jobs 1 0.0 3", "extended 1", "lost refused", "released ('job',)"]
+
+
+@virtual
+async def test_an_app_may_start_and_close_its_manager() -> None:
+    """Closing ends the leases that are held, and the next test can open the same manager again."""
+    manager = make()
+    with bypass():
+        for _ in range(2):
+            async with manager:
+                lease = await manager.lock("forgotten").acquire()
+                waiting = asyncio.create_task(_hold(manager))
+                await turns(3)
+                assert not any(node.held for node in await manager.inspect("forgotten"))
+                assert not any(node.held for node in await manager.force_release("forgotten"))
+            await asyncio.wait((waiting,))
+            error = waiting.exception()
+            assert isinstance(error, LockLostError)
+            assert (error.reason, lease.held) == (LossReason.MANAGER_CLOSED, False)
+        async with manager.lock("own"):
+            await manager.aclose()  # by the holder itself, who is not cancelled
+            await asyncio.sleep(1)
+
+
+async def _hold(manager: LockManager) -> None:
+    async with manager.lock("job"):
+        await asyncio.Event().wait()
+
+
+async def granted(manager: LockManager) -> bool:
+    """Return whether one try is granted; real nodes that are not there do not grant it."""
+    try:
+        lease = await manager.lock("job").try_acquire()
+    except QuorumUnavailableError:
+        return False
+    assert lease is not None
+    await lease.release()
+    return True
+
+
+def frozen() -> list[MemoryNode]:
+    """Return nodes that do not answer."""
+    nodes = [MemoryNode() for _ in range(3)]
+    for node in nodes:
+        node.freeze()
+    return nodes
+
+
+@virtual
+async def test_afterwards_locks_are_real_again() -> None:
+    """However the block ends, and however deep it was nested: outside of it, nodes are asked."""
+    manager = LockManager(frozen())
+    with bypass():
+        with bypass():
+            assert await granted(manager)
+        assert await granted(manager)
+        with pytest.raises(ZeroDivisionError), bypass():
+            raise ZeroDivisionError
+        assert await granted(manager)
+    assert not await granted(manager)
+    await manager.aclose()
+
+
+@virtual
+async def test_blocks_may_end_in_any_order() -> None:
+    """Fixtures of two tests that overlap do not leave the bypass on."""
+    manager = LockManager(frozen())
+    first, second = bypass(), bypass()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__()
+    assert await granted(manager)
+    second.__exit__()
+    assert not await granted(manager)
+    await manager.aclose()
+
+
+@virtual
+async def test_a_manager_that_runs_is_left_alone() -> None:
+    """A bypass around the use of a started manager does not touch its leases, and it can be closed inside."""
+    async with world() as here:
+        async with here.manager.lock("job") as real:
+            with bypass():
+                async with here.manager.lock("job", blocking=False) as lease:
+                    assert lease.held
+                assert real.held
+                assert here.holders("job") != [None] * 3
+            assert real.held
+            with pytest.raises(LookupError):
+                lose(here.manager, "another")
+        with bypass():
+            await here.manager.aclose()
+        assert "closed" in repr(here.manager)
+
+
+@virtual
+async def test_a_lease_may_outlive_the_block() -> None:
+    """What was granted inside ends outside like any lease; dropped, it warns like any lease."""
+    with bypass():
+        lease = await make().lock("job").acquire()
+        dropped = [await make().lock("dropped").acquire()]
+    assert lease.held
+    assert (await lease.release()).count(ReleaseOutcome.RELEASED) == 3
+    with pytest.warns(ResourceWarning, match="'dropped' was dropped without release"):
+        dropped.clear()
+
+
+def test_it_is_no_decorator() -> None:
+    """Around an async function it would end before the function ran, so it is refused at once."""
+    with pytest.raises(TypeError, match="not callable"):
+
+        @bypass()  # type: ignore[operator]
+        async def test() -> None:
+            """Run without the bypass."""
+
+
+def test_production_code_cannot_switch_it_on() -> None:
+    """The shipping modules do not know the word, and using locks does not import the testing kit."""
+    shipping = [path for path in ROOT.rglob("*.py") if path.relative_to(ROOT).parts[0] not in AROUND]
+    knowing = [path for path in shipping if "bypass" in path.read_text()]
+    lines = (
+        "import sys, aioredlock_ng; aioredlock_ng.LockManager(['redis://a']); print(*sys.modules, sep='\\n')"
+    )
+    modules = subprocess.check_output([sys.executable, "-c", lines], text=True, cwd=ROOT.parent).split()
+
+    assert shipping
+    assert not knowing
+    assert "aioredlock_ng._manager" in modules
+    assert not [module for module in modules if module.startswith("aioredlock_ng.testing")]

@@ -1,0 +1,243 @@
+"""The fixture ``lock_manager`` works with whatever runs a user's async tests, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.plugin.runs import ANYIO, MODES, run, run_in
+
+USERS = """
+import asyncio, contextlib, pytest
+from aioredlock_ng import LockError, LockLostError, LockTakenError
+from aioredlock_ng.testing import lose
+
+used, left = [], []
+
+async def hold(manager):
+    with contextlib.suppress(LockError):
+        async with manager.lock("left behind"):
+            await asyncio.sleep(3600)
+
+async def test_one_holds_and_another_is_refused(lock_manager):
+    async with lock_manager.lock("job") as lease:
+        with pytest.raises(LockTakenError):
+            async with lock_manager.lock("job", blocking=False):
+                pass
+        await lease.extend(30)
+    assert len(lease.votes) == 3
+
+async def test_a_loss_ends_the_block(lock_manager):
+    with pytest.raises(LockLostError):
+        async with lock_manager.lock("job"):
+            lose(lock_manager, "job")
+            await asyncio.sleep(60)
+
+async def test_that_leaves_locks_and_waiters_behind(lock_manager):
+    used.append(lock_manager)
+    left.append(await lock_manager.lock("mine").acquire())
+    left.extend(asyncio.create_task(hold(lock_manager)) for _ in range(2))
+    while lock_manager.statistics().held < 2 or lock_manager.statistics().waiting < 1:
+        await asyncio.sleep(0.001)
+
+def test_the_last_manager_was_closed():
+    lease, *tasks = left
+    assert repr(used[0]).startswith("<LockManager closed, 0 held")
+    assert not lease.held
+    assert all(task.done() for task in tasks)
+
+async def test_each_test_has_a_manager_of_its_own(lock_manager):
+    assert repr(lock_manager).startswith("<LockManager not started")
+    async with lock_manager.lock("mine", blocking=False):
+        pass
+
+def test_a_manager_that_is_not_used_needs_no_loop(lock_manager):
+    pass
+"""
+"""What users write; each async test is marked as its plugin demands."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_users_tests_pass(mode: str, tmp_path: Path) -> None:
+    """One file of tests passes under every plugin, and each manager is closed after its test."""
+    done = run_in(mode, tmp_path, USERS)
+
+    assert done.outcomes == {"passed": 6}, done.output
+
+
+def test_it_is_closed_with_fixtures_that_keep_the_loop(tmp_path: Path) -> None:
+    """The manager is closed after its test also when the loop goes on, and its user was an async fixture."""
+    source = """
+        import asyncio, pytest
+
+        used = []
+
+        @pytest.fixture(scope="module")
+        def anyio_backend():
+            return "asyncio"
+
+        @pytest.fixture(scope="module")
+        async def keeps_the_loop():
+            yield asyncio.get_running_loop()
+
+        @pytest.fixture
+        async def lease(keeps_the_loop, lock_manager):
+            used.append(lock_manager)
+            async with lock_manager.lock("job") as lease:
+                yield lease
+
+        @pytest.mark.anyio
+        async def test_one(lease):
+            lease.check()
+
+        @pytest.mark.anyio
+        async def test_two(keeps_the_loop):
+            assert keeps_the_loop is asyncio.get_running_loop()
+            assert repr(used[0]).startswith("<LockManager closed, 0 held")
+            assert not [task for task in asyncio.all_tasks() if "aioredlock" in task.get_name()]
+    """
+
+    done = run(tmp_path, source, *ANYIO)
+
+    assert done.outcomes == {"passed": 2}, done.output
+
+
+def test_it_is_closed_before_a_loop_that_is_dropped(tmp_path: Path) -> None:
+    """A loop that is closed with its tasks unfinished, as pytest-asyncio did before 1.0, comes later."""
+    source = """
+        import asyncio, pytest
+
+        used = []
+
+        @pytest.fixture
+        def event_loop():
+            loop = asyncio.new_event_loop()
+            yield loop
+            assert not asyncio.all_tasks(loop)
+            loop.close()
+
+        def test_one(lock_manager, event_loop):
+            async def hold():
+                used.append(await lock_manager.lock("job").acquire())
+
+            event_loop.run_until_complete(hold())
+
+        def test_two():
+            assert not used[0].held
+    """
+
+    done = run(tmp_path, source)
+
+    assert done.outcomes == {"passed": 2}, done.output
+
+
+def test_trio_is_skipped_with_the_reason(tmp_path: Path) -> None:
+    """A test that anyio runs on each of its backends is skipped on the one that has no asyncio."""
+    source = """
+        import pytest
+
+        @pytest.mark.anyio
+        @pytest.mark.parametrize("anyio_backend", ["asyncio", ("trio", {})])
+        async def test_on_both(lock_manager, anyio_backend):
+            async with lock_manager.lock("job"):
+                pass
+    """
+
+    done = run(tmp_path, source, *ANYIO)
+
+    assert done.outcomes == {"passed": 1, "skipped": 1}, done.output
+    assert "lock_manager needs asyncio, and this test runs on trio" in done.output
+
+
+def test_without_any_plugin(tmp_path: Path) -> None:
+    """A test may run its own loop; for a coroutine pytest says what is missing; a second loop is refused."""
+    source = """
+        import asyncio, pytest
+
+        async def hold(manager):
+            async with manager.lock("job", blocking_timeout=1) as lease:
+                return lease.votes
+
+        def test_that_runs_a_loop(lock_manager):
+            assert len(asyncio.run(hold(lock_manager))) == 3
+
+        def test_that_runs_two(lock_manager):
+            asyncio.run(hold(lock_manager))
+            with pytest.raises(RuntimeError, match="belongs to another event loop"):
+                asyncio.run(hold(lock_manager))
+
+        async def test_that_nobody_runs(lock_manager):
+            await hold(lock_manager)
+    """
+
+    done = run(tmp_path, source)
+
+    assert done.outcomes == {"passed": 2, "failed": 1}, done.output
+    assert "async def functions are not natively supported" in done.output
+
+
+def test_on_virtual_time(tmp_path: Path) -> None:
+    """On a `SimLoop` the manager keeps its time: a minute and ten extensions pass at once."""
+    source = """
+        import asyncio, time
+        from aioredlock_ng.testing import SimLoop
+
+        def test_a_minute(lock_manager):
+            async def scenario():
+                async with lock_manager.lock("job") as lease:
+                    await asyncio.sleep(60)
+                    assert lease.extensions > 10
+                    assert 5 < lease.remaining < 10
+                    assert lease.valid_until < 2000  # where virtual time is
+                return lease
+
+            began = time.monotonic()
+            lease = SimLoop.run(scenario())
+            assert time.monotonic() - began < 30
+            assert not lease.held
+            assert lock_manager.clock.now() >= 1060  # also after the end of its loop
+    """
+
+    done = run(tmp_path, source)
+
+    assert done.outcomes == {"passed": 1}, done.output
+
+
+def test_in_a_loop_of_another_thread(tmp_path: Path) -> None:
+    """Test clients of web frameworks run one; they may end before the manager or after it."""
+    source = """
+        import pytest
+        from anyio.from_thread import start_blocking_portal  # what Starlette's TestClient is made of
+
+        managers, closed = [], []
+
+        async def pay(manager):
+            async with manager.lock("order"):
+                return "paid"
+
+        @pytest.fixture
+        def client():
+            with start_blocking_portal() as client:
+                yield client
+                closed.append(repr(managers[-1]).startswith("<LockManager closed, 0 held"))
+
+        def twice(client, manager):
+            managers.append(manager)
+            assert [client.call(pay, manager) for _ in range(2)] == ["paid", "paid"]
+            assert manager.statistics().released == 2
+
+        def test_that_outlives_the_manager(client, lock_manager):
+            twice(client, lock_manager)
+
+        def test_that_ends_before_the_manager(lock_manager, client):
+            twice(client, lock_manager)
+
+        def test_they_were_closed():
+            assert closed == [True, False]  # by the fixture; not before the loop's end
+            assert all("closed, 0 held" in repr(manager) for manager in managers)
+    """
+
+    done = run(tmp_path, source)
+
+    assert done.outcomes == {"passed": 3}, done.output

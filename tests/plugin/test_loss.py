@@ -1,0 +1,284 @@
+"""`testing.lose`: what users see is a real loss, by whichever way it came."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import ExtensionPolicy, Lease, LockLostError, LockManager, LossReason
+from aioredlock_ng.events import Lost, Released
+from aioredlock_ng.testing import MemoryNode, lose
+from tests.servers import Nodes
+from tests.unit.worlds import sim, turns, virtual, world
+
+REASONS = (LossReason.REFUSED, LossReason.EXPIRED)
+
+
+class Listener:
+    """A hook that notes losses and releases."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def on_lost(self, event: Lost) -> None:
+        """Note a loss."""
+        self.heard.append(f"lost {event.names} {event.label} {event.reason}")
+
+    def on_released(self, event: Released) -> None:
+        """Note a release."""
+        self.heard.append(f"released {event.names}")
+
+
+@contextlib.asynccontextmanager
+async def in_memory(request: pytest.FixtureRequest, **options: Any) -> AsyncIterator[LockManager]:
+    """Open a manager over masters in memory."""
+    async with LockManager([MemoryNode() for _ in range(3)], **options) as manager:
+        yield manager
+
+
+@contextlib.asynccontextmanager
+async def over_servers(request: pytest.FixtureRequest, **options: Any) -> AsyncIterator[LockManager]:
+    """Open a manager over real servers."""
+    nodes: Nodes = request.getfixturevalue("shared_nodes")
+    async with LockManager(nodes.urls, **options) as manager:
+        yield manager
+
+
+Opened = Callable[..., contextlib.AbstractAsyncContextManager[LockManager]]
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@pytest.mark.parametrize("opened", [in_memory, over_servers])
+async def test_everybody_hears_of_it(
+    opened: Opened, reason: LossReason, request: pytest.FixtureRequest
+) -> None:
+    """The block is cancelled, the lease knows, hooks are told, the error has the reason, the key is free."""
+    listener = Listener()
+    cleaned_up = asyncio.Event()
+    async with opened(request, hooks=[listener]) as manager:
+
+        async def job() -> None:
+            async with manager.lock("job", label="a job") as lease:
+                try:
+                    lose(manager, "job", reason)
+                    assert not lease.held
+                    assert lease.remaining == 0
+                    assert lease.lost.is_set()
+                    with pytest.raises(LockLostError):
+                        lease.check()
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError:
+                    cleaned_up.set()
+                    raise
+
+        with pytest.raises(LockLostError) as caught:
+            await job()
+
+        assert cleaned_up.is_set()
+        assert (caught.value.reason, caught.value.names) == (reason, ("job",))
+        assert listener.heard == [f"lost ('job',) a job {reason}", "released ('job',)"]
+        assert manager.statistics().lost == 1
+        assert not any(node.held for node in await manager.inspect("job"))
+
+
+async def trace_of(force: bool, reason: LossReason) -> list[object]:
+    """Return what the holder of a lock sees when it is lost, for real or not."""
+    listener, seen = Listener(), []
+    plain = ExtensionPolicy(grace=0)  # so that nothing is left of validity when it is lost for real
+    async with world(hooks=[listener], extension=plain) as here:
+        leases: list[Lease] = []
+
+        async def body() -> None:
+            async with here.manager.lock("job") as lease:
+                leases.append(lease)
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    seen.append((lease.held, lease.remaining, lease.lost.is_set(), repr(lease).split()[:3]))
+
+        task = asyncio.create_task(body())
+        await asyncio.sleep(1)
+        if force:
+            lose(here.manager, "job", reason)
+        elif reason is LossReason.REFUSED:
+            here.vacate("job")
+            here.occupy("job", 60)
+        else:
+            for node in here.nodes:
+                node.freeze()
+        await asyncio.wait((task,))
+        error = task.exception()
+        assert isinstance(error, LockLostError)
+        seen += [error.reason, error.names, error.args, error.__cause__.__class__, *listener.heard]
+        seen += [task.cancelling(), here.manager.statistics().lost]
+        for node in here.nodes:
+            node.thaw()
+    return seen
+
+
+@pytest.mark.parametrize("reason", REASONS)
+@virtual
+async def test_it_is_like_a_real_one(reason: LossReason) -> None:
+    """A holder cannot tell a forced loss from a lock that nodes gave away, or from nodes that froze."""
+    assert await trace_of(force=True, reason=reason) == await trace_of(force=False, reason=reason)
+
+
+@virtual
+async def test_an_extension_does_not_bring_it_back() -> None:
+    """A loss beats the extension in flight, and none is sent after it."""
+    async with world(latency=0.01) as here:
+        lease = await here.manager.lock("job").acquire()
+        extending = asyncio.create_task(lease.extend())
+        await turns(2)
+
+        lose(here.manager, "job", LossReason.EXPIRED)
+        with pytest.raises(LockLostError):
+            await extending
+        executed = [len(node.executed) for node in here.nodes]
+        await asyncio.sleep(3600)
+
+        assert not lease.held
+        assert lease.extensions == 0
+        assert [len(node.executed) for node in here.nodes] == executed
+        await lease.release()
+
+
+@virtual
+async def test_with_raise_the_block_goes_on() -> None:
+    """A block that is not to be cancelled is not, and ends in the error."""
+    async with world() as here:
+        began = sim().time()
+
+        async def job() -> None:
+            async with here.manager.lock("job", on_lost="raise"):
+                lose(here.manager, "job")
+                await asyncio.sleep(5)
+
+        with pytest.raises(LockLostError):
+            await job()
+        assert sim().time() >= began + 5
+
+
+@virtual
+async def test_a_waiter_gets_its_turn_after_the_block() -> None:
+    """The next in line gets the lock when the loser has let it go, not before."""
+    async with world() as here:
+        order = []
+
+        async def loser() -> None:
+            async with here.manager.lock("job"):
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    await asyncio.sleep(1)
+                    order.append("cleaned up")
+
+        async def waiter() -> None:
+            async with here.manager.lock("job"):
+                order.append("next")
+
+        tasks = [asyncio.create_task(loser()), asyncio.create_task(waiter())]
+        await asyncio.sleep(0.5)
+        lose(here.manager, "job")
+        await asyncio.wait(tasks)
+
+        assert order == ["cleaned up", "next"]
+        assert isinstance(tasks[0].exception(), LockLostError)
+
+
+@virtual
+async def test_one_of_several_names_is_enough() -> None:
+    """A lock over several names is lost as a whole, and no other lock with it."""
+    async with world() as here, here.manager.lock("c"):
+
+        async def job() -> None:
+            async with here.manager.lock("a", "b"):
+                lose(here.manager, "b")
+                await asyncio.Event().wait()
+
+        with pytest.raises(LockLostError, match="'a', 'b'"):
+            await job()
+
+
+@virtual
+async def test_what_is_not_held_cannot_be_lost() -> None:
+    """The error names what is held, which is what a misspelt name needs."""
+    async with world() as here:
+        with pytest.raises(LookupError, match=r"^this manager does not hold 'job'; it holds nothing$"):
+            lose(here.manager, "job")
+        async with here.manager.lock("jobs"), here.manager.lock("a", "b"):
+            with pytest.raises(
+                LookupError, match=r"^this manager does not hold 'job'; it holds 'a', 'b', 'jobs'$"
+            ):
+                lose(here.manager, "job")
+        async with here.process() as other, other.lock("job"):
+            with pytest.raises(LookupError):
+                lose(here.manager, "job")
+        lease = await here.manager.lock("job").acquire()
+        lose(here.manager, "job")
+        with pytest.raises(LookupError):
+            lose(here.manager, "job")  # once is enough
+        await lease.release()
+        assert here.manager.statistics().lost == 1
+    with pytest.raises(LookupError):
+        lose(LockManager(["redis://a"]), "job")
+
+
+@virtual
+async def test_what_is_lost_already_cannot_be_lost_again() -> None:
+    """Neither in the grace after a real loss, nor when validity ended and nobody has noticed yet."""
+    async with world() as here:
+        lease = await here.manager.lock("job").acquire()
+        for node in here.nodes:
+            node.freeze()
+        await lease.lost.wait()
+        assert lease.held  # the grace
+        with pytest.raises(LookupError):
+            lose(here.manager, "job")
+        for node in here.nodes:
+            node.thaw()
+        await lease.release()
+
+        unnoticed = await here.manager.lock("another").acquire()
+        sim().advance(60)
+        with pytest.raises(LookupError):
+            lose(here.manager, "another")
+        assert not unnoticed.lost.is_set()
+        await unnoticed.release()
+
+
+@pytest.mark.parametrize("reason", set(LossReason) - set(REASONS))
+@virtual
+async def test_other_ends_are_no_losses_from_outside(reason: LossReason) -> None:
+    """A reason that the holder brings about itself is refused, and nothing happens."""
+    async with world() as here, here.manager.lock("job") as lease:
+        with pytest.raises(ValueError, match="reason must be one of refused, expired, got .*" + reason):
+            lose(here.manager, "job", reason)
+        assert lease.held
+
+
+def test_it_is_refused_in_another_loop() -> None:
+    """A manager belongs to one loop, and so do its losses."""
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        manager = LockManager([MemoryNode()])
+        lease = first.run(manager.lock("job").acquire())
+
+        async def lose_it() -> None:
+            lose(manager, "job")
+
+        with pytest.raises(RuntimeError, match="belongs to another event loop"):
+            second.run(lose_it())
+        assert lease.held
+        first.run(manager.aclose())
+
+
+async def test_it_is_refused_in_another_thread() -> None:
+    """A test in another thread is told so, instead of breaking the loop from there."""
+    async with LockManager([MemoryNode()]) as manager, manager.lock("job") as lease:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            await asyncio.to_thread(lose, manager, "job")
+        assert lease.held

@@ -1,0 +1,342 @@
+"""Looking at locks: what a key's value tells, what several nodes come to, and what a survey finds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeInspection, Survey
+from aioredlock_ng import _survey as survey_module
+from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing.sim_loop import EPOCH
+from tests.unit.worlds import PREFIX, TTL, count, in_task, opened, sim, virtual, world
+
+OWNER = b"0123456789abcdef0123456789abcdef01234567"
+
+
+# -- one value ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "holder", "since"),
+    [
+        pytest.param(OWNER + b":1763629200123:host:42", "host:42", 1763629200.123, id="ours"),
+        pytest.param(OWNER + b":1763629200123:", "", 1763629200.123, id="an empty label"),
+        pytest.param(OWNER + b":0000000000000:x", "x", 0.0, id="a clock that was never set"),
+        pytest.param(
+            OWNER + b":1763629200123:1000000000000:x", "1000000000000:x", 1763629200.123, id="digits"
+        ),
+        pytest.param(OWNER + b":host:42", "host:42", None, id="an older version"),
+        pytest.param(OWNER + b":12345:42", "12345:42", None, id="an older version, a host of digits"),
+        pytest.param(OWNER + b":1763629200123:\xff\n", "\ufffd\n", 1763629200.123, id="not UTF-8"),
+        pytest.param(OWNER, None, None, id="another program's, as long"),
+        pytest.param(OWNER.upper() + b":x", None, None, id="another program's, with a colon"),
+        pytest.param(b"", None, None, id="nothing"),
+        pytest.param(b"x" * 100_000, None, None, id="a great deal"),
+    ],
+)
+def test_what_a_value_tells(value: bytes, holder: str | None, since: float | None) -> None:
+    """Values of this version, of older ones and of other programs are all holders."""
+
+    async def main() -> None:
+        async with world(1) as w:
+            w.nodes[0].set(PREFIX + b"a", value, 5.0)
+            (seen,) = await w.manager.inspect("a")
+            assert (seen.held, seen.holder, seen.since) == (True, holder, since)
+
+    virtual(main)()
+
+
+@virtual
+async def test_a_lock_tells_since_when_it_is_held() -> None:
+    """It is the moment of the try that won, to the millisecond, and extensions do not move it."""
+    async with world(3) as w, w.process() as other:
+        await asyncio.sleep(12.3456)
+        began = EPOCH + sim().time()
+        async with w.manager.lock("a") as lease:
+            await asyncio.sleep(3 * TTL)
+            assert lease.extensions
+            for node in await other.inspect("a"):
+                assert node.since is not None
+                assert began - 0.0011 <= node.since <= began
+
+
+class OwnClock:
+    """A user's clock, as it was before there was a time of day."""
+
+    def now(self) -> float:
+        """Return the loop's time."""
+        return asyncio.get_running_loop().time()
+
+
+class OwnClockWithWall(OwnClock):
+    """One that tells the time of day."""
+
+    def wall(self) -> float:
+        """Return some moment."""
+        return 1.5
+
+
+@pytest.mark.parametrize("clock", [OwnClock(), OwnClockWithWall()])
+def test_a_clock_of_ones_own_needs_no_time_of_day(clock: Any) -> None:
+    """The system's is taken for it then; one that has it is believed."""
+
+    async def main() -> None:
+        nodes = [MemoryNode() for _ in range(3)]
+        before = time.time()
+        async with LockManager(nodes, clock=clock) as manager, manager.lock("a"):
+            (seen, *_) = await manager.inspect("a")
+            survey = await manager.survey()
+        assert seen.since is not None
+        if isinstance(clock, OwnClockWithWall):
+            assert (seen.since, survey.at) == (1.5, 1.5)
+        else:
+            assert before - 0.001 <= seen.since <= survey.at <= time.time()
+
+    virtual(main)()
+
+
+# -- several nodes -----------------------------------------------------------------------------------
+
+
+def looked(nodes: str) -> LockInspection:
+    """Return a lock as nodes hold it: a letter per node.
+
+    Letters are holders, ``.`` is free, ``?`` is silent, ``!`` another type.  The keys of capital letters
+    have no expiry, of the others the first has 1 s, the second 2 s, and so on.
+    """
+    seen = []
+    for number, letter in enumerate(nodes, start=1):
+        if letter in "?!":
+            reason = "no answer" if letter == "?" else "WRONGTYPE Operation"
+            seen.append(NodeInspection(node=str(number), held=None, reason=reason))
+        elif letter == ".":
+            seen.append(NodeInspection(node=str(number), held=False))
+        else:
+            ttl = None if letter.isupper() else float(number)
+            seen.append(NodeInspection(node=str(number), held=True, holder=letter.lower(), ttl=ttl))
+    groups: dict[str | None, list[NodeInspection]] = {}
+    for node in seen:
+        if node.held:
+            groups.setdefault(node.holder, []).append(node)
+    agreed: tuple[NodeInspection, ...] = tuple(max(groups.values(), key=len, default=[]))
+    return LockInspection(name="x", nodes=tuple(seen), agreed=agreed)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "state", "held_by", "holder", "ttl"),
+    [
+        ("aaaaa", "held", 5, "a", 3.0), ("aaa..", "held", 3, "a", 1.0),
+        ("..aaa", "held", 3, "a", 3.0), ("aaabb", "held", 3, "a", 1.0),
+        ("aaa??", "held", 3, "a", 1.0), ("aaa!!", "held", 3, "a", 1.0),
+        ("aab..", "partial", 2, "a", 2.0), ("aabbc", "partial", 2, "a", 2.0),
+        ("....a", "partial", 1, "a", 5.0), ("aa...", "partial", 2, "a", 2.0),
+        ("aa..?", "unknown", 2, "a", 2.0), ("aa.!!", "partial", 2, "a", 2.0),
+        ("a???.", "unknown", 1, "a", 1.0), ("a??..", "unknown", 1, "a", 1.0),
+        ("a?...", "partial", 1, "a", 1.0), (".....", "free", 0, None, None),
+        ("...??", "free", 0, None, None), ("..???", "unknown", 0, None, None),
+        ("!!!!!", "partial", 0, None, None), ("....!", "partial", 0, None, None),
+        ("AAAAA", "held", 5, "a", None), ("AaA..", "held", 3, "a", 2.0),
+        ("AAAaa", "held", 5, "a", None), ("AAaaa", "held", 5, "a", 5.0),
+        ("A....", "partial", 1, "a", None), ("Aa...", "partial", 2, "a", None),
+        ("aa", "held", 2, "a", 1.0), ("a.", "partial", 1, "a", 1.0),
+        ("a", "held", 1, "a", 1.0), (".", "free", 0, None, None),
+    ],
+)  # fmt: skip
+def test_what_several_nodes_come_to(
+    nodes: str, state: str, held_by: int, holder: str | None, ttl: float | None
+) -> None:
+    """Held by a majority; its time ends when the majority does; silence leaves it open."""
+    lock = looked(nodes)
+    assert (lock.state, lock.held_by, lock.holder, lock.ttl) == (state, held_by, holder, ttl)
+
+
+# -- a survey ----------------------------------------------------------------------------------------
+
+
+def names(survey: Survey) -> list[str]:
+    """Return the names that were found."""
+    return [lock.name for lock in survey.locks]
+
+
+@virtual
+async def test_a_survey_finds_every_lock() -> None:
+    """Sorted by name, those of others too, with all nodes in order; and whether they are ours."""
+    async with world(3, holder="us") as w, w.process(holder="them") as other:
+        assert (await w.manager.survey()).locks == ()
+        async with w.manager.lock("b", "c"), other.lock("a"):
+            survey = await w.manager.survey()
+            assert names(survey) == ["a", "b", "c"]
+            assert [lock.holder for lock in survey.locks] == ["them", "us", "us"]
+            assert {lock.state for lock in survey.locks} == {"held"}
+            assert [node.node for node in survey.locks[0].nodes] == [node.name for node in w.nodes]
+            assert [[node.ours for node in lock.nodes] for lock in survey.locks] == [
+                [False] * 3,
+                [True] * 3,
+                [True] * 3,
+            ]
+            assert not survey.truncated
+            assert survey.silent == ()
+            assert EPOCH + sim().time() - 0.1 < survey.at <= EPOCH + sim().time()
+
+
+@virtual
+async def test_equal_labels_are_not_equal_holders() -> None:
+    """What counts is the value: two tries of one process at the same moment agree on nothing."""
+    async with world(3) as w:
+        for number, node in enumerate(w.nodes):
+            node.set(PREFIX + b"a", b"%040x:1763629200123:me" % number, 5.0)
+        (lock,) = (await w.manager.survey()).locks
+        assert (lock.state, lock.held_by, lock.holder) == ("partial", 1, "me")
+
+
+@virtual
+async def test_leftovers_are_partial() -> None:
+    """What is on a minority of the nodes is found as well, wherever it is."""
+    async with world(5) as w:
+        w.occupy("left", 5.0, 3, 4)
+        (lock,) = (await w.manager.survey()).locks
+        assert (lock.name, lock.state, lock.held_by) == ("left", "partial", 2)
+
+
+@virtual
+async def test_a_survey_of_names_searches_nothing() -> None:
+    """Each name once, in the order given, free ones too; no SCAN is sent."""
+    async with world(3) as w, w.manager.lock("a"), w.manager.lock("b"):
+        survey = await w.manager.survey("c", "a", "c")
+        assert [(lock.name, lock.state) for lock in survey.locks] == [("c", "free"), ("a", "held")]
+        assert [count(node, "inspect") for node in w.nodes] == [2] * 3
+        assert not any(words[0] == b"SCAN" for node in w.nodes for words in node.executed)
+
+
+@virtual
+async def test_a_survey_tells_who_is_silent() -> None:
+    """A dead and a frozen node are named with the reason, and the rest is shown."""
+    async with world(5) as w, w.manager.lock("a"):
+        w.nodes[1].crash()
+        await asyncio.sleep(0.1)
+        w.nodes[3].freeze()
+        for asked in ((), ("a",)):
+            survey = await w.manager.survey(*asked)
+            assert [silent.node for silent in survey.silent] == [w.nodes[1].name, w.nodes[3].name]
+            assert "refused" in survey.silent[0].reason
+            assert "no answer" in survey.silent[1].reason
+            assert [(lock.name, lock.state, lock.held_by) for lock in survey.locks] == [("a", "held", 3)]
+        w.nodes[3].thaw()
+
+
+@virtual
+async def test_a_survey_ends_at_its_limit() -> None:
+    """It finds as many as it may and says that there are more; exactly as many is not more."""
+    async with world(3) as w:
+        for number in range(130):
+            w.occupy(f"lock {number:03}", 60.0)
+        exact = await w.manager.survey(limit=130)
+        assert (len(exact.locks), exact.truncated) == (130, False)
+        cut = await w.manager.survey(limit=129)
+        assert (len(cut.locks), cut.truncated) == (129, True)
+        assert (len((await w.manager.survey(limit=1)).locks)) == 1
+
+
+@virtual
+async def test_a_survey_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node with too many keys for the time is left, and the survey says so."""
+    monkeypatch.setattr(survey_module, "SCAN_TIME", 1.0)
+    async with world(3, latency=0.01) as w:
+        w.occupy("a", 60.0)
+        # A node that never comes to the end of its keys.
+        monkeypatch.setattr(w.nodes[1], "execute", endless(w.nodes[1].execute))
+        began = sim().time()
+        survey = await w.manager.survey()
+        assert survey.truncated
+        assert names(survey) == ["a"]
+        assert sim().time() - began == pytest.approx(1.02, abs=0.03)
+
+
+def endless(execute: Any) -> Any:
+    """Let a node answer to every SCAN that there is more."""
+
+    def scan(words: list[bytes]) -> bytes:
+        return b"*2\r\n$1\r\n7\r\n*0\r\n" if words[0] == b"SCAN" else execute(words)
+
+    return scan
+
+
+@virtual
+async def test_few_locks_are_asked_for_at_the_same_time() -> None:
+    """Nodes are not flooded: at most some fifty questions are in flight."""
+    async with world(1, latency=0.01) as w:
+        for number in range(200):
+            w.occupy(f"{number}", 60.0)
+        looking = asyncio.create_task(w.manager.survey())
+        most = 0
+        while not looking.done():
+            await asyncio.sleep(0.001)
+            most = max(most, w.manager.statistics().nodes[0].in_flight)
+        assert len((await looking).locks) == 200
+        assert 40 <= most <= 55
+
+
+@virtual
+async def test_locks_that_end_meanwhile_are_not_shown() -> None:
+    """A name that was found but is free when it is looked at is not a lock."""
+    async with world(3, latency=0.02) as w:
+        w.occupy("brief", 0.05)
+        w.occupy("long", 60.0)
+        assert names(await w.manager.survey()) == ["long"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"), [(0, ValueError), (-1, ValueError), ("5", TypeError), (1.5, TypeError)]
+)
+def test_a_limit_is_a_positive_number(limit: Any, error: type[Exception]) -> None:
+    """Anything else is an error that quotes it."""
+
+    async def main() -> None:
+        async with world(1) as w:
+            with pytest.raises(error, match=r"limit must be .* got"):
+                await w.manager.survey(limit=limit)
+
+    virtual(main)()
+
+
+@pytest.mark.parametrize("name", ["", "{meta}", "x" * 1025])
+def test_a_survey_checks_its_names(name: str) -> None:
+    """Nothing is sent for a name that no lock can have."""
+
+    async def main() -> None:
+        async with world(1) as w:
+            with pytest.raises(ValueError, match="name"):
+                await w.manager.survey("good", name)
+            assert w.nodes[0].executed == []
+
+    virtual(main)()
+
+
+@virtual
+async def test_one_server_twice_cannot_be_surveyed_but_diagnosed() -> None:
+    """Its locks would be counted twice; that is an error there, and a finding here."""
+    nodes = [MemoryNode(), MemoryNode(), MemoryNode()]
+    nodes[2]._run_id = nodes[0]._run_id
+    manager = LockManager(nodes, clock=sim().clock)
+    end = await in_task(manager.survey)
+    assert isinstance(end.error, ConfigurationError)
+    findings = await manager.diagnose()
+    assert [(one.node, one.check) for one in findings if one.level == "error"] == [(None, "identity")]
+    assert nodes[0].name in findings[1].message
+    assert nodes[2].name in findings[1].message
+    await manager.aclose()
+    assert [node.keys for node in nodes] == [()] * 3
+
+
+@virtual
+async def test_a_survey_of_many_managers_shows_no_owner_value() -> None:
+    """Not in any repr."""
+    nodes = [MemoryNode() for _ in range(3)]
+    async with opened(nodes) as manager, manager.lock("a"):
+        value = nodes[0].get(PREFIX + b"a")
+        assert value is not None
+        assert value[:40].decode() not in repr(await manager.survey())

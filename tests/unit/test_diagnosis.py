@@ -1,0 +1,399 @@
+"""What a diagnosis concludes from facts: tables, no nodes; and what it gathers from masters in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import Finding, _scripts
+from aioredlock_ng._core.command import Silence
+from aioredlock_ng._core.diagnosis.facts import ClockReading, Facts, NodeFacts
+from aioredlock_ng._core.diagnosis.judge import judge
+from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS, acl_line, glob_escaped
+from tests.environments.interpreters import ROOT
+from tests.unit.worlds import virtual, world
+
+NOPERM = Silence("NOPERM this user has no permissions to run the 'info' command")
+INFO = {
+    "redis_version": "7.0.15",
+    "redis_mode": "standalone",
+    "cluster_enabled": "0",
+    "role": "master",
+    "connected_slaves": "0",
+    "maxmemory": "0",
+    "maxmemory_policy": "noeviction",
+    "aof_enabled": "1",
+    "connected_clients": "5",
+    "maxclients": "10000",
+}
+CONFIG = {"appendfsync": "always", "bind": "127.0.0.1 -::1", "protected-mode": "yes", "maxclients": "10000"}
+
+
+def healthy(number: int, **facts: Any) -> NodeFacts:
+    """Return a node without fault, but for the given facts; dicts are merged, None leaves a fact out."""
+    known: dict[str, Any] = {
+        "name": f"node {number}",
+        "host": "127.0.0.1",
+        "run_id": f"{number:040x}",
+        "round_trip": 0.001,
+        "info": INFO,
+        "config": CONFIG,
+        "default_user": frozenset({"on"}),
+        "clock": ClockReading(offset=1e9, uncertainty=0.001),
+    }
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            merged = known[name] | value
+            known[name] = {key: fact for key, fact in merged.items() if fact is not None}
+        else:
+            known[name] = value
+    return NodeFacts(**known)
+
+
+def judged(*nodes: NodeFacts, node_timeout: float = 0.1) -> tuple[Finding, ...]:
+    """Judge nodes; with one, two healthy ones stand beside it."""
+    if len(nodes) == 1:
+        nodes = (*nodes, healthy(2), healthy(3))
+    return judge(Facts(nodes=nodes, prefix=b"redlock:", node_timeout=node_timeout))
+
+
+def not_ok(findings: tuple[Finding, ...]) -> list[tuple[str | None, str, str]]:
+    """Return what is wrong: node, check, level."""
+    return [(one.node, one.check, one.level) for one in findings if one.level != "ok"]
+
+
+def test_nothing_is_wrong_with_healthy_nodes() -> None:
+    """Three nodes without fault: every check has run, for all and for each, and each is ok."""
+    findings = judged(*map(healthy, range(3)))
+    assert not_ok(findings) == []
+    every = (
+        "reachable rights writes role mode replicas eviction persistence clients version access latency clock"
+    )
+    assert [(one.node, one.check) for one in findings] == [
+        (None, "quorum"),
+        (None, "identity"),
+        *((f"node {number}", check) for number in range(3) for check in every.split()),
+    ]
+
+
+def one(check: str, level: str, words: str, advice: str, identifier: str, **facts: Any) -> Any:
+    """Make a row: what is different at one node, and the only finding that comes of it."""
+    return pytest.param(facts, check, level, words, advice, id=identifier)
+
+
+@pytest.mark.parametrize(
+    ("facts", "check", "level", "words", "advice"),
+    [
+        one("role", "error", "it is a replica", "independent master", "replica", info={"role": "slave"}),
+        one("role", "warning", "does not tell role", "by hand", "no role", info={"role": None}),
+        one("replicas", "warning", "2 attached", "without replicas", "x", info={"connected_slaves": "2"}),
+        one("mode", "error", "cluster mode", "independent", "cluster", info={"redis_mode": "cluster"}),
+        one("mode", "error", "cluster mode", "independent", "enabled", info={"cluster_enabled": "1"}),
+        one("mode", "error", "sentinel mode", "independent", "sentinel", info={"redis_mode": "sentinel"}),
+        one("mode", "error", "sentinel mode", "independent", "valkey",
+            info={"redis_mode": None, "server_mode": "sentinel"}),
+        one("eviction", "error", "which it is not at present", "noeviction", "lru, no limit",
+            info={"maxmemory_policy": "allkeys-lru"}),
+        one("eviction", "error", "1000 bytes of maxmemory", "noeviction", "ttl, limit",
+            info={"maxmemory_policy": "volatile-ttl", "maxmemory": "1000"}),
+        one("eviction", "warning", "does not tell", "by hand", "no policy", info={"maxmemory_policy": None}),
+        one("persistence", "warning", "no append-only file", "longest ttl", "no aof",
+            info={"aof_enabled": "0"}),
+        one("persistence", "warning", "appendfsync is everysec", "always", "everysec",
+            config={"appendfsync": "everysec"}),
+        one("clients", "warning", "9000 of 10000", "maxclients", "crowded",
+            info={"connected_clients": "9000"}),
+        one("clients", "warning", "95 of 100", "maxclients", "crowded, old server",
+            info={"connected_clients": "95", "maxclients": None}, config={"maxclients": "100"}),
+        one("clients", "warning", "does not tell", "by hand", "no clients", info={"connected_clients": None}),
+        one("version", "warning", "Redis 5.0.7 is older", "update", "old", info={"redis_version": "5.0.7"}),
+        one("version", "warning", "does not tell", "by hand", "no version", info={"redis_version": None}),
+        one("latency", "warning", "51.0 ms", "raise node_timeout", "far", round_trip=0.051),
+        one("latency", "warning", "could not be measured", "see", "no round trip", round_trip=None),
+        one("clock", "warning", "+5.100 s", "NTP", "ahead",
+            clock=ClockReading(offset=1e9 + 5.1, uncertainty=0)),
+        one("clock", "warning", "-7.000 s", "NTP", "behind",
+            clock=ClockReading(offset=1e9 - 7, uncertainty=0)),
+        one("clock", "warning", "could not be checked", "+time", "TIME denied", clock=NOPERM),
+        one("info", "warning", "could not be checked", "+info", "INFO denied", info=NOPERM),
+        one("persistence", "warning", "could not be checked", "+config|get", "CONFIG denied", config=NOPERM),
+        one("access", "warning", "could not be checked", "+acl|getuser", "ACL denied", default_user=NOPERM),
+        one("access", "error", "reached at 10.0.0.1", "password", "open", host="10.0.0.1",
+            default_user=frozenset({"on", "nopass"})),
+        one("access", "error", "bind is '*'", "password", "open bind",
+            config={"bind": "*", "protected-mode": "no"},
+            default_user=frozenset({"on", "nopass"})),
+        one("access", "error", "bind is ''", "password", "no bind",
+            config={"bind": "", "protected-mode": "no"},
+            default_user=frozenset({"on", "nopass"})),
+        one("access", "error", "protected mode does not apply", "password", "Redis 6 with bind",
+            config={"bind": "0.0.0.0"}, info={"redis_version": "6.2.1"},
+            default_user=frozenset({"on", "nopass"})),
+        one("rights", "error", "extend: NOPERM", acl_line(b"redlock:"), "no pexpire",
+            failures=(("extend", "NOPERM this user has no permissions to run the 'pexpire' command"),)),
+        one("writes", "error", "acquire: MISCONF", "snapshots", "MISCONF",
+            failures=(("acquire", "MISCONF Redis is configured to save RDB snapshots"),)),
+        one("writes", "error", "acquire: OOM", "memory", "OOM",
+            failures=(("acquire", "OOM command not allowed when used memory > 'maxmemory'."),)),
+        one("writes", "error", "look: BUSY", "SCRIPT KILL", "BUSY",
+            failures=(("look", "BUSY Redis is busy running a script."),)),
+        one("mode", "error", "acquire: MOVED", "cluster-enabled no", "MOVED",
+            failures=(("acquire", "MOVED 1234 10.0.0.9:6379"),)),
+        one("role", "error", "acquire: You can't", "independent master", "READONLY, by client",
+            failures=(("acquire", "You can't write against a read only replica."),)),
+        one("writes", "error", "acquire: command", "free memory", "OOM, by client",
+            failures=(("acquire", "command not allowed when used memory > 'maxmemory'."),)),
+        one("writes", "error", "acquire: Redis", "wait", "LOADING, by client",
+            failures=(("acquire", "Redis is loading the dataset in memory"),)),
+        one("mode", "error", "acquire: 1234", "cluster-enabled no", "MOVED, by client",
+            failures=(("acquire", "1234 10.0.0.9:6379"),)),
+        one("mode", "error", "acquire: Hash", "cluster-enabled no", "CLUSTERDOWN, by client",
+            failures=(("acquire", "Hash slot not served"),)),
+        one("writes", "error", "acquire: what", "log", "something else", failures=(("acquire", "what"),)),
+        one("reachable", "error", "Connect call failed", "start the server", "refused",
+            down="[Errno 111] Connect call failed ('127.0.0.1', 6379)"),
+        one("reachable", "error", "no answer", "hangs", "frozen",
+            down="no answer to connect and login within 1 s"),
+        one("reachable", "error", "Name or service", "DNS", "name",
+            down="Error -2: Name or service not known."),
+        one("reachable", "error", "Error -2", "DNS", "name, by redis-py 5",
+            down="Error -2 connecting to a:1. -2."),
+        one("reachable", "error", "Error 111", "start the server", "refused, by redis-py 5",
+            down="Error 111 connecting to a:1. 111."),
+        one("reachable", "error", "WRONGPASS", "user and password", "password",
+            down="WRONGPASS invalid username-password pair or user is disabled."),
+        one("reachable", "error", "certificate", "rediss://", "TLS",
+            down="[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed"),
+        one("reachable", "error", "closed", "rediss://", "plain to TLS", down="Connection closed by server."),
+        one("rights", "error", "NOPERM", acl_line(b"redlock:"), "no script load",
+            down="NOPERM this user has no permissions to run the 'script|load' command"),
+        one("role", "error", "slave", "independent master", "replica, by URL",
+            down="the server is a slave, not a master"),
+        one("mode", "error", "unknown command", "Sentinel", "sentinel, by URL",
+            down="ERR unknown command 'SCRIPT', with args beginning with: "),
+        one("access", "error", "protected mode", "password", "protected",
+            down="DENIED Redis is running in protected mode because"),
+        one("clients", "error", "max number", "maxclients", "full", down="ERR max number of clients reached"),
+        one("writes", "error", "LOADING", "wait", "loading",
+            down="LOADING Redis is loading the dataset in memory"),
+    ],
+)  # fmt: skip
+def test_one_fault_is_one_finding(facts: Any, check: str, level: str, words: str, advice: str) -> None:
+    """A node that differs from a healthy one in one fact: the one finding says what and what to do."""
+    findings = judged(healthy(1, **facts))
+    assert not_ok(findings) == [("node 1", check, level)]
+    (found,) = [finding for finding in findings if finding.level != "ok"]
+    assert words in found.message
+    assert advice in found.advice
+
+
+def test_every_finding_that_is_not_ok_has_an_advice() -> None:
+    """Also for a node at which everything is wrong, and of nodes that are silent about everything."""
+    worst = healthy(
+        1,
+        info=dict.fromkeys(INFO),
+        default_user=frozenset({"nopass"}),
+        host="example.org",
+        failures=tuple((f"step {number}", f"reason {number}") for number in range(3)),
+    )
+    mute = NodeFacts(name="mute")
+    findings = judged(worst, mute, NodeFacts(name="down", down="why not"))
+    assert all(finding.advice for finding in findings if finding.level != "ok")
+    assert not any(finding.advice for finding in findings if finding.level == "ok")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        pytest.param({"host": "localhost"}, id="by name"),
+        pytest.param({"host": "::1"}, id="IPv6"),
+        pytest.param({"host": None}, id="a socket"),
+        pytest.param({"config": {"bind": "* -::*"}}, id="protected from others"),
+        pytest.param({"config": {"bind": ""}, "info": {"redis_version": "6.0.0"}}, id="Redis 6 without bind"),
+        pytest.param({"config": {"protected-mode": "no"}}, id="bound to its own machine"),
+        pytest.param({"default_user": frozenset({"on"}), "host": "10.0.0.1"}, id="a password"),
+        pytest.param({"default_user": frozenset({"off", "nopass"}), "host": "10.0.0.1"}, id="turned off"),
+    ],
+)
+def test_who_cannot_be_reached_by_strangers_needs_no_password(facts: Any) -> None:
+    """Without a password a node is fine as long as nobody else gets to it."""
+    assert not_ok(judged(healthy(1, **({"default_user": frozenset({"on", "nopass"})} | facts)))) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "down", "level"),
+    [
+        (1, 0, "warning"), (2, 0, "warning"), (3, 0, "ok"), (4, 0, "warning"), (5, 0, "ok"),
+        (1, 1, "error"), (2, 1, "error"), (3, 1, "ok"), (3, 2, "error"),
+        (4, 2, "error"), (5, 2, "ok"), (5, 3, "error"),
+    ],
+)  # fmt: skip
+def test_how_many_nodes_there_are(size: int, down: int, level: str) -> None:
+    """An odd number from three on is right; too few that can be asked is an error."""
+    nodes = [healthy(i, down="gone" if i < down else "") for i in range(size)]
+    findings = judge(Facts(nodes=tuple(nodes), prefix=b"", node_timeout=0.1))
+    assert (findings[0].check, findings[0].level) == ("quorum", level)
+
+
+def test_one_server_twice_is_named() -> None:
+    """Both nodes are named; three times is three pairs."""
+    findings = judged(healthy(1), healthy(2), healthy(3, run_id=f"{1:040x}"))
+    assert not_ok(findings) == [(None, "identity", "error")]
+    assert "node 1 and node 3" in findings[1].message
+    assert len(not_ok(judged(*[healthy(i, run_id="x") for i in range(3)]))) == 3
+
+
+def test_servers_that_do_not_tell_who_they_are() -> None:
+    """Whether they are different ones is unknown, and what is known is still compared."""
+    findings = judged(healthy(1, run_id=None), healthy(2), healthy(3))
+    assert not_ok(findings) == [(None, "identity", "warning")]
+    assert "node 1" in findings[1].message
+    findings = judged(healthy(1, run_id=None), healthy(2), healthy(2))
+    assert [level for _, check, level in not_ok(findings) if check == "identity"] == ["error", "warning"]
+
+
+def test_an_uncertain_clock_is_not_accused() -> None:
+    """An offset that may be as small as allowed is ok: the answer just took long."""
+    far = ClockReading(offset=1e9 + 6, uncertainty=0.9)
+    unsure = ClockReading(offset=1e9 + 6, uncertainty=1.1)
+    assert not_ok(judged(healthy(1, clock=far))) == [("node 1", "clock", "warning")]
+    assert not_ok(judged(healthy(1, clock=unsure))) == []
+
+
+def test_one_clock_of_two_is_accused() -> None:
+    """Nobody knows which of two is wrong: that they differ is said once."""
+    nodes = [healthy(i, clock=ClockReading(offset=1e9 + 60 * i, uncertainty=0)) for i in range(2)]
+    assert [check for _, check, _ in not_ok(judged(*nodes))].count("clock") == 1
+
+
+def test_failures_of_one_kind_are_one_finding() -> None:
+    """Three commands that are not allowed need one line of rights; a full memory is another matter."""
+    failures = (
+        ("acquire", "OOM command not allowed"),
+        ("extend", "NOPERM no permissions for 'pexpire'"),
+        ("look", "NOPERM no permissions for 'get'"),
+    )
+    findings = judged(healthy(1, failures=failures))
+    assert sorted(check for _, check, _ in not_ok(findings)) == ["rights", "writes"]
+    (rights,) = [finding for finding in findings if (finding.check, finding.level) == ("rights", "error")]
+    assert "pexpire" in rights.message
+    assert "look: NOPERM" in rights.message
+
+
+@pytest.mark.parametrize(
+    ("prefix", "pattern"),
+    [
+        (b"redlock:", "~redlock:* "),
+        (b"a*[b]?\\:", r"~a\*\[b\]\?\\:* "),
+        (b"my app:", "~my?app:* "),
+        (b"", "~* "),
+    ],
+)
+def test_the_acl_line_fits_the_prefix(prefix: bytes, pattern: str) -> None:
+    """What is special in a pattern is escaped, so that the user gets these keys and no others."""
+    assert pattern in acl_line(prefix)
+    assert acl_line(prefix).endswith(ACL_RIGHTS)
+
+
+def test_the_readme_has_the_same_acl_line() -> None:
+    """There is one minimal line of rights."""
+    assert acl_line(b"redlock:") in (ROOT / "README.md").read_text().splitlines()
+
+
+def test_escaped_text_matches_itself() -> None:
+    """Every byte that means something in a pattern is escaped, and nothing else."""
+    every = bytes(range(256))
+    assert glob_escaped(every).replace(b"\\", b"") == every.replace(b"\\", b"")
+    assert {glob_escaped(bytes([b])) for b in every if len(glob_escaped(bytes([b]))) > 1} == {
+        b"\\\\", b"\\*", b"\\?", b"\\[", b"\\]",
+    }  # fmt: skip
+
+
+# -- gathering ---------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_masters_in_memory_are_diagnosed() -> None:
+    """What they cannot answer is a warning; nothing is an error, and no key is left."""
+    async with world(3) as w:
+        findings = await w.manager.diagnose()
+        assert {check for _, check, level in not_ok(findings) if level == "error"} == set()
+        assert {check for _, check, _ in not_ok(findings)} == {"persistence", "access"}
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_a_trial_does_on_each_node_what_locks_do() -> None:
+    """Every script and the plain SET, on names of the node's own, with fresh owners."""
+    async with world(3) as w:
+        await w.manager.diagnose()
+        await w.manager.diagnose()
+        for node in w.nodes:
+            done = [words[0] + words[1] for words in node.executed if words[0].startswith(b"EVAL")]
+            for script in _scripts.ALL:
+                assert done.count(b"EVALSHA" + script.digest) == (4 if script is _scripts.RELEASE else 2)
+            assert done.count(b"EVAL" + _scripts.INSPECT.source) == 2
+        sets = [words for node in w.nodes for words in node.executed if words[0] == b"SET"]
+        assert len(sets) == len({words[1] for words in sets}) == len({words[2] for words in sets}) == 6
+
+
+@pytest.mark.parametrize(
+    "reply", [b"$-1\r\n", b"*1\r\n$1\r\nx\r\n", b":7\r\n", b"+OK\r\n", b"*2\r\n$1\r\nx\r\n:1\r\n"]
+)
+@pytest.mark.parametrize("verb", [b"INFO", b"TIME", b"ACL", b"CONFIG"])
+def test_strange_answers_cost_no_connection(
+    verb: bytes, reply: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of another make may answer as it likes: that is a warning, and locks go on."""
+
+    async def main() -> None:
+        async with world(3) as w, w.manager.lock("held") as lease:
+            node = w.nodes[0]
+            connections, execute = list(node._connections), node.execute
+            monkeypatch.setattr(node, "execute", lambda words: reply if words[0] == verb else execute(words))
+            findings = await w.manager.diagnose()
+            assert not [finding for finding in findings if finding.level == "error"]
+            assert node._connections == connections
+            assert lease.held
+
+    virtual(main)()
+
+
+@virtual
+async def test_a_diagnosis_of_frozen_and_dead_nodes_ends() -> None:
+    """One hangs during the diagnosis, one is dead: both are errors, and the third is still judged."""
+    async with world(3) as w:
+        w.nodes[0].crash()
+        await asyncio.sleep(0.2)
+        w.nodes[1].freeze()
+        findings = await w.manager.diagnose()
+        errors = {(node, check) for node, check, level in not_ok(findings) if level == "error"}
+        assert errors == {(None, "quorum"), (w.nodes[0].name, "reachable"), (w.nodes[1].name, "writes")}
+        w.nodes[1].thaw()
+
+
+@virtual
+async def test_clocks_are_compared_by_the_middle_of_the_round_trip() -> None:
+    """Slow answers make a reading uncertain by half of the round trip, and not wrong."""
+    async with world(3, latency=0.02) as w:
+        w.nodes[2].latency = 0.04
+        findings = await w.manager.diagnose()
+        clocks = [finding.message for finding in findings if finding.check == "clock"]
+        assert all(message.startswith("+0.000 s (± 0.0") for message in clocks), clocks
+        (latency, *_) = [finding.message for finding in findings if finding.check == "latency"]
+        assert latency.startswith("40.0 ms")
+
+
+@virtual
+async def test_a_cancelled_diagnosis_leaves_no_key() -> None:
+    """What is released was queued together with what is acquired."""
+    async with world(3, latency=0.01) as w:
+        for delay in (0.001, 0.1, 0.105, 0.115):
+            task = asyncio.create_task(w.manager.diagnose())
+            await asyncio.sleep(delay)
+            task.cancel()
+            await asyncio.wait((task,))
+            await asyncio.sleep(0.1)
+            assert w.keys == [()] * 3
