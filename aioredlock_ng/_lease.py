@@ -136,13 +136,13 @@ class Lease:
     # -- what can be done with it --------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise unless the lock is still ours; call it right before a write.  No I/O.
+        """Raise unless the lock is still ours; call it right before a write, from any thread.  No I/O.
 
         Raises:
             LockLostError: when validity has ended, the lock was lost, or the lease was released.
         """
         if not self._holding.held:
-            self._holding.judge()
+            self._runtime.do_in_loop(self._holding.judge)
             raise self._holding.error()
 
     async def extend(self, ttl: Seconds | None = None) -> None:

@@ -150,6 +150,13 @@ class Runtime:
         with suppress(RuntimeError):  # the loop is closed: nothing can be sent any more
             self.loop.call_soon_threadsafe(function, *args)
 
+    def do_in_loop(self, function: Callable[[], object]) -> None:
+        """Call `function`: at once in the manager's loop, else in its next turn."""
+        if asyncio._get_running_loop() is self.loop:  # noqa: SLF001 (asyncio exports it; no error without one)
+            function()
+        else:
+            self.call_in_loop(function)
+
     def report_eternal(self, keys: tuple[bytes, ...], node: str) -> None:
         """Say once that a key without expiry is in the way: no ttl will ever free it (R16)."""
         if keys[0] not in self._eternal and len(self._eternal) < MAX_REPORTED:

@@ -26,11 +26,13 @@ KILL_AFTER_SHARE: Final = 0.25
 MAX_CODE: Final = 255
 """The highest exit code."""
 
-USAGE_LINE: Final = "%(prog)s [-n | -w SEC] [-E CODE] [--ttl S] [--kill-after S] [nodes …] NAME -- COMMAND …"
+USAGE_LINE: Final = (
+    "%(prog)s [-n | -w SEC] [-E CODE] [--ttl S] [--kill-after S] [nodes ...] NAME -- COMMAND ..."
+)
 
 EPILOG: Final = """\
 The command runs in a process group of its own.  Signals (HUP, INT, QUIT, TERM, USR1, USR2, CONT, WINCH)
-are passed on to it; while the lock is waited for, they end the waiting.  It finds REDLOCK_NAME, REDLOCK_TTL
+are passed on to it; the first six also end the waiting for the lock.  It finds REDLOCK_NAME, REDLOCK_TTL
 (seconds) and, where locks have fences, REDLOCK_FENCE in its environment.
 
 exit code:
@@ -47,8 +49,8 @@ leaves behind in its group are ended, too, before the lock is released.
 
 What no lock can do: a process that leaves the group (setsid, a daemon) is not ended; nor is one that
 belongs to another user (sudo), that hangs in the kernel, or whose whole machine is paused.  The
-command also runs on if its guard and this process are both frozen.  If it outlived the lock, a line
-says by how many seconds.  Where that matters, let what it writes to check a fence.
+command also runs on while its guard and this process are both frozen.  If its group outlived the lock, a
+line says by how many seconds.  Where that matters, let what it writes to check a fence.
 
 examples:
   aioredlock-ng run -n -E 0 nightly -- /usr/local/bin/report     one of many hosts runs it, the others end

@@ -60,7 +60,7 @@ class Job:
         self._signal: int | None = None
         """The signal that ended the waiting."""
         self._signalled = asyncio.Event()
-        self._killed = False
+        self._killed = False  # the command, by the guard or in its place
         self._complained = False
 
     # -- hooks ---------------------------------------------------------------------------------
@@ -211,9 +211,10 @@ class Job:
             self._hear(words)
         if command.pid is None:
             say("the guard process ended before it could start the command")
-            return OS_ERROR
+            return LOST if lease.lost.is_set() else OS_ERROR
         await command.killed()
-        say("the guard process was killed, and therefore the command, too")
+        if not self._killed:
+            say("the guard process was killed, and therefore the command, too")
         return self._judge(
             lease, Ended(code=-signal.SIGKILL, lost=lease.lost.is_set(), gone=manager.clock.now())
         )
@@ -268,4 +269,5 @@ class Job:
             await asyncio.sleep(min(wait, TICK))
             wait = lease.valid_until - self._plan.margin / 2 - manager.clock.now()
         if not self._killed and command.kill():
+            self._killed = True
             say("the guard process does not answer, and is killed with the command")

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import threading
 import time
 from typing import Any, Final
 
@@ -301,3 +302,26 @@ async def test_a_forgotten_body_is_told(shared_nodes: Nodes) -> None:
         assert lost.value.reason is LossReason.EXTENSIONS_EXHAUSTED
         assert lease.extensions == 2
     assert keys(shared_nodes.urls) == {}
+
+
+async def test_a_thread_may_check(shared_nodes: Nodes) -> None:
+    """Where the body runs in a thread, `check()` raises as ever, and leaves the loop's state to the loop."""
+    async with LockManager(shared_nodes.urls, ttl=0.5, extension=ExtensionPolicy.off()) as manager:
+        lease = await manager.lock("thread").acquire()
+        raised: list[LossReason] = []
+
+        def work() -> None:
+            while lease.held:
+                time.sleep(0.01)
+            try:
+                lease.check()
+            except LockLostError as error:
+                raised.append(error.reason)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()  # the loop stands still meanwhile: whatever changed, the thread has changed
+        assert raised == [LossReason.EXPIRED]
+        assert not lease.lost.is_set()
+        await asyncio.wait_for(lease.lost.wait(), PATIENCE)
+        await lease.release()

@@ -153,6 +153,45 @@ def test_loss(make_nodes: Callable[..., LocalNodes]) -> None:
     assert at_check.value.reason is at_the_end.value.reason is LossReason.EXPIRED
 
 
+def test_a_loss_is_noticed_in_the_loop(shared_nodes: Nodes) -> None:
+    """When a thread is the first to see that the time is over, the loop is told: nothing there is touched."""
+    threads: list[int] = []
+
+    class Watch:
+        def on_lost(self, event: object) -> None:
+            threads.append(threading.get_ident())
+
+    with SyncLockManager(shared_nodes.urls, ttl=0.5, hooks=[Watch()]) as manager:
+        loop_thread = manager.submit(threading.get_ident).result()
+        with pytest.raises(LockLostError), manager.lock("x") as lease:
+            stalled = manager.submit(time.sleep, 1)  # nothing in the loop can notice
+            wait_for(lambda: not lease.held, "the clock ends it")
+            lease.check()
+        stalled.result()
+    assert threads == [loop_thread]
+
+
+def test_one_lock_lost_and_entered_again(manager: SyncLockManager) -> None:
+    """A thread that leaves late, after its loss, does not end the block of the next thread in the same lock."""
+    lock = manager.lock("x", ttl=0.5, extension=ExtensionPolicy.off())
+    entered, leave = threading.Event(), threading.Event()
+
+    def next_one() -> bool:
+        with lock as lease:
+            lease.extend(60)
+            entered.set()
+            leave.wait(PATIENCE)
+            return lease.held
+
+    with ThreadPoolExecutor(1) as threads:
+        with pytest.raises(LockLostError), lock as lease:
+            wait_for(lambda: not lease.held, "it is lost")
+            second = threads.submit(next_one)
+            assert entered.wait(PATIENCE)
+        leave.set()
+        assert second.result(PATIENCE) is True
+
+
 def test_errors_of_the_block(shared_nodes: Nodes, manager: SyncLockManager) -> None:
     """What a block raises leaves unchanged, with a note if the lock was lost as well."""
     with pytest.raises(ZeroDivisionError) as plain, manager.lock("x"):
@@ -223,7 +262,9 @@ def test_closed_without_use() -> None:
     """A manager that was never used closes, and stays closed."""
     manager = SyncLockManager(["redis://127.0.0.1:1"])
     assert "not started" in repr(manager.manager)
+    before = threading.enumerate()
     manager.close()
+    assert threading.enumerate() == before
     with pytest.raises(ManagerClosedError):
         manager.lock("x").acquire()
 
@@ -264,19 +305,42 @@ def interrupts() -> Iterator[Callable[[float], None]]:
     signal.signal(signal.SIGUSR1, before)
 
 
+def tasks_of(manager: SyncLockManager) -> int:
+    """Return how many tasks the manager's loop has."""
+    return len(manager.submit(asyncio.all_tasks).result())
+
+
 def test_interrupted_while_waiting(
     shared_nodes: Nodes, manager: SyncLockManager, interrupts: Callable[[float], None]
 ) -> None:
     """A KeyboardInterrupt ends the waiting; the loop waits no longer either, and no key comes later."""
     with SyncLockManager(shared_nodes.urls) as other:
         with other.lock("x"):
+            tasks = tasks_of(manager)
             interrupts(0.2)
             with pytest.raises(KeyboardInterrupt), manager.lock("x"):
                 raise AssertionError("entered a lock that somebody else has")
-            wait_for(lambda: manager.manager.statistics().waiting == 0, "nobody waits")
+            wait_for(lambda: tasks_of(manager) == tasks, "nobody waits in the loop")
         wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
         with other.lock("x", blocking_timeout=5):
             pass
+
+
+def test_interrupted_when_the_lease_has_arrived(
+    shared_nodes: Nodes, manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease that nobody got is released, not left to the collector: the traceback may keep it for long."""
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("aioredlock_ng.sync.SyncLease", interrupted)
+    for take in (manager.lock("x").acquire, manager.lock("x").try_acquire):
+        with pytest.raises(KeyboardInterrupt) as kept:
+            take()
+        wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+        assert kept.value.__traceback__ is not None
+    assert manager.manager.statistics().released == 2
 
 
 def test_interrupted_at_any_moment(

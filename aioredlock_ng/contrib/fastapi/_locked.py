@@ -45,7 +45,9 @@ def locked(
 
     When the lock is lost, an ``async def`` endpoint is cancelled.  A ``def`` endpoint runs in a thread,
     which nothing can stop: there the loss is only raised when it has returned.  In both cases the answer
-    is 503, unless the response has begun (with ``scope="request"``): then the connection is aborted.
+    is 503, unless the response has begun (with ``scope="request"``): then a body in the making is stopped and
+    the connection aborted.  Except that a body that a ``def`` endpoint has returned runs to its end, and that
+    `BaseHTTPMiddleware` of newer Starlette ends a body that failed as if it were whole.
 
     Args:
         key: a template over path and query parameters, or a dependency that returns the name and may have
