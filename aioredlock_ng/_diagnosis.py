@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast, final
 
 import anyio
 
+from . import _scripts
 from ._admin import ask, look_for, read
 from ._ask import Round, all_answered
 from ._core.command import Answer, Command, Purpose, Reply, Silence
@@ -58,13 +60,14 @@ async def _gather(runtime: Runtime, node: Node) -> NodeFacts:
         reason = standing.reason or str(standing.state)
         return NodeFacts(name=node.name, host=_host(node), down=reason)
     timeout = max(PATIENCE, runtime.node_timeout)
+    # Little at a time: of a node that is a client every call takes a connection, and locks need some, too.
     round_trips, clock = await _read_clock(runtime, node, timeout)
-    info, config, default_user, failures = await asyncio.gather(
+    info, config, default_user = await asyncio.gather(
         _ask(node, timeout, _is_text, b"INFO"),
         _configuration(node, timeout),
         _ask(node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
-        _try_locking(runtime, node, timeout),
     )
+    failures = await _try_locking(runtime, node, timeout)
     facts = info if isinstance(info, Silence) else _info(info)
     return NodeFacts(
         name=node.name,
@@ -136,12 +139,9 @@ def _flags(reply: Reply) -> frozenset[str]:
 
 
 async def _configuration(node: Node, timeout: float) -> Mapping[str, str] | Silence:
-    # One parameter at a time: only newer servers take several.
-    replies = await asyncio.gather(
-        *(_ask(node, timeout, _is_map, b"CONFIG", b"GET", name) for name in CONFIGURATION)
-    )
     found: dict[str, str] = {}
-    for reply in replies:
+    for name in CONFIGURATION:  # only newer servers take several at once
+        reply = await _ask(node, timeout, _is_map, b"CONFIG", b"GET", name)
         if isinstance(reply, Silence):
             return reply
         words = [*map(_text, cast("list[object]", reply))]
@@ -174,41 +174,74 @@ async def _read_clock(
 # -- a trial -----------------------------------------------------------------------------------------
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """One thing that locks do."""
+
+    what: str
+    command: Command
+    read: Callable[[Reply], Answer] = read
+
+
 async def _try_locking(runtime: Runtime, node: Node, timeout: float) -> tuple[tuple[str, str], ...]:
     """Do on one node what locks do, under random names; return what did not work, and why.
 
     Everything is queued in one turn of the loop, so that nothing between acquire and release can fail
     to release; what a release leaves ends with its ttl.
     """
-    names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
-    keys = tuple(runtime.options.prefix + name.encode() for name in names)
-    one, two = Mutex(names[:1], keys[:1]), Mutex(names[1:], keys[1:])
-    owner, owner_of_two = runtime.new_owner(), runtime.new_owner()
-    looked_at = look_for(keys[2])
-    in_full = Command(
-        Purpose.OTHER, owner=b"", fits=looked_at.fits, keys=(), args=looked_at.words_in_full[1:], verb=b"EVAL"
-    )
-    steps: dict[str, tuple[Command, Callable[[Reply], Answer]]] = {
-        "acquire": (one.acquire(owner, TRIAL_TTL), one.read_acquire),
-        "acquire two at once": (two.acquire(owner_of_two, TRIAL_TTL), two.read_acquire),
-        "extend": (two.extend(owner_of_two, TRIAL_TTL_EXTENDED), two.read_extend),
-        "give back what a node lost": (two.top_up(owner_of_two, TRIAL_TTL_EXTENDED), two.read_acquire),
-        "ping": (heartbeat(names[0].encode()), read),
-        "look": (looked_at, read),
-        "send a script anew": (in_full, read),
-        "release": (one.release(owner, TRIAL_TTL), one.read_release),
-        "release two at once": (two.release(owner_of_two, TRIAL_TTL_EXTENDED), two.read_release),
-    }
-    rounds = {}
-    for step, (command, read_reply) in steps.items():
-        rounds[step] = Round((node,), read_reply)
-        rounds[step].ask(command, timeout)
-    failures = {}
-    for step, round_ in rounds.items():
+    await _load_scripts(node, timeout)
+    rounds = []
+    for step in _trial(runtime):
+        round_ = Round((node,), step.read)
+        round_.ask(step.command, timeout)
+        rounds.append((step.what, round_))
+    failures = []
+    for what, round_ in rounds:
         await round_.wait(all_answered)
         (vote,) = round_.votes()
         if vote.vote is not Vote.GRANTED:
-            failures[step] = vote
-    if any(vote.vote is Vote.SILENT for vote in failures.values()):  # what follows from those tells nothing
-        failures = {step: vote for step, vote in failures.items() if vote.vote is Vote.SILENT}
-    return tuple((step, vote.reason or "refused") for step, vote in failures.items())
+            failures.append((what, vote))
+    silent = [(what, vote) for what, vote in failures if vote.vote is Vote.SILENT]
+    # A refusal that follows from a silence tells nothing.
+    return tuple((what, vote.reason or "refused") for what, vote in silent or failures)
+
+
+async def _load_scripts(node: Node, timeout: float) -> None:
+    """Let the server know the scripts again, if it has forgotten them.
+
+    A command that it does not know is sent anew for a lock, but not when the release behind it is queued.
+    Whether this is allowed does not matter: where it must be, there is no connection without it.
+    """
+    for script in _scripts.ALL:
+        loaded = await _ask(node, timeout, _is_text, b"SCRIPT", b"LOAD", script.source)
+        if isinstance(loaded, Silence):
+            return
+
+
+def _trial(runtime: Runtime) -> Sequence[_Step]:
+    """Make what is to be tried on one node, in this order."""
+    names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
+    keys = tuple(runtime.options.prefix + name.encode() for name in names)
+    one, two = Mutex(names[:1], keys[:1]), Mutex(names[1:], keys[1:])
+    mine, other = runtime.new_owner(), runtime.new_owner()
+    look = look_for(keys[2])
+    in_full = Command(
+        Purpose.OTHER, owner=b"", fits=look.fits, keys=(), args=look.words_in_full[1:], verb=b"EVAL"
+    )
+    top_up = two.top_up(other, TRIAL_TTL_EXTENDED)
+    return (
+        _Step(what="acquire", command=one.acquire(mine, TRIAL_TTL), read=one.read_acquire),
+        _Step(what="acquire two at once", command=two.acquire(other, TRIAL_TTL), read=two.read_acquire),
+        _Step(what="extend", command=two.extend(other, TRIAL_TTL_EXTENDED), read=two.read_extend),
+        _Step(what="give back what a node lost", command=top_up, read=two.read_acquire),
+        _Step(what="ping", command=heartbeat(names[0].encode())),
+        _Step(what="look", command=look),
+        _Step(what="send a script anew", command=in_full),
+        _Step(what="release", command=one.release(mine, TRIAL_TTL), read=one.read_release),
+        _Step(
+            what="release two at once",
+            command=two.release(other, TRIAL_TTL_EXTENDED),
+            read=two.read_release,
+        ),
+    )

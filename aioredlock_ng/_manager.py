@@ -325,6 +325,9 @@ class LockManager:
         Asks all nodes for their configuration and state, and takes, extends and releases locks of random
         names on each of them.  Takes a few seconds when nodes do not answer.  What a node does not answer,
         or the user may not ask, is a finding; so are two nodes that are one server.
+
+        Raises:
+            ManagerClosedError: the manager is closed, or was meanwhile.
         """
         with suppress(ConfigurationError):
             await self.start()
@@ -332,7 +335,10 @@ class LockManager:
         assert runtime is not None, "start() made it, or has raised something else"
         assert background is not None, "likewise"
         await background.settled.wait()  # of a start that has raised, too
-        return judge(await gather(runtime))
+        facts = await gather(runtime)
+        if runtime.closing:
+            raise runtime.closed_error()  # what looked like dead nodes was our own end
+        return judge(facts)
 
     def _key(self, name: str) -> bytes:
         return self._options.prefix + checked_names((name,))[0].encode()

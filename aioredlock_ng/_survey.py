@@ -32,8 +32,9 @@ SCAN_COUNT: Final = 500
 SCAN_TIME: Final = 5.0
 """Seconds that all nodes are searched for locks, at most."""
 
-INSPECTED_AT_ONCE: Final = 50
-"""Locks that are asked for at the same time: a client node has a call under way for each."""
+INSPECTED_AT_ONCE: Final = 8
+"""Locks that are asked for at the same time: a client node takes a connection of its pool for each, and
+locks need some, too."""
 
 
 @final

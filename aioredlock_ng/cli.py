@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ._cli import demo, doctor, run, status, watch
-from ._cli.common import INTERRUPTED, USAGE, UsageError
+from ._cli.common import FAILED, INTERRUPTED, USAGE, OutputError, UsageError
 
 COMMANDS: Final = (demo, run, status, doctor, watch)
 
@@ -27,6 +27,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"aioredlock-ng: {error}", file=sys.stderr)
         return USAGE
+    except OutputError as error:
+        print(f"aioredlock-ng: {error}", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     return code

@@ -17,6 +17,9 @@ _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 _MAX_CELLS: Final = 40
 """Columns that a name or a label may take on a screen of limited size."""
 
+_MAX_PADDING: Final = 60
+"""Columns that a text is filled up to, so that what stands below each other begins below each other."""
+
 _HEADINGS: Final = 2
 """Lines above the locks."""
 
@@ -38,6 +41,11 @@ class Overview:
     def answered(self) -> int:
         """How many nodes answered."""
         return len(self.nodes) - len(self.survey.silent) if self.survey else 0
+
+    @property
+    def up(self) -> int:
+        """How many nodes take part in locking."""
+        return sum(node.state == "up" for node in self.nodes)
 
     @property
     def quorum(self) -> int:
@@ -121,14 +129,16 @@ def as_lines(overview: Overview, room: int | None = None) -> list[Line]:
 
 def _node_lines(overview: Overview) -> list[Line]:
     silent = {entry.node: entry.reason for entry in overview.survey.silent} if overview.survey else {}
-    up = sum(node.state == "up" for node in overview.nodes)
     rows = []
     for node in overview.nodes:
         took = "" if node.round_trip is None else f"{node.round_trip * 1000:.1f} ms"
         reason = node.reason or silent.get(node.name, "")
         rows.append((printable(node.name), str(node.state), took, printable(reason) if reason else ""))
-    styles = ["ok" if node.state == "up" else "error" for node in overview.nodes]
-    return [Line(f"nodes up: {up} of {len(overview.nodes)}", "head"), *_table(rows, styles)]
+    styles = [
+        "error" if node.state != "up" else "warning" if node.name in silent else "ok"
+        for node in overview.nodes
+    ]
+    return [Line(f"nodes up: {overview.up} of {len(overview.nodes)}", "head"), *_table(rows, styles)]
 
 
 def _lock_lines(survey: Survey, width: int | None) -> list[Line]:
@@ -169,15 +179,17 @@ def _notes(overview: Overview) -> list[Line]:
         notes.append(Line(printable(overview.problem), "error"))
     elif overview.answered < overview.quorum:
         text = f"{overview.answered} of {len(overview.nodes)} nodes answered, {overview.quorum} are needed"
-        notes.append(Line(f"{text}: nobody can lock, and there may be more locks than these", "error"))
+        notes.append(Line(f"{text} to be sure: there may be other locks than these", "error"))
+    if overview.up < overview.quorum:
+        notes.append(Line(f"{overview.up} of {len(overview.nodes)} nodes are up: nobody can lock", "error"))
     if survey is not None and survey.truncated:
         notes.append(Line("there may be more locks: the search was ended at its limit", "warning"))
     return notes
 
 
 def _table(rows: Sequence[tuple[str, ...]], styles: Sequence[str]) -> list[Line]:
-    """Lay out rows in columns; the last one may be as long as it likes."""
-    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    """Lay out rows in columns; one text that is far too long does not push the others out of sight."""
+    widths = [min(_MAX_PADDING, max(map(cells, column))) for column in zip(*rows, strict=True)]
     lines = []
     for row, style in zip(rows, styles, strict=True):
         padded = [text + " " * (width - cells(text)) for text, width in zip(row, widths, strict=True)]

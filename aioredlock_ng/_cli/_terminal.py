@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TextIO, final
 
+from .common import OutputError
+
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
@@ -105,14 +107,25 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def piped() -> Iterator[None]:
-    """Stop writing, without an error, when the reader goes away, such as ``head``."""
+def output() -> Iterator[TextIO]:
+    """Give the standard output to write to.
+
+    When the reader goes away, such as ``head``, the block ends without an error.
+
+    Raises:
+        OutputError: it is closed, or its disk is full.
+    """
+    stream: TextIO | None = sys.stdout
+    if stream is None:
+        raise OutputError("the standard output is closed")
     try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
+        yield stream
+        stream.flush()
+    except OSError as error:
         # What is still buffered would fail once more when Python exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise OutputError(f"the output cannot be written: {error.strerror}") from None
 
 
 class Screen(Protocol):

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     Subcommands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 (it has no public name)
 
 FAILED: Final = 1
-"""Exit code of a check that found an error, and of `run` when the lock is taken (see ``-E``)."""
+"""Exit code of a check that found an error, of output that cannot be written, and of `run` when the lock
+is taken (see ``-E``)."""
 
 USAGE: Final = 2
 """Exit code of wrong usage, as argparse has it."""
@@ -29,6 +30,10 @@ INTERRUPTED: Final = 130
 
 class UsageError(Exception):
     """The command line asks for something that cannot be; the message says what would be right."""
+
+
+class OutputError(Exception):
+    """What was asked for cannot be written; the message says why."""
 
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:

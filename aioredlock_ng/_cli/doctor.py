@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import dataclasses
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -34,16 +33,16 @@ def add(commands: Subcommands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from ._terminal import piped, quiet, write
+    from ._terminal import output, quiet, write
 
     manager = make_manager(arguments)
     with quiet():
         findings = asyncio.run(_diagnose(manager))
-    with piped():
+    with output() as stream:
         if arguments.json:
-            print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
+            print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2), file=stream)
         else:
-            write(_lines(findings), sys.stdout)
+            write(_lines(findings), stream)
     return FAILED if any(finding.level == "error" for finding in findings) else 0
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from .common import UNAVAILABLE, UsageError, add_node_options, make_manager
@@ -34,7 +33,7 @@ def add(commands: Subcommands) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from ._overview import as_json, as_lines
-    from ._terminal import piped, quiet, write
+    from ._terminal import output, quiet, write
 
     manager = make_manager(arguments)
     with quiet():
@@ -44,11 +43,11 @@ def _run(arguments: argparse.Namespace) -> int:
             raise UsageError(str(error)) from None
     if overview.survey is None:
         raise UsageError(overview.problem)
-    with piped():
+    with output() as stream:
         if arguments.json:
-            print(json.dumps(as_json(overview), indent=2))
+            print(json.dumps(as_json(overview), indent=2), file=stream)
         else:
-            write(as_lines(overview), sys.stdout)
+            write(as_lines(overview), stream)
     return 0 if overview.answered >= overview.quorum else UNAVAILABLE
 
 

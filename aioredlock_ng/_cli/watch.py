@@ -7,7 +7,6 @@ import asyncio
 import functools
 import math
 import signal
-import sys
 from typing import TYPE_CHECKING, Final
 
 from .common import UsageError, add_node_options, make_manager
@@ -65,15 +64,15 @@ async def _watch(manager: LockManager, interval: float) -> int:
     finally:
         await manager.aclose()
     if not watching.cancelled():
-        watching.result()  # raises what ended it, if it was not only its reader who left
+        watching.result()  # raises what ended it, but for a reader who left
     return 128 + signal.SIGTERM if ended_by[:1] == [signal.SIGTERM] else 0
 
 
 async def _show(manager: LockManager, interval: float) -> None:
     from ._overview import as_lines, look
-    from ._terminal import open_screen, piped
+    from ._terminal import open_screen, output
 
-    with piped(), open_screen(sys.stdout) as screen:
+    with output() as stream, open_screen(stream) as screen:
         while True:
             overview = await look(manager)
             screen.show(functools.partial(as_lines, overview))

@@ -11,12 +11,14 @@ from typing import Any, ClassVar, Final, cast, final
 from weakref import WeakKeyDictionary
 
 from .._core.command import Command, Purpose, Reply, Sink
+from .._core.diagnosis.findings import Finding
 from .._manager import LockManager
 from .._node import Node
 from .._runtime import Runtime
 from ..errors import LossReason
 
 _REPLIES: Final[dict[Purpose, Reply]] = {Purpose.ACQUIRE: 0, Purpose.EXTEND: 1, Purpose.RELEASE: [1, 0]}
+_REPLIES_TO_VERBS: Final[dict[bytes, Reply]] = {b"SCAN": [b"0", []], b"DEL": 0}
 _NOTHING_THERE: Final[Reply] = [None, -2]  # what `inspect` finds
 
 _runtimes: Final[WeakKeyDictionary[Runtime, LockManager]] = WeakKeyDictionary()
@@ -30,7 +32,8 @@ class _Willing:
         self.name = name
 
     def submit(self, command: Command, sink: Sink, index: int) -> None:
-        sink.on_reply(index, _REPLIES.get(command.purpose, _NOTHING_THERE))
+        looked = _REPLIES_TO_VERBS.get(command.verb, _NOTHING_THERE)
+        sink.on_reply(index, _REPLIES.get(command.purpose, looked))
 
 
 @final
@@ -65,10 +68,20 @@ async def _aclose(manager: LockManager) -> None:
         await bypass.saved["aclose"](manager)
 
 
+async def _diagnose(_manager: LockManager) -> tuple[Finding, ...]:
+    """Stand in for `LockManager.diagnose`: of nodes that are not asked there is nothing to find."""
+    await asyncio.sleep(0)
+    return ()
+
+
 def bypassed(manager: LockManager) -> list[Runtime]:
     """Return the runtimes of the bypassed leases that `manager` has in the running loop."""
     loop = asyncio.get_running_loop()
     return [runtime for runtime, owner in _runtimes.items() if owner is manager and runtime.loop is loop]
+
+
+_SUBSTITUTES: Final = {"ready": _ready, "aclose": _aclose, "diagnose": _diagnose}
+"""What stands in for which of the manager's methods."""
 
 
 @final
@@ -78,8 +91,8 @@ class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppr
     Nothing is sent, nobody waits, nothing runs in the background, and no manager is bound to a loop: a
     module-level manager over production nodes needs no server, and no closing.  *Nobody is excluded*,
     not even by a lock of the same name around this one.  Leases, decorators, hooks, options and
-    `lose` work as ever; but a bypassed lease does not run out, and `LockManager.statistics` does not
-    count it.  For tests only; it can be nested.
+    `lose` work as ever; but a bypassed lease does not run out, `LockManager.statistics` does not
+    count it, and whoever looks at the nodes finds nothing.  For tests only; it can be nested.
     """
 
     depth: ClassVar[int] = 0
@@ -87,7 +100,7 @@ class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppr
 
     def __enter__(self) -> None:
         if bypass.depth == 0:
-            for name, substitute in (("ready", _ready), ("aclose", _aclose)):
+            for name, substitute in _SUBSTITUTES.items():
                 bypass.saved[name] = getattr(LockManager, name)
                 setattr(LockManager, name, substitute)
         bypass.depth += 1

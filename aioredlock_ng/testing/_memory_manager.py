@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final, final
 
-from .._clock import Clock, SystemClock
+from .._clock import Clock, SystemClock, wall_of
 from .._manager import LockManager
 from .memory_node import MemoryNode
 from .sim_loop import SimLoop
@@ -28,10 +28,16 @@ class _LoopsClock:
         self._clock: Clock | None = None
 
     def now(self) -> float:
+        return self._of_the_loop().now()
+
+    def wall(self) -> float:
+        return wall_of(self._of_the_loop())()
+
+    def _of_the_loop(self) -> Clock:
         if self._clock is None:
             loop = asyncio.get_running_loop()
             self._clock = loop.clock if isinstance(loop, SimLoop) else SystemClock()
-        return self._clock.now()
+        return self._clock
 
 
 @contextlib.contextmanager

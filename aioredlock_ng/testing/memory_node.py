@@ -25,6 +25,9 @@ from .sim_loop import EPOCH
 Latency: TypeAlias = float | Callable[[], float]
 """Seconds from one end of a connection to the other, or what draws them for each message."""
 
+INSPECTED_BYTES: Final = 1024
+"""How much of a value `inspect.lua` returns."""
+
 EXECUTED_KEPT: Final = 1_000_000
 """Commands that a master remembers having executed; when there are more, the older half is forgotten."""
 
@@ -183,9 +186,12 @@ class MemoryNode:
         return _SCRIPTS[digest](self, keys, argv)
 
     def _eval(self, args: list[bytes]) -> Any:
-        digest = next(script.digest for script in _scripts.ALL if script.source == args[0])
+        return self._evalsha([self._load(args[0]), *args[1:]])
+
+    def _load(self, source: bytes) -> bytes:
+        digest = next(script.digest for script in _scripts.ALL if script.source == source)
         self._scripts.add(digest)
-        return self._evalsha([digest, *args[1:]])
+        return digest
 
     def _wait(self, keys: list[bytes]) -> int:
         """Return how long the keys that are there will stay: as `release.lua` and `acquire.lua` say it."""
@@ -236,7 +242,8 @@ class MemoryNode:
         return [deleted, self._wait(others)]
 
     def _inspect(self, keys: list[bytes], argv: list[bytes]) -> list[Any]:
-        return [self.get(keys[0]), self._pttl(keys[0])]
+        value = self.get(keys[0])
+        return [None if value is None else value[:INSPECTED_BYTES], self._pttl(keys[0])]
 
     def _scan(self, args: list[bytes]) -> list[Any]:
         """Return all keys at once: a server may find more than the COUNT that it is asked for."""
@@ -301,6 +308,7 @@ _COMMANDS: Final[dict[bytes, Callable[[MemoryNode, list[bytes]], Any]]] = {
     b"PING": lambda _, args: args[0] if args else "PONG",
     b"EVALSHA": MemoryNode._evalsha,  # noqa: SLF001
     b"EVAL": MemoryNode._eval,  # noqa: SLF001
+    b"SCRIPT": lambda node, args: node._load(args[1]),  # noqa: SLF001 (only SCRIPT LOAD)
 }
 
 _SCRIPTS: Final[dict[bytes, Callable[[MemoryNode, list[bytes], list[bytes]], Any]]] = {

@@ -172,7 +172,7 @@ def test_a_loss_is_noticed_in_the_loop(shared_nodes: Nodes) -> None:
 
 
 def test_one_lock_lost_and_entered_again(manager: SyncLockManager) -> None:
-    """A thread that leaves late, after its loss, does not end the block of the next thread in the same lock."""
+    """A thread that leaves late, after its loss, does not end the next thread's block under the same lock."""
     lock = manager.lock("x", ttl=0.5, extension=ExtensionPolicy.off())
     entered, leave = threading.Event(), threading.Event()
 
@@ -316,11 +316,13 @@ def test_interrupted_while_waiting(
     """A KeyboardInterrupt ends the waiting; the loop waits no longer either, and no key comes later."""
     with SyncLockManager(shared_nodes.urls) as other:
         with other.lock("x"):
+            with manager.lock("warm"):
+                pass
             tasks = tasks_of(manager)
             interrupts(0.2)
             with pytest.raises(KeyboardInterrupt), manager.lock("x"):
                 raise AssertionError("entered a lock that somebody else has")
-            wait_for(lambda: tasks_of(manager) == tasks, "nobody waits in the loop")
+            wait_for(lambda: tasks_of(manager) <= tasks, "nobody waits in the loop")
         wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
         with other.lock("x", blocking_timeout=5):
             pass

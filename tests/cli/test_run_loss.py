@@ -32,7 +32,7 @@ def runs(tmp_path: Path, make_nodes: Callable[..., Any]) -> Iterator[Runs]:
 
 def holding(runs: Runs, *command: str) -> Run:
     """Start a run, and wait until its command runs."""
-    run = runs.start("--ttl", str(TTL), "job", "--", *command)
+    run = runs.start("--ttl", str(TTL), "job", "--", *command, process_group=0)
     until(lambda: runs.words("first"), "the command runs")
     return run
 
@@ -55,12 +55,12 @@ def gone(runs: Runs) -> bool:
 
 @pytest.mark.parametrize("manners", ["meek", "stubborn"])
 def test_a_frozen_holders_command_is_gone_before_the_next(manners: str, runs: Runs) -> None:
-    """The run is stopped past its ttl while another one waits: its command gets SIGTERM, and SIGKILL if
-    need be, and is dead before the other's starts.  Woken, the run ends with 75 and says so.
+    """The run's process group is stopped past its ttl while another one waits: its command gets SIGTERM,
+    and SIGKILL if need be, and is dead before the other's starts.  Woken, the run ends with 75 and says so.
     """
     first = holding(runs, *runs.stamper("first", manners=manners))
     second = runs.start("job", "--", *runs.stamper("second", 0.1))
-    first.send(signal.SIGSTOP)
+    os.killpg(first.process.pid, signal.SIGSTOP)  # as far as a person or a shell reaches
     key_ends = runs.key_ends(KEY)
     until(lambda: runs.words("second"), "the other gets the lock")
     assert last(runs, "first").at < stamp(runs, "second", "start").at
@@ -71,7 +71,7 @@ def test_a_frozen_holders_command_is_gone_before_the_next(manners: str, runs: Ru
         assert last(runs, "first").at > stamp(runs, "first", "SIGTERM").at + KILL_AFTER / 2
     assert second.wait() == 0
     assert first.process.poll() is None
-    first.send(signal.SIGCONT)
+    os.killpg(first.process.pid, signal.SIGCONT)
     assert first.wait() == 75
     assert "lock 'job' was lost; the command ended 0." in first.err
     assert "outlived" not in first.err

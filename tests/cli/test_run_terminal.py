@@ -164,6 +164,25 @@ def test_ctrl_z_does_not_stop_the_command(terminal: Terminal, runs: Runs) -> Non
     assert shell.wait() == 0
 
 
+def test_ctrl_z_does_not_stop_the_run(terminal: Terminal, runs: Runs) -> None:
+    """Nor does it when the terminal is still the run's, because the command reads something else."""
+    shell = terminal.start(f'trap : TSTP; {line(*runs.stamper("stamps"))} </dev/null; echo "code $?"')
+    until(lambda: runs.words("stamps"), "the command runs")
+    terminal.type("\x1a")
+    terminal.read_until("not suspended")
+    os.kill(runs.stamps("stamps")[0].pid, signal.SIGTERM)
+    terminal.read_until("code 7")
+    assert shell.wait() == 0
+
+
+def test_it_may_speak_while_the_terminal_is_the_commands(terminal: Terminal) -> None:
+    """Also where a terminal stops those in the background who write to it (``stty tostop``)."""
+    shell = terminal.start(f'stty tostop; {line("sh", "-c", "sleep 60 & exit 3")}; echo "code $?"')
+    terminal.read_until("left processes behind")
+    terminal.read_until("code 3")
+    assert shell.wait() == 0
+
+
 def test_a_background_command_waits_for_the_foreground(terminal: Terminal) -> None:
     """Started with ``&`` it may not read; it is told how it can, and does after ``fg``."""
     ask = line("sh", "-c", 'read x; echo "answer $x"; exit 3')

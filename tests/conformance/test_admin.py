@@ -11,6 +11,8 @@ from redis.asyncio import Redis
 
 from aioredlock_ng import LockManager, Survey
 from aioredlock_ng import _survey as survey_module
+from aioredlock_ng._admin import ask as ask_node
+from aioredlock_ng._admin import look_for
 from tests.servers import Nodes, ask, eventually
 
 Masters = Sequence[Any]
@@ -139,6 +141,27 @@ async def test_a_diagnosis_finds_no_error_and_leaves_no_key(
     assert not any(master.keys() for master in masters)
 
 
+async def test_a_large_value_is_not_sent_whole(masters: Masters, make_manager: Callable[..., Any]) -> None:
+    """What another program keeps under the prefix may be of any size; locks share the connection."""
+    for master in masters:
+        master.put([(b"redlock:large", b"x" * 200_000, 60.0)])
+    manager = await make_manager()
+    for node in manager._nodes:
+        reply = await ask_node(node, look_for(b"redlock:large"), 1.0)
+        assert isinstance(reply, list)
+        assert len(reply[0]) <= 1024
+    assert found(await manager.survey()) == {"large": ("held", 5)}
+
+
+async def test_the_longest_label_is_shown_whole(masters: Masters, make_manager: Callable[..., Any]) -> None:
+    """What we write ourselves is never cut, and is known as ours."""
+    manager = await make_manager(holder="\U0001f512" * 200)
+    async with manager.lock("a"):
+        await everywhere(masters, b"redlock:a")
+        entries = await manager.inspect("a")
+    assert {(entry.holder, entry.ours) for entry in entries} == {("\U0001f512" * 200, True)}
+
+
 # -- by clients --------------------------------------------------------------------------------------
 
 CLIENTS = [
@@ -172,6 +195,17 @@ async def test_clients_answer_like_urls(by_clients: LockManager, shared_nodes: N
             (one.check, one.level) for one in other_found
         ]
     assert not any(ask(url, "DBSIZE") for url in shared_nodes.urls)
+
+
+@pytest.mark.parametrize("by_clients", [{"max_connections": 10}], indirect=True)
+async def test_a_small_pool_is_enough(by_clients: LockManager, shared_nodes: Nodes) -> None:
+    """Looking takes few connections at a time: locks that are held need some, too."""
+    for url in shared_nodes.urls:
+        ask(url, "EVAL", "for i = 1, 200 do redis.call('SET', 'redlock:' .. i, 'v') end", 0)
+    async with by_clients.lock("a", ttl=30):
+        assert not [one for one in await by_clients.diagnose() if one.level == "error"]
+        survey = await by_clients.survey()
+        assert (len(survey.locks), survey.silent) == (201, ())
 
 
 @pytest.mark.parametrize("by_clients", CLIENTS[1:2], indirect=True)

@@ -24,7 +24,7 @@ NEWEST = ("redis[hiredis]", "hiredis")
 OLDEST = ("redis[hiredis]==5.0.1", "hiredis==3.2.*")
 SUITE = ("tests/unit/test_deadline.py", "tests/conformance", "tests/nodes/test_connection_real.py")
 
-WEB_TOOLS = (*TOOLS, "uvicorn", "httpx", "websockets", "python-multipart")
+WEB_TOOLS = (*TOOLS, "uvicorn", "httpx", "websockets")
 NEWEST_WEB = ("fastapi", "aiohttp")
 OLDEST_WEB = ("fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.11.0")
 WEB_SUITE = ("tests/contrib",)

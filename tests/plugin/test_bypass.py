@@ -87,6 +87,18 @@ async def test_nobody_waits_and_nobody_is_excluded() -> None:
 
 
 @virtual
+async def test_looking_finds_nothing() -> None:
+    """Whoever lists, names, deletes or diagnoses asks no node: nothing is there, and nothing is wrong."""
+    manager = make()
+    with bypass():
+        assert (await manager.survey()).locks == ()
+        assert [lock.state for lock in (await manager.survey("job")).locks] == ["free"]
+        assert {entry.held for entry in await manager.inspect("job")} == {False}
+        assert {entry.held for entry in await manager.force_release("job")} == {False}
+        assert await manager.diagnose() == ()
+
+
+@virtual
 async def test_a_loop_of_acquires_lets_others_run() -> None:
     """Code that takes locks until it is told to stop hears that it is told to."""
     manager, stop = make(), asyncio.Event()

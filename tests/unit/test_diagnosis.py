@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import Finding, _scripts
+from aioredlock_ng import Finding, ManagerClosedError, _scripts
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._core.diagnosis.facts import ClockReading, Facts, NodeFacts
 from aioredlock_ng._core.diagnosis.judge import judge
@@ -237,6 +237,20 @@ def test_how_many_nodes_there_are(size: int, down: int, level: str) -> None:
     assert (findings[0].check, findings[0].level) == ("quorum", level)
 
 
+@pytest.mark.parametrize(
+    ("size", "down", "words"),
+    [
+        (3, 0, "3 of 3 nodes can grant locks; 1 may fail"),
+        (3, 1, "2 of 3 nodes can grant locks; no more may fail"),
+        (5, 1, "4 of 5 nodes can grant locks; 1 more may fail"),
+    ],
+)
+def test_what_has_failed_cannot_fail_again(size: int, down: int, words: str) -> None:
+    """How many may still fail counts from those that are left."""
+    nodes = tuple(healthy(i, down="gone" if i < down else "") for i in range(size))
+    assert judge(Facts(nodes=nodes, prefix=b"", node_timeout=0.1))[0].message == words
+
+
 def test_one_server_twice_is_named() -> None:
     """Both nodes are named; three times is three pairs."""
     findings = judged(healthy(1), healthy(2), healthy(3, run_id=f"{1:040x}"))
@@ -280,6 +294,19 @@ def test_failures_of_one_kind_are_one_finding() -> None:
     (rights,) = [finding for finding in findings if (finding.check, finding.level) == ("rights", "error")]
     assert "pexpire" in rights.message
     assert "look: NOPERM" in rights.message
+
+
+def test_a_reason_is_told_once() -> None:
+    """What fails for the same reason is named together."""
+    failures = (("acquire", "no answer within 1 s"), ("look", "OOM x"), ("extend", "no answer within 1 s"))
+    messages = [finding.message for finding in judged(healthy(1, failures=failures)) if finding.advice]
+    assert messages == ["acquire, extend: no answer within 1 s", "look: OOM x"]
+
+
+def test_a_pool_that_is_too_small_is_the_clients_own() -> None:
+    """The advice is about the client, and not to read the server's log."""
+    findings = judged(healthy(1, failures=(("look", "Too many connections"),)))
+    assert any("max_connections" in finding.advice for finding in findings)
 
 
 @pytest.mark.parametrize(
@@ -337,6 +364,48 @@ async def test_a_trial_does_on_each_node_what_locks_do() -> None:
             assert done.count(b"EVAL" + _scripts.INSPECT.source) == 2
         sets = [words for node in w.nodes for words in node.executed if words[0] == b"SET"]
         assert len(sets) == len({words[1] for words in sets}) == len({words[2] for words in sets}) == 6
+
+
+@virtual
+async def test_scripts_that_were_flushed_are_no_fault() -> None:
+    """A running manager's nodes have forgotten them: locks send them anew, so that nothing is wrong."""
+    async with world(3) as w:
+        for node in w.nodes:
+            node.flush_scripts()
+        assert not [finding for finding in await w.manager.diagnose() if finding.level == "error"]
+
+
+@virtual
+async def test_locks_are_not_disturbed() -> None:
+    """No counter moves and no event is told."""
+
+    class Hearer:
+        def on_node_changed(self, event: object) -> None:
+            heard.append(event)
+
+        on_acquired = on_refused = on_extended = on_lost = on_released = on_node_changed
+
+    heard: list[object] = []
+    async with world(3, latency=0.01, hooks=[Hearer()]) as w, w.manager.lock("held") as lease:
+        await asyncio.sleep(0.1)
+        heard.clear()
+        await w.manager.diagnose()
+        assert lease.held
+        assert heard == []
+        counted = w.manager.statistics()
+        assert (counted.acquired, counted.refused, counted.extended, counted.released) == (1, 0, 0, 0)
+        assert (counted.held, counted.waiting) == (1, 0)
+
+
+@virtual
+async def test_a_manager_that_is_closed_meanwhile_says_so() -> None:
+    """Its nodes are not dead, and no log has to be read."""
+    async with world(3, latency=0.01) as w:
+        diagnosis = asyncio.create_task(w.manager.diagnose())
+        await asyncio.sleep(0.03)
+        await w.manager.aclose()
+        with pytest.raises(ManagerClosedError):
+            await diagnosis
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,12 @@ def check_locking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
     if not node.failures:
         yield ok(node, "rights", "everything that locking needs is allowed")
         yield ok(node, "writes", "a lock was acquired, extended and released")
-    found: dict[tuple[str, str], list[str]] = {}
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for what, reason in node.failures:
-        found.setdefault(explained(reason, "writes", prefix), []).append(f"{what}: {reason}")
-    for (check, advice), messages in found.items():
-        yield bad(node, check, "error", "; ".join(messages), advice)
+        found.setdefault(explained(reason, "writes", prefix), {}).setdefault(reason, []).append(what)
+    for (check, advice), reasons in found.items():
+        message = "; ".join(f"{', '.join(what)}: {reason}" for reason, what in reasons.items())
+        yield bad(node, check, "error", message, advice)
 
 
 def check_info(node: NodeFacts) -> Iterator[Finding]:

@@ -53,7 +53,8 @@ def _quorum(facts: Facts) -> Finding:
     if size % 2 == 0:
         message = f"{size} nodes survive {size - needed} failures, as {size - 1} would"
         return bad(None, "quorum", "warning", message, "use an odd number of nodes")
-    return ok(None, "quorum", f"{voting} of {size} nodes can grant locks; {size - needed} may fail")
+    spare = voting - needed if voting == size else f"{voting - needed or 'no'} more"
+    return ok(None, "quorum", f"{voting} of {size} nodes can grant locks; {spare} may fail")
 
 
 def _identity(facts: Facts) -> Iterator[Finding]:

@@ -75,6 +75,11 @@ _KINDS: Final = (
     _kind(r"\bBUSY\b", "writes", "end the script that blocks it (SCRIPT KILL), and find out who runs it"),
     _kind(r"max number of clients", "clients", "raise maxclients, or find out who opens so many connections"),
     _kind(
+        r"too many connections",
+        None,
+        "give this client a pool with more connections (max_connections), or the manager its URL instead",
+    ),
+    _kind(
         r"SSL|certificate",
         None,
         "make the URL's scheme and options fit the server: rediss:// for TLS, ssl_ca_certs=… for its issuer",

@@ -26,7 +26,7 @@ def app_with(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) ->
     return app
 
 
-@locked("x", ttl=0.5)
+@locked("x", ttl=1)
 async def stream(request: web.Request) -> web.StreamResponse:
     """Begin a body, and lose the lock."""
     response = web.StreamResponse()
@@ -120,7 +120,7 @@ async def test_a_lock_that_is_taken_in_the_middle_of_a_stream() -> None:
 # -- WebSockets ----------------------------------------------------------------------------------------
 
 
-@locked("socket", blocking=False, ttl=0.5)
+@locked("socket", blocking=False, ttl=1)
 async def echo(request: web.Request) -> web.WebSocketResponse:
     """Send back what comes."""
     websocket = web.WebSocketResponse()
