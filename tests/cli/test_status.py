@@ -16,7 +16,15 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import LockManager
+from aioredlock_ng import (
+    LockInspection,
+    LockManager,
+    NodeInspection,
+    NodeState,
+    NodeStatistics,
+    SilentNode,
+    Survey,
+)
 from aioredlock_ng._cli._overview import Overview, as_lines
 from aioredlock_ng._cli._terminal import cells, clipped, printable
 from aioredlock_ng.cli import main
@@ -135,6 +143,7 @@ async def test_names_are_looked_at_without_a_search(make_nodes: Callable[..., Lo
     assert all_.returncode == 69
     assert "NOPERM" in all_.stdout
     assert "0 of 3 nodes answered, 2 are needed" in all_.stdout
+    assert "nobody can lock" not in all_.stdout  # it does, with fewer rights
     assert "secret" not in named.stdout + all_.stdout
 
 
@@ -160,6 +169,7 @@ async def test_without_a_majority_it_says_so_and_shows_what_it_knows(nodes3: Loc
     assert re.search(r" down .*(refused|connecting to)", done.stdout)
     assert re.search(r"^  a +billing-7 .* 1/3 unknown$", done.stdout, re.MULTILINE)
     assert "1 of 3 nodes answered, 2 are needed" in done.stdout
+    assert "1 of 3 nodes are up: nobody can lock" in done.stdout
     shown = json.loads(machine.stdout)
     assert (shown["answered"], shown["locks"][0]["state"]) == (1, "unknown")
     assert [silent["node"] for silent in shown["silent"]] == nodes3.urls[:2]
@@ -199,6 +209,26 @@ async def test_a_reader_that_goes_away_is_no_error(shared_nodes: Nodes) -> None:
         subprocess.run, ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "nodes up: 5 of 5\n", "")
+
+
+@pytest.mark.parametrize("command", ["status", "status --json", "doctor", "doctor --json", "watch"])
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [(">&-", "the standard output is closed"), (">/dev/full", "cannot be written: No space left on device")],
+)
+def test_output_that_goes_nowhere_is_one_line(
+    command: str, where: str, words: str, shared_nodes: Nodes
+) -> None:
+    """A closed output and a full disk: exit code 1 and the reason, and no traceback."""
+    line = f"{sys.executable} -W error -m aioredlock_ng {command} --node-timeout 1 {where}"
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "REDLOCK_URLS": ",".join(shared_nodes.urls)}
+    done = subprocess.run(
+        ["bash", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    (said,) = done.stderr.splitlines()
+    assert said.startswith("aioredlock-ng: ")
+    assert words in said
 
 
 async def test_an_encoding_that_lacks_letters_is_no_error(shared_nodes: Nodes) -> None:
@@ -272,6 +302,31 @@ def test_it_fits_into_the_room_that_there_is(room: int, crowded: Overview) -> No
         assert locks + sum(more) == 50
         assert bool(more) is (room < 58)
         assert len(lines) == min(room, 58)
+
+
+def overview(*names: str, silent: bool = False) -> Overview:
+    """Make an overview of one node that is up, and of locks that nobody holds."""
+    node = NodeStatistics(name="node", state=NodeState.UP, reason="", round_trip=0.001, in_flight=0, owed=0,
+                          dropped=0)  # fmt: skip
+    free = NodeInspection(node="node", held=False)
+    locks = tuple(LockInspection(name=name, nodes=(free,), agreed=()) for name in names)
+    missing = (SilentNode(node="node", reason="NOPERM"),) if silent else ()
+    return Overview(nodes=(node,), survey=Survey(locks=locks, truncated=False, silent=missing, at=0.0))
+
+
+def test_a_very_long_name_does_not_push_the_others_away() -> None:
+    """It is shown whole, but what stands beside shorter names stays where it can be seen."""
+    lines = [line.text for line in as_lines(overview("short", "x" * 1000))]
+    assert any("x" * 1000 in line for line in lines)
+    (short,) = [line for line in lines if "short" in line]
+    assert len(short) < 110
+
+
+@pytest.mark.parametrize(("silent", "style"), [(True, "warning"), (False, "ok")])
+def test_a_node_that_is_up_but_did_not_tell_is_not_fine(silent: bool, style: str) -> None:
+    """The reason is not shown in green."""
+    (line,) = [line for line in as_lines(overview(silent=silent)) if line.text.startswith("  node")]
+    assert (line.style, "NOPERM" in line.text) == (style, silent)
 
 
 def test_without_limit_everything_is_there(crowded: Overview) -> None:

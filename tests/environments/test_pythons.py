@@ -26,7 +26,7 @@ SUITE = ("tests/unit/test_deadline.py", "tests/conformance", "tests/nodes/test_c
 
 WEB_TOOLS = (*TOOLS, "uvicorn", "httpx", "websockets")
 NEWEST_WEB = ("fastapi", "aiohttp")
-OLDEST_WEB = ("fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.11.0")
+OLDEST_WEB = ("fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.10.11")
 WEB_SUITE = ("tests/contrib",)
 
 

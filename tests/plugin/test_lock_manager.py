@@ -190,6 +190,8 @@ def test_on_virtual_time(tmp_path: Path) -> None:
                     assert lease.extensions > 10
                     assert 5 < lease.remaining < 10
                     assert lease.valid_until < 2000  # where virtual time is
+                    survey = await lock_manager.survey()
+                    assert 59 < survey.at - survey.locks[0].since < 61
                 return lease
 
             began = time.monotonic()
