@@ -43,10 +43,7 @@ class SyncLease:
 
     def check(self) -> None:
         """Raise `LockLostError` unless the lock is still ours; call it right before each write."""
-        if not self.lease.held:
-            with suppress(ManagerClosedError):
-                self._manager.submit(self.lease.check).result()
-            self.lease.check()  # closed, and so released: nothing of the loop is touched any more
+        self.lease.check()
 
     def extend(self, ttl: float | None = None) -> None:
         """Extend the validity; raises as `Lease.extend` does."""

@@ -243,7 +243,8 @@ def test_the_wall_clock_decides_nothing() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("wall", "wall_of"))
     }
-    assert readers == {"_runtime.py", "_survey.py"}
+    kit = {file for file in readers if part_of(file) == "testing"}  # its clocks pass it on
+    assert readers - kit == {"_runtime.py", "_survey.py"}
 
 
 def test_chance_comes_in_through_the_seam() -> None:
