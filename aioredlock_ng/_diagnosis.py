@@ -17,7 +17,7 @@ from . import _scripts
 from ._admin import ask, look_for, read
 from ._ask import Round, all_answered
 from ._core.command import Answer, Command, Purpose, Reply, Silence
-from ._core.diagnosis.facts import ClockReading, Facts, NodeFacts
+from ._core.diagnosis.facts import NO_COMMANDS, ClockReading, Facts, NodeFacts
 from ._core.quorum import Vote
 from ._kinds.mutex import Mutex
 from ._node import NodeState
@@ -134,8 +134,10 @@ def _info(reply: Reply) -> Mapping[str, str]:
 def _flags(reply: Reply) -> frozenset[str]:
     """Read the flags in an answer to ACL GETUSER; the hashes of passwords stay where they are."""
     words = cast("list[object]", reply)
-    found = dict(zip(map(_text, words[::2]), words[1::2], strict=True)).get("flags")
-    return frozenset(map(_text, found)) if isinstance(found, list) else frozenset()
+    found = dict(zip(map(_text, words[::2]), words[1::2], strict=True))
+    flags, commands = found.get("flags"), _text(found.get("commands"))
+    own = {NO_COMMANDS} if commands == "-@all" else set()
+    return frozenset(map(_text, flags)) | own if isinstance(flags, list) else frozenset()
 
 
 async def _configuration(node: Node, timeout: float) -> Mapping[str, str] | Silence:

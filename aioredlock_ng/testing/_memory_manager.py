@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, final
 
-from .._clock import Clock, SystemClock, wall_of
+from .._clock import SystemClock
 from .._manager import LockManager
 from .memory_node import MemoryNode
-from .sim_loop import SimLoop
+from .sim_loop import SimClock, SimLoop
 
 NODES: Final = 3
 
@@ -25,15 +25,16 @@ class _LoopsClock:
     __slots__ = ("_clock",)
 
     def __init__(self) -> None:
-        self._clock: Clock | None = None
+        self._clock: SimClock | SystemClock | None = None
 
     def now(self) -> float:
         return self._of_the_loop().now()
 
-    def wall(self) -> float:
-        return wall_of(self._of_the_loop())()
+    @property
+    def wall(self) -> Callable[[], float]:
+        return self._of_the_loop().wall
 
-    def _of_the_loop(self) -> Clock:
+    def _of_the_loop(self) -> SimClock | SystemClock:
         if self._clock is None:
             loop = asyncio.get_running_loop()
             self._clock = loop.clock if isinstance(loop, SimLoop) else SystemClock()

@@ -272,6 +272,13 @@ async def test_a_server_that_anybody_can_reach(make_nodes: MakeNodes) -> None:
     """Without a password and without protected mode it must not listen to other machines."""
     nodes = make_nodes(3, options={"protected-mode": "no"})
     assert brief(await diagnose(*nodes.urls)) == []  # it listens to its own machine only
+    for url in nodes.urls:  # reached from everywhere, but by nobody without a login
+        ask(url, "ACL SETUSER", "locks", "on", ">secret", "~*", "+@all")
+        ask(url, "ACL SETUSER", "default", "-@all")
+    urls = [url.replace("redis://", "redis://locks:secret@") for url in nodes.urls]
+    for url in urls:
+        ask(url, "CONFIG SET", "bind", "0.0.0.0")
+    assert brief(await diagnose(*urls)) == []
     open_ = make_nodes(3, options={"protected-mode": "no", "bind": "0.0.0.0"})
     findings = await diagnose(*open_.urls)
     assert brief(findings) == [(url, "access", "error") for url in open_.urls]

@@ -9,7 +9,7 @@ import pytest
 
 from aioredlock_ng import Finding, ManagerClosedError, _scripts
 from aioredlock_ng._core.command import Silence
-from aioredlock_ng._core.diagnosis.facts import ClockReading, Facts, NodeFacts
+from aioredlock_ng._core.diagnosis.facts import NO_COMMANDS, ClockReading, Facts, NodeFacts
 from aioredlock_ng._core.diagnosis.judge import judge
 from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS, acl_line, glob_escaped
 from tests.environments.interpreters import ROOT
@@ -215,8 +215,12 @@ def test_every_finding_that_is_not_ok_has_an_advice() -> None:
         pytest.param({"config": {"protected-mode": "no"}}, id="bound to its own machine"),
         pytest.param({"default_user": frozenset({"on"}), "host": "10.0.0.1"}, id="a password"),
         pytest.param({"default_user": frozenset({"off", "nopass"}), "host": "10.0.0.1"}, id="turned off"),
+        pytest.param({"default_user": frozenset({"on", "nopass", NO_COMMANDS}), "host": "10.0.0.1"},
+                     id="may do nothing"),
+        pytest.param({"host": None, "config": {"bind": "*", "protected-mode": "no"},
+                      "info": {"tcp_port": "0"}}, id="a socket only"),
     ],
-)
+)  # fmt: skip
 def test_who_cannot_be_reached_by_strangers_needs_no_password(facts: Any) -> None:
     """Without a password a node is fine as long as nobody else gets to it."""
     assert not_ok(judged(healthy(1, **({"default_user": frozenset({"on", "nopass"})} | facts)))) == []
@@ -303,10 +307,31 @@ def test_a_reason_is_told_once() -> None:
     assert messages == ["acquire, extend: no answer within 1 s", "look: OOM x"]
 
 
-def test_a_pool_that_is_too_small_is_the_clients_own() -> None:
-    """The advice is about the client, and not to read the server's log."""
-    findings = judged(healthy(1, failures=(("look", "Too many connections"),)))
-    assert any("max_connections" in finding.advice for finding in findings)
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("Error 2 connecting to /run/redis/socket. No such file or directory.", "start the server"),
+        ("Error 2 connecting to unix socket: /run/redis/socket. No such file", "start the server"),
+        ("Error 2 connecting to 10.0.0.1:6379. No such file or directory.", "ssl_ca_certs"),
+        ("Error UNKNOWN while writing to socket. Connection lost.", "maxclients"),
+        ("Too many connections", "max_connections"),
+        ("max number of clients reached", "raise maxclients"),
+        ("something new", "server's log"),
+    ],
+)
+def test_a_reason_has_its_advice(reason: str, words: str) -> None:
+    """What redis-py and servers say in words that could be taken for something else."""
+    findings = judged(healthy(1, down=reason))
+    assert any(words in finding.advice for finding in findings if finding.message == reason)
+
+
+def test_a_command_that_the_server_does_not_have_is_checked_by_hand() -> None:
+    """Hosted servers take CONFIG away; that is no reason for another server."""
+    findings = judged(healthy(1, host=None, default_user=frozenset({"nopass"}),
+                              config=Silence("ERR unknown command 'CONFIG'")))  # fmt: skip
+    advice = {finding.check: finding.advice for finding in findings if finding.level == "warning"}
+    assert set(advice) == {"access", "persistence"}
+    assert all("by hand" in words for words in advice.values())
 
 
 @pytest.mark.parametrize(

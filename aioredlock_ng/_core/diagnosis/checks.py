@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ..command import Silence
-from .facts import NodeFacts
+from .facts import NO_COMMANDS, NodeFacts
 from .findings import Finding, bad, missing, ok, unchecked
 from .reasons import explained
 
@@ -162,11 +162,13 @@ def check_access(node: NodeFacts) -> Finding:
         return unchecked(node, "access", node.default_user, "+acl|getuser")
     if "nopass" not in node.default_user or "off" in node.default_user:
         return ok(node, "access", "asks for a password")
+    if NO_COMMANDS in node.default_user:
+        return ok(node, "access", "without a password nothing is allowed")
     if node.host is not None and not _loopback(node.host):
         how = f"it is reached at {node.host}"
     elif isinstance(node.config, Silence):
         return unchecked(node, "access", node.config, "+config|get")
-    elif not _listens_to_others(node.config, node.info):
+    elif not _listens_to_others(node.config, {} if isinstance(node.info, Silence) else node.info):
         return ok(node, "access", "no password, but reachable from its own machine only")
     else:
         how = f"bind is {node.config.get('bind', '')!r} and the protected mode does not apply"
@@ -180,13 +182,15 @@ def check_access(node: NodeFacts) -> Finding:
     )
 
 
-def _listens_to_others(config: Mapping[str, str], info: Mapping[str, str] | Silence) -> bool:
+def _listens_to_others(config: Mapping[str, str], info: Mapping[str, str]) -> bool:
+    if info.get("tcp_port") == "0":
+        return False  # a socket in the file system is all there is
     bind = [address.removeprefix("-") for address in config.get("bind", "").split()]
     if bind and all(map(_loopback, bind)):
         return False
     if config.get("protected-mode") != "yes":
         return True
-    version = None if isinstance(info, Silence) else _version_of(info)
+    version = _version_of(info)
     return bool(bind) and version is not None and version < BIND_IS_NO_EXCUSE
 
 

@@ -11,6 +11,9 @@ from ..command import Silence
 NOT_ASKED: Final = Silence("not asked", sent=False)
 """Stands for the answer to a question that was not put."""
 
+NO_COMMANDS: Final = "nocommands"
+"""A flag of our own for a user that may do nothing, as ACL rules call that."""
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, final
+from typing import Final, Literal, TypeAlias, final
 
 from ..command import Silence
 from .facts import NodeFacts
-from .reasons import denied, explained
+from .reasons import denied, explained, unknown
 
 Level: TypeAlias = Literal["ok", "warning", "error"]
 """``error``: locks cannot be had, or can be lost unseen.  ``warning``: under conditions that are named."""
+
+BY_HAND: Final = "check it by hand, or ask whoever runs the server"
+"""The advice when a server does not tell."""
 
 
 @final
@@ -41,14 +44,19 @@ def bad(node: NodeFacts | None, check: str, level: Level, message: str, advice: 
 
 def unchecked(node: NodeFacts, check: str, silence: Silence, right: str) -> Finding:
     """Say that a node did not answer to a check, and by which right it would."""
-    advice = allow(right) if denied(silence.reason) else explained(silence.reason, check, b"")[1]
+    if denied(silence.reason):
+        advice = allow(right)
+    elif unknown(silence.reason):
+        advice = BY_HAND
+    else:
+        _, advice = explained(silence.reason, check, b"")
     return bad(node, check, "warning", f"could not be checked: {silence.reason}", advice)
 
 
 def missing(node: NodeFacts, check: str, fact: str) -> Finding:
     """Say that a server leaves out what a check is about."""
     message = f"could not be checked: the server's INFO does not tell {fact}"
-    return bad(node, check, "warning", message, "check it by hand")
+    return bad(node, check, "warning", message, BY_HAND)
 
 
 def allow(right: str) -> str:

@@ -31,8 +31,15 @@ _RIGHTS: Final = _kind(
     r"NOPERM|no permissions?|ACL failure|can't run this command", "rights", "give its user the rights: "
 )
 
+_UNKNOWN: Final = _kind(
+    r"unknown command",
+    "mode",
+    "use an ordinary Redis or Valkey server (not a Sentinel) that has these commands under their names",
+)
+
 _KINDS: Final = (
     _RIGHTS,
+    _UNKNOWN,
     _kind(
         r"WRONGPASS|NOAUTH|authentication required|invalid username-password|AUTH .*without any password",
         None,
@@ -52,11 +59,6 @@ _KINDS: Final = (
         r"MOVED|^\d+ \S+:\d+$|CROSSSLOT|CLUSTERDOWN|hash slot|same slot",
         "mode",
         "use independent servers with cluster-enabled no: a cluster moves keys and fails over",
-    ),
-    _kind(
-        r"unknown command",
-        "mode",
-        "use an ordinary Redis or Valkey server (not a Sentinel) that has these commands under their names",
     ),
     _kind(
         r"MISCONF",
@@ -80,7 +82,8 @@ _KINDS: Final = (
         "give this client a pool with more connections (max_connections), or the manager its URL instead",
     ),
     _kind(
-        r"SSL|certificate",
+        # No such file, over a network: one of those that TLS needs.
+        r"SSL|certificate|Error 2 connecting to \S+:\d+\.",
         None,
         "make the URL's scheme and options fit the server: rediss:// for TLS, ssl_ca_certs=… for its issuer",
     ),
@@ -101,9 +104,10 @@ _KINDS: Final = (
         "raise connect_timeout or node_timeout for one that is far away",
     ),
     _kind(
-        r"closed|reset|broken pipe",
+        r"closed|reset|broken pipe|connection lost",
         None,
-        "read the server's log; a server that expects TLS (rediss://) closes plain connections",
+        "read the server's log; a server closes what is beyond its maxclients, and plain connections when it "
+        "expects TLS (rediss://)",
     ),
 )
 
@@ -120,3 +124,8 @@ def explained(reason: str, check: str, prefix: bytes) -> tuple[str, str]:
 def denied(reason: str) -> bool:
     """Whether the reason is a missing right."""
     return _RIGHTS.words.search(reason) is not None
+
+
+def unknown(reason: str) -> bool:
+    """Whether the reason is that the server does not have the command, or not under its name."""
+    return _UNKNOWN.words.search(reason) is not None
