@@ -6,8 +6,9 @@ _core/       the protocol without I/O: start reading there, its docstring is the
 _scripts/    the Lua scripts
 _kinds/      lock kinds: what to send, how to read the answers
 _node/       how commands reach the masters
-_ask … _manager   the shell: rounds, gate, holding, watchdog, lease, lock, manager
+_ask … _manager   the shell: rounds, gate, holding, watchdog, lease, lock, manager; survey, diagnosis
 testing/     for users' own tests: masters in memory, virtual time, local servers
+contrib/, sync, pytest_plugin, cli and _cli/, _demo/   built on the public interface alone
 
 Every name below is imported when it is first used (PEP 562), so that what is imported by every start
 of pytest, or of a command, costs nothing.  A new name stands three times: among the imports, which

@@ -1,21 +1,17 @@
-"""The manager: the nodes, the settings, and the life of everything in the background (R18)."""
+"""The manager: its settings, its locks, and what can be seen from it."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from random import Random
-from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar, Unpack, final
-
-import anyio
 
 from . import _admin
 from ._acquire import Request
 from ._admin import NodeInspection
-from ._background import Background
 from ._clock import Clock, SystemClock
 from ._core.diagnosis.findings import Finding
 from ._core.diagnosis.judge import judge
@@ -23,8 +19,8 @@ from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._decorator import locked
 from ._diagnosis import gather
 from ._kinds.mutex import Mutex
+from ._life import Life
 from ._lock import Lock
-from ._node import Node
 from ._options import (
     LockOptions,
     OnLost,
@@ -36,13 +32,13 @@ from ._options import (
     checked_options,
     checked_policy,
     checked_ttl,
-    seconds,
+    refuse_what_is_missing,
 )
-from ._runtime import Counters, Runtime
+from ._runtime import Counters
 from ._specs import NodeSpec, make_nodes
 from ._statistics import ManagerStatistics, NodeStatistics
 from ._survey import Survey, survey
-from .errors import ConfigurationError, ManagerClosedError
+from .errors import ConfigurationError
 from .events import Audience
 
 P = ParamSpec("P")
@@ -54,7 +50,7 @@ URLS_VARIABLE: Final = "REDLOCK_URLS"
 
 
 @final
-class LockManager:
+class LockManager(Life):
     """A Redlock over N independent Redis or Valkey masters.
 
     It may be made anywhere, also at module level: it binds to the running loop, and connects, at its
@@ -105,10 +101,7 @@ class LockManager:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        self._nodes: Sequence[Node] = ()  # first: a manager that cannot be made still has a repr
-        self._runtime: Runtime | None = None
-        self._closed = False
-        self._options = checked_options(
+        options = checked_options(
             ttl=ttl,
             node_timeout=node_timeout,
             connect_timeout=connect_timeout,
@@ -118,12 +111,14 @@ class LockManager:
             on_lost=on_lost,
             holder=holder,
         )
-        _refuse_what_is_missing(fencing=fencing, restart_quarantine=restart_quarantine)
-        self._nodes = make_nodes(nodes)
-        self.clock: Clock = SystemClock() if clock is None else clock
-        self._random: Random = secrets.SystemRandom() if random is None else random
-        self._audience = Audience(hooks)
-        self._background: Background | None = None
+        refuse_what_is_missing(fencing=fencing, restart_quarantine=restart_quarantine)
+        super().__init__(
+            make_nodes(nodes),
+            options,
+            clock=SystemClock() if clock is None else clock,
+            random=secrets.SystemRandom() if random is None else random,
+            audience=Audience(hooks),
+        )
 
     @classmethod
     def from_env(cls, **options: Any) -> LockManager:
@@ -138,86 +133,6 @@ class LockManager:
                 f"{URLS_VARIABLE} must list node URLs, such as redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"
             )
         return cls(urls, **options)
-
-    def __repr__(self) -> str:
-        states = ", ".join(f"{node.name} {node.standing.state}" for node in self._nodes)
-        held = self._runtime.held if self._runtime else 0
-        over = self._closed or (self._runtime is not None and self._runtime.closing)
-        state = "closed" if over else "running" if self._runtime else "not started"
-        return f"<LockManager {state}, {held} held: {states}>"
-
-    # -- life ----------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Bind to the running loop and connect; no node needs to be up.
-
-        Returns when every node has been tried once, or a majority is connected and the others have
-        had a `node_timeout` more, or after `connect_timeout`.
-
-        Raises:
-            ConfigurationError: two nodes turned out to be one server.
-            ManagerClosedError: the manager was closed.
-            RuntimeError: the manager belongs to another event loop or another process.
-        """
-        await self.ready()
-        if self._background is not None:
-            await self._background.settled.wait()
-        await self.ready()  # what has been seen by now
-
-    async def ready(self, patience: float | None = None) -> Runtime:
-        """Return the runtime of a manager that can be used here and now; start it if need be.
-
-        Waits for a majority to be connected: at most a `node_timeout` longer than `patience` seconds,
-        and not longer than `start` anyway.
-        """
-        runtime, background = self._runtime, self._background
-        if runtime is None or background is None:
-            if self._closed:
-                raise ManagerClosedError("the lock manager is closed")
-            runtime = self._runtime = Runtime(
-                self._nodes, self._options, self.clock, self._random, self._audience
-            )
-            background = self._background = Background(runtime)
-        runtime.check_here()
-        if runtime.closing:
-            raise runtime.closed_error()
-        if not background.usable.is_set():
-            with anyio.move_on_after(None if patience is None else patience + self._options.node_timeout):
-                await background.usable.wait()
-            if runtime.closing:
-                raise runtime.closed_error()
-        runtime.check_configuration()
-        return runtime
-
-    @property
-    def inherited(self) -> bool:
-        """Whether this is a forked child and the manager was started by its parent."""
-        return self._runtime is not None and self._runtime.inherited
-
-    async def aclose(self) -> None:
-        """Release every lease, end all tasks, close the connections (R18).  Idempotent.
-
-        Bodies under a lease are cancelled (reason ``manager_closed``) and waited for, at most until
-        their deadline.
-        """
-        if self._runtime is not None:
-            self._runtime.check_here()
-        self._closed = True
-        if self._background is not None:
-            await self._background.aclose()
-
-    async def __aenter__(self) -> LockManager:
-        try:
-            await self.start()
-        except BaseException:
-            await self.aclose()  # nobody else will: without an enter there is no exit
-            raise
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     # -- locks ---------------------------------------------------------------------------------
 
@@ -356,14 +271,4 @@ class LockManager:
             extended=counters.extended,
             lost=counters.lost,
             released=counters.released,
-        )
-
-
-def _refuse_what_is_missing(*, fencing: bool, restart_quarantine: Seconds | None) -> None:
-    """Fail rather than let somebody rely on what this version does not do."""
-    if fencing:
-        raise ConfigurationError("fencing=True: this version makes no fences; leave it out")
-    if restart_quarantine is not None and seconds("restart_quarantine", restart_quarantine) != 0:
-        raise ConfigurationError(
-            f"restart_quarantine={restart_quarantine!r}: this version has no restart quarantine; leave it out"
         )

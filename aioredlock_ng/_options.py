@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Final, Literal, TypeAlias, TypedDict, final
 
 from ._core.policy import ExtensionPolicy, RetryPolicy, number
+from .errors import ConfigurationError
 
 Seconds: TypeAlias = float | timedelta
 """A span of time: seconds, or a `timedelta`."""
@@ -189,3 +190,13 @@ def checked_options(
         on_lost=checked_on_lost(on_lost),
         holder=None if holder is None else checked_holder(holder),
     )
+
+
+def refuse_what_is_missing(*, fencing: bool, restart_quarantine: Seconds | None) -> None:
+    """Fail rather than let somebody rely on what this version does not do."""
+    if fencing:
+        raise ConfigurationError("fencing=True: this version makes no fences; leave it out")
+    if restart_quarantine is not None and seconds("restart_quarantine", restart_quarantine) != 0:
+        raise ConfigurationError(
+            f"restart_quarantine={restart_quarantine!r}: this version has no restart quarantine; leave it out"
+        )

@@ -265,7 +265,7 @@ async def test_a_password_that_is_wrong_or_missing(password: str, make_nodes: Ma
     manager = LockManager(url.replace("redis://", "redis://:s3cret@") for url in nodes.urls)
     access = [one for one in await manager.diagnose() if one.check == "access"]
     await manager.aclose()
-    assert [(one.level, one.message) for one in access] == [("ok", "asks for a password")] * 3
+    assert [(one.level, one.message) for one in access] == [("ok", "the default user needs a password")] * 3
 
 
 async def test_a_server_that_anybody_can_reach(make_nodes: MakeNodes) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, Final, Protocol
 
 import pytest
 import redis
 
+from aioredlock_ng import LockManager
 from aioredlock_ng.testing import MemoryNode
 from tests.servers import ARMS, Nodes, make_fresh
 
@@ -157,6 +158,19 @@ def masters(
 def master(masters: Sequence[Master]) -> Master:
     """Give one empty master, once in memory and once per arm of real servers."""
     return masters[0]
+
+
+@pytest.fixture
+async def make_manager(masters: Sequence[Master]) -> AsyncIterator[Callable[..., Any]]:
+    """Give a function that makes a running manager over the masters, closed at the end."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def make(**options: Any) -> LockManager:
+            options.setdefault("node_timeout", 0.5)  # generous: no test here wants a node to be too slow
+            specs = [master.spec for master in masters]
+            return await stack.enter_async_context(LockManager(specs, **options))
+
+        yield make
 
 
 @pytest.fixture

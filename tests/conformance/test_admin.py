@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -19,19 +18,6 @@ Masters = Sequence[Any]
 """See conftest.py."""
 WRONG = "a value of the wrong type"
 FOREIGN = b"another program's value"
-
-
-@pytest.fixture
-async def make_manager(masters: Masters) -> AsyncIterator[Callable[..., Any]]:
-    """Give a function that makes a running manager over the masters, closed at the end."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def make(**options: Any) -> LockManager:
-            options.setdefault("node_timeout", 0.5)  # generous: no test here wants a node to be too slow
-            specs = [master.spec for master in masters]
-            return await stack.enter_async_context(LockManager(specs, **options))
-
-        yield make
 
 
 def found(survey: Survey) -> dict[str, tuple[str, int]]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -30,19 +29,6 @@ Masters = Sequence[Any]
 PLAIN = ExtensionPolicy.off()
 SLACK = 5.0
 """Seconds that a test may take between two looks at a ttl."""
-
-
-@pytest.fixture
-async def make_manager(masters: Masters) -> AsyncIterator[Callable[..., Any]]:
-    """Give a function that makes a running manager over the masters, closed at the end."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def make(**options: Any) -> LockManager:
-            options.setdefault("node_timeout", 0.5)  # generous: no test here wants a node to be too slow
-            specs = [master.spec for master in masters]
-            return await stack.enter_async_context(LockManager(specs, **options))
-
-        yield make
 
 
 @pytest.fixture

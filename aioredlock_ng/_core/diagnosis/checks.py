@@ -161,7 +161,7 @@ def check_access(node: NodeFacts) -> Finding:
     if isinstance(node.default_user, Silence):
         return unchecked(node, "access", node.default_user, "+acl|getuser")
     if "nopass" not in node.default_user or "off" in node.default_user:
-        return ok(node, "access", "asks for a password")
+        return ok(node, "access", "the default user needs a password")
     if NO_COMMANDS in node.default_user:
         return ok(node, "access", "without a password nothing is allowed")
     if node.host is not None and not _loopback(node.host):

@@ -1,0 +1,117 @@
+"""The life of a manager: where it belongs, how it starts, and how it ends (R18)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from ._background import Background
+from ._clock import Clock
+from ._node import Node
+from ._options import Options
+from ._runtime import Runtime
+from .errors import ManagerClosedError
+from .events import Audience
+
+
+class Life:
+    """What `LockManager` is besides its locks: not started, running, or closed.
+
+    It binds to the running loop, and connects, at its first use.
+    """
+
+    _nodes: Sequence[Node] = ()  # a manager that cannot be made still has a repr
+    _runtime: Runtime | None = None
+    _closed = False
+
+    def __init__(
+        self, nodes: Sequence[Node], options: Options, *, clock: Clock, random: Random, audience: Audience
+    ) -> None:
+        self._nodes = nodes
+        self._options = options
+        self.clock = clock
+        self._random = random
+        self._audience = audience
+        self._background: Background | None = None
+
+    def __repr__(self) -> str:
+        states = ", ".join(f"{node.name} {node.standing.state}" for node in self._nodes)
+        held = self._runtime.held if self._runtime else 0
+        over = self._closed or (self._runtime is not None and self._runtime.closing)
+        state = "closed" if over else "running" if self._runtime else "not started"
+        return f"<LockManager {state}, {held} held: {states}>"
+
+    async def start(self) -> None:
+        """Bind to the running loop and connect; no node needs to be up.
+
+        Returns when every node has been tried once, or a majority is connected and the others have
+        had a `node_timeout` more, or after `connect_timeout`.
+
+        Raises:
+            ConfigurationError: two nodes turned out to be one server.
+            ManagerClosedError: the manager was closed.
+            RuntimeError: the manager belongs to another event loop or another process.
+        """
+        await self.ready()
+        if self._background is not None:
+            await self._background.settled.wait()
+        await self.ready()  # what has been seen by now
+
+    async def ready(self, patience: float | None = None) -> Runtime:
+        """Return the runtime of a manager that can be used here and now; start it if need be.
+
+        Waits for a majority to be connected: at most a `node_timeout` longer than `patience` seconds,
+        and not longer than `start` anyway.
+        """
+        runtime, background = self._runtime, self._background
+        if runtime is None or background is None:
+            if self._closed:
+                raise ManagerClosedError("the lock manager is closed")
+            runtime = self._runtime = Runtime(
+                self._nodes, self._options, self.clock, self._random, self._audience
+            )
+            background = self._background = Background(runtime)
+        runtime.check_here()
+        if runtime.closing:
+            raise runtime.closed_error()
+        if not background.usable.is_set():
+            with anyio.move_on_after(None if patience is None else patience + self._options.node_timeout):
+                await background.usable.wait()
+            if runtime.closing:
+                raise runtime.closed_error()
+        runtime.check_configuration()
+        return runtime
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child and the manager was started by its parent."""
+        return self._runtime is not None and self._runtime.inherited
+
+    async def aclose(self) -> None:
+        """Release every lease, end all tasks, close the connections (R18).  Idempotent.
+
+        Bodies under a lease are cancelled (reason ``manager_closed``) and waited for, at most until
+        their deadline.
+        """
+        if self._runtime is not None:
+            self._runtime.check_here()
+        self._closed = True
+        if self._background is not None:
+            await self._background.aclose()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.aclose()  # nobody else will: without an enter there is no exit
+            raise
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
