@@ -30,7 +30,7 @@ RINGS: dict[str, set[str]] = {
 outside.
 """
 
-OUTSIDE = {"_cli", "_demo", "cli", "__main__", "contrib", "instrumentation", "pytest_plugin"}
+OUTSIDE = {"_cli", "_demo", "cli", "__main__", "contrib", "instrumentation", "pytest_plugin", "sync"}
 """Users of the public interface that live in the package."""
 
 PUBLIC = {"", "errors", "events", "testing"}
