@@ -102,13 +102,14 @@ class SyncLock(threading.local):
 class SyncLockManager:
     """A `LockManager` for threads, with the same arguments; its thread starts at the first use.
 
+    Close it: one that is dropped keeps its thread and its connections until the process ends.
     `manager` is the one that it runs.  Of that only `statistics` and ``repr()`` are for other threads.
     """
 
     def __init__(self, nodes: Iterable[Any], **options: Any) -> None:
         self.manager = LockManager(nodes, on_lost="raise", **options)
         self._thread = threading.Thread(target=anyio.run, args=(self._run,), daemon=True)
-        self._starting, self._started = threading.Lock(), threading.Event()
+        self._gate, self._started = threading.RLock(), threading.Event()
 
     def lock(self, *names: str, **options: Unpack[LockOptions]) -> SyncLock:
         """Describe a lock; the options are those of `LockManager.lock`, but a loss only raises."""
@@ -122,7 +123,8 @@ class SyncLockManager:
         if not self.manager.inherited:
             with suppress(ManagerClosedError):
                 self.submit(self.manager.aclose).result()
-                self.submit(self._portal.stop).result()
+            with self._gate, suppress(RuntimeError):  # another thread has stopped it
+                self._portal.call(self._portal.stop)
             self._thread.join()
 
     def __enter__(self) -> SyncLockManager:
@@ -142,11 +144,11 @@ class SyncLockManager:
             raise RuntimeError("this SyncLockManager was used before a fork: make one per process, after it")
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 (asyncio exports it)
             raise RuntimeError("a SyncLockManager would block this event loop: use a LockManager here")
-        with self._starting:
+        with self._gate:  # a loop that ends after it was seen to run would never answer
             if self._thread.ident is None:
                 self._thread.start()
-        self._started.wait()
-        try:
-            return self._portal.start_task_soon(function, *args)
-        except RuntimeError as error:
-            raise ManagerClosedError("the lock manager is closed") from error
+            self._started.wait()
+            try:
+                return self._portal.start_task_soon(function, *args)
+            except RuntimeError as error:
+                raise ManagerClosedError("the lock manager is closed") from error

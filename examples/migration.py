@@ -34,7 +34,7 @@ async def from_aioredlock(urls: list[str]) -> None:
         # await manager.unlock(lock)
         await lease.release()
 
-        # async with await manager.lock("res") as lock:       extended for ever; a loss goes unnoticed
+        # async with await manager.lock("res") as lock:       extended for ever; a loss may go unnoticed
         async with manager.lock("res") as lease:
             lease.check()
 

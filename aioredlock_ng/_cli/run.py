@@ -47,10 +47,13 @@ When the lock cannot be extended any more, the command gets SIGTERM at least --k
 process, the guard, sees to that, also when this one is killed, frozen, or busy.  Processes that the command
 leaves behind in its group are ended, too, before the lock is released.
 
-What no lock can do: a process that leaves the group (setsid, a daemon) is not ended; nor is one that
-belongs to another user (sudo), that hangs in the kernel, or whose whole machine is paused.  The
-command also runs on while its guard and this process are both frozen.  If its group outlived the lock, a
-line says by how many seconds.  Where that matters, let what it writes to check a fence.
+What no lock can do: a process that leaves the group (setsid, a daemon, `set -m`; also what `timeout`
+or a `run` inside a script starts: give timeout --foreground) is not ended; nor is one that belongs to
+another user (sudo), that hangs in the kernel, or whose whole machine is paused.  The command also runs
+on while its guard and this process are both frozen; when both are killed (SIGKILL), Linux kills the
+command, but not what that has started.  If its group outlived the lock, a line says by how many seconds.
+Nobody who deletes the lock asks first: then another holder may run before the command is ended.
+Where that matters, let what it writes to check a fence.
 
 examples:
   aioredlock-ng run -n -E 0 nightly -- /usr/local/bin/report     one of many hosts runs it, the others end
@@ -142,7 +145,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 def _run(arguments: argparse.Namespace) -> int:
     from .. import ConfigurationError
     from ._guard.child import fill_standard_descriptors
-    from .run_job import Job
+    from .run_job import OS_ERROR, Job
     from .run_plan import say
 
     plan = _plan(arguments)
@@ -161,6 +164,9 @@ def _run(arguments: argparse.Namespace) -> int:
         return asyncio.run(main())
     except ConfigurationError as error:
         raise UsageError(f"run: {error}") from None
+    except OSError as error:  # as without descriptors; a traceback's 1 would say that the lock is taken
+        say(f"cannot go on: {error.strerror or error}")
+        return OS_ERROR
 
 
 class _Lines(logging.Handler):

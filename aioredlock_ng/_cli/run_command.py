@@ -55,7 +55,6 @@ class GuardedCommand:
         """
         self.pid: int | None = None
         """The command's process and process group, once it is known."""
-        self._unread = b""
         for_guard, self._orders = os.pipe()
         self._reports, from_guard = os.pipe()
         times = (repr(until), repr(kill_after), repr(margin))

@@ -16,10 +16,11 @@ from .. import (
     LockError,
     LockManager,
     LockTakenError,
+    LossReason,
     QuorumUnavailableError,
     ReleaseOutcome,
 )
-from ..events import Extended, Refused
+from ..events import Extended, Lost, Refused
 from ._guard.child import own_environment
 from .common import LOST, UNAVAILABLE
 from .run_command import Ended, GuardedCommand
@@ -61,6 +62,7 @@ class Job:
         """The signal that ended the waiting."""
         self._signalled = asyncio.Event()
         self._killed = False  # the command, by the guard or in its place
+        self._gone = False  # the lock, from the nodes, within what was thought to be its validity
         self._complained = False
 
     # -- hooks ---------------------------------------------------------------------------------
@@ -69,6 +71,10 @@ class Job:
         """Tell the guard."""
         if self._command is not None and self._lease is not None:
             self._command.keep_until(self._lease.valid_until)
+
+    def on_lost(self, event: Lost) -> None:
+        """Keep in mind that the validity of the lock says nothing any more."""
+        self._gone = event.reason is LossReason.REFUSED
 
     def on_refused(self, event: Refused) -> None:
         """Say once why it takes long when that is nobody's lock."""
@@ -205,6 +211,9 @@ class Job:
                 return self._judge(lease, Ended(code=int(code), lost=lost == "1", gone=float(gone)))
             if words[0] == "failed":
                 return self._not_started(int(words[1]))
+            if words[0] == "unable":
+                say(f"no process can be started: {os.strerror(int(words[1]))}")
+                return OS_ERROR
             if words[0] == "late":
                 say(f"lock {self._shown} was lost, or as good as over, before the command could be started")
                 return LOST
@@ -221,6 +230,7 @@ class Job:
 
     def _judge(self, lease: Lease, ended: Ended) -> int:
         over = ended.gone - lease.valid_until
+        lost = ended.lost or self._gone
         if ended.lost and not lease.lost.is_set():  # else it has been logged, with what the nodes said
             say(f"lock {self._shown}: no majority of the nodes extended it in time")
         if over > 0:
@@ -228,9 +238,11 @@ class Job:
                 f"the command outlived the validity of lock {self._shown} by {over:.3f} s: "
                 "another holder may have run meanwhile"
             )
-        elif ended.lost:
+        elif self._gone:
+            say(f"lock {self._shown} was gone while the command ran: another holder may have run meanwhile")
+        elif lost:
             say(f"lock {self._shown} was lost; the command ended {-over:.3f} s before its validity did")
-        if ended.lost:
+        if lost:
             return LOST
         return ended.code if ended.code >= 0 else SIGNALLED - ended.code
 
@@ -262,9 +274,8 @@ class Job:
         """Tell the guard of a loss; do its work if somebody has stopped it."""
         await lease.lost.wait()
         command.end()
-        wait = (
-            self._plan.margin / 2
-        )  # at least: it may have answered, unheard, while this process stood still
+        # At least so long: the guard may have answered, unheard, while this process stood still.
+        wait = self._plan.margin / 2
         while wait > 0:
             await asyncio.sleep(min(wait, TICK))
             wait = lease.valid_until - self._plan.margin / 2 - manager.clock.now()

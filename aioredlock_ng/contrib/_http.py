@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
-import string
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, final
 
 from .. import (
+    Lock,
     LockError,
     LockLostError,
     LockManager,
+    LockOptions,
     LockTakenError,
     ManagerClosedError,
     QuorumUnavailableError,
@@ -19,9 +22,6 @@ from .. import (
 
 UNAVAILABLE_RETRY: Final = 1
 """Seconds in the Retry-After of a 503: nodes are tried again within about that time."""
-
-MAX_NAME_BYTES: Final = 1024
-"""Bytes of a lock name; a longer one that a request asks for is the request's fault."""
 
 _SMALLEST_TIMEOUT: Final = 1e-6
 """Seconds: a `node_timeout` below any sensible ttl, for checking options without a manager."""
@@ -59,25 +59,32 @@ def refusal(error: LockError, *, taken: int = HTTPStatus.CONFLICT) -> Refusal | 
     return None
 
 
+def check_status(status_code: int) -> None:
+    """Refuse a status that tells the client nothing went wrong."""
+    if not 400 <= status_code <= 599:  # noqa: PLR2004 (HTTP's errors)
+        raise ValueError(f"status_code must be an error, 400 to 599, got {status_code!r}")
+
+
+def label_of(key: str | Callable[..., object]) -> str:
+    """Return what metrics call a lock by default: its template, or the name of what makes its names."""
+    while isinstance(key, functools.partial):
+        key = key.func
+    return key if isinstance(key, str) else str(getattr(key, "__qualname__", type(key).__qualname__))
+
+
+def lock_or_none(manager: LockManager, name: str, options: LockOptions) -> Lock | None:
+    """Describe the lock of a request; None when no lock can have such a name, which is the client's fault.
+
+    Raises:
+        TypeError, ValueError: when the options are at fault, which is no client's.
+    """
+    try:
+        return manager.lock(name, **options)
+    except ValueError:
+        manager.lock("any", **options)
+        return None
+
+
 def check_options(options: dict[str, Any], *, name: str = "any") -> None:
     """Refuse what `LockManager.lock` would refuse, where it is written (a ttl of -1, an empty name, …)."""
     LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT).lock(name, **options)
-
-
-def check_template(template: str) -> tuple[str, ...]:
-    """Refuse a template that is malformed or has a field without a name; return the parameters it names.
-
-    Raises:
-        ValueError: says which field.
-    """
-    names: list[str] = []
-    for _, field, spec, _ in string.Formatter().parse(template):
-        if field is None:
-            continue
-        name = field.partition(".")[0].partition("[")[0]
-        if not name.isidentifier():
-            raise ValueError(
-                f"template {template!r}: every field needs the name of a parameter, got {{{field}}}"
-            )
-        names += [name, *check_template(spec or "")]  # such as {number:{width}}
-    return tuple(names)

@@ -35,7 +35,8 @@ from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Handler
 
 from .. import Lease, Lock, LockError, LockManager, LockOptions, QuorumUnavailableError
-from ._http import Refusal, check_options, check_template, refusal
+from .._template import template_fields
+from ._http import Refusal, check_options, check_status, label_of, lock_or_none, refusal
 
 __all__ = ["LEASE", "MANAGER", "locked", "setup"]
 
@@ -219,12 +220,10 @@ def locked(
     Raises:
         TypeError, ValueError: at decoration: what could not work at any request.
     """
-    _check_status(status_code)
+    check_status(status_code)
     name_of = _filling(key) if isinstance(key, str) else _calling(key)
     if options.get("label") is None:
-        options["label"] = (
-            key if isinstance(key, str) else getattr(key, "__qualname__", type(key).__qualname__)
-        )
+        options["label"] = label_of(key)
     check_options({**options})
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -247,19 +246,14 @@ def locked(
     return decorate
 
 
-def _check_status(status_code: int) -> None:
-    """Refuse a status that tells the client nothing went wrong."""
-    if not 400 <= status_code <= 599:  # noqa: PLR2004 (HTTP's errors)
-        raise ValueError(f"status_code must be an error, 400 to 599, got {status_code!r}")
-
-
 def _filling(template: str) -> Callable[[web.Request], Awaitable[str]]:
     """Return what fills a template; fail with one that no path could fill."""
-    check_template(template)
+    template_fields(template)  # raises for a malformed one
     try:
-        check_options({}, name=template.format_map(_AnyPath()))
-    except (AttributeError, LookupError, TypeError) as error:
+        sample = template.format_map(_AnyPath())
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"template {template!r}: paths have texts only: {error}") from error
+    check_options({}, name=sample)
 
     async def fill(request: web.Request) -> str:
         try:
@@ -310,10 +304,7 @@ def _lock(request: web.Request, name: str, options: LockOptions) -> Lock:
             "this application has no lock manager: call aioredlock_ng.contrib.aiohttp.setup(app, nodes) "
             "before it starts"
         )
-    try:
-        return manager.lock(name, **options)
-    except ValueError as error:
-        manager.lock("any", **options)  # raises when the options are at fault, which is no client's
-        raise _HTTPRefused(
-            Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "no lock can have this name", None)
-        ) from error
+    lock = lock_or_none(manager, name, options)
+    if lock is None:
+        raise _HTTPRefused(Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "no lock can have this name", None))
+    return lock

@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -256,6 +257,31 @@ def test_a_block_that_outlives_its_manager(shared_nodes: Nodes) -> None:
     with pytest.raises(ZeroDivisionError), manager.lock("x"):
         manager.close()
         raise ZeroDivisionError
+
+
+def test_a_call_that_has_begun_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop does not end between a look at whether it runs and a call, which would wait for ever."""
+    manager = SyncLockManager(["redis://127.0.0.1:1"])
+    loop = manager.submit(asyncio.get_running_loop).result()
+    call_soon, loop_thread = loop.call_soon_threadsafe, manager.submit(threading.current_thread).result()
+    begun, caller = threading.Event(), []
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        if threading.get_ident() in caller:
+            begun.set()
+            loop_thread.join(0.3)  # it would end meanwhile, if nothing kept it
+        return call_soon(*arguments, **options)
+
+    def call() -> Any:
+        caller.append(threading.get_ident())
+        return manager.submit(int).result(PATIENCE)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", late)
+    with ThreadPoolExecutor(1) as threads:
+        answer = threads.submit(call)
+        begun.wait(PATIENCE)
+        manager.close()
+        assert answer.result(PATIENCE) == 0
 
 
 def test_closed_without_use() -> None:

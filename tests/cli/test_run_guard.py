@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from aioredlock_ng import LockManager, NodeInspection
 from aioredlock_ng._cli._guard.group import group_lives, now
-from aioredlock_ng._cli.run_command import GuardedCommand
+from aioredlock_ng._cli.run_command import GUARD, GuardedCommand
 from aioredlock_ng._cli.run_job import Job
 from aioredlock_ng._cli.run_plan import Plan
 from aioredlock_ng.testing import MemoryNode
@@ -84,6 +89,57 @@ async def test_the_time_to_kill_is_kept(tmp_path: Path) -> None:
     command.close()
     assert words == ["started", "killed", "ended"]
     assert 0.4 <= now() - began < 10
+
+
+def test_a_process_that_cannot_be_started_is_reported() -> None:
+    """The guard could be started, but the command not, for want of what the system has too little of."""
+    orders, reports = os.pipe(), os.pipe()
+    high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 20) for descriptor in (orders[0], reports[1])]
+    times = (repr(now() + 60), "1", "0.1")
+    few = ("sh", "-c", 'ulimit -n 7; exec "$@"', "sh")  # enough for the guard, too few for its child
+    guard = (sys.executable, "-I", "-S", str(GUARD), *map(str, high), *times, "0")
+    subprocess.run([*few, *guard, "true"], pass_fds=high, check=True)
+    assert os.read(reports[0], 100).split() == [b"unable", b"%d" % errno.EMFILE]
+    for descriptor in (*orders, *reports, *high):
+        os.close(descriptor)
+
+
+LEAVER = """
+import os, sys, time
+read_end, write_end = os.pipe()
+if not (other := os.fork()):
+    os.setpgid(0, 0)
+    os.write(write_end, b"!")
+    time.sleep(60)
+os.read(read_end, 1)
+if sys.argv[1] == "leaves one behind" and not os.fork():
+    time.sleep(60)
+os.setpgid(0, other)
+open(sys.argv[2], "w").close()
+time.sleep(60)
+"""
+"""A command that goes over to the process group of a child of its own."""
+
+
+@pytest.mark.parametrize("how", ["leaves one behind", "leaves nobody"])
+async def test_a_command_that_leaves_its_group_is_signalled(how: str, tmp_path: Path) -> None:
+    """Itself, whether or not its group still has somebody to be signalled."""
+    command = guarded(sys.executable, "-I", "-S", "-c", LEAVER, how, str(tmp_path / "left"))
+    reports = []
+    async for words in command.reports():
+        reports.append(words)
+        if words[0] == "started":
+            until((tmp_path / "left").exists, "it has left its group")
+            other = next(pid for pid in children(int(words[1])) if os.getpgid(pid) == pid)
+            command.pass_on(signal.SIGUSR1)
+    command.close()
+    os.kill(other, signal.SIGKILL)  # beyond the guard's reach
+    assert reports[-1][:2] == ["ended", str(-signal.SIGUSR1)]
+
+
+def children(parent: int) -> list[int]:
+    """Return the children of a process."""
+    return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
 
 
 def test_a_group_of_zombies_is_dead() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -21,6 +22,8 @@ KEY = "redlock:job"
 TTL = 2.0
 KILL_AFTER = TTL / 4
 MARGIN = TTL / 20
+SHORT_TTL = 1.0
+"""Where only the end of the lock is waited for, and what happens before is in nobody's hurry."""
 
 
 @pytest.fixture
@@ -30,9 +33,9 @@ def runs(tmp_path: Path, make_nodes: Callable[..., Any]) -> Iterator[Runs]:
         yield runs
 
 
-def holding(runs: Runs, *command: str) -> Run:
+def holding(runs: Runs, *command: str, ttl: float = TTL, **options: Any) -> Run:
     """Start a run, and wait until its command runs."""
-    run = runs.start("--ttl", str(TTL), "job", "--", *command, process_group=0)
+    run = runs.start("--ttl", str(ttl), "job", "--", *command, process_group=0, **options)
     until(lambda: runs.words("first"), "the command runs")
     return run
 
@@ -88,9 +91,28 @@ def test_a_killed_holders_command_is_gone_in_time(runs: Runs) -> None:
     until(lambda: gone(runs), "command and guard have ended")
     assert killed_at <= stamp(runs, "first", "SIGTERM").at < key_ends - KILL_AFTER - MARGIN
     assert last(runs, "first").at < key_ends - MARGIN / 2
-    assert (
-        run.err == "aioredlock-ng run: the process that held the lock is gone; the command is being ended\n"
-    )
+    message = "aioredlock-ng run: the process that held the lock is gone, and therefore the command, too\n"
+    assert run.err == message
+
+
+def test_a_message_that_nobody_reads_holds_nothing_up(runs: Runs) -> None:
+    """The run is killed, and its standard error is a full pipe: the command is gone before the lock is."""
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write_end, b".")
+    os.set_blocking(write_end, True)
+    try:
+        run = holding(runs, *runs.stamper("first", manners="stubborn"), stderr=write_end)
+        run.send(signal.SIGKILL)
+        run.wait()
+        key_ends = runs.key_ends(KEY)
+        until(lambda: last(runs, "first").pid not in runs.processes(), "the command has ended")
+        assert last(runs, "first").at < key_ends - MARGIN / 2
+    finally:
+        os.close(read_end)
+        os.close(write_end)
 
 
 def test_a_killed_guards_command_is_gone_at_once(runs: Runs) -> None:
@@ -114,8 +136,7 @@ def test_both_killed_the_command_dies_with_them(runs: Runs) -> None:
     run.send(signal.SIGKILL)
 
 
-@pytest.mark.parametrize("harm", ["kill", "pause"])
-@pytest.mark.parametrize("manners", ["meek", "stubborn"])
+@pytest.mark.parametrize(("manners", "harm"), [("meek", "kill"), ("stubborn", "pause")])
 def test_a_lost_majority_ends_the_command(harm: str, manners: str, runs: Runs) -> None:
     """Two of three nodes die or freeze: SIGTERM, SIGKILL, all before the validity ends; exit code 75."""
     run = holding(runs, *runs.stamper("first", manners=manners))
@@ -143,6 +164,23 @@ def test_a_refused_lock_ends_the_command(runs: Runs) -> None:
     assert run.wait() == 75
     assert runs.words("first")[:2] == ["start", "SIGTERM"]
     assert "a majority of the nodes does not hold it any more" in run.err
+    assert "lock 'job' was gone while the command ran: another holder may have run meanwhile" in run.err
+    assert "before its validity" not in run.err
+
+
+def test_a_lock_that_was_gone_when_the_command_ended_is_lost(runs: Runs) -> None:
+    """The keys were deleted, and the command ended before the guard heard of it: it ran unprotected."""
+    run = holding(runs, *runs.stamper("first"), ttl=2 * TTL)
+    guard = runs.guard()
+    os.kill(guard, signal.SIGSTOP)
+    for url in runs.nodes.urls:
+        ask(url, "DEL", KEY)
+    until(lambda: "does not hold it any more" in run.err, "the loss is noticed")
+    os.kill(runs.stamps("first")[0].pid, signal.SIGTERM)
+    until(lambda: runs.stamps("first")[0].pid not in runs.processes(), "the command has ended")
+    os.kill(guard, signal.SIGCONT)
+    assert run.wait() == 75
+    assert "lock 'job' was gone while the command ran" in run.err
 
 
 def test_a_lock_that_was_gone_at_the_end_is_lost(runs: Runs) -> None:
@@ -158,7 +196,7 @@ def test_a_lock_that_was_gone_at_the_end_is_lost(runs: Runs) -> None:
 
 def test_a_guard_that_stands_still_is_replaced(runs: Runs) -> None:
     """Somebody stopped the guard, and then the lock is lost: the run itself kills the command in time."""
-    run = holding(runs, *runs.stamper("first", manners="stubborn"))
+    run = holding(runs, *runs.stamper("first", manners="stubborn"), ttl=SHORT_TTL)
     os.kill(runs.guard(), signal.SIGSTOP)
     key_ends = runs.key_ends(KEY)
     for url in runs.nodes.urls:
@@ -166,15 +204,15 @@ def test_a_guard_that_stands_still_is_replaced(runs: Runs) -> None:
     assert run.wait() == 75
     assert gone(runs)
     assert "the guard process does not answer" in run.err
-    assert last(runs, "first").at < key_ends + TTL  # extended at most once after the look at the keys
+    assert last(runs, "first").at < key_ends + SHORT_TTL  # extended at most once after the look at the keys
 
 
-@pytest.mark.parametrize("seconds", [60, TTL + 0.2], ids=["killed", "by itself"])
+@pytest.mark.parametrize("seconds", [60, SHORT_TTL + 0.6], ids=["killed", "by itself"])
 def test_a_command_that_outlived_the_lock_is_reported(seconds: float, runs: Runs) -> None:
     """Run and guard were both stopped, which nothing can survive in time: it says by how much; however the
     command ended then, the lock was lost before.
     """
-    run = holding(runs, *runs.stamper("first", seconds))
+    run = holding(runs, *runs.stamper("first", seconds), ttl=SHORT_TTL)
     guard = runs.guard()
     os.kill(guard, signal.SIGSTOP)
     run.send(signal.SIGSTOP)

@@ -58,7 +58,7 @@ def test_of_five_at_once_one_runs(impatient: list[str], runs: Runs) -> None:
 
 def test_five_that_wait_run_one_after_another(runs: Runs) -> None:
     """Each gets its turn, and no two commands are alive at once."""
-    started = [runs.start("nightly", "--", *runs.stamper("stamps", 0.2)) for _ in range(CONTENDERS)]
+    started = [runs.start("nightly", "--", *runs.stamper("stamps", 0.05)) for _ in range(CONTENDERS)]
     assert [run.wait() for run in started] == [0] * CONTENDERS
     assert {run.err for run in started} == {""}
     words = [(stamp.word, stamp.pid) for stamp in runs.stamps("stamps") if stamp.word != "beat"]

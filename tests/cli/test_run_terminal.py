@@ -116,6 +116,17 @@ def test_a_command_fed_from_a_pipe_can_ask_on_the_terminal(terminal: Terminal) -
     assert shell.wait() == 0
 
 
+def test_a_pager_behind_it_can_ask(terminal: Terminal) -> None:
+    """``run … | less``: the terminal stays with those who read what the command writes."""
+    pager = shlex.join(["sh", "-c", 'read text; read x </dev/tty; echo "pager $x after $text"'])
+    shell = terminal.start(f'{line("yes", "page")} | {pager}; read y; echo "again $y"')
+    terminal.type("one\n")
+    terminal.read_until("pager one after page")
+    terminal.type("two\n")
+    terminal.read_until("again two")
+    assert shell.wait() == 0
+
+
 def test_ctrl_c_is_the_commands_own(terminal: Terminal, runs: Runs) -> None:
     """It gets one SIGINT, from the terminal itself, and may do what it likes."""
     shell = terminal.start(f'{line(*runs.stamper("stamps"))}; echo "code $?"')

@@ -21,6 +21,7 @@ Reports go out on the second::
     killed           SIGKILL was sent to its group
     denied           a signal to its group was not permitted
     late             it was not started: the lock was lost, or its time as good as over
+    unable ERRNO     no process could be started for it
     failed ERRNO     it could not be executed
     ended CODE LOST GONE   its exit code, below 0 for a signal; whether the loss came first (0 or 1);
                            when its group was seen to be gone

@@ -164,13 +164,19 @@ class Child:
     def send(self, number: int) -> None:
         """Send a signal to the group; one that asks for its end wakes it, too."""
         for each in (number, signal.SIGCONT) if number in ENDING else (number,):
-            try:
-                os.killpg(self.pid, each)
-            except ProcessLookupError:
-                if self.code is None:  # its leader has gone over to another group
-                    os.kill(self.pid, each)
-            except PermissionError:
-                self.denied = True
+            for kill in (os.killpg, os.kill) if self._has_left_group() else (os.killpg,):
+                try:
+                    kill(self.pid, each)
+                except ProcessLookupError:
+                    pass
+                except PermissionError:
+                    self.denied = True
+
+    def _has_left_group(self) -> bool:
+        """Whether the process has gone over to another group, from the one that it leads."""
+        with contextlib.suppress(ProcessLookupError):
+            return self.code is None and os.getpgid(self.pid) != self.pid
+        return False
 
 
 def _end_with_parent(parent: int) -> bool:

@@ -56,9 +56,13 @@ class Guard:
             self._report("late")
             return
         dispositions.hold()
-        child = Child(command, dispositions)
+        try:
+            child = Child(command, dispositions)
+        except OSError as error:
+            self._report(f"unable {error.errno}")
+            return
         self._report(f"started {child.pid}")
-        if os.isatty(0):
+        if os.isatty(0) and os.isatty(1):  # else a pager that reads what it writes may need it more
             self._lent = pass_terminal(self._terminal, home, child.pid)
         child.go()
         dispositions.release()
@@ -78,6 +82,8 @@ class Guard:
             self._report(f"failed {child.errno}")
         else:
             self._report(f"ended {child.code} {int(self._lost)} {gone!r}")
+        if self._deaf and self._lost:  # said last: to write may block, as into a pipe that nobody reads
+            say("the process that held the lock is gone, and therefore the command, too")
 
     @property
     def _term_at(self) -> float:
@@ -96,12 +102,11 @@ class Guard:
         poll.register(self._bell, select.POLLIN)
         if not self._deaf:
             poll.register(self._orders, select.POLLIN)
-        left = now()
+        tick = CLOSE_TICK
         if child.code is None:
-            tick, due = TICK, self._term_at if self._kill_at is None else self._kill_at
-            tick = CLOSE_TICK if left >= due else min(TICK, due - left)
-        else:
-            tick = CLOSE_TICK
+            due = self._term_at if self._kill_at is None else self._kill_at
+            if (left := due - now()) > 0:
+                tick = min(TICK, left)
         poll.poll(int(tick * 1000) + 1)
         with contextlib.suppress(BlockingIOError):
             os.read(self._bell, 512)
@@ -127,7 +132,6 @@ class Guard:
                 return
             if not data:
                 self._deaf = self._told = True
-                say("the process that held the lock is gone; the command is being ended")
             *lines, self._unread = (self._unread + data).split(b"\n")
             for line in lines:
                 word, _, number = line.partition(b" ")

@@ -15,7 +15,8 @@ from fastapi import Depends, params
 from starlette.requests import HTTPConnection
 
 from ... import Lease, Lock, LockLostError, LockManager, LockOptions, LockTakenError, LossReason
-from .._http import check_options, check_template
+from ..._template import template_fields
+from .._http import check_options, check_status, label_of, lock_or_none
 from ._answers import ask_for
 from ._manager import ManagerDep
 from ._names import filled, name_of_lock, unusable
@@ -53,7 +54,8 @@ def locked(
         key: a template over path and query parameters, or a dependency that returns the name and may have
             parameters of its own: a body, the user, ….
         scope: ``"function"``: released before the response is sent.  ``"request"``: after its body and
-            its background tasks; what endpoints that stream need.
+            its background tasks; what endpoints that stream need.  A dependency that yields and takes the
+            lease must have the scope of the lock.
         status_code: of the answer while somebody else holds the lock.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the dependency's name, unless given.
@@ -63,19 +65,18 @@ def locked(
     """
     if scope not in get_args(Scope):
         raise ValueError(f"scope must be one of {get_args(Scope)}, got {scope!r}")
-    if not 400 <= status_code <= 599:  # noqa: PLR2004 (HTTP's errors)
-        raise ValueError(f"status_code must be an error, 400 to 599, got {status_code!r}")
+    check_status(status_code)
     if not isinstance(key, str) and not callable(key):
         raise TypeError(f"locked() wants a template or a dependency that returns the name, got {key!r}")
     if options.get("label") is None:
-        options["label"] = key if isinstance(key, str) else _qualname(key)
+        options["label"] = label_of(key)
     guard = _Guard(scope=scope, status_code=status_code, options=options)
     dependency = _by_template(key, guard) if isinstance(key, str) else _by_dependency(key, guard)
     return params.Depends(dependency, scope=scope)
 
 
 def _by_template(template: str, guard: _Guard) -> Callable[..., AsyncIterator[Lease]]:
-    fields = check_template(template)
+    fields = template_fields(template)
     parts = string.Formatter().parse(template)
     sample = "".join(text + ("" if field is None else "any") for text, field, _, _ in parts)
     check_options({**guard.options}, name=sample)
@@ -137,11 +138,10 @@ class _Guard:
             )
         if _runs_in_thread(endpoint):
             options = {**options, "on_lost": "raise"}  # cancelled, the request would leave its thread alone
-        try:
-            return manager.lock(name, **options)
-        except ValueError as error:
-            manager.lock("any", **options)  # raises when the options are at fault, which is no client's
-            raise unusable(connection) from error
+        lock = lock_or_none(manager, name, options)
+        if lock is None:
+            raise unusable(connection)
+        return lock
 
 
 def _before_response(lease: Lease) -> Callable[..., Awaitable[None]]:
@@ -159,12 +159,6 @@ def _before_response(lease: Lease) -> Callable[..., Awaitable[None]]:
                 raise
 
     return check
-
-
-def _qualname(key: object) -> str:
-    while isinstance(key, functools.partial):
-        key = key.func
-    return str(getattr(key, "__qualname__", type(key).__qualname__))
 
 
 def _runs_in_thread(endpoint: Callable[..., Any]) -> bool:

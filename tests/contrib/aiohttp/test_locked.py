@@ -163,7 +163,7 @@ async def test_a_key_function_that_fails(caplog: pytest.LogCaptureFixture) -> No
         ("order:{id", {}, ValueError, "expected '}'"),
         ("order:{}", {}, ValueError, "needs the name of a parameter"),
         ("order:{0}", {}, ValueError, "needs the name of a parameter"),
-        ("order:{id:d}", {}, ValueError, "'d' for object of type 'str'"),
+        ("order:{id:d}", {}, ValueError, "paths have texts only: .* 'd' for object of type 'str'"),
         ("order:{id.number}", {}, ValueError, "paths have texts only"),
         ("order:{id[number]}", {}, ValueError, "paths have texts only"),
         ("", {}, ValueError, "must not be empty"),

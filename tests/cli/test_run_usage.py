@@ -1,0 +1,95 @@
+"""``aioredlock-ng run``: what is wrong usage, and what its help says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aioredlock_ng.cli import main
+from tests.cli.runs import Runs, open_runs
+from tests.servers import Nodes
+
+
+@pytest.fixture
+def runs(tmp_path: Path, shared_nodes: Nodes) -> Iterator[Runs]:
+    """Start runs over the shared nodes."""
+    with open_runs(tmp_path, shared_nodes) as runs:
+        yield runs
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["job"], "no command"),
+        (["job", "--"], "no command"),
+        (["--", "true"], "NAME"),
+        (["-n", "-w", "1", "job", "--", "true"], "not allowed with"),
+        (["-w", "-1", "job", "--", "true"], "-w"),
+        (["-w", "nan", "job", "--", "true"], "seconds"),
+        (["-w", "soon", "job", "--", "true"], "seconds"),
+        (["-E", "256", "job", "--", "true"], "0 to 255"),
+        (["-E", "x", "job", "--", "true"], "0 to 255"),
+        (["--kill-after", "5", "job", "--", "true"], "less than half"),
+        (["--ttl", "4", "--kill-after", "2", "job", "--", "true"], "less than half"),
+        (["--ttl", "0", "job", "--", "true"], "ttl"),
+        (["--ttl", "1e9", "job", "--", "true"], "ttl"),
+        (["--node-timeout", "20", "job", "--", "true"], "node_timeout"),
+        (["", "--", "true"], "name"),
+        (["fence:{x}", "--", "true"], "reserved"),
+        (["--nodes", "http://user:secret@host", "job", "--", "true"], "scheme"),
+        (["--nodes", "", "job", "--", "true"], "node"),
+        (["job", "true"], "unrecognized"),
+    ],
+)
+def test_wrong_usage_is_2(
+    arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is asked or started; the message says what is wrong, and no password."""
+    monkeypatch.setenv("REDLOCK_URLS", "redis://127.0.0.1:1")
+    try:
+        code = main(["run", *arguments])
+    except SystemExit as exit_:
+        code = exit_.code
+    output = capsys.readouterr()
+    assert code == 2
+    assert words in output.err
+    assert "secret" not in output.err
+    assert "Traceback" not in output.err
+
+
+def test_without_nodes_it_says_how_to_name_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither option nor variable: exit code 2."""
+    monkeypatch.delenv("REDLOCK_URLS", raising=False)
+    assert main(["run", "job", "--", "true"]) == 2
+    assert "REDLOCK_URLS" in capsys.readouterr().err
+
+
+def test_one_server_given_twice_is_2(runs: Runs) -> None:
+    """A configuration error that only the servers' answers show; the command is not started."""
+    url = runs.nodes.urls[0]
+    twice = f"{url},{url.replace('127.0.0.1', 'localhost')},{runs.nodes.urls[1]}"
+    code, out, err = runs.finish("--nodes", twice, "job", "--", "echo", "started")
+    assert (code, out) == (2, "")
+    assert "one server" in err
+
+
+def test_the_help_names_the_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ttl, time to kill, exit codes, and what cannot be done."""
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "default: 10)",
+        "a quarter of the ttl",
+        "75",
+        "126",
+        "setsid",
+        "--foreground",
+        "both frozen",
+        "both are killed",
+    ):
+        assert words in text
