@@ -8,6 +8,8 @@ import contextlib
 import functools
 import logging
 import math
+import os
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -157,16 +159,27 @@ def _run(arguments: argparse.Namespace) -> int:
     fill_standard_descriptors()
     logging.getLogger("aioredlock_ng").addHandler(_Lines(say))
 
-    async def main() -> int:
-        return await Job(plan).run(make)
-
+    job = Job(plan)
     try:
-        return asyncio.run(main())
+        code = asyncio.run(job.run(make))
     except ConfigurationError as error:
         raise UsageError(f"run: {error}") from None
     except OSError as error:  # as without descriptors; a traceback's 1 would say that the lock is taken
         say(f"cannot go on: {error.strerror or error}")
         return OS_ERROR
+    if job.interrupted:
+        _interrupt_our_group()
+    return code
+
+
+def _interrupt_our_group() -> None:
+    """Do what Ctrl-C would have done, had the command not had the terminal: end us, and the script around us.
+
+    A shell goes on with its script unless it gets the signal, too, and sees that the command died of it.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.killpg(0, signal.SIGINT)
 
 
 class _Lines(logging.Handler):

@@ -33,6 +33,8 @@ class Ended:
     """Whether the lock was lost before."""
     gone: float
     """When its process group was seen to be gone, on the suspend-safe clock."""
+    lent: bool = False
+    """Whether it had the terminal, and so all that is typed there."""
 
 
 @final

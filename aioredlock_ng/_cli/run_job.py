@@ -61,6 +61,8 @@ class Job:
         self._signal: int | None = None
         """The signal that ended the waiting."""
         self._signalled = asyncio.Event()
+        self.interrupted = False
+        """Whether a Ctrl-C ended the command, which whoever called us has not got."""
         self._killed = False  # the command, by the guard or in its place
         self._gone = False  # the lock, from the nodes, within what was thought to be its validity
         self._complained = False
@@ -207,8 +209,9 @@ class Job:
         """Hear the guard's reports and return the exit code."""
         async for words in command.reports():
             if words[0] == "ended":
-                code, lost, gone = words[1:]
-                return self._judge(lease, Ended(code=int(code), lost=lost == "1", gone=float(gone)))
+                code, lost, gone, lent = words[1:]
+                ended = Ended(code=int(code), lost=lost == "1", gone=float(gone), lent=lent == "1")
+                return self._judge(lease, ended)
             if words[0] == "failed":
                 return self._not_started(int(words[1]))
             if words[0] == "unable":
@@ -244,6 +247,7 @@ class Job:
             say(f"lock {self._shown} was lost; the command ended {-over:.3f} s before its validity did")
         if lost:
             return LOST
+        self.interrupted = ended.lent and ended.code == -signal.SIGINT
         return ended.code if ended.code >= 0 else SIGNALLED - ended.code
 
     def _not_started(self, number: int) -> int:

@@ -22,10 +22,10 @@ from aioredlock_ng.testing import MemoryNode
 from tests.cli.runs import until
 
 
-def guarded(*words: str, valid: float = 60.0, kill_after: float = 1.0) -> GuardedCommand:
+def guarded(*words: str, valid: float = 60.0, kill_after: float = 1.0, margin: float = 0.1) -> GuardedCommand:
     """Start a command under a guard, with a lock that is valid for so many seconds."""
     return GuardedCommand(
-        words, environment=dict(os.environ), until=now() + valid, kill_after=kill_after, margin=0.1
+        words, environment=dict(os.environ), until=now() + valid, kill_after=kill_after, margin=margin
     )
 
 
@@ -89,6 +89,37 @@ async def test_the_time_to_kill_is_kept(tmp_path: Path) -> None:
     command.close()
     assert words == ["started", "killed", "ended"]
     assert 0.4 <= now() - began < 10
+
+
+async def test_a_late_sigterm_does_not_delay_the_sigkill(tmp_path: Path) -> None:
+    """The guard stood still when SIGTERM was due: the command gets less time, and is gone before the end."""
+    deaf = f"trap '' TERM; touch {tmp_path}/ready; while :; do sleep 0.01; done"
+    ends = now() + 2.0
+    command = guarded("sh", "-c", deaf, valid=2.0, kill_after=1.0, margin=0.3)
+    reports = []
+    async for words in command.reports():
+        reports.append(words)
+        if words[0] == "started":
+            until((tmp_path / "ready").exists, "it is deaf to SIGTERM")
+            os.kill(command._guard.pid, signal.SIGSTOP)
+            until(lambda: now() > ends - 0.8, "less than the time to kill is left")
+            os.kill(command._guard.pid, signal.SIGCONT)
+    command.close()
+    assert [words[0] for words in reports] == ["started", "killed", "ended"]
+    assert float(reports[-1][3]) < ends
+
+
+async def test_orders_to_a_guard_that_stands_still_do_not_block() -> None:
+    """Thousands of them fill its pipe; whoever holds the lock goes on, and can still kill the command."""
+    command = guarded("sleep", "60")
+    async for words in command.reports():
+        if words[0] == "started":
+            os.kill(command._guard.pid, signal.SIGSTOP)
+            for _ in range(10_000):
+                command.pass_on(signal.SIGCONT)
+            assert command.kill()
+    await command.killed()
+    command.close()
 
 
 def test_a_process_that_cannot_be_started_is_reported() -> None:

@@ -68,6 +68,11 @@ class Terminal:
             except OSError:  # EIO is how Linux says that nobody holds the terminal any more
                 pytest.fail(self.shown)
 
+    def read_rest(self) -> None:
+        """Read what has been written by now."""
+        while select.select([self.controller], [], [], 0)[0]:
+            self.shown += os.read(self.controller, 4096).decode()
+
 
 @pytest.fixture
 def runs(tmp_path: Path, shared_nodes: Nodes) -> Iterator[Runs]:
@@ -141,12 +146,27 @@ def test_ctrl_c_is_the_commands_own(terminal: Terminal, runs: Runs) -> None:
 
 def test_ctrl_c_ends_an_ordinary_command(terminal: Terminal, runs: Runs) -> None:
     """One that does not care is ended, with all of its group and no word of ours."""
-    shell = terminal.start(f'{line("sh", "-c", "echo ready; sleep 60 | sleep 60")}; echo "code $?"')
+    sleep = line("sh", "-c", "echo ready; sleep 60 | sleep 60")
+    shell = terminal.start(f'trap "echo trapped" INT; {sleep}; echo "code $?"')
     terminal.read_until("ready")
     terminal.type("\x03")
     terminal.read_until("code 130")
     assert shell.wait() == 0
+    assert "trapped" in terminal.shown
     assert "aioredlock-ng run:" not in terminal.shown
+
+
+def test_ctrl_c_ends_the_script_around_it(terminal: Terminal, runs: Runs) -> None:
+    """As without a lock: the script does not go on with its next line."""
+    sleep = line("sh", "-c", "echo ready; sleep 60")
+    shell = terminal.start(f"for i in 1 2; do {sleep}; echo next; done; echo after")
+    terminal.read_until("ready")
+    terminal.type("\x03")
+    assert shell.wait() in (-signal.SIGINT, 128 + signal.SIGINT)
+    terminal.read_rest()
+    assert terminal.shown.count("ready") == 1
+    assert "next" not in terminal.shown
+    assert "after" not in terminal.shown
 
 
 def test_ctrl_c_ends_the_waiting(terminal: Terminal, runs: Runs) -> None:

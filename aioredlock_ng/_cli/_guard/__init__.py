@@ -23,6 +23,6 @@ Reports go out on the second::
     late             it was not started: the lock was lost, or its time as good as over
     unable ERRNO     no process could be started for it
     failed ERRNO     it could not be executed
-    ended CODE LOST GONE   its exit code, below 0 for a signal; whether the loss came first (0 or 1);
-                           when its group was seen to be gone
+    ended CODE LOST GONE LENT   its exit code, below 0 for a signal; whether the loss came first (0 or 1);
+                           when its group was seen to be gone; whether it had the terminal (0 or 1)
 """

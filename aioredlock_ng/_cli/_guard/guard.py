@@ -81,7 +81,7 @@ class Guard:
         if child.errno:
             self._report(f"failed {child.errno}")
         else:
-            self._report(f"ended {child.code} {int(self._lost)} {gone!r}")
+            self._report(f"ended {child.code} {int(self._lost)} {gone!r} {int(self._lent)}")
         if self._deaf and self._lost:  # said last: to write may block, as into a pipe that nobody reads
             say("the process that held the lock is gone, and therefore the command, too")
 
