@@ -64,7 +64,7 @@ class Gathering(Redis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Execute it, once there are enough."""
-        if args[0] == "EVALSHA":
+        if args[0] in ("EVALSHA", b"EVALSHA"):
             self.under_way += 1
             if self.under_way == self.wanted:
                 self.complete.set()
