@@ -47,13 +47,13 @@ exit code:
 When the lock cannot be extended any more, the command gets SIGTERM at least --kill-after and a margin
 (a twentieth of the ttl, at most 1 s) before its validity ends, and SIGKILL the margin before.  A small
 process, the guard, sees to that, also when this one is killed, frozen, or busy.  Processes that the command
-leaves behind in its group are ended, too, before the lock is released.
+leaves behind are ended, too, before the lock is released; elsewhere than on Linux, those in its group.
 
-What no lock can do: a process that leaves the group (setsid, a daemon, `set -m`; also what `timeout`
-or a `run` inside a script starts: give timeout --foreground) is not ended; nor is one that belongs to
-another user (sudo), that hangs in the kernel, or whose whole machine is paused.  The command also runs
-on while its guard and this process are both frozen; when both are killed (SIGKILL), Linux kills the
-command, but not what that has started.  If its group outlived the lock, a line says by how many seconds.
+What no lock can do: a process that takes a session of its own (setsid, a daemon) is not ended; nor is one
+that belongs to another user (sudo), that hangs in the kernel, or whose whole machine is paused.  The
+command also runs on while its guard and this process are both frozen; when both are killed (SIGKILL),
+Linux kills the command, but not what that has started.  If it outlived the lock, a line says by how many
+seconds.
 Nobody who deletes the lock asks first: then another holder may run before the command is ended.
 Where that matters, let what it writes to check a fence.
 

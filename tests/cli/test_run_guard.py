@@ -164,8 +164,61 @@ async def test_a_command_that_leaves_its_group_is_signalled(how: str, tmp_path: 
             other = next(pid for pid in children(int(words[1])) if os.getpgid(pid) == pid)
             command.pass_on(signal.SIGUSR1)
     command.close()
-    os.kill(other, signal.SIGKILL)  # beyond the guard's reach
     assert reports[-1][:2] == ["ended", str(-signal.SIGUSR1)]
+    assert not runs(other), "what is left of it was ended"
+
+
+def runs(pid: int) -> bool:
+    """Say whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def program(text: str, tmp_path: Path) -> tuple[str, ...]:
+    """Return a command for bash, which can do without a terminal for its jobs.
+
+    `$note` starts a program that notes its pid and sleeps, `$wait` waits for the note.
+    """
+    (tmp_path / "note").write_text(f"echo $$ >{tmp_path}/pid; exec sleep 60")
+    wait = f"while ! [ -s {tmp_path}/pid ]; do sleep 0.01; done"
+    return ("bash", "-c", text.replace("$note", f"sh {tmp_path}/note").replace("$wait", wait))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["timeout 60 $note; true", "set -m; $note & wait", "sh -c 'timeout 60 $note & exit'; exec sleep 60"],
+    ids=["timeout", "job control", "of a parent that is gone"],
+)
+async def test_what_left_the_group_ends_with_a_lost_lock(text: str, tmp_path: Path) -> None:
+    """The group of its own that `timeout` and a shell's jobs have does not save them."""
+    command = guarded(*program(text, tmp_path))
+    async for words in command.reports():
+        if words[0] == "started":
+            until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")
+            command.end()
+    command.close()
+    assert words[2] == "1"
+    assert not runs(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_job_in_the_background_ends_with_the_command(tmp_path: Path) -> None:
+    """In a group of its own it would run on without the lock."""
+    command = guarded(*program("set -m; $note & $wait; exit 5", tmp_path))
+    reports = await heard(command)
+    assert [words[:2] for words in reports[1:]] == [["left"], ["ended", "5"]]
+    assert not runs(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_daemon_stays(tmp_path: Path) -> None:
+    """Who takes a session of its own means to stay: a service that a script has started anew, say."""
+    command = guarded(*program("setsid $note & $wait; exit 5", tmp_path))
+    reports = await heard(command)
+    daemon = int((tmp_path / "pid").read_text())
+    assert [words[:2] for words in reports[1:]] == [["ended", "5"]]
+    assert runs(daemon)
+    os.kill(daemon, signal.SIGKILL)
 
 
 def children(parent: int) -> list[int]:

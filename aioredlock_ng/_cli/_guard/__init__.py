@@ -17,7 +17,7 @@ Reports go out on the second::
     started PID      this process is about to execute the command, in a process group of the same number
     stopped          the user stopped it; it goes on, since its lock cannot be kept from running out
     waits            it is stopped until it gets the terminal, which is somebody else's
-    left             it has ended, but other processes of its group have not: they are being ended
+    left             it has ended, but others that came of it have not: they are being ended
     killed           SIGKILL was sent to its group
     denied           a signal to its group was not permitted
     late             it was not started: the lock was lost, or its time as good as over

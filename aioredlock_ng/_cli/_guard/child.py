@@ -8,6 +8,7 @@ import os
 import signal
 from typing import Final, NoReturn
 
+from .family import strays
 from .group import group_lives
 
 DEATH_SIGNAL: Final = 1
@@ -144,22 +145,26 @@ class Child:
 
     def look(self) -> int | None:
         """Take its end from the kernel; or return by which signal it was stopped."""
-        if self.code is not None:
-            return None
-        pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
-        if pid and os.WIFSTOPPED(status):
-            return os.WSTOPSIG(status)
-        if pid:
-            self.code = os.waitstatus_to_exitcode(status)
-        return None
+        stopped = None
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)  # adopted ones as well
+                if not pid:
+                    break
+                if pid == self.pid:
+                    if os.WIFSTOPPED(status):
+                        stopped = os.WSTOPSIG(status)
+                    else:
+                        self.code = os.waitstatus_to_exitcode(status)
+        return stopped
 
     def lives(self) -> bool:
-        """Whether any process of the group is left.
+        """Whether any process of the group is left, or of those that went out from it.
 
         The number cannot be anybody else's: it is taken as long as the group has a member, and was
         until a moment ago.
         """
-        return self.code is None or group_lives(self.pid)
+        return self.code is None or group_lives(self.pid) or bool(strays(self.pid))
 
     def send(self, number: int) -> None:
         """Send a signal to the group; one that asks for its end wakes it, too."""
@@ -169,6 +174,18 @@ class Child:
                     kill(self.pid, each)
                 except ProcessLookupError:
                     pass
+                except PermissionError:
+                    self.denied = True
+
+    def end(self, number: int) -> None:
+        """Send a signal to the group, and to all that went out from it."""
+        self.send(number)
+        for pid in strays(self.pid):
+            for each in (number, signal.SIGCONT) if number in ENDING else (number,):
+                try:
+                    os.kill(pid, each)
+                except ProcessLookupError:
+                    break
                 except PermissionError:
                     self.denied = True
 

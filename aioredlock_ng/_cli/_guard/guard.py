@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from .child import Child, Dispositions, fill_standard_descriptors
+from .family import adopt_orphans
 from .group import has_terminal, now, open_terminal, pass_terminal, take_terminal_back
 
 TICK: Final = 0.25
@@ -55,6 +56,7 @@ class Guard:
         if self._told or now() >= self._term_at:
             self._report("late")
             return
+        adopt_orphans()
         dispositions.hold()
         try:
             child = Child(command, dispositions)
@@ -153,10 +155,10 @@ class Guard:
         if self._kill_at is None and (over or left):
             if left:
                 self._report("left")
-            child.send(signal.SIGTERM)
+            child.end(signal.SIGTERM)
             self._kill_at = min(moment + self._kill_after, self._until - self._margin)
         if self._kill_at is not None and moment >= self._kill_at:
-            child.send(signal.SIGKILL)
+            child.end(signal.SIGKILL)
             self._report("killed", once=True)
         if child.denied:
             self._report("denied", once=True)
