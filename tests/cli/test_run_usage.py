@@ -88,7 +88,7 @@ def test_the_help_names_the_defaults(capsys: pytest.CaptureFixture[str]) -> None
         "75",
         "126",
         "setsid",
-        "--foreground",
+        "elsewhere than on Linux",
         "both frozen",
         "both are killed",
     ):
