@@ -52,8 +52,9 @@ leaves behind are ended, too, before the lock is released; elsewhere than on Lin
 What no lock can do: a process that takes a session of its own (setsid, a daemon) is not ended; nor is one
 that belongs to another user (sudo), that hangs in the kernel, or whose whole machine is paused.  The
 command also runs on while its guard and this process are both frozen; when both are killed (SIGKILL),
-Linux kills the command, but not what that has started.  If it outlived the lock, a line says by how many
-seconds.
+Linux kills the command, but not what that has started; when the guard alone is killed or frozen, what has
+left the command's process group (timeout, job control) is not found.  If the command outlived the lock, a
+line says by how many seconds.
 Nobody who deletes the lock asks first: then another holder may run before the command is ended.
 Where that matters, let what it writes to check a fence.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -219,6 +220,32 @@ async def test_a_daemon_stays(tmp_path: Path) -> None:
     assert [words[:2] for words in reports[1:]] == [["ended", "5"]]
     assert runs(daemon)
     os.kill(daemon, signal.SIGKILL)
+
+
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")
+"""A pid namespace that sees the ``/proc`` of the one around it."""
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None
+    or subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode != 0,
+    reason="no pid namespace may be made here",
+)
+@pytest.mark.parametrize("text", ["exit 5", "sleep 60 & exit 5"], ids=["alone", "with a rest"])
+def test_another_namespaces_processes_are_not_taken_for_its_own(text: str) -> None:
+    """Their numbers mean other processes here, or none: neither are they waited for, nor is a rest missed."""
+    orders, reports = os.pipe(), os.pipe()
+    guard = (sys.executable, "-I", "-S", str(GUARD), str(orders[0]), str(reports[1]))
+    times = (repr(now() + 60), "1", "0.1")
+    # The guard leads its group, as ever; the second process is one that others may be children of.
+    inside = ("bash", "-c", 'set -m; "$@" & wait $!', "bash", *guard, *times, "0", "sh", "-c", text)
+    subprocess.run([*NAMESPACE, *inside], pass_fds=(orders[0], reports[1]), check=True, timeout=30)
+    words = os.read(reports[0], 1000).split()
+    assert words[0] == b"started"
+    assert (b"left" in words) == ("&" in text)
+    assert words[words.index(b"ended") + 1] == b"5"
+    for descriptor in (*orders, *reports):
+        os.close(descriptor)
 
 
 def children(parent: int) -> list[int]:

@@ -27,6 +27,16 @@ LEADER = (
 """A program that takes its standard input for its controlling terminal and becomes another one."""
 
 
+SLEEPER = (
+    sys.executable,
+    "-I",
+    "-S",
+    "-c",
+    "import signal as s, sys, time; s.signal(s.SIGINT, s.SIG_DFL); print('ready', file=sys.stderr); time.sleep(60)",
+)
+"""A command that dies of Ctrl-C from the moment it is ready; a shell that is about to fork forgets it."""
+
+
 @dataclass
 class Terminal:
     """A shell script on a terminal, and we at its keyboard."""
@@ -146,7 +156,7 @@ def test_ctrl_c_is_the_commands_own(terminal: Terminal, runs: Runs) -> None:
 
 def test_ctrl_c_ends_an_ordinary_command(terminal: Terminal, runs: Runs) -> None:
     """One that does not care is ended, with all of its group and no word of ours."""
-    sleep = line("sh", "-c", "echo ready; sleep 60 | sleep 60")
+    sleep = line("sh", "-c", '"$@" | sleep 60', "sh", *SLEEPER)
     shell = terminal.start(f'trap "echo trapped" INT; {sleep}; echo "code $?"')
     terminal.read_until("ready")
     terminal.type("\x03")
@@ -158,7 +168,7 @@ def test_ctrl_c_ends_an_ordinary_command(terminal: Terminal, runs: Runs) -> None
 
 def test_ctrl_c_ends_the_script_around_it(terminal: Terminal, runs: Runs) -> None:
     """As without a lock: the script does not go on with its next line."""
-    sleep = line("sh", "-c", "echo ready; sleep 60")
+    sleep = line(*SLEEPER)
     shell = terminal.start(f"for i in 1 2; do {sleep}; echo next; done; echo after")
     terminal.read_until("ready")
     terminal.type("\x03")

@@ -146,16 +146,15 @@ class Child:
     def look(self) -> int | None:
         """Take its end from the kernel; or return by which signal it was stopped."""
         stopped = None
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)  # adopted ones as well
-                if not pid:
-                    break
-                if pid == self.pid:
-                    if os.WIFSTOPPED(status):
-                        stopped = os.WSTOPSIG(status)
-                    else:
-                        self.code = os.waitstatus_to_exitcode(status)
+        try:
+            while (found := os.waitpid(-1, os.WNOHANG | os.WUNTRACED)) != (0, 0):  # adopted ones as well
+                pid, status = found
+                if pid == self.pid and os.WIFSTOPPED(status):
+                    stopped = os.WSTOPSIG(status)
+                elif pid == self.pid:
+                    self.code = os.waitstatus_to_exitcode(status)
+        except ChildProcessError:
+            pass  # there is no child any more
         return stopped
 
     def lives(self) -> bool:

@@ -11,6 +11,8 @@ import contextlib
 import os
 from typing import Final, NamedTuple
 
+from .group import process_numbers
+
 ADOPT: Final = 36
 """``PR_SET_CHILD_SUBREAPER`` of Linux: orphans among the descendants become our children."""
 
@@ -58,12 +60,10 @@ def _depth(pid: int, processes: dict[int, Process]) -> int:
 
 
 def _processes() -> dict[int, Process]:
-    """Read all processes; none where there is no ``/proc``."""
+    """Read all processes; none where there is no ``/proc`` of ours."""
     found: dict[int, Process] = {}
-    with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):  # noqa: PTH208 (pathlib takes 10 ms)
-            if name.isdigit():
-                with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-                    state, parent, group, session = file.read().rpartition(b") ")[2].split()[:4]
-                    found[int(name)] = Process(state, int(parent), int(group), int(session))
+    for name in process_numbers():
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 (likewise)
+            state, parent, group, session = file.read().rpartition(b") ")[2].split()[:4]
+            found[int(name)] = Process(state, int(parent), int(group), int(session))
     return found

@@ -117,7 +117,7 @@ async def test_a_stream_is_under_its_lock(client: httpx.AsyncClient, shared_node
     async with client.stream("POST", f"/stream/{name}?parts=4&pause=0.5") as response:
         lines = response.aiter_lines()
         async for _ in lines:
-            assert held(shared_nodes, name) == 5
+            assert held(shared_nodes, name) >= 3
     await free(shared_nodes, name)
 
 
