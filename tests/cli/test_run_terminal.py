@@ -32,7 +32,7 @@ SLEEPER = (
     "-I",
     "-S",
     "-c",
-    "import signal as s, sys, time; s.signal(s.SIGINT, s.SIG_DFL); print('ready', file=sys.stderr); time.sleep(60)",
+    "import os, signal as s, time; s.signal(s.SIGINT, s.SIG_DFL); os.write(2, b'ready'); time.sleep(60)",
 )
 """A command that dies of Ctrl-C from the moment it is ready; a shell that is about to fork forgets it."""
 
