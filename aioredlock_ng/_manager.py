@@ -14,10 +14,8 @@ from ._acquire import Request
 from ._admin import NodeInspection
 from ._clock import Clock, SystemClock
 from ._core.diagnosis.findings import Finding
-from ._core.diagnosis.judge import judge
 from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._decorator import locked
-from ._diagnosis import gather
 from ._kinds.mutex import Mutex
 from ._life import Life
 from ._lock import Lock
@@ -244,6 +242,9 @@ class LockManager(Life):
         Raises:
             ManagerClosedError: the manager is closed, or was meanwhile.
         """
+        from ._core.diagnosis.judge import judge  # here: who only locks need not import all this
+        from ._diagnosis import gather
+
         with suppress(ConfigurationError):
             await self.start()
         runtime, background = self._runtime, self._background

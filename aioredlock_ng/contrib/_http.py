@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, final
+from typing import Final, final
 
 from .. import (
     Lock,
@@ -85,6 +85,6 @@ def lock_or_none(manager: LockManager, name: str, options: LockOptions) -> Lock 
         return None
 
 
-def check_options(options: dict[str, Any], *, name: str = "any") -> None:
+def check_options(options: LockOptions, *, name: str = "any") -> None:
     """Refuse what `LockManager.lock` would refuse, where it is written (a ttl of -1, an empty name, …)."""
     LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT).lock(name, **options)

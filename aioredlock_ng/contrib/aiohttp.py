@@ -224,7 +224,7 @@ def locked(
     name_of = _filling(key) if isinstance(key, str) else _calling(key)
     if options.get("label") is None:
         options["label"] = label_of(key)
-    check_options({**options})
+    check_options(options)
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         if not inspect.iscoroutinefunction(function):

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from aioredlock_ng import _scripts
-from tests.behaviour.tools import Worker, keys, monitor, monitored_words, no_key_left
+from tests.behaviour.tools import Worker, keys, monitor, monitored_words, no_key_left, python
 from tests.servers import Nodes, ask
 
 PROGRAM: Final = """
@@ -75,23 +70,9 @@ asyncio.run(main())
 """
 
 
-@contextlib.asynccontextmanager
-async def program(*arguments: str) -> AsyncIterator[Worker]:
-    """Run the program in a process of its own, where Python complains of all it can."""
-    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-X", "dev", "-W", "ignore", "-c", PROGRAM, *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )
-    try:
-        yield Worker(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
+def program(*arguments: str) -> contextlib.AbstractAsyncContextManager[Worker]:
+    """Run the program in a process of its own, where Python warns of nothing, forks above all."""
+    return python("-W", "ignore", "-c", PROGRAM, *arguments)
 
 
 @pytest.mark.parametrize("how", ["plain", "blocks"])

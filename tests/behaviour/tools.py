@@ -224,11 +224,17 @@ class Worker:
 @contextlib.asynccontextmanager
 async def worker(task: str, urls: Iterable[str], *arguments: object) -> AsyncIterator[Worker]:
     """Run one of the worker's tasks, in development mode, so that Python complains of all it can."""
-    root = Path(__file__).parents[2]
-    paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    command = ("-W", "always", str(WORKER), task, ",".join(urls), *map(str, arguments))
+    async with python(*command) as process:
+        yield process
+
+
+@contextlib.asynccontextmanager
+async def python(*arguments: str) -> AsyncIterator[Worker]:
+    """Run Python in development mode, in a process of its own that ends with the block."""
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-X", "dev", "-W", "always", str(WORKER)),
-        *(task, ",".join(urls), *map(str, arguments)),
+        *(sys.executable, "-X", "dev", *arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -6,9 +6,10 @@ import contextlib
 import errno
 import os
 import signal
+from collections.abc import Callable
 from typing import Final, NoReturn
 
-from .family import strays
+from .family import prctl, strays
 from .group import group_lives
 
 DEATH_SIGNAL: Final = 1
@@ -167,26 +168,24 @@ class Child:
 
     def send(self, number: int) -> None:
         """Send a signal to the group; one that asks for its end wakes it, too."""
-        for each in (number, signal.SIGCONT) if number in ENDING else (number,):
-            for kill in (os.killpg, os.kill) if self._has_left_group() else (os.killpg,):
-                try:
-                    kill(self.pid, each)
-                except ProcessLookupError:
-                    pass
-                except PermissionError:
-                    self.denied = True
+        self._signal(os.killpg, self.pid, number)
+        if self._has_left_group():
+            self._signal(os.kill, self.pid, number)
 
     def end(self, number: int) -> None:
         """Send a signal to the group, and to all that went out from it."""
         self.send(number)
         for pid in strays(self.pid):
-            for each in (number, signal.SIGCONT) if number in ENDING else (number,):
-                try:
-                    os.kill(pid, each)
-                except ProcessLookupError:
-                    break
-                except PermissionError:
-                    self.denied = True
+            self._signal(os.kill, pid, number)
+
+    def _signal(self, kill: Callable[[int, int], None], target: int, number: int) -> None:
+        for each in (number, signal.SIGCONT) if number in ENDING else (number,):
+            try:
+                kill(target, each)
+            except ProcessLookupError:
+                return
+            except PermissionError:
+                self.denied = True
 
     def _has_left_group(self) -> bool:
         """Whether the process has gone over to another group, from the one that it leads."""
@@ -197,8 +196,5 @@ class Child:
 
 def _end_with_parent(parent: int) -> bool:
     """Have the kernel kill this process when the guard dies (Linux); False when it is dead already."""
-    with contextlib.suppress(Exception):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(DEATH_SIGNAL, int(signal.SIGKILL))
+    prctl(DEATH_SIGNAL, signal.SIGKILL)
     return os.getppid() == parent

@@ -9,61 +9,47 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Final, NamedTuple
+from typing import Final
 
-from .group import process_numbers
+from .group import Process, processes
 
 ADOPT: Final = 36
 """``PR_SET_CHILD_SUBREAPER`` of Linux: orphans among the descendants become our children."""
 
 
-class Process(NamedTuple):
-    """A line of ``/proc``."""
+def prctl(option: int, value: int) -> None:
+    """Ask the kernel for something that only Linux knows, and only its C library can ask for."""
+    with contextlib.suppress(Exception):
+        import ctypes
 
-    state: bytes
-    parent: int
-    group: int
-    session: int
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant that loses its own."""
-    with contextlib.suppress(Exception):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(ADOPT, 1, 0, 0, 0)
+    prctl(ADOPT, 1)
 
 
 def strays(group: int) -> list[int]:
     """Return the living descendants of this process in its session, but not in `group` nor in its own."""
-    processes = _processes()
-    ours = {os.getpid()}
-    session, own_group = os.getsid(0), os.getpgrp()
-    found = []
-    for pid in sorted(processes, key=lambda pid: _depth(pid, processes)):
-        process = processes[pid]
-        if process.parent in ours:
-            ours.add(pid)
-            stays = process.session != session or process.group in (group, own_group)
-            if not stays and process.state not in b"ZX":
-                found.append(pid)
-    return found
+    known = processes()
+    session, groups = os.getsid(0), (group, os.getpgrp())
+    return [
+        pid
+        for pid, process in known.items()
+        if process.session == session
+        and process.group not in groups
+        and not process.dead
+        and _descends(pid, os.getpid(), known)
+    ]
 
 
-def _depth(pid: int, processes: dict[int, Process]) -> int:
-    """Return how many known ancestors a process has; parents come before their children."""
-    seen = {pid}
-    while (process := processes.get(pid)) is not None and process.parent not in seen:
-        pid = process.parent
+def _descends(pid: int, ancestor: int, known: dict[int, Process]) -> bool:
+    """Whether a process has another one among its parents, as far as they are known."""
+    seen: set[int] = set()  # numbers are used again: what was read one after the other may look like a circle
+    while pid not in seen and (process := known.get(pid)) is not None:
+        if process.parent == ancestor:
+            return True
         seen.add(pid)
-    return len(seen)
-
-
-def _processes() -> dict[int, Process]:
-    """Read all processes; none where there is no ``/proc`` of ours."""
-    found: dict[int, Process] = {}
-    for name in process_numbers():
-        with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 (likewise)
-            state, parent, group, session = file.read().rpartition(b") ")[2].split()[:4]
-            found[int(name)] = Process(state, int(parent), int(group), int(session))
-    return found
+        pid = process.parent
+    return False

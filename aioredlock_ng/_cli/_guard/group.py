@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The clock of the lock's validity, which goes on while the machine is suspended."""
@@ -28,11 +29,32 @@ def group_lives(group: int) -> bool:
         return False
     except PermissionError:
         return True  # other users' processes, which may be hidden from us
-    pids = process_numbers()
-    return any(_is_member(pid, group) for pid in pids) or not pids
+    numbers = _process_numbers()
+    return not numbers or any(
+        process.group == group and not process.dead for _, process in _read_all(numbers)
+    )
 
 
-def process_numbers() -> list[str]:
+class Process(NamedTuple):
+    """What ``/proc`` tells of a process."""
+
+    state: bytes
+    parent: int
+    group: int
+    session: int
+
+    @property
+    def dead(self) -> bool:
+        """Whether it is a zombie, or just ending."""
+        return self.state in b"ZX"
+
+
+def processes() -> dict[int, Process]:
+    """Return all processes, one after the other, not at one moment; none where ``/proc`` is not ours."""
+    return dict(_read_all(_process_numbers()))
+
+
+def _process_numbers() -> list[str]:
     """Return the names of all processes in ``/proc``; none where there is no such thing.
 
     Nor where it is another pid namespace's, as after ``unshare --pid --fork`` alone: there its numbers
@@ -44,13 +66,12 @@ def process_numbers() -> list[str]:
     return []
 
 
-def _is_member(pid: str, group: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 (likewise)
-            state, _, found = file.read().rpartition(b") ")[2].split()[:3]
-    except (OSError, ValueError):
-        return False  # it has just ended
-    return int(found) == group and state not in b"ZX"
+def _read_all(numbers: list[str]) -> Iterator[tuple[int, Process]]:
+    for number in numbers:
+        with contextlib.suppress(OSError, ValueError):  # it has just ended
+            with open(f"/proc/{number}/stat", "rb") as file:  # noqa: PTH123 (likewise)
+                state, *ids = file.read().rpartition(b") ")[2].split()[:4]
+            yield int(number), Process(state, *map(int, ids))
 
 
 def pass_terminal(terminal: int, giver: int, taker: int) -> bool:

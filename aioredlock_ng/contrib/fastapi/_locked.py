@@ -79,7 +79,7 @@ def _by_template(template: str, guard: _Guard) -> Callable[..., AsyncIterator[Le
     fields = template_fields(template)
     parts = string.Formatter().parse(template)
     sample = "".join(text + ("" if field is None else "any") for text, field, _, _ in parts)
-    check_options({**guard.options}, name=sample)
+    check_options(guard.options, name=sample)
 
     async def lock(connection: HTTPConnection, manager: ManagerDep) -> AsyncIterator[Lease]:
         name = filled(template, fields, connection)
@@ -91,7 +91,7 @@ def _by_template(template: str, guard: _Guard) -> Callable[..., AsyncIterator[Le
 
 
 def _by_dependency(key: Callable[..., object], guard: _Guard) -> Callable[..., AsyncIterator[Lease]]:
-    check_options({**guard.options})
+    check_options(guard.options)
 
     async def lock(
         connection: HTTPConnection, manager: ManagerDep, name: str = Depends(key)

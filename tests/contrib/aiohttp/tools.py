@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
 from aiohttp import web
+
+from tests.contrib.stay import Stay
 
 
 @dataclass
@@ -63,21 +65,10 @@ async def disconnect(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-@dataclass
-class Handler:
+class Handler(Stay):
     """A handler that says when it is inside, and stays as long as it is told to."""
 
-    entered: asyncio.Event = field(default_factory=asyncio.Event)
-    leave: asyncio.Event = field(default_factory=asyncio.Event)
-    ended_by: list[BaseException | None] = field(default_factory=list)
-
-    async def __call__(self, request: web.Request) -> web.StreamResponse:
+    async def __call__(self, request: web.Request) -> web.StreamResponse:  # type: ignore[override]
         """Handle a request."""
-        self.entered.set()
-        try:
-            await self.leave.wait()
-        except BaseException as error:
-            self.ended_by.append(error)
-            raise
-        self.ended_by.append(None)
+        await super().__call__()
         return web.Response(text="done")

@@ -10,7 +10,8 @@ from starlette.responses import JSONResponse
 
 from aioredlock_ng import Lease, LockManager, LockTakenError, WouldDeadlockError
 from aioredlock_ng.contrib.fastapi import ManagerDep, locked
-from tests.contrib.fastapi.tools import Site, Stay, new_app, site, websocket
+from tests.contrib.fastapi.tools import Site, new_app, site, websocket
+from tests.contrib.stay import Stay
 from tests.unit.worlds import virtual
 
 DENIAL = {"websocket.http.response": {}}

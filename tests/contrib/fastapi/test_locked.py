@@ -21,7 +21,8 @@ from aioredlock_ng.contrib.fastapi import (
     get_lock_manager,
     locked,
 )
-from tests.contrib.fastapi.tools import Site, Stay, new_app, real_site, site, websocket
+from tests.contrib.fastapi.tools import Site, new_app, real_site, site, websocket
+from tests.contrib.stay import Stay
 from tests.unit.worlds import opened, virtual
 
 PATH = "/orders/{order_id}"

@@ -17,7 +17,8 @@ from starlette.middleware.base import BaseHTTPMiddleware
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockLostError
 from aioredlock_ng.contrib.fastapi import locked
-from tests.contrib.fastapi.tools import Site, Stay, new_app, real_site, site, websocket
+from tests.contrib.fastapi.tools import Site, new_app, real_site, site, websocket
+from tests.contrib.stay import Stay
 from tests.servers import eventually
 from tests.unit.worlds import Tripwire, sim, virtual
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -76,25 +76,6 @@ async def used(app: FastAPI, here: World) -> AsyncIterator[Site]:
     app.state.lock_manager = here.manager
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test") as client:
         yield Site(here, client)
-
-
-@dataclass
-class Stay:
-    """What an endpoint does under the lock: it says that it is inside, and stays until it may leave."""
-
-    entered: asyncio.Event = field(default_factory=asyncio.Event)
-    leave: asyncio.Event = field(default_factory=asyncio.Event)
-    ended_by: list[BaseException | None] = field(default_factory=list)
-
-    async def __call__(self) -> None:
-        """Stay, and note how that ended."""
-        self.entered.set()
-        try:
-            await self.leave.wait()
-        except BaseException as error:
-            self.ended_by.append(error)
-            raise
-        self.ended_by.append(None)
 
 
 async def websocket(
