@@ -52,6 +52,7 @@ class Acquisition:
         self._patience = patience
         self._began = began
         self._attempts = 0
+        self._seen = 0  # the greatest counter that a node has told us: the next ballot is above it
 
     async def run(self) -> Holding:
         """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
@@ -198,10 +199,11 @@ class Acquisition:
         runtime, request = self._runtime, self._request
         runtime.check_configuration()
         self._attempts += 1
-        attempt = Attempt(runtime, request.primitive, request.ttl)
+        attempt = Attempt(runtime, request.primitive, request.ttl, seen=self._seen)
         way.trying(attempt)
         # A first try whose time was used up before it began is still a try.
         won = await attempt.ask(self._time_for_answers() or runtime.node_timeout)
+        self._seen = max(self._seen, attempt.seen)
         # Judged when this task runs again, not when the tally was won (R3).
         left = valid_until(attempt.asked_at, request.ttl) - runtime.clock.now()
         grace = request.extension.grace * request.ttl
@@ -233,6 +235,7 @@ class Acquisition:
             runtime,
             request.primitive,
             owner=attempt.owner,
+            fence=attempt.fence,
             ttl=request.ttl,
             asked_at=attempt.asked_at,
             won=attempt.asked,
@@ -251,6 +254,11 @@ class Acquisition:
             waited = runtime.clock.now() - self._began
             votes = holding.votes()
             event = Acquired(
-                names=request.names, label=request.label, waited=waited, attempts=self._attempts, votes=votes
+                names=request.names,
+                label=request.label,
+                waited=waited,
+                attempts=self._attempts,
+                fence=holding.fence or None,
+                votes=votes,
             )
             runtime.audience.tell(event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, final
 
 from ._core.command import Answer, Command, Reply, Silence
@@ -13,6 +13,8 @@ from .errors import NodeVote
 
 Decided: TypeAlias = Callable[[Tally], bool]
 """Whether a tally is all that a waiter needs to know."""
+
+NOTHING_KNOWN: Final[Mapping[int, Reply]] = {}
 
 NO_REPLY: Final = Silence("no answer yet")
 """Stands for the reply that has not come."""
@@ -50,16 +52,14 @@ class Round:
         self.tally = Tally(len(nodes))
         self.answers: list[Answer | None] = [None] * len(nodes)
 
-    def ask(
-        self, command: Command, timeout: float, *, spare: Sequence[int] = (), instead: Reply = None
-    ) -> None:
+    def ask(self, command: Command, timeout: float, *, known: Mapping[int, Reply] = NOTHING_KNOWN) -> None:
         """Put `command` in every node's queue in this turn of the loop; nobody is waited for.
 
-        Nodes listed in `spare` are not asked: `instead` is taken as their answer.
+        Nodes whose answer is `known` are not asked.
         """
         for index, node in enumerate(self._nodes):
-            if index in spare:
-                self.on_reply(index, instead)
+            if index in known:
+                self.on_reply(index, known[index])
             else:
                 node.submit(command, self, index)
         if self.tally.pending:

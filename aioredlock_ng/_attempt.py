@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from ._ask import Round, all_answered
-from ._core.command import Answer, Primitive
+from ._core.command import Answer, Primitive, Reply, Silence
+from ._core.fencing import ballot, certified
 from ._core.quorum import Tally, Verdict, Vote
 from ._core.validity import free_after
 from .errors import LockNotAcquiredError, LockTakenError, NodeVote, QuorumUnavailableError, printable
@@ -16,15 +17,18 @@ if TYPE_CHECKING:
 STRAGGLERS: Final = 0.01
 """Seconds that slower nodes are given, once a round is lost, to tell how long their key will stay."""
 
+STANDS_THERE: Final[Reply] = 1
+"""What a node would answer to a raise to the fence at which it stands already."""
+
 WRONG_TYPE: Final = "WRONGTYPE"
 """The error of a node where something that is not a lock lives under the lock's key."""
 
 
 @final
 class Attempt:
-    """A try to acquire `primitive` for `ttl` seconds."""
+    """A try to acquire `primitive` for `ttl` seconds; `seen` is the greatest counter that is known of."""
 
-    def __init__(self, runtime: Runtime, primitive: Primitive, ttl: float) -> None:
+    def __init__(self, runtime: Runtime, primitive: Primitive, ttl: float, *, seen: int) -> None:
         self._runtime = runtime
         self._primitive = primitive
         self._ttl = ttl
@@ -32,28 +36,97 @@ class Attempt:
         self.owner = runtime.new_owner()  # fresh for every try, and known before the first byte (R5)
         self.asked = Round(runtime.nodes, primitive.read_acquire)
         self.asked_at = 0.0
+        self.seen = seen
+        self.fence = 0
+        """The fence, once there is a certificate for it (R10); 0 without fencing."""
+        self._raising: Round | None = None
 
     async def ask(self, timeout: float) -> bool:
-        """Ask all nodes; True when a majority granted.  What ends it otherwise undoes it, too."""
-        runtime = self._runtime
+        """Ask all nodes; True when a majority granted, and agrees on a fence.
+
+        Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.
+        """
+        runtime, primitive = self._runtime, self._primitive
         runtime.attempts.add(self)
+        proposed = ballot(self.seen, runtime.nodes_time_ms()) if primitive.fenced else 0
         self.asked_at = runtime.clock.now()  # before the first byte (R3)
         try:
-            self.asked.ask(self._primitive.acquire(self.owner, self._ttl), timeout)
+            self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)
             await self.asked.wait(_decided)
+            won = self.asked.tally.verdict is Verdict.WON
+            if won and primitive.fenced:
+                won = await self._certify(timeout)
         except BaseException:
             self.undo(timeout)
             raise
         finally:
             runtime.attempts.discard(self)
-        return self._undone is None and self.asked.tally.verdict is Verdict.WON
+        return self._undone is None and won
+
+    # -- the fence -----------------------------------------------------------------------------
+
+    async def _certify(self, timeout: float) -> bool:
+        """Find the fence that a majority stands at, or raise the nodes to one (R10)."""
+        runtime = self._runtime
+        if self._certified():
+            runtime.counters.certified += 1
+            return True
+        # Those that have not answered yet are likely to agree; a round for that is saved at a small price.
+        await self.asked.wait(lambda tally: tally.pending == 0 or self._certified(), within=STRAGGLERS)
+        if self._certified():
+            runtime.counters.certified += 1
+            return True
+        if await self._raise(timeout):
+            runtime.counters.raised += 1
+            return True
+        runtime.counters.uncertified += 1
+        return False
+
+    def _grants(self) -> dict[int, int]:
+        """Return the counters of the nodes that granted, but for those whose clock has jumped (R14)."""
+        clocks, now = self._runtime.clocks, self._runtime.clock.now()
+        return {
+            node: answer.fence
+            for node, answer in enumerate(self.asked.answers)
+            if answer is not None
+            and answer.vote is Vote.GRANTED
+            and clocks.trusted(node)
+            and not clocks.ahead(node, now, answer.time)
+        }
+
+    def _certified(self) -> bool:
+        self.fence = certified(self._grants().values(), self.asked.tally.quorum) or 0
+        return self.fence > 0
+
+    async def _raise(self, timeout: float) -> bool:
+        """Raise the counters to the greatest of them; True when a majority stands there then."""
+        runtime, tally, grants = self._runtime, self.asked.tally, self._grants()
+        left = self.asked_at + timeout - runtime.clock.now()
+        if len(grants) + tally.pending < tally.quorum or not grants or left <= 0:
+            return False
+        fence = max(grants.values())
+        self.seen = max(self.seen, fence)
+        known: dict[int, Reply] = {}
+        for node, answer in enumerate(self.asked.answers):
+            if answer is None or grants.get(node, fence) < fence:
+                continue  # one that has not answered yet may well grant: its raise is queued behind that
+            known[node] = STANDS_THERE if node in grants else Silence(answer.reason or "it did not grant")
+        round_ = self._raising = Round(runtime.nodes, self._primitive.read_raise)
+        round_.ask(self._primitive.raise_(self.owner, fence), left, known=known)
+        await round_.wait(_decided)
+        self.fence = fence if round_.tally.verdict is Verdict.WON else 0
+        return self.fence > 0
 
     def undo(self, timeout: float) -> Round:
         """Release on every node that was asked, queued before anything is awaited; once (R5)."""
         if self._undone is None:
-            unsent = unsent_in(self.asked)
             self._undone = self._runtime.release(
-                self._primitive, self.owner, keeps=self._ttl, unsent=unsent, timeout=timeout
+                self._primitive,
+                self.owner,
+                keeps=self._ttl,
+                fence=0,
+                unsent=unsent_in(self.asked),
+                timeout=timeout,
             )
         return self._undone
 
@@ -66,6 +139,11 @@ class Attempt:
         names = self._primitive.names
         votes = tuple(map(_with_wait, self.asked.votes(), undo.answers))
         self._report_eternal(votes, undo)
+        if won and self._primitive.fenced and not self.fence:
+            if self._raising is not None:
+                votes = self._raising.votes()
+            msg = f"lock {printable(names)}: a majority granted it, but the nodes did not agree on a fence"
+            return QuorumUnavailableError(msg, names=names, votes=votes), False
         if won:
             msg = f"lock {printable(names)}: a majority granted it too late to be of use"
             return QuorumUnavailableError(msg, names=names, votes=votes), False

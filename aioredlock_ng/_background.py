@@ -9,12 +9,15 @@ from typing import final
 
 import anyio
 
+from ._core.command import milliseconds
+from ._core.quarantine import Terms
 from ._core.quorum import majority
 from ._log import report
-from ._node import Node, NodeEnv, NodeState
+from ._node import Node, NodeEnv, NodeState, TimeSample
+from ._options import Options
 from ._runtime import Runtime
 from .errors import LossReason
-from .events import NodeChanged
+from .events import ClockStepped, NodeChanged
 
 
 @final
@@ -34,6 +37,8 @@ class Background:
             node_timeout=runtime.node_timeout,
             connect_timeout=runtime.options.connect_timeout,
             on_change=self._node_changed,
+            terms=terms_of(runtime.options, len(runtime.nodes)),
+            on_time=self._told_time,
         )
         for node in self._nodes:
             node.bind(env)
@@ -81,12 +86,54 @@ class Background:
             deadline = anyio.current_time() + self._runtime.node_timeout
             others.deadline = min(others.deadline, deadline)
 
+    def _told_time(self, node: Node, sample: TimeSample) -> None:
+        """Watch the clocks (R14): a node whose clock jumps ahead has ended keys before their time."""
+        clocks, number = self._runtime.clocks, self._nodes.index(node)
+        if not sample.same_server:
+            clocks.forget(number)
+        judged = clocks.sample(number, sample.asked_at, sample.heard_at, sample.time)
+        for step in (*judged.steps, *judged.back):
+            self._report_step(self._nodes[step.node], step.seconds)
+        if judged.own:
+            self._report_own_step(judged.own)
+        pushed = {step.node for step in judged.steps}
+        for i, other in enumerate(self._nodes):
+            other.distrust(clock=not clocks.trusted(i), push=i in pushed)
+
+    def _report_step(self, node: Node, seconds: float) -> None:
+        self._runtime.counters.steps += 1
+        if seconds > 0:
+            report(
+                logging.ERROR,
+                "node %s: its clock jumped ahead by %.3f s or more and ended locks before their time; it is "
+                "quarantined: let its clock be slewed, not set",
+                node.name,
+                seconds,
+            )
+        else:
+            report(
+                logging.WARNING,
+                "node %s: its clock jumped back by %.3f s or more; keys there live that much longer",
+                node.name,
+                -seconds,
+            )
+        self._runtime.audience.tell(ClockStepped(node=node.name, seconds=seconds))
+
+    def _report_own_step(self, seconds: float) -> None:
+        report(
+            logging.WARNING,
+            "half of the nodes or more seem to have jumped alike: so this machine's clock has, by %.3f s",
+            seconds,
+        )
+        self._runtime.audience.tell(ClockStepped(node=None, seconds=seconds))
+
     def _node_changed(self, node: Node) -> None:
-        conflict = _same_server(self._nodes)
+        conflict = _same_server(self._nodes) or _other_quorum(self._nodes)
         if conflict != self._runtime.conflict and conflict is not None:
             report(logging.ERROR, "%s", conflict)
         self._runtime.conflict = conflict
         standing = node.standing
+        self._runtime.counters.quarantined += standing.state is NodeState.QUARANTINED
         self._runtime.audience.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
 
     async def aclose(self) -> None:
@@ -137,3 +184,22 @@ def _same_server(nodes: Sequence[Node]) -> str | None:
             return f"nodes {seen[run_id]} and {node.name} are one server: a quorum needs N different ones"
         seen[run_id] = node.name
     return None
+
+
+def _other_quorum(nodes: Sequence[Node]) -> str | None:
+    """Tell of a node that belongs to a quorum of another size (A4)."""
+    for node in nodes:
+        if conflict := node.standing.conflict:
+            return (
+                f"node {node.name}: {conflict}; every client must be given the same nodes.  "
+                "After a change of the list stop all clients, then run `aioredlock-ng init`"
+            )
+    return None
+
+
+def terms_of(options: Options, size: int) -> Terms | None:
+    """Return what a manager's sentinels say; None when nothing rests on them."""
+    if options.sentinel is None:
+        return None
+    quarantine = options.restart_quarantine
+    return Terms(options.sentinel, size, milliseconds(quarantine) if quarantine else 0)

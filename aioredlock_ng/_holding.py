@@ -45,6 +45,7 @@ class Holding:
         primitive: Primitive,
         *,
         owner: bytes,
+        fence: int,
         ttl: float,
         asked_at: float,
         won: Round,
@@ -55,6 +56,7 @@ class Holding:
         self._runtime = runtime
         self._primitive = primitive
         self.owner = owner
+        self.fence = fence  # 0: without
         self._ttl = ttl  # the longest that was won: the grace is a share of it
         self.wanted = ttl  # the longest that was asked: a key may live as long, the watchdog goes on with it
         self._since = asked_at
@@ -186,7 +188,7 @@ class Holding:
                 self._top_up([node], ttl)
 
         round_ = self._extending = Round(self._runtime.nodes, self._primitive.read_extend, heed)
-        round_.ask(self._primitive.extend(self.owner, ttl), self._runtime.node_timeout)
+        round_.ask(self._primitive.extend(self.owner, ttl, self.fence), self._runtime.node_timeout)
         round_.notify(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
         return round_
 
@@ -245,7 +247,8 @@ class Holding:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
         if not missing or self.loss is not None or not self.held:
             return
-        command = self._primitive.top_up(self.owner, ttl)
+        command = self._primitive.top_up(self.owner, ttl, self.fence)
+        self._runtime.counters.topped_up += len(missing)
         for node in missing:
             self._runtime.nodes[node].submit(command, _TopUp(self), node)
         self._unsent = [node for node in self._unsent if node not in missing]
@@ -283,7 +286,12 @@ class Holding:
         self.judge()
         runtime = self._runtime
         round_ = self._release = runtime.release(
-            self._primitive, self.owner, keeps=self.wanted, unsent=self._unsent, timeout=runtime.node_timeout
+            self._primitive,
+            self.owner,
+            keeps=self.wanted,
+            fence=self.fence,
+            unsent=self._unsent,
+            timeout=runtime.node_timeout,
         )
         runtime.watchdog.forget(self)
         runtime.holdings.discard(self)

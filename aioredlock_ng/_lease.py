@@ -14,7 +14,7 @@ from ._ask import all_answered
 from ._body import Body
 from ._core.quorum import Extension, Tally, Vote, extension_verdict
 from ._holding import Holding, extension_decided
-from ._options import OnLost, Seconds, checked_ttl
+from ._options import OnLost, Seconds
 from .errors import NodeVote, QuorumUnavailableError, printable
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ class Lease:
         holding = self._holding
         state = "released" if holding.released else holding.loss or ("valid" if holding.held else "expired")
         granted = sum(vote.vote is Vote.GRANTED for vote in self.votes)
-        return f"<Lease {names} {state} {self.remaining:.1f}s {granted}/{len(self.votes)}>"
+        fence = "" if self.fence is None else f" fence={self.fence}"
+        return f"<Lease {names}{fence} {state} {self.remaining:.1f}s {granted}/{len(self.votes)}>"
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -100,8 +101,13 @@ class Lease:
 
     @property
     def fence(self) -> int | None:
-        """The fence; None, since this version makes none."""
-        return None
+        """The fencing token: unique for the lock's names, and greater than those of all earlier leases (R10).
+
+        Hand it to the resource that the lock protects, and let the resource refuse what comes with a smaller
+        one than it has seen: that holds even when this process stood still past its validity.  The same
+        number for as long as the lease lives; an integer below 2**53.  None with ``fencing=False``.
+        """
+        return self._holding.fence or None
 
     @property
     def valid_until(self) -> float:
@@ -156,7 +162,7 @@ class Lease:
         """
         self._runtime.check_here()
         holding = self._holding
-        wanted = holding.wanted if ttl is None else checked_ttl(ttl, self._runtime.node_timeout)
+        wanted = holding.wanted if ttl is None else self._runtime.options.checked_ttl(ttl)
         while (other := holding.extending) is not None:  # one extension round per lease in flight
             await other.wait(extension_decided)
         self.check()

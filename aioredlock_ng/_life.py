@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Self
@@ -14,7 +15,7 @@ from ._clock import Clock
 from ._node import Node
 from ._options import Options
 from ._runtime import Runtime
-from .errors import ManagerClosedError
+from .errors import ConfigurationError, ManagerClosedError
 from .events import Audience
 
 
@@ -60,6 +61,16 @@ class Life:
         if self._background is not None:
             await self._background.settled.wait()
         await self.ready()  # what has been seen by now
+
+    async def settled(self) -> Runtime:
+        """Start, and return the runtime even if the nodes cannot be a quorum: for those who mend that."""
+        with suppress(ConfigurationError):
+            await self.start()
+        runtime, background = self._runtime, self._background
+        assert runtime is not None, "start() made it, or has raised something else"
+        assert background is not None, "likewise"
+        await background.settled.wait()  # of a start that has raised, too
+        return runtime
 
     async def ready(self, patience: float | None = None) -> Runtime:
         """Return the runtime of a manager that can be used here and now; start it if need be.

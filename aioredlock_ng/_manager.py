@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from random import Random
 from typing import Any, Final, ParamSpec, TypeVar, Unpack, final
 
-from . import _admin
+from . import _admin, _initialise
 from ._acquire import Request
 from ._admin import NodeInspection
 from ._clock import Clock, SystemClock
 from ._core.diagnosis.findings import Finding
 from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._decorator import locked
-from ._kinds.mutex import Mutex
+from ._initialise import NodeInitialisation
 from ._life import Life
 from ._lock import Lock
 from ._options import (
+    DEFAULT_PREFIX,
     LockOptions,
     OnLost,
     Seconds,
@@ -29,11 +29,9 @@ from ._options import (
     checked_on_lost,
     checked_options,
     checked_policy,
-    checked_ttl,
-    refuse_what_is_missing,
 )
 from ._runtime import Counters
-from ._specs import NodeSpec, make_nodes
+from ._specs import NodeSpec, make_nodes, mutex_of
 from ._statistics import ManagerStatistics, NodeStatistics
 from ._survey import Survey, survey
 from .errors import ConfigurationError
@@ -64,9 +62,13 @@ class LockManager(Life):
             silent; raise it when nodes are far away.  Shorter than the ttl.
         connect_timeout: seconds one attempt to connect and log in may take.
         prefix: begins every key; the lock ``name`` lives under ``prefix + name``.
-        fencing: whether leases carry a fence.  Not in this version: only False is accepted.
-        restart_quarantine: seconds a restarted node has no vote.  Not in this version: only None and
-            0 are accepted; see the README for what that means.
+        fencing: whether leases carry a fence (`Lease.fence`).  False sends the plain ``SET NX PX`` of the
+            Redlock page.
+        fence_ttl: seconds that a fence's counter lives on a node after its last use; 300 at least.
+        restart_quarantine: seconds that a node has no vote after it has lost its memory; at least the
+            longest ttl, and alike for all clients.  0: none.  Default: the value of
+            ``REDLOCK_RESTART_QUARANTINE``; else 60 or the ttl, if longer, with three nodes or more, and 0
+            with fewer.  A fresh prefix waits once, too, unless `init` says that it is fresh.
         retry: how a refused acquire waits before it asks again.
         extension: when and how often held locks are extended, and when their body is stopped.
         on_lost: ``"cancel"``: a lost lease cancels the body of its ``async with``; ``"raise"``: it only
@@ -88,8 +90,9 @@ class LockManager(Life):
         ttl: Seconds = 10.0,
         node_timeout: Seconds = 0.1,
         connect_timeout: Seconds = 1.0,
-        prefix: str = "redlock:",
-        fencing: bool = False,
+        prefix: str = DEFAULT_PREFIX,
+        fencing: bool = True,
+        fence_ttl: Seconds = 600.0,
         restart_quarantine: Seconds | None = None,
         retry: RetryPolicy = RetryPolicy(),
         extension: ExtensionPolicy = ExtensionPolicy(),
@@ -99,19 +102,23 @@ class LockManager(Life):
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
+        made = make_nodes(nodes)
         options = checked_options(
+            size=len(made),
             ttl=ttl,
             node_timeout=node_timeout,
             connect_timeout=connect_timeout,
             prefix=prefix,
+            fencing=fencing,
+            fence_ttl=fence_ttl,
+            restart_quarantine=restart_quarantine,
             retry=retry,
             extension=extension,
             on_lost=on_lost,
             holder=holder,
         )
-        refuse_what_is_missing(fencing=fencing, restart_quarantine=restart_quarantine)
         super().__init__(
-            make_nodes(nodes),
+            made,
             options,
             clock=SystemClock() if clock is None else clock,
             random=secrets.SystemRandom() if random is None else random,
@@ -163,8 +170,8 @@ class LockManager(Life):
         if extension is not None:
             checked_policy(extension)
         request = Request(
-            primitive=Mutex(names, tuple(options.prefix + name.encode() for name in names)),
-            ttl=options.ttl if ttl is None else checked_ttl(ttl, options.node_timeout),
+            primitive=mutex_of(names, options),
+            ttl=options.ttl if ttl is None else options.checked_ttl(ttl),
             blocking_timeout=checked_blocking(blocking, blocking_timeout),
             extension=options.extension if extension is None else extension,
             on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
@@ -232,6 +239,19 @@ class LockManager(Life):
         await self.start()
         return await survey(await self.ready(), prefix, keys, limit)
 
+    async def init(self, *, force: bool = False) -> tuple[NodeInitialisation, ...]:
+        """State that no lock can be alive under the prefix: nodes without memory of locks may vote at once.
+
+        What ``aioredlock-ng init`` does: before the first use of fresh nodes, or after a change of the
+        list of nodes, when every client has been stopped.  It looks for locks that are alive first, and
+        changes nothing when it finds one, unless `force` is given.
+
+        Raises:
+            LockTakenError: a lock is alive under the prefix; its name is in the message.
+            ConfigurationError: nothing rests on sentinels (``fencing=False`` without a quarantine).
+        """
+        return await _initialise.initialise(await self.settled(), force=force)
+
     async def diagnose(self) -> tuple[Finding, ...]:
         """Look for what silently voids a quorum, and say what to do about it: ``aioredlock-ng doctor``.
 
@@ -245,12 +265,7 @@ class LockManager(Life):
         from ._core.diagnosis.judge import judge  # here: who only locks need not import all this
         from ._diagnosis import gather
 
-        with suppress(ConfigurationError):
-            await self.start()
-        runtime, background = self._runtime, self._background
-        assert runtime is not None, "start() made it, or has raised something else"
-        assert background is not None, "likewise"
-        await background.settled.wait()  # of a start that has raised, too
+        runtime = await self.settled()
         facts = await gather(runtime)
         if runtime.closing:
             raise runtime.closed_error()  # what looked like dead nodes was our own end
@@ -264,7 +279,10 @@ class LockManager(Life):
         runtime = self._runtime
         counters = runtime.counters if runtime else Counters()
         return ManagerStatistics(
-            nodes=tuple(NodeStatistics.of(node.name, node.standing) for node in self._nodes),
+            nodes=tuple(
+                NodeStatistics.of(node.name, node.standing, self._clock_of(i))
+                for i, node in enumerate(self._nodes)
+            ),
             held=runtime.held if runtime else 0,
             waiting=runtime.waiting if runtime else 0,
             acquired=counters.acquired,
@@ -272,4 +290,18 @@ class LockManager(Life):
             extended=counters.extended,
             lost=counters.lost,
             released=counters.released,
+            certified=counters.certified,
+            raised=counters.raised,
+            uncertified=counters.uncertified,
+            topped_up=counters.topped_up,
+            quarantined=counters.quarantined,
+            steps=counters.steps,
         )
+
+    def _clock_of(self, node: int) -> float | None:
+        """Return how many seconds a node's clock is ahead of this machine's, as far as that is known."""
+        runtime = self._runtime
+        offset = runtime.clocks.offset(node) if runtime else None
+        if runtime is None or offset is None:
+            return None
+        return sum(offset) / 2 - (runtime.wall() - self.clock.now())

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, TypedDict, final
 
+from ._core.fencing import MIN_FENCE_TTL
 from ._core.policy import ExtensionPolicy, RetryPolicy, number
-from .errors import ConfigurationError
 
 Seconds: TypeAlias = float | timedelta
 """A span of time: seconds, or a `timedelta`."""
@@ -27,8 +28,23 @@ class LockOptions(TypedDict, total=False):
     label: str | None
 
 
+DEFAULT_PREFIX: Final = "redlock:"
+"""How every key and channel begins, unless a manager is told otherwise (R16)."""
+
 MAX_TTL: Final = 24 * 3600.0
 """Seconds: a lock that nobody extends must not outlive a day."""
+
+MAX_FENCE_TTL: Final = 30 * 24 * 3600.0
+"""Seconds that a counter may live unused."""
+
+QUARANTINE_VARIABLE: Final = "REDLOCK_RESTART_QUARANTINE"
+"""Environment variable: the restart quarantine, in seconds, of managers that are not given one."""
+
+DEFAULT_QUARANTINE: Final = 60.0
+"""Seconds of restart quarantine, or the ttl where that is longer."""
+
+QUARANTINE_FROM: Final = 3
+"""Nodes from which on there is a restart quarantine by default: fewer could not do without the one."""
 
 MAX_NAME_BYTES: Final = 1024
 """Bytes of one lock name in UTF-8."""
@@ -142,6 +158,48 @@ def checked_policy(extension: object) -> None:
         raise TypeError(f"extension must be an ExtensionPolicy, got {extension!r}")
 
 
+def sentinel_under(prefix: bytes) -> bytes:
+    """Return the key of the sentinels under a prefix (R16)."""
+    return prefix + b"{meta}"
+
+
+def checked_fence_ttl(value: Seconds) -> float:
+    """Return how long a counter lives unused: long enough for what a missing one starts at (R11)."""
+    fence_ttl = seconds("fence_ttl", value)
+    if not MIN_FENCE_TTL <= fence_ttl <= MAX_FENCE_TTL:
+        raise ValueError(
+            f"fence_ttl must be {MIN_FENCE_TTL:g} to {MAX_FENCE_TTL:g} seconds (30 days), got {value!r}"
+        )
+    return fence_ttl
+
+
+def checked_quarantine(value: Seconds | None, ttl: float, size: int) -> float:
+    """Return the restart quarantine in seconds; 0 switches the wait off (R12)."""
+    name = "restart_quarantine"
+    if value is None and (text := os.environ.get(QUARANTINE_VARIABLE)):
+        name = QUARANTINE_VARIABLE
+        try:
+            value = float(text)
+        except ValueError:
+            raise ValueError(f"{name} must be a number of seconds, got {text!r}") from None
+    if value is None:
+        return max(ttl, DEFAULT_QUARANTINE) if size >= QUARANTINE_FROM else 0.0
+    quarantine = seconds(name, value)
+    if not 0 <= quarantine <= MAX_TTL:
+        raise ValueError(f"{name} must be 0 to {MAX_TTL:.0f} seconds (24 h), got {value!r}")
+    refuse_longer(ttl, quarantine)
+    return quarantine
+
+
+def refuse_longer(ttl: float, quarantine: float) -> None:
+    """Refuse a ttl that a restarted node's quarantine would not outlast; 0 is no quarantine (R12)."""
+    if 0 < quarantine < ttl:
+        raise ValueError(
+            f"a ttl must not be longer than restart_quarantine, got ttl={ttl:g} and "
+            f"restart_quarantine={quarantine:g}: make restart_quarantine longer, for all clients alike"
+        )
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -151,25 +209,47 @@ class Options:
     node_timeout: float
     connect_timeout: float
     prefix: bytes
+    fencing: bool
+    fence_ttl: float
+    restart_quarantine: float
     retry: RetryPolicy
     extension: ExtensionPolicy
     on_lost: OnLost
     holder: str | None
     """None: host:pid of the process that uses the manager, which may be a fork of the one that made it."""
 
+    @property
+    def sentinel(self) -> bytes | None:
+        """The key of the nodes' sentinels; None when nothing rests on them (R12, R16)."""
+        return sentinel_under(self.prefix) if self.fencing or self.restart_quarantine else None
+
+    def counter(self, key: bytes) -> bytes:
+        """Return the key of the counter for the lock under `key` (R16)."""
+        return self.prefix + b"fence:{" + key + b"}"
+
+    def checked_ttl(self, value: Seconds) -> float:
+        """Return a ttl in seconds that suits the other settings."""
+        ttl = checked_ttl(value, self.node_timeout)
+        refuse_longer(ttl, self.restart_quarantine)
+        return ttl
+
 
 def checked_options(
     *,
+    size: int,
     ttl: Seconds,
     node_timeout: Seconds,
     connect_timeout: Seconds,
     prefix: str,
+    fencing: bool,
+    fence_ttl: Seconds,
+    restart_quarantine: Seconds | None,
     retry: RetryPolicy,
     extension: ExtensionPolicy,
     on_lost: str,
     holder: str | None,
 ) -> Options:
-    """Check a manager's settings, or fail with the parameter and the value."""
+    """Check the settings of a manager of `size` nodes, or fail with the parameter and the value."""
     timeout = positive("node_timeout", node_timeout)
     if not isinstance(prefix, str):
         raise TypeError(f"prefix must be a str, got {prefix!r}")
@@ -180,23 +260,19 @@ def checked_options(
     if not isinstance(retry, RetryPolicy):
         raise TypeError(f"retry must be a RetryPolicy, got {retry!r}")
     checked_policy(extension)
+    if not isinstance(fencing, bool):
+        raise TypeError(f"fencing must be True or False, got {fencing!r}")
+    default_ttl = checked_ttl(ttl, timeout)
     return Options(
-        ttl=checked_ttl(ttl, timeout),
+        ttl=default_ttl,
         node_timeout=timeout,
         connect_timeout=positive("connect_timeout", connect_timeout),
         prefix=prefix_bytes,
+        fencing=fencing,
+        fence_ttl=checked_fence_ttl(fence_ttl),
+        restart_quarantine=checked_quarantine(restart_quarantine, default_ttl, size),
         retry=retry,
         extension=extension,
         on_lost=checked_on_lost(on_lost),
         holder=None if holder is None else checked_holder(holder),
     )
-
-
-def refuse_what_is_missing(*, fencing: bool, restart_quarantine: Seconds | None) -> None:
-    """Fail rather than let somebody rely on what this version does not do."""
-    if fencing:
-        raise ConfigurationError("fencing=True: this version makes no fences; leave it out")
-    if restart_quarantine is not None and seconds("restart_quarantine", restart_quarantine) != 0:
-        raise ConfigurationError(
-            f"restart_quarantine={restart_quarantine!r}: this version has no restart quarantine; leave it out"
-        )

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ._ask import Round, all_answered
 from ._clock import Clock, wall_of
+from ._core.clock_watch import ClockWatch
 from ._core.command import Primitive, Purpose, Reply
+from ._core.validity import drift
 from ._gate import Gates
 from ._log import report
 from ._node import Node
@@ -48,6 +50,18 @@ class Counters:
     extended: int = 0
     lost: int = 0
     released: int = 0
+    certified: int = 0
+    """Fences that the answers to the acquire made, in one round trip."""
+    raised: int = 0
+    """Fences that took a second round."""
+    uncertified: int = 0
+    """Tries given up because the nodes did not agree on a fence."""
+    topped_up: int = 0
+    """Keys given back to nodes that had lost them."""
+    quarantined: int = 0
+    """Times that a node lost its vote."""
+    steps: int = 0
+    """Jumps of nodes' clocks that were noticed."""
 
 
 @final
@@ -62,6 +76,7 @@ class Runtime:
         self.node_timeout = options.node_timeout
         self.clock = clock
         self.wall = wall_of(clock)
+        self.clocks = ClockWatch(len(nodes), drift(options.ttl))
         self.random = random
         self.audience = audience
         self.counters = Counters()
@@ -91,6 +106,11 @@ class Runtime:
         """
         number = self.random.getrandbits(OWNER_BITS)
         return b"%040x:%013d" % (number, self.wall() * 1000) + self._holder
+
+    def nodes_time_ms(self) -> int:
+        """Return the nodes' time of day, as far as it is known: what a ballot is made of, and only a hint."""
+        ahead = self.clocks.median_ahead()
+        return int((self.wall() if ahead is None else self.clock.now() + ahead) * 1000)
 
     async def pause(self, future: asyncio.Future[None], timeout: float | None) -> bool:
         """Wait for `future`, at most `timeout` seconds; True when it is done.
@@ -126,13 +146,20 @@ class Runtime:
                 future.cancel()
 
     def release(
-        self, primitive: Primitive, owner: bytes, *, keeps: float, unsent: Sequence[int], timeout: float
+        self,
+        primitive: Primitive,
+        owner: bytes,
+        *,
+        keeps: float,
+        fence: int,
+        unsent: Sequence[int],
+        timeout: float,
     ) -> Round:
         """Queue the release of `owner` on all nodes but those that were never sent its acquire."""
         round_ = Round(self.nodes, primitive.read_release)
-        command = primitive.release(owner, keeps)
+        command = primitive.release(owner, keeps, fence)
         assert command.purpose is Purpose.RELEASE
-        round_.ask(command, timeout, spare=unsent, instead=NOT_HELD)
+        round_.ask(command, timeout, known=dict.fromkeys(unsent, NOT_HELD))
         if round_.tally.pending:
             self._releases.add(round_)
             round_.notify(all_answered, lambda: self._releases.discard(round_))

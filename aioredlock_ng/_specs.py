@@ -1,4 +1,4 @@
-"""From what users give as nodes to nodes."""
+"""From what users give to what the package works with: nodes, and the primitives over names."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import TypeAlias
 
 from redis.asyncio import Redis
 
+from ._kinds.mutex import Mutex
 from ._node import Node, NodeSource
 from ._node.client_node import ClientNode
 from ._node.connection import UrlEndpoint
 from ._node.redis_node import RedisNode
+from ._options import Options
 from .errors import ConfigurationError
 
 NodeSpec: TypeAlias = str | Redis | Node | NodeSource
@@ -51,4 +53,16 @@ def _make_node(spec: NodeSpec) -> Node:
         return spec
     raise ConfigurationError(
         f"a node is a URL, a redis.asyncio.Redis client or a Node, got a {type(spec).__name__}"
+    )
+
+
+def mutex_of(names: tuple[str, ...], options: Options) -> Mutex:
+    """Make the primitive over `names` under these settings."""
+    keys = tuple(options.prefix + name.encode() for name in names)
+    return Mutex(
+        names,
+        keys,
+        counters=tuple(map(options.counter, keys)) if options.fencing else (),
+        sentinel=options.sentinel,
+        fence_ttl=options.fence_ttl,
     )

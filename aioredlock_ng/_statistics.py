@@ -25,9 +25,13 @@ class NodeStatistics:
     """Releases that the node has not acknowledged and that will be sent again."""
     dropped: int
     """Releases given up because too many were owed; their keys end with their ttl."""
+    votes_in: float | None
+    """Seconds until a quarantined node may vote; None when it may, or when waiting does not help."""
+    clock: float | None
+    """Seconds that its clock is ahead of this machine's (R14); None when unknown."""
 
     @classmethod
-    def of(cls, name: str, standing: Standing) -> NodeStatistics:
+    def of(cls, name: str, standing: Standing, clock: float | None) -> NodeStatistics:
         """Make it from a node's standing."""
         return cls(
             name=name,
@@ -37,6 +41,8 @@ class NodeStatistics:
             in_flight=standing.in_flight,
             owed=standing.owed,
             dropped=standing.dropped,
+            votes_in=standing.votes_in,
+            clock=clock,
         )
 
 
@@ -56,3 +62,15 @@ class ManagerStatistics:
     extended: int
     lost: int
     released: int
+    certified: int
+    """Fences that took one round trip, since the nodes agreed at once."""
+    raised: int
+    """Fences that took two."""
+    uncertified: int
+    """Tries given up because the nodes did not agree on a fence; of those that are `refused`."""
+    topped_up: int
+    """Keys given back to nodes that had lost them."""
+    quarantined: int
+    """Times that a node lost its vote."""
+    steps: int
+    """Jumps of nodes' clocks that were noticed."""

@@ -27,6 +27,8 @@ class Acquired:
     waited: float
     """Seconds from the call to the win."""
     attempts: int
+    fence: int | None
+    """None without fencing."""
     votes: tuple[NodeVote, ...]
 
 
@@ -90,6 +92,17 @@ class NodeChanged:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClockStepped:
+    """A clock jumped: a node's, or the one that this process goes by (R14)."""
+
+    node: str | None
+    """None: half of the nodes or more seemed to jump alike, so that it was our own."""
+    seconds: float
+    """At least so far: > 0 ahead, < 0 back."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopStalled:
     """The event loop did not run for a while: leases could be neither extended nor given up."""
 
@@ -98,7 +111,7 @@ class LoopStalled:
     """How many of them the machine was suspended."""
 
 
-Event = Acquired | Refused | Extended | Lost | Released | NodeChanged | LoopStalled
+Event = Acquired | Refused | Extended | Lost | Released | NodeChanged | ClockStepped | LoopStalled
 
 
 class Hooks(Protocol):
@@ -110,6 +123,7 @@ class Hooks(Protocol):
     def on_lost(self, event: Lost) -> None: ...  # noqa: D102
     def on_released(self, event: Released) -> None: ...  # noqa: D102
     def on_node_changed(self, event: NodeChanged) -> None: ...  # noqa: D102
+    def on_clock_stepped(self, event: ClockStepped) -> None: ...  # noqa: D102
     def on_loop_stalled(self, event: LoopStalled) -> None: ...  # noqa: D102
 
 
@@ -120,6 +134,7 @@ _METHODS: dict[type[Event], str] = {
     Lost: "on_lost",
     Released: "on_released",
     NodeChanged: "on_node_changed",
+    ClockStepped: "on_clock_stepped",
     LoopStalled: "on_loop_stalled",
 }
 

@@ -6,6 +6,7 @@
 ``nodes3``         3 servers of the fastest arm, for this test alone
 ``nodes5``         5 servers of the fastest arm, for this test alone
 ``make_nodes``     a function that starts servers with options of their own, for this test alone
+``postgres_dsn``   the DSN of a PostgreSQL server that tests share
 =================  ======================================================================================
 """
 
@@ -17,7 +18,19 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from aioredlock_ng.testing.local_nodes import LocalNodes
+from tests.postgres import postgres_server
 from tests.servers import ARMS, Nodes, fastest_arm, make_fresh, open_nodes
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_restart_quarantine() -> Iterator[None]:
+    """Let nodes that tests restart, flush or use under a prefix of their own vote at once.
+
+    Tests of the quarantine ask for one.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REDLOCK_RESTART_QUARANTINE", "0")
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -75,3 +88,10 @@ def nodes3(make_nodes: Callable[..., LocalNodes]) -> LocalNodes:
 def nodes5(make_nodes: Callable[..., LocalNodes]) -> LocalNodes:
     """Give 5 servers for this test alone."""
     return make_nodes(5)
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn() -> Iterator[str]:
+    """Give the DSN of a PostgreSQL server that tests share; each drops what it makes."""
+    with postgres_server() as dsn:
+        yield dsn

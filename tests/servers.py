@@ -24,6 +24,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from aioredlock_ng.testing._fresh import initialise
 from aioredlock_ng.testing._server import free_port
 from aioredlock_ng.testing.local_nodes import LocalNodes, NoServerError, find_server
 
@@ -111,6 +112,7 @@ def make_fresh(nodes: Nodes) -> None:
     for url in nodes.urls:
         ask(url, "FLUSHALL")
         ask(url, "SCRIPT FLUSH")
+    initialise(nodes.urls)
 
 
 def ask(url: str, *words: str | float) -> Any:

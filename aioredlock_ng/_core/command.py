@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol, TypeAlias, final
+from typing import Final, Protocol, TypeAlias, final
 
 from .quorum import Vote
 
@@ -29,6 +29,7 @@ class Purpose(Enum):
     """What a command is for; decides what a node may do with it when things go wrong (R15)."""
 
     ACQUIRE = "acquire"
+    RAISE = "raise"
     EXTEND = "extend"
     RELEASE = "release"
     TOP_UP = "top-up"
@@ -39,6 +40,26 @@ class Purpose(Enum):
     def creates(self) -> bool:
         """Whether the command can bring our key into being, and so must be undone when unanswered."""
         return self is Purpose.ACQUIRE or self is Purpose.TOP_UP
+
+    @property
+    def needs_vote(self) -> bool:
+        """Whether it is pointless on a node that has no vote (R12)."""
+        return self is Purpose.ACQUIRE or self is Purpose.RAISE
+
+
+class Proof(Enum):
+    """How a vote proves that the node has not lost its memory (R12)."""
+
+    NONE = "none"
+    """It does not: nothing is asked that counts as a vote, or there is no sentinel."""
+    STAMPED = "stamped"
+    """The node adds what it vowed by as the last `STAMP_SIZE` arguments, and the script looks."""
+    PROBED = "probed"
+    """The node reads the sentinel behind it, in the same write, and compares."""
+
+
+STAMP_SIZE: Final = 3
+"""Arguments of a stamp: the sentinel, the floor in it, and the server's identity or nothing."""
 
 
 @final
@@ -83,7 +104,7 @@ class Command:
     acknowledged is repeated for that long (the release ledger, R5).
     """
 
-    __slots__ = ("args", "fits", "keeps", "keys", "owner", "packed", "purpose", "script", "verb")
+    __slots__ = ("args", "fits", "keeps", "keys", "owner", "packed", "proof", "purpose", "script", "verb")
 
     def __init__(
         self,
@@ -96,6 +117,7 @@ class Command:
         verb: bytes = b"",
         script: Script | None = None,
         keeps: float = 0.0,
+        proof: Proof = Proof.NONE,
     ) -> None:
         assert bool(verb) != (script is not None), "a command is either a verb or a script"
         self.purpose = purpose
@@ -106,6 +128,7 @@ class Command:
         self.verb = verb
         self.script = script
         self.keeps = keeps
+        self.proof = proof
         self.packed: bytes | None = None  # the RESP bytes, built once for all nodes by the node ring
 
     def __repr__(self) -> str:
@@ -115,7 +138,7 @@ class Command:
 
     @property
     def words(self) -> tuple[bytes, ...]:
-        """The command as it goes over the wire; a script is named by its digest."""
+        """The command as it goes over the wire, but for a stamp; a script is named by its digest."""
         if self.script is None:
             return (self.verb, *self.keys, *self.args)
         return (b"EVALSHA", self.script.digest, b"%d" % len(self.keys), *self.keys, *self.args)
@@ -151,13 +174,20 @@ class Answer:
     sent: bool = True
     """As in `Silence`."""
     missing: bool = False
-    """An extension was refused because the key is gone, not because it is somebody else's (R9)."""
+    """The key is gone on this node, and is not somebody else's: it can be topped up (R9)."""
+    fence: int = 0
+    """Where the counter stands after a granted acquire (R10)."""
+    time: float = 0.0
+    """The node's time of day when it answered to a fenced acquire, in Unix seconds (R14)."""
     found: object = None
     """What an inspection found under the key."""
 
 
 class Primitive(Protocol):
-    """A lock kind: what to send for one owner, and how to read the answers."""
+    """A lock kind: what to send for one owner, and how to read the answers.
+
+    `fence` is the lease's, 0 where there is none: nodes that are behind it are raised in passing (R10).
+    """
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -167,20 +197,30 @@ class Primitive(Protocol):
     def keys(self) -> tuple[bytes, ...]:
         """The keys behind the names."""
 
-    def acquire(self, owner: bytes, ttl: float) -> Command:
+    @property
+    def fenced(self) -> bool:
+        """Whether a win needs a certificate for its fence."""
+
+    def acquire(self, owner: bytes, ttl: float, ballot: int) -> Command:
         """All names free → all set for `ttl` seconds; else nothing."""
 
-    def extend(self, owner: bytes, ttl: float) -> Command:
+    def raise_(self, owner: bytes, fence: int) -> Command:
+        """All names ours → their counters at `fence`, unless they are above it."""
+
+    def extend(self, owner: bytes, ttl: float, fence: int) -> Command:
         """All names ours → each lives at least `ttl` seconds more; else nothing.  Never creates."""
 
-    def top_up(self, owner: bytes, ttl: float) -> Command:
+    def top_up(self, owner: bytes, ttl: float, fence: int) -> Command:
         """Every name missing or ours → all ours for at least `ttl` seconds (R9)."""
 
-    def release(self, owner: bytes, keeps: float) -> Command:
+    def release(self, owner: bytes, keeps: float, fence: int) -> Command:
         """Delete what is ours.  Every kind's release answers ``[keys deleted, wait in ms]``."""
 
     def read_acquire(self, reply: Reply) -> Answer:
-        """Read the answer to `acquire` or `top_up`."""
+        """Read the answer to `acquire`."""
+
+    def read_raise(self, reply: Reply) -> Answer:
+        """Read the answer to `raise_`: GRANTED where all is ours and stands at the fence."""
 
     def read_extend(self, reply: Reply) -> Answer:
         """Read the answer to `extend`."""

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import cast, final
+from typing import Final, cast, final
 
 from .. import _scripts
-from .._core.command import Answer, Command, Purpose, Reply, Script, Silence, milliseconds
+from .._core.command import Answer, Command, Proof, Purpose, Reply, Script, Silence, milliseconds
 from .._core.quorum import Vote
 
 GRANTED = Answer(Vote.GRANTED)
 REFUSED = Answer(Vote.REFUSED)
+
+NO_VOTE: Final = Answer(Vote.SILENT, "the node's sentinel has changed: it may have lost its memory")
+"""What a node says whose sentinel is not the one that was vowed by (R12)."""
+
+WITHOUT_VOTE: Final = 10
+"""Added to what `extend.lua` says on such a node."""
+
+_RAISED: Final = {
+    1: GRANTED,
+    0: Answer(Vote.REFUSED, "the key is not ours any more"),
+    -1: NO_VOTE,
+    -2: Answer(Vote.SILENT, "the fence is too far ahead of the node's clock: see `aioredlock-ng doctor`"),
+    -3: Answer(Vote.SILENT, "the node's counter is above the fence"),
+}
+"""What the answers of `raise.lua` mean.  Only the first makes a certificate."""
 
 
 def _fits_set(reply: object) -> bool:
@@ -20,9 +35,17 @@ def _fits_int(reply: object) -> bool:
     return isinstance(reply, int)
 
 
+def _fits_ints(size: int, reply: object) -> bool:
+    sized = isinstance(reply, list) and len(reply) == size
+    return sized and all(isinstance(part, int) for part in cast("list[object]", reply))
+
+
 def _fits_pair(reply: object) -> bool:
-    pair = isinstance(reply, list) and len(reply) == 2  # noqa: PLR2004
-    return pair and all(isinstance(part, int) for part in cast("list[object]", reply))
+    return _fits_ints(2, reply)
+
+
+def _fits_triple(reply: object) -> bool:
+    return _fits_ints(3, reply)
 
 
 def _seconds(wait_ms: int) -> float | None:
@@ -32,50 +55,109 @@ def _seconds(wait_ms: int) -> float | None:
 
 @final
 class Mutex:
-    """A primitive over `names`, which are sorted and unique; `keys` are their keys in that order."""
+    """A primitive over `names`, which are sorted and unique; `keys` are their keys in that order.
 
-    __slots__ = ("keys", "names")
+    With `counters`, one per key, it makes fences; they live `fence_ttl` seconds after their last use.  With
+    a `sentinel` only nodes vote that have not lost their memory; fences cannot do without.
+    """
 
-    def __init__(self, names: tuple[str, ...], keys: tuple[bytes, ...]) -> None:
+    __slots__ = ("_behind", "_fence_ttl_ms", "_sentinel", "fenced", "keys", "names")
+
+    def __init__(
+        self,
+        names: tuple[str, ...],
+        keys: tuple[bytes, ...],
+        *,
+        counters: tuple[bytes, ...] = (),
+        sentinel: bytes | None = None,
+        fence_ttl: float = 0.0,
+    ) -> None:
+        assert not counters or sentinel is not None, "a fence rests on the sentinel's floor"
         self.names = names
         self.keys = keys
+        self.fenced = bool(counters)
+        self._behind = counters
+        self._sentinel = () if sentinel is None else (sentinel,)
+        self._fence_ttl_ms = b"%d" % milliseconds(fence_ttl)
+
+    # -- what to send --------------------------------------------------------------------------
+
+    def acquire(self, owner: bytes, ttl: float, ballot: int = 0) -> Command:
+        """Build the fenced acquire; without a fence the page's ``SET key owner NX PX ttl``."""
+        ttl_ms = b"%d" % milliseconds(ttl)
+        if self.fenced:
+            return Command(
+                Purpose.ACQUIRE,
+                owner=owner,
+                fits=_fits_triple,
+                keys=self.keys + self._behind + self._sentinel,
+                args=(owner, ttl_ms, b"%d" % ballot, self._fence_ttl_ms),
+                script=_scripts.ACQUIRE,
+                keeps=ttl,
+                proof=Proof.STAMPED,
+            )
+        several = len(self.keys) > 1
+        return Command(
+            Purpose.ACQUIRE,
+            owner=owner,
+            fits=_fits_int if several else _fits_set,
+            keys=self.keys,
+            args=(owner, ttl_ms) if several else (owner, b"NX", b"PX", ttl_ms),
+            verb=b"" if several else b"SET",
+            script=_scripts.SET_ALL if several else None,
+            keeps=ttl,
+            proof=Proof.PROBED if self._sentinel else Proof.NONE,
+        )
+
+    def raise_(self, owner: bytes, fence: int) -> Command:
+        """Build the owner-checked raise (R10)."""
+        args = (owner, b"%d" % fence, self._fence_ttl_ms)
+        return self._script(Purpose.RAISE, _scripts.RAISE, args, counters=True, vouched=True)
+
+    def extend(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
+        """Build the owner-checked extension."""
+        args = (owner, b"%d" % milliseconds(ttl), b"%d" % fence, self._fence_ttl_ms)
+        return self._script(Purpose.EXTEND, _scripts.EXTEND, args, counters=fence > 0, vouched=True)
+
+    def top_up(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
+        """Build the command that gives a node its lost keys back (R9)."""
+        args = (owner, b"%d" % milliseconds(ttl), b"%d" % fence, self._fence_ttl_ms)
+        return self._script(Purpose.TOP_UP, _scripts.TOP_UP, args, counters=fence > 0, keeps=ttl)
+
+    def release(self, owner: bytes, keeps: float, fence: int = 0) -> Command:
+        """Build the owner-checked delete; `keeps` as in `Command`."""
+        args = (owner, b"%d" % fence, self._fence_ttl_ms)
+        return self._script(Purpose.RELEASE, _scripts.RELEASE, args, counters=fence > 0, keeps=keeps)
 
     def _script(
-        self, purpose: Purpose, script: Script, owner: bytes, *, ttl: float | None = None, keeps: float = 0.0
+        self,
+        purpose: Purpose,
+        script: Script,
+        args: tuple[bytes, ...],
+        *,
+        counters: bool,
+        vouched: bool = False,
+        keeps: float = 0.0,
     ) -> Command:
+        keys = self.keys + self._behind if counters else self.keys
+        stamped = vouched and bool(self._sentinel)
         return Command(
             purpose,
-            owner=owner,
+            owner=args[0],
             fits=_fits_pair if purpose is Purpose.RELEASE else _fits_int,
-            keys=self.keys,
-            args=(owner,) if ttl is None else (owner, b"%d" % milliseconds(ttl)),
+            keys=keys + self._sentinel if stamped else keys,
+            args=args,
             script=script,
             keeps=keeps,
+            proof=Proof.STAMPED if stamped else Proof.NONE,
         )
 
-    def acquire(self, owner: bytes, ttl: float) -> Command:
-        """Build the page's ``SET key owner NX PX ttl``, or its script for several names."""
-        if len(self.keys) > 1:
-            return self._script(Purpose.ACQUIRE, _scripts.ACQUIRE, owner, ttl=ttl, keeps=ttl)
-        args = (owner, b"NX", b"PX", b"%d" % milliseconds(ttl))
-        return Command(
-            Purpose.ACQUIRE, owner=owner, fits=_fits_set, keys=self.keys, args=args, verb=b"SET", keeps=ttl
-        )
-
-    def extend(self, owner: bytes, ttl: float) -> Command:
-        """Build the owner-checked extension."""
-        return self._script(Purpose.EXTEND, _scripts.EXTEND, owner, ttl=ttl)
-
-    def top_up(self, owner: bytes, ttl: float) -> Command:
-        """Build the command that gives a node its lost keys back (R9)."""
-        return self._script(Purpose.TOP_UP, _scripts.TOP_UP, owner, ttl=ttl, keeps=ttl)
-
-    def release(self, owner: bytes, keeps: float) -> Command:
-        """Build the owner-checked delete; `keeps` as in `Command`."""
-        return self._script(Purpose.RELEASE, _scripts.RELEASE, owner, keeps=keeps)
+    # -- how to read the answers ---------------------------------------------------------------
 
     def read_acquire(self, reply: Reply) -> Answer:
         """Read the answer to `acquire` or `top_up`."""
+        if isinstance(reply, list):
+            return _read_fenced(cast("list[int]", reply))  # checked by `fits`
         if reply == b"OK" or reply == 0:  # noqa: PLR1714 (a set lookup would hash lists)
             return GRANTED
         if reply is None:
@@ -85,12 +167,22 @@ class Mutex:
         assert isinstance(reply, int), "checked by `fits`"
         return Answer(Vote.REFUSED, wait=_seconds(reply))
 
+    def read_raise(self, reply: Reply) -> Answer:
+        """Read the answer to `raise_`."""
+        if isinstance(reply, Silence):
+            return Answer(Vote.SILENT, reply.reason)
+        assert isinstance(reply, int), "checked by `fits`"
+        return _RAISED.get(reply, NO_VOTE)
+
     def read_extend(self, reply: Reply) -> Answer:
         """Read the answer to `extend`."""
         if reply == 1:
             return GRANTED
         if isinstance(reply, Silence):
             return Answer(Vote.SILENT, reply.reason)
+        assert isinstance(reply, int), "checked by `fits`"
+        if reply >= WITHOUT_VOTE - 1:
+            return Answer(Vote.SILENT, NO_VOTE.reason, missing=reply == WITHOUT_VOTE)
         if reply == 0:
             return Answer(Vote.REFUSED, "the key is gone", missing=True)
         return Answer(Vote.REFUSED, "the key is held by somebody else")
@@ -106,3 +198,12 @@ class Mutex:
         if deleted:
             return Answer(Vote.GRANTED, "released", wait=_seconds(wait))
         return Answer(Vote.REFUSED, "was not held", wait=_seconds(wait))
+
+
+def _read_fenced(reply: list[int]) -> Answer:
+    code, value, time_us = reply
+    if code == 1:
+        return Answer(Vote.GRANTED, fence=value, time=time_us / 1_000_000)
+    if code == 0:
+        return Answer(Vote.REFUSED, wait=_seconds(value))
+    return NO_VOTE

@@ -11,6 +11,7 @@ from typing import Protocol, final, runtime_checkable
 
 from .._clock import Clock
 from .._core.command import Command, Sink
+from .._core.quarantine import Terms
 
 
 class NodeState(StrEnum):
@@ -19,6 +20,8 @@ class NodeState(StrEnum):
     CONNECTING = "connecting"
     """Not connected yet, or again being connected."""
     UP = "up"
+    QUARANTINED = "quarantined"
+    """Connected, but without a vote: it has lost its memory, or what it remembers is not known (R12)."""
     SUSPECT = "suspect"
     """Connected, but commands have gone unanswered for a while: it is not asked to vote."""
     DOWN = "down"
@@ -42,6 +45,25 @@ class Standing:
     """Entries given up because the ledger was full; their keys end with their ttl."""
     run_id: str | None = None
     """The server process's own name for itself; None when unknown."""
+    votes_in: float | None = None
+    """Seconds until it may vote again; None when it may, or when waiting does not help."""
+    conflict: str = ""
+    """Why the node cannot be in this quorum at all, whatever happens (A4)."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeSample:
+    """A node's clock, read once (R14)."""
+
+    asked_at: float
+    """Before the question was written, on the manager's clock."""
+    heard_at: float
+    """When the answer had been parsed."""
+    time: float
+    """What the node said: Unix seconds."""
+    same_server: bool
+    """False when another server answered before, or none."""
 
 
 @final
@@ -55,6 +77,10 @@ class NodeEnv:
     connect_timeout: float
     on_change: Callable[[Node], None]
     """Called when a node's state changes."""
+    terms: Terms | None = None
+    """What the manager's sentinels say; None when nothing rests on sentinels."""
+    on_time: Callable[[Node, TimeSample], None] = lambda _node, _sample: None
+    """Called when a node has told its time."""
 
 
 @runtime_checkable
@@ -81,6 +107,15 @@ class Node(Protocol):
 
         Never blocks and never raises; the call back may come before this returns.  Commands of one
         owner take effect in the order of their submission.
+        """
+
+    def greet(self) -> None:
+        """Look now whether the node may vote, rather than at the next heartbeat (R12)."""
+
+    def distrust(self, *, clock: bool, push: bool = False) -> None:
+        """Take the node's vote away while its `clock` is suspected to have jumped (R14).
+
+        With `push` its sentinel's wait begins anew.
         """
 
     async def aclose(self) -> None:

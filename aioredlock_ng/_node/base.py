@@ -7,13 +7,21 @@ import logging
 from abc import ABC, abstractmethod
 from typing import Final
 
-from .._core.command import Command, Sink
+from .._core.command import Command, Reply, Sink
 from .._log import report
-from . import NodeEnv, NodeState, Standing
+from . import NodeEnv, NodeState, Standing, TimeSample
+from .greeting import Greeting
 from .ledger import Ledger
 
 MAX_TOLD: Final = 8
 """Different reasons that are logged for one node while it is down."""
+
+
+HINT: Final = (
+    " (first use, restart, flush, failover or a jump of its clock); if no lock can be alive, "
+    "`aioredlock-ng init` ends the wait"
+)
+"""What to know and to do about a node that is quarantined for a while."""
 
 
 class BaseNode(ABC):
@@ -32,6 +40,9 @@ class BaseNode(ABC):
         self._closed = False
         self._told: set[str] = set()
         self._env: NodeEnv | None = None
+        self._greeting: Greeting | None = None
+        """None when nothing rests on sentinels."""
+        self._votes_at: float | None = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self._state}>"
@@ -39,6 +50,8 @@ class BaseNode(ABC):
     def bind(self, env: NodeEnv) -> None:
         """Take the manager's clock, random source and limits."""
         self._env = env
+        if env.terms is not None:
+            self._greeting = Greeting(self.name, env.terms)
 
     @property
     def env(self) -> NodeEnv:
@@ -63,9 +76,72 @@ class BaseNode(ABC):
     async def aclose(self) -> None:
         """As in `Node`."""
 
+    # -- the sentinel --------------------------------------------------------------------------
+
+    @property
+    def without_vote(self) -> str:
+        """Why the node has no vote now; empty when it has one."""
+        return self._greeting.judgement.reason if self._greeting is not None else ""
+
+    def _why_not(self, command: Command) -> str:
+        """Return why `command`, which is no release, need not be sent now."""
+        if self._state is NodeState.UP:
+            return ""
+        without_vote = self._state is NodeState.QUARANTINED and not command.purpose.needs_vote
+        return "" if without_vote else self._reason
+
+    def distrust(self, *, clock: bool, push: bool = False) -> None:
+        """As in `Node`."""
+        if self._greeting is None or (self._greeting.distrusted is clock and not push):
+            return
+        self._greeting.distrusted = clock
+        if push:
+            self._greeting.push()
+            self.greet()
+        self._judged()
+
+    @abstractmethod
+    def greet(self) -> None:
+        """As in `Node`."""
+
+    @abstractmethod
+    def _stamp(self) -> None:
+        """Vote with what the last greeting said from now on."""
+
+    def _heard(self, reply: Reply, asked_at: float) -> None:
+        """Take the answer to a greeting: the vote depends on it, and the clock watch wants its time."""
+        assert self._greeting is not None, "nobody else greets"
+        heard_at = self.env.clock.now()
+        greeted = self._greeting.take(reply)
+        if greeted is not None:
+            self.env.on_time(
+                self,
+                TimeSample(
+                    asked_at=asked_at, heard_at=heard_at, time=greeted.time, same_server=greeted.same_server
+                ),
+            )
+        wait = self._greeting.judgement.wait
+        self._votes_at = None if wait is None else heard_at + wait
+        self._judged()
+
+    def _judged(self) -> None:
+        """Be what the sentinel lets the node be; called whenever that may have changed."""
+        self._stamp()
+        if not self._closed and (self._greeting is None or self._greeting.heard):
+            reason = self.without_vote
+            self._become(NodeState.QUARANTINED if reason else NodeState.UP, reason)
+
+    @property
+    def _votes_in(self) -> float | None:
+        """Seconds until it may vote; None when waiting does not help, or need not."""
+        if self._votes_at is None or self._state is not NodeState.QUARANTINED:
+            return None
+        return max(0.0, self._votes_at - self.env.clock.now())
+
     @property
     def standing(self) -> Standing:
         """How it stands now."""
+        conflict = self._greeting is not None and self._greeting.judgement.conflict
         return Standing(
             state=self._state,
             reason=self._reason,
@@ -74,6 +150,8 @@ class BaseNode(ABC):
             owed=len(self._ledger),
             dropped=self._ledger.dropped,
             run_id=self._run_id,
+            votes_in=self._votes_in,
+            conflict=self.without_vote if conflict else "",
         )
 
     def _become(self, state: NodeState, reason: str) -> None:
@@ -83,10 +161,13 @@ class BaseNode(ABC):
             self._told.clear()
         elif state is NodeState.DOWN:
             self._run_id = None  # another server may answer there next time
+            if self._greeting is not None:
+                self._greeting.restart()
             new = reason not in self._told and len(self._told) < MAX_TOLD
             changed = changed or (new and not self._closed)
             self._told.add(reason)
         if changed:
             level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
-            report(level, "node %s is %s%s", self.name, state, f": {reason}" if reason else "")
+            hint = HINT if self._votes_in is not None else ""
+            report(level, "node %s is %s%s%s", self.name, state, f": {reason}" if reason else "", hint)
             self.env.on_change(self)

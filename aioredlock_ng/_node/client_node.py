@@ -14,12 +14,13 @@ import anyio
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
-from .._core.command import Command, Purpose, Reply, Silence, Sink
+from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
 from ..errors import ConfigurationError
 from . import NodeEnv, NodeState
 from .base import BaseNode
 from .failures import why, without_secrets
 from .fork import generation
+from .probe import CHANGED
 
 MAX_CALLS: Final = 256
 """Calls of one client that may be under way at once; beyond it the node is SILENT."""
@@ -66,8 +67,8 @@ class ClientNode(BaseNode):
             sink.on_reply(index, Silence(self._reason, sent=False))
         elif self._generation != generation():
             sink.on_reply(index, Silence("the connection is another process's", sent=False))
-        elif not release and self._state is not NodeState.UP:
-            sink.on_reply(index, Silence(self._reason, sent=False))
+        elif not release and (reason := self._why_not(command)):
+            sink.on_reply(index, Silence(reason, sent=False))
         elif self.in_flight >= (MAX_RELEASES if release else MAX_CALLS):
             if release:
                 self._ledger.owe(command, self.env.clock.now())
@@ -102,11 +103,9 @@ class ClientNode(BaseNode):
             await asyncio.wait((before,))
         try:
             async with asyncio.timeout(self.env.connect_timeout + CALL_LIMIT):
-                try:
-                    reply = await self._execute(command.words, raw=command.purpose is Purpose.OTHER)
-                except NoScriptError:
-                    # What follows for this owner is chained behind this call: nothing can overtake it.
-                    reply = await self._execute(command.words_in_full)
+                reply = await self._execute(command)
+                if command.proof is Proof.PROBED and await self._has_changed():
+                    return CHANGED
         except Exception as error:  # noqa: BLE001 (whatever a client raises is silence, with its reason)
             return self._failed(command, why(error))
         if command.fits(reply):
@@ -125,8 +124,30 @@ class ClientNode(BaseNode):
             self._ledger.owe(command, self.env.clock.now())
         return Silence(without_secrets(reason, command))
 
-    async def _execute(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
-        """Execute a command; `raw` for those whose answers redis-py would parse into something of its own.
+    async def _has_changed(self) -> bool:
+        """Whether the sentinel is not the one that votes are asked for with any more.
+
+        By a greeting, since the call may have gone to another server than the calls before it.
+        """
+        assert self._greeting is not None, "only where there is a sentinel"
+        vow, greeting = self._greeting.judgement.vow, self._greeting.command(b"")
+        reply = await self._execute(greeting)
+        return not greeting.fits(reply) or bool(reply[1] != vow.sentinel)
+
+    async def _execute(self, command: Command) -> Any:
+        stamp: tuple[bytes, ...] = ()
+        if command.proof is Proof.STAMPED:
+            assert self._greeting is not None, "only where there is a sentinel"
+            # The pool's connections change unseen: the script looks whose server it is on.
+            stamp = self._greeting.stamp(with_identity=True)
+        try:
+            return await self._call_client((*command.words, *stamp), raw=command.purpose is Purpose.OTHER)
+        except NoScriptError:
+            # What follows for this owner is chained behind this call: nothing can overtake it.
+            return await self._call_client((*command.words_in_full, *stamp))
+
+    async def _call_client(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
+        """Call the client; `raw` for what redis-py would parse into something of its own.
 
         It looks that up by the verb as text, so that a verb of bytes gets the answer as it came.
         """
@@ -149,27 +170,34 @@ class ClientNode(BaseNode):
         while not self._closed:
             await self._look()
             self.settled.set()
-            if self._state is NodeState.UP:
+            if self._state is not NodeState.DOWN:
                 for debt in self._ledger.due(self.env.clock.now()):
                     debt.sent = True
                     self._spawn(self._answer(debt.command, debt, 0, self._chain(debt.command)))
             await asyncio.sleep(LOOK_AFTER)
 
     async def _look(self) -> None:
+        before = self._state
         reason = await self._ping()
-        if reason and self._state is NodeState.UP:
+        if reason and before in (NodeState.UP, NodeState.QUARANTINED):
             # It may only be a pooled connection that the server has closed; redis-py has dropped it now.
             reason = await self._ping()
-        if not reason and self._state is not NodeState.UP:
+        if reason:
+            self._become(NodeState.DOWN, reason)
+            return
+        if before not in (NodeState.UP, NodeState.QUARANTINED):
             self._ledger.reconnected(self.env.clock.now())
-        self._become(NodeState.DOWN if reason else NodeState.UP, reason)
+        self._judged()
 
     async def _ping(self) -> str:
         """Return why the server does not answer, or nothing when it does."""
         asked_at = self.env.clock.now()
         try:
             async with asyncio.timeout(self.env.connect_timeout):
-                await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
+                if self._greeting is None:
+                    await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
+                else:
+                    await self._greet_and_hear(asked_at)
                 if self._run_id is None:
                     self._run_id = await self._ask_run_id()
         except TimeoutError:
@@ -178,6 +206,23 @@ class ClientNode(BaseNode):
             return why(error)
         self._round_trip = self.env.clock.now() - asked_at
         return ""
+
+    async def _greet_and_hear(self, asked_at: float) -> None:
+        assert self._greeting is not None, "the caller has looked"
+        command = self._greeting.command(b"%016x" % self.env.random.getrandbits(64))
+        try:
+            reply = await self._execute(command)
+        except ResponseError as error:  # it answers, but has no vote
+            self._heard(Silence(why(error)), asked_at)
+        else:
+            fits = command.fits(reply)
+            self._heard(reply if fits else Silence("the answer to its greeting makes no sense"), asked_at)
+
+    def greet(self) -> None:
+        """As in `BaseNode`: `run` greets often enough."""
+
+    def _stamp(self) -> None:
+        """As in `BaseNode`: every call is stamped when it is made."""
 
     async def _ask_run_id(self) -> str | None:
         try:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, final
 
 import hiredis
 
-from .._core.command import Command, Purpose, Reply, Silence, Sink
+from .._core.command import STAMP_SIZE, Command, Proof, Purpose, Reply, Silence, Sink
 from .failures import without_secrets
 
 MAX_IN_FLIGHT: Final = 8192
@@ -21,6 +21,9 @@ MAX_IN_FLIGHT: Final = 8192
 
 RESERVED_FOR_RELEASES: Final = 8192
 """Room on top of `MAX_IN_FLIGHT` that only releases may use."""
+
+_BLANK: Final = b"$0\r\n\r\n"
+"""An empty argument in RESP: keeps a stamp's place in a packed command's count of arguments."""
 
 _NOTHING: Final = object()
 """What the parser returns when no reply is complete (its default, False, is a RESP3 value)."""
@@ -42,7 +45,7 @@ class Entry(NamedTuple):
 class Pipe:
     """The queue of one connection.  `on_failure` hears of every error reply, with its entry."""
 
-    __slots__ = ("_entries", "_on_failure", "_out", "_reader", "answered")
+    __slots__ = ("_entries", "_on_failure", "_out", "_reader", "answered", "stamp")
 
     def __init__(self, on_failure: Callable[[Entry, str], None]) -> None:
         self._entries: deque[Entry] = deque()
@@ -50,6 +53,8 @@ class Pipe:
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._on_failure = on_failure
         self.answered = 0
+        self.stamp = _BLANK * STAMP_SIZE
+        """What stands behind every stamped command, packed: see `pack_stamp`."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -61,12 +66,14 @@ class Pipe:
             room += RESERVED_FOR_RELEASES
         if len(self._entries) >= room:
             return False
-        packed = command.packed
-        if packed is None:
-            packed = command.packed = _pack(command.words)
         self._entries.append(Entry(command, sink, index))
-        self._out.append(packed)
+        self._write(command, command.packed or _pack_once(command))
         return True
+
+    def _write(self, command: Command, packed: bytes) -> None:
+        self._out.append(packed)
+        if command.proof is Proof.STAMPED:
+            self._out.append(self.stamp)
 
     def take(self) -> bytes:
         """Return the bytes to be written now."""
@@ -106,7 +113,7 @@ class Pipe:
         command = entry.command
         if message.startswith("NOSCRIPT") and self._may_go_again(entry):
             self._entries.append(entry)
-            self._out.append(_pack(command.words_in_full))
+            self._write(command, _pack(command, command.words_in_full))
             return
         self._on_failure(entry, message)
         entry.sink.on_reply(entry.node, Silence(without_secrets(message, command)))
@@ -133,6 +140,24 @@ class Pipe:
         return entries
 
 
-def _pack(words: tuple[bytes, ...]) -> bytes:
+def _pack_once(command: Command) -> bytes:
+    """Pack a command for all nodes; what each of them adds is not in it."""
+    command.packed = _pack(command, command.words)
+    return command.packed
+
+
+def _pack(command: Command, words: tuple[bytes, ...]) -> bytes:
+    if command.proof is Proof.STAMPED:
+        return _packed((*words, *(b"",) * STAMP_SIZE))[: -STAMP_SIZE * len(_BLANK)]
+    return _packed(words)
+
+
+def pack_stamp(arguments: tuple[bytes, ...]) -> bytes:
+    """Return arguments as they stand at the end of a packed command."""
+    assert len(arguments) == STAMP_SIZE, "what the commands leave room for"
+    return _packed(arguments).partition(b"\r\n")[2]
+
+
+def _packed(words: tuple[bytes, ...]) -> bytes:
     packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # the stub says a tuple of one
     return packed

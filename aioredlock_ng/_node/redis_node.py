@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Final, final
 
-from .._core.command import Command, Purpose, Reply, Silence, Sink
+from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
 from .._core.policy import RetryPolicy
 from . import NodeState
 from .base import BaseNode
 from .connection import Endpoint
 from .failures import why
 from .link import Link, heartbeat
-from .pipe import MAX_IN_FLIGHT, Entry
+from .pipe import MAX_IN_FLIGHT, Entry, pack_stamp
+from .probe import Probe
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
 """Seconds between attempts to reach a node that is down: jittered, so that clients do not march in step."""
@@ -50,19 +51,31 @@ class RedisNode(BaseNode):
         """Send `command`, or answer at once why it cannot be sent."""
         link = self._link
         release = command.purpose is Purpose.RELEASE
-        if link is not None and (release or self._state is NodeState.UP):
-            if link.put(command, sink, index):
+        reason = "" if release else self._why_not(command)
+        if link is None:
+            reason = self._reason
+        elif not reason:
+            if self._put(link, command, sink, index):
                 if release and self._ledger.in_doubt(command.owner):
                     self._ledger.owe(command, self.env.clock.now())
                 return
             reason = (
                 link.lost.result() if link.lost.done() else f"more than {MAX_IN_FLIGHT} commands in flight"
             )
-        else:
-            reason = self._reason
         if release:
             self._ledger.owe(command, self.env.clock.now())
         sink.on_reply(index, Silence(reason, sent=False))
+
+    def _put(self, link: Link, command: Command, sink: Sink, index: int) -> bool:
+        if command.proof is not Proof.PROBED:
+            return link.put(command, sink, index)
+        assert self._greeting is not None, "only where there is a sentinel"
+        probe = Probe(self._greeting.judgement.vow, sink)
+        if not link.put(command, probe, index):
+            return False
+        if not link.put(self._greeting.look, probe, index):
+            probe.without_look()
+        return True
 
     def _on_failure(self, entry: Entry, message: str) -> None:
         """Look at an error reply: an unacknowledged release is owed, a demoted master is left."""
@@ -117,8 +130,10 @@ class RedisNode(BaseNode):
         self._link = link
         self._ledger.reconnected(self.env.clock.now())
         self._pay_debts(link)  # before any acquire
-        self._become(NodeState.UP, "")
-        self.settled.set()
+        self.greet()
+        if self._greeting is None:
+            self._judged()
+            self.settled.set()
         try:
             await self._watch(link)
         finally:
@@ -133,14 +148,13 @@ class RedisNode(BaseNode):
         mute = 0
         pause = max(HEARTBEAT, self.env.node_timeout)  # a node that is far away is not mute
         answered = link.pipe.answered
-        self._ping(link)  # whatever is in flight at the first look, something was asked long before it
-        while True:
+        while True:  # whatever is in flight at the first look, something was asked long before it
             await asyncio.wait((link.lost,), timeout=pause)
             if link.lost.done():
                 return
             if link.pipe.answered != answered or not len(link.pipe):
                 mute = 0
-                self._become(NodeState.UP, "")
+                self._judged()
             else:
                 mute += 1
                 self._become(NodeState.SUSPECT, f"no answer for {mute * pause:.3g} s")
@@ -149,16 +163,31 @@ class RedisNode(BaseNode):
                 return
             answered = link.pipe.answered
             self._pay_debts(link)
-            self._ping(link)
+            self.greet()
 
     def _pay_debts(self, link: Link) -> None:
         for debt in self._ledger.due(self.env.clock.now()):
             debt.sent = link.put(debt.command, debt, 0)
 
-    def _ping(self, link: Link) -> None:
-        if not self._pinging:
-            self._pinged_at = self.env.clock.now()
-            self._pinging = link.put(heartbeat(b"%016x" % self.env.random.getrandbits(64)), self, 0)
+    def greet(self) -> None:
+        """Ask for a sign of life: where there are sentinels, by a greeting."""
+        if self._link is None or self._pinging:
+            return
+        nonce = b"%016x" % self.env.random.getrandbits(64)
+        command = heartbeat(nonce) if self._greeting is None else self._greeting.command(nonce)
+        self._pinged_at = self.env.clock.now()
+        self._pinging = self._link.put(command, self, 0)
+
+    def _stamp(self) -> None:
+        """As in `BaseNode`."""
+        if self._greeting is not None and self._link is not None:
+            # A connection cannot outlive its server's process: the scripts need not ask for its identity.
+            self._link.pipe.stamp = pack_stamp(self._greeting.stamp(with_identity=False))
+
+    def _look_again(self) -> None:
+        """Greet again as soon as a wait is over, rather than at the next heartbeat."""
+        if (wait := self._votes_in) is not None and wait < HEARTBEAT:
+            asyncio.get_running_loop().call_later(wait, self.greet)
 
     @property
     def pending(self) -> bool:
@@ -170,7 +199,12 @@ class RedisNode(BaseNode):
         self._pinging = False
         if not isinstance(reply, Silence):
             self._round_trip = self.env.clock.now() - self._pinged_at
-            self._become(NodeState.UP, "")
+        if self._greeting is not None and self._link is not None and not self._link.lost.done():
+            self._heard(reply, self._pinged_at)
+            self._look_again()
+            self.settled.set()
+        elif not isinstance(reply, Silence):
+            self._judged()
 
     async def aclose(self) -> None:
         """Send what is owed once more, then what is queued, and let the connection go."""

@@ -1,5 +1,7 @@
 """The Lua scripts, each opening with its keys, arguments and returns; loaded once at import.
 
+The rules in them are those of `_core.fencing` and `_core.quarantine`, which say why.
+
 None carries a ``#!lua`` shebang: without it a server at its `maxmemory` still lets a script delete.
 """
 
@@ -10,16 +12,24 @@ from typing import Final
 
 from .._core.command import Script
 
-
-def _load(name: str) -> Script:
-    return Script(name, resources.files(__package__).joinpath(f"{name}.lua").read_bytes())
+_FILES: Final = resources.files(__package__)
 
 
-ACQUIRE: Final = _load("acquire")
-EXTEND: Final = _load("extend")
-TOP_UP: Final = _load("top_up")
-RELEASE: Final = _load("release")
+def _load(name: str, *parts: str) -> Script:
+    """Read a script; `parts` are what it shares with others, put before it."""
+    sources = [_FILES.joinpath("parts", f"{part}.lua") for part in parts] + [_FILES.joinpath(f"{name}.lua")]
+    return Script(name, b"".join(source.read_bytes() for source in sources))
+
+
+ACQUIRE: Final = _load("acquire", "identity", "vow", "counter")
+RAISE: Final = _load("raise", "identity", "vow", "counter")
+SET_ALL: Final = _load("set_all")
+EXTEND: Final = _load("extend", "identity", "vow", "counter")
+TOP_UP: Final = _load("top_up", "counter")
+RELEASE: Final = _load("release", "counter")
+GREET: Final = _load("greet", "identity", "counter")
+INIT: Final = _load("init", "identity", "counter")
 INSPECT: Final = _load("inspect")
 
-ALL: Final = (ACQUIRE, EXTEND, TOP_UP, RELEASE, INSPECT)
+ALL: Final = (ACQUIRE, RAISE, SET_ALL, EXTEND, TOP_UP, RELEASE, GREET, INIT, INSPECT)
 """What a node loads in its handshake, so that the first use is not a NOSCRIPT."""

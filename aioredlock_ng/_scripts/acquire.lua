@@ -1,22 +1,50 @@
--- Several names at once, all or nothing (one name needs no script: SET NX PX does it).
--- KEYS     the locks
+-- One lock or several at once, all or nothing, with a fence (R10).
+-- KEYS     n locks, their n counters, the sentinel
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
--- returns  0: all set.  n > 0: taken, the longest of the keys in the way has n ms left.
---          -1: taken by a key without expiry.
-local wait = 0
-for _, key in ipairs(KEYS) do
-  local left = redis.call('PTTL', key)
-  if left == -1 then
-    wait = -1
-  elseif left >= 0 and wait >= 0 then
-    wait = math.max(wait, left, 1)
+-- ARGV[3]  ballot: the fence that the client proposes
+-- ARGV[4]  how long a counter lives unused, milliseconds
+-- ARGV[5]  the sentinel that the client vowed by
+-- ARGV[6]  the floor in it
+-- ARGV[7]  this server's identity, or empty
+-- returns  {1, fence, µs}: all ours.  {0, wait, µs}: taken, the longest of the keys in the way has wait ms
+--          left, or -1 for no expiry.  {-1, 0, µs}: this node has no vote.  µs is its time of day.
+local call = redis.call
+local us, ms = clock()
+if not vouched(KEYS[#KEYS], ARGV[5], ARGV[7]) then
+  return {-1, 0, us}
+end
+local n, mine = (#KEYS - 1) / 2, 0
+if n > 1 or not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  local wait = 0
+  for i = 1, n do
+    local holder = call('GET', KEYS[i])
+    if holder == ARGV[1] then
+      mine = mine + 1  -- a repeated command
+    elseif holder then
+      local left = call('PTTL', KEYS[i])
+      if left == -1 then
+        wait = -1
+      elseif wait >= 0 then
+        wait = math.max(wait, left, 1)
+      end
+    end
+  end
+  if wait ~= 0 then
+    return {0, wait, us}
   end
 end
-if wait ~= 0 then
-  return wait
+local fence = 0
+for i = n + 1, 2 * n do
+  fence = math.max(fence, reading(call('GET', KEYS[i]), tonumber(ARGV[6]), ms))
 end
-for _, key in ipairs(KEYS) do
-  redis.call('SET', key, ARGV[1], 'PX', ARGV[2])
+if mine < n then
+  fence = math.max(fence + 1, math.min(tonumber(ARGV[3]), ms * 1024))
+  for i = 1, n do
+    if n > 1 then
+      call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
+    end
+    call('SET', KEYS[n + i], fence, 'PX', ARGV[4])
+  end
 end
-return 0
+return {1, fence, us}

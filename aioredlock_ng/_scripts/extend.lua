@@ -1,23 +1,47 @@
 -- Keys that are all ours live at least ttl from now.  Never creates, never shortens (R8).
--- KEYS     the locks
+-- KEYS     n locks; with a fence their n counters; with a vow the sentinel
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds, > 0
+-- ARGV[3]  the lease's fence, 0 without
+-- ARGV[4]  how long a counter lives unused, milliseconds
+-- ARGV[5]  the sentinel that the client vowed by; nothing where there are no sentinels
+-- ARGV[6]  the floor in it
+-- ARGV[7]  this server's identity, or empty
 -- returns  1: extended.  0: something is missing, the rest is ours.  -1: something is not ours.
+--          10 more: the same, but this node has no vote (R12).
+local n, fence, vote, floor = #KEYS, tonumber(ARGV[3]), 0, 0
+if ARGV[5] then
+  n = n - 1
+  if vouched(KEYS[#KEYS], ARGV[5], ARGV[7]) then
+    floor = tonumber(ARGV[6])
+  else
+    vote = 10
+  end
+end
+if fence > 0 then
+  n = n / 2
+end
 local missing = false
-for _, key in ipairs(KEYS) do
-  local holder = redis.call('GET', key)
+for i = 1, n do
+  local holder = redis.call('GET', KEYS[i])
   if not holder then
     missing = true
   elseif holder ~= ARGV[1] then
-    return -1
+    return vote - 1
   end
 end
 if missing then
-  return 0
+  return vote
 end
-for _, key in ipairs(KEYS) do
-  if redis.call('PTTL', key) < tonumber(ARGV[2]) then
-    redis.call('PEXPIRE', key, ARGV[2])
+for i = 1, n do
+  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', KEYS[i], ARGV[2])
   end
 end
-return 1
+if fence > 0 then
+  local _, ms = clock()
+  for i = n + 1, 2 * n do
+    raise(KEYS[i], fence, floor, ms, ARGV[4])
+  end
+end
+return vote + 1

@@ -1,17 +1,27 @@
 -- Delete what is ours, and tell how long what is not ours will stay (R6; R13 waits by it).
--- KEYS     the locks
+-- KEYS     n locks; with a fence their n counters
 -- ARGV[1]  owner
--- returns  {n, wait}: n keys were ours and are gone; the longest of the others has wait ms left
+-- ARGV[2]  the lease's fence, 0 without
+-- ARGV[3]  how long a counter lives unused, milliseconds
+-- returns  {deleted, wait}: so many keys were ours and are gone; the longest of the others has wait ms left
 --          (0: there is none, -1: it has no expiry)
+local n, fence = #KEYS, tonumber(ARGV[2])
+if fence > 0 then
+  n = n / 2
+end
 local deleted, wait, failure = 0, 0, nil
-for _, key in ipairs(KEYS) do
-  local holder = redis.pcall('GET', key)
+for i = 1, n do
+  local holder = redis.pcall('GET', KEYS[i])
   if type(holder) == 'table' then
     failure = holder  -- a wrong type: not ours, but the other names must still be released
   elseif holder == ARGV[1] then
-    deleted = deleted + redis.call('DEL', key)
+    deleted = deleted + redis.call('DEL', KEYS[i])
+    if fence > 0 and redis.pcall('GET', KEYS[n + i]) ~= ARGV[2] then
+      local _, ms = clock()
+      pcall(raise, KEYS[n + i], fence, 0, ms, ARGV[3])  -- what fails here must not keep a lock from its release
+    end
   elseif holder then
-    local left = redis.call('PTTL', key)
+    local left = redis.call('PTTL', KEYS[i])
     if left == -1 then
       wait = -1
     elseif left >= 0 and wait >= 0 then

@@ -1,18 +1,30 @@
--- A node that lost our keys gets them back, in a round that a majority has won (R9).
--- KEYS     the locks
+-- A node that lost our keys gets them back, in a round that a majority has won (R9); quarantined ones, too.
+-- KEYS     n locks; with a fence their n counters
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds, > 0
+-- ARGV[3]  the lease's fence, 0 without
+-- ARGV[4]  how long a counter lives unused, milliseconds
 -- returns  0: all are ours and live at least ttl.  -1: something is not ours; nothing was changed.
-for _, key in ipairs(KEYS) do
-  local holder = redis.call('GET', key)
+local n, fence = #KEYS, tonumber(ARGV[3])
+if fence > 0 then
+  n = n / 2
+end
+for i = 1, n do
+  local holder = redis.call('GET', KEYS[i])
   if holder and holder ~= ARGV[1] then
     return -1
   end
 end
-for _, key in ipairs(KEYS) do
-  if not redis.call('SET', key, ARGV[1], 'NX', 'PX', ARGV[2])
-      and redis.call('PTTL', key) < tonumber(ARGV[2]) then
-    redis.call('PEXPIRE', key, ARGV[2])
+for i = 1, n do
+  if not redis.call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2])
+      and redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', KEYS[i], ARGV[2])
+  end
+end
+if fence > 0 then
+  local _, ms = clock()
+  for i = n + 1, 2 * n do
+    raise(KEYS[i], fence, 0, ms, ARGV[4])
   end
 end
 return 0

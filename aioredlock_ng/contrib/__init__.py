@@ -1,1 +1,1 @@
-"""Integrations with web frameworks: `contrib.fastapi` and `contrib.aiohttp`."""
+"""For web frameworks: `contrib.fastapi` and `contrib.aiohttp`.  For guarded writes: `contrib.redis`."""

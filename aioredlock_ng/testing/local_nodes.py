@@ -22,6 +22,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Final, final
 
+from ._fresh import initialise
 from ._server import NoServerError, Options, Reaper, Server, ServerStartError, find_server
 
 __all__ = ["LocalNodes", "NoServerError", "ServerStartError", "find_server", "local_nodes"]
@@ -47,6 +48,7 @@ class LocalNodes:
             raise ValueError(f"n must be between 1 and {MAX_NODES}, not {n!r}")
         executable = find_server(server)
         self._owner = os.getpid()
+        self._initialised = False
         self._url = url
         root = Path(tempfile.mkdtemp(prefix="aioredlock-"))
         self._reaper: Reaper | None = Reaper(root)
@@ -75,6 +77,16 @@ class LocalNodes:
         """
         for _ in self.starting():
             time.sleep(_POLL)
+        self.initialise()
+
+    def initialise(self) -> None:
+        """Let fresh servers vote at once, in managers over all of them with the default prefix (R12).
+
+        Done once; a server that is restarted later has lost its memory, as in real life.
+        """
+        if not self._initialised:
+            self._initialised = True
+            initialise(self.urls)
 
     def close(self) -> None:
         """End every server and remove its files; idempotent. In a forked child it does nothing."""
@@ -173,6 +185,7 @@ async def local_nodes(
     try:
         for _ in nodes.starting():
             await asyncio.sleep(_POLL)
+        nodes.initialise()
         yield nodes
     finally:
         nodes.close()

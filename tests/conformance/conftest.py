@@ -65,7 +65,7 @@ class MemoryMaster:
         return [(self._value(key) if key in there else None, self.spec.ttl(key)) for key in keys]
 
     def _value(self, key: bytes) -> Value:
-        value, _ = self.spec._data[key]
+        value, _ = self.spec._server.data[key]
         return WRONG if value is None else value
 
     def keys(self) -> list[bytes]:

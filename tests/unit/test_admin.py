@@ -321,7 +321,7 @@ def test_a_survey_checks_its_names(name: str) -> None:
 async def test_one_server_twice_cannot_be_surveyed_but_diagnosed() -> None:
     """Its locks would be counted twice; that is an error there, and a finding here."""
     nodes = [MemoryNode(), MemoryNode(), MemoryNode()]
-    nodes[2]._run_id = nodes[0]._run_id
+    nodes[2]._server.run_id = nodes[0]._server.run_id
     manager = LockManager(nodes, clock=sim().clock)
     end = await in_task(manager.survey)
     assert isinstance(end.error, ConfigurationError)

@@ -82,7 +82,7 @@ async def test_one_server_under_two_names_is_found_while_tasks_wait(caplog):
         await asyncio.sleep(1)
         with caplog.at_level(logging.ERROR, "aioredlock_ng"):
             nodes[1].restart()
-            nodes[1]._run_id = nodes[0]._run_id
+            nodes[1]._server.run_id = nodes[0]._server.run_id
             for waiter in waiters:
                 end = await asyncio.wait_for(waiter, 5)
                 assert isinstance(end.error, ConfigurationError)

@@ -170,7 +170,7 @@ async def test_one_server_given_twice_is_refused_at_once():
 async def test_two_addresses_of_one_server_are_found_at_the_start():
     """Two nodes with one run_id are refused by start() with both names, and no task is left."""
     nodes = [MemoryNode("left"), MemoryNode("right"), MemoryNode("other")]
-    nodes[1]._run_id = nodes[0]._run_id
+    nodes[1]._server.run_id = nodes[0]._server.run_id
     manager = make(nodes)
     with pytest.raises(ConfigurationError, match=r"left.*right"):
         await manager.start()
@@ -194,7 +194,7 @@ async def test_two_addresses_of_one_server_that_are_found_later():
         async with manager.lock("a"):
             pass
         nodes[1].restart()
-        nodes[1]._run_id = nodes[0]._run_id
+        nodes[1]._server.run_id = nodes[0]._server.run_id
         await asyncio.sleep(1)
         for lock in (manager.lock("a"), manager.lock("b", blocking_timeout=0)):
             with pytest.raises(ConfigurationError, match=r"left.*right"):
@@ -569,7 +569,7 @@ def test_a_loop_that_is_torn_down_with_locks_held(extension):
 
     SimLoop.run(main())
     gc.collect()
-    assert [len(node._data) for node in nodes] == [0] * 3
+    assert [len(node._server.data) for node in nodes] == [0] * 3
     assert "closed" in repr(manager)
     assert not leases[0].held
 
@@ -587,7 +587,7 @@ def test_a_loop_that_is_torn_down_while_it_starts():
 
     SimLoop.run(main())
     gc.collect()
-    assert [len(node._data) for node in nodes] == [0] * 3
+    assert [len(node._server.data) for node in nodes] == [0] * 3
 
 
 # -- hooks -------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class Watch:
         owner = self.lease._holding.owner
         ends = []
         for node in self.nodes:
-            value, expiry = node._data.get(KEY, (None, None))
+            value, expiry = node._server.data.get(KEY, (None, None))
             ends.append(expiry if value == owner and expiry is not None else -math.inf)
         return sorted(ends, reverse=True)
 

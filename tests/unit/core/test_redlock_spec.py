@@ -286,7 +286,7 @@ def test_the_masters_must_be_different_ones() -> None:
 
     async def main() -> None:
         nodes = masters(3)
-        nodes[2]._run_id = nodes[0]._run_id
+        nodes[2]._server.run_id = nodes[0]._server.run_id
         manager = LockManager(nodes, clock=sim().clock)
         with pytest.raises(ConfigurationError, match=r"node-0.*node-2|node-2.*node-0"):
             await manager.start()
@@ -317,8 +317,7 @@ class SlowSender:
 
     async def run(self) -> None:
         """Load the scripts, and stay."""
-        for script in _scripts.ALL:
-            self.master._scripts.add(script.digest)
+        self.master._server.load_all()
         await asyncio.Event().wait()
 
     def submit(self, command: Command, sink: Sink, index: int) -> None:

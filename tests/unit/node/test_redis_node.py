@@ -19,7 +19,7 @@ from aioredlock_ng._node.connection import Identity
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT, RESERVED_FOR_RELEASES
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RedisNode
-from aioredlock_ng.testing import MemoryNode, SimLoop, memory_node
+from aioredlock_ng.testing import MemoryNode, SimLoop, _memory_data, _memory_server, memory_node
 
 KEY = b"redlock:a"
 NAME = Mutex(("a",), (KEY,))
@@ -179,7 +179,7 @@ async def test_a_node_comes_up_and_says_who_it_is() -> None:
     assert (node.standing.state, node.standing.run_id) == (NodeState.CONNECTING, None)
     async with running(node) as it:
         assert it.states == ["up"]
-        assert (node.standing.run_id, node.standing.round_trip) == (server._run_id, None)
+        assert (node.standing.run_id, node.standing.round_trip) == (server.identity[0], None)
         await asyncio.sleep(1.2 * HEARTBEAT)
         assert node.standing.round_trip == pytest.approx(2 * LATENCY)
         await asyncio.sleep(60)
@@ -279,10 +279,10 @@ async def test_a_master_that_says_readonly_is_left() -> None:
     door = Door(server)
 
     def readonly(*_: object) -> None:
-        raise memory_node._CommandError("READONLY You can't write against a read only replica.")
+        raise _memory_data.CommandError("READONLY You can't write against a read only replica.")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(memory_node._COMMANDS, b"SET", readonly)
+        patch.setitem(_memory_server._COMMANDS, b"SET", readonly)
         async with running(RedisNode(door)) as it:
             door.role = "slave"
             reply = await it.send(NAME.acquire(owner(1), 10)).wait()
@@ -544,7 +544,7 @@ async def test_a_heartbeats_wrong_nonce_drops_the_connection() -> None:
     door = Door(server)
     async with running(RedisNode(door)) as it:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(memory_node._COMMANDS, b"PING", lambda *_: b"0000000000000000")
+            patch.setitem(_memory_server._COMMANDS, b"PING", lambda *_: b"0000000000000000")
             await asyncio.sleep(1.01 * HEARTBEAT)
             assert it.node.standing.state is NodeState.DOWN
             assert "cannot belong to" in it.node.standing.reason
@@ -562,7 +562,7 @@ async def test_heartbeats_never_repeat_a_nonce() -> None:
     server = MemoryNode(latency=LATENCY)
     nonces: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(memory_node._COMMANDS, b"PING", lambda _, args: (nonces.append(args[0]), args[0])[1])
+        patch.setitem(_memory_server._COMMANDS, b"PING", lambda _, args: (nonces.append(args[0]), args[0])[1])
         async with running(server.link()):
             await asyncio.sleep(20 * HEARTBEAT)
     assert len(nonces) >= 18
@@ -575,7 +575,7 @@ async def test_an_answer_of_the_wrong_shape_counts_nothing_and_its_acquire_is_un
     server = MemoryNode(latency=LATENCY)
     async with running(server.link()) as it:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(memory_node._COMMANDS, b"SET", lambda *_: 7)
+            patch.setitem(_memory_server._COMMANDS, b"SET", lambda *_: 7)
             sink = it.send(NAME.acquire(owner(1), 2))
             reply = await sink.wait()
         assert isinstance(reply, Silence)
@@ -734,9 +734,9 @@ async def test_a_release_that_met_an_error_is_repeated_until_it_works() -> None:
         with pytest.MonkeyPatch.context() as patch:
 
             def busy(*_: object) -> None:
-                raise memory_node._CommandError("BUSY Redis is busy running a script.")
+                raise _memory_data.CommandError("BUSY Redis is busy running a script.")
 
-            patch.setitem(memory_node._COMMANDS, b"EVALSHA", busy)
+            patch.setitem(_memory_server._COMMANDS, b"EVALSHA", busy)
             reply = await it.send(NAME.release(owner(1), 60)).wait()
             assert reply.reason.startswith("BUSY")
             assert it.node.standing.owed == 1

@@ -1,0 +1,221 @@
+"""The clock watch: has a node's clock stepped, or our own (R14, A1)?
+
+A node expires keys by its wall clock.  If that jumps ahead, a lock ends there before its ttl has passed, and
+the node's vote is worth nothing.  No round trip shows that, but the node's `TIME` does.  A question asked at
+`asked_at` and heard at `heard_at` by our own clock proves that the node read its clock in between, so that
+*node - own* lies in ``[node_time - heard_at, node_time - asked_at]``.  No round trip has to be estimated: a
+slow answer proves less, but nothing wrong.  All samples of a node must agree with one another up to the drift
+that A1 allows, so their *intersection* is kept, widened by the drift since; the fastest round trips make it
+narrow.  Honest clocks cannot make it empty: then one of the two has stepped, by at least the gap.
+
+A gap ahead of up to `limit` is what the drift margin pays for, but only once per ttl: the old interval stays
+until its age covers the gap, so that many small steps, or a clock that runs fast, add up to a step.  After a
+gap back, and after a step, the interval starts again from the new sample.
+
+*Whose clock?*  Our own step shows at every node, and alike; a node's step shows there alone.  So a step is
+only a *suspicion* until every other node that has samples was asked after it began and heard, or `PATIENCE`
+has passed.  A question asked before does not acquit: its answer may have waited in a buffer since before our
+machine was paused.  When half of the nodes or more step alike we distrust ourselves: everything is forgotten
+and no node is blamed.  With one node or two, half is the suspect itself: there a step is always our own.
+
+What it cannot see: steps within `limit` plus the round trips of the two samples plus the drift between them
+(36 s each way after an hour of silence); anything before the second sample; a step there and back between two
+samples.  It detects, it does not prevent: a lock that has ended early is a case for the fence (R10).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+from .validity import CLOCK_DRIFT_FACTOR
+
+PRECISION: Final = 0.001
+"""Seconds: a node's time may be cut to the millisecond, so it is up to that much later."""
+
+PATIENCE: Final = 2.0
+"""Seconds of own time after which a suspicion no longer waits for the other nodes."""
+
+ALIKE_WITHIN: Final = 0.25
+"""Seconds by which the steps that two nodes prove may miss each other and still be one step of our own."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A node's clock has stepped: ahead by at least `seconds`, or back if negative."""
+
+    node: int
+    seconds: float
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What is certain since the last sample; empty nearly always."""
+
+    steps: tuple[Step, ...] = ()
+    """Steps ahead, which ended keys early: these nodes must sit out a quarantine (R12)."""
+    back: tuple[Step, ...] = ()
+    """Steps back, which make keys last longer: worth a word, no more."""
+    own: float = 0.0
+    """Seconds by which our own clock has stepped; negative if it stood still.  All samples are gone."""
+
+
+NOTHING: Final = Judgement()
+
+
+@final
+@dataclass(slots=True)
+class _Offset:
+    """Where *node - own* was at a moment of own time between `since` and `until`."""
+
+    low: float
+    high: float
+    since: float
+    until: float
+    asked_at: float
+    """When the latest question was asked; later than `since` while a small gap ahead is not yet paid."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Suspicion:
+    """A step between `low` and `high`, of one sign, not yet attributed."""
+
+    low: float
+    high: float
+    began: float
+
+    @property
+    def seconds(self) -> float:
+        """The least size that is proven."""
+        return self.low if self.low > 0 else self.high
+
+
+@final
+class ClockWatch:
+    """Judges the clocks of `size` nodes by their samples; a step ahead above `limit` seconds voids a vote."""
+
+    __slots__ = ("_ahead", "_back", "_limit", "_median", "_offsets", "_since", "_size")
+
+    def __init__(self, size: int, limit: float) -> None:
+        self._size = size
+        self._limit = limit
+        self._offsets: dict[int, _Offset] = {}
+        self._ahead: dict[int, _Suspicion] = {}
+        self._back: dict[int, _Suspicion] = {}
+        self._median: float | None = None
+        self._since = -math.inf
+
+    def __repr__(self) -> str:
+        suspects = sorted(self._ahead.keys() | self._back.keys())
+        return f"<ClockWatch {len(self._offsets)} of {self._size} sampled, suspects {suspects}>"
+
+    def sample(self, node: int, asked_at: float, heard_at: float, node_time: float) -> Judgement:
+        """Take in the Unix time that a node answered; stamps are read before writing and after parsing."""
+        if asked_at < self._since:
+            return NOTHING  # asked before our own step, heard after it: it fits neither side
+        self._fit(
+            node,
+            _Offset(node_time - heard_at, node_time + PRECISION - asked_at, asked_at, heard_at, asked_at),
+        )
+        self._find_median()
+        return self._judge(heard_at) if self._ahead or self._back else NOTHING
+
+    def ahead(self, node: int, heard_at: float, node_time: float) -> bool:
+        """Tell whether this answer's clock is more than `limit` ahead: a vote that must not count."""
+        known = self._offsets.get(node)
+        if known is None:
+            return False
+        slack = CLOCK_DRIFT_FACTOR * (heard_at - known.since)
+        return node_time - heard_at > known.high + slack + self._limit
+
+    def trusted(self, node: int) -> bool:
+        """False from the suspicion of a step ahead until it is judged; then its sentinel speaks (R12)."""
+        return node not in self._ahead
+
+    def offset(self, node: int) -> tuple[float, float] | None:
+        """Return where *node - own* lay at the last sample that fitted; None without samples."""
+        known = self._offsets.get(node)
+        return None if known is None else (known.low, known.high)
+
+    def median_ahead(self) -> float | None:
+        """Return the median over the sampled nodes (the lower one) of how far they are ahead at least.
+
+        Added to the own time it is a clock for ballots (R10): fewer than half of the nodes that were
+        sampled cannot move it past the others.
+        """
+        return self._median
+
+    def forget(self, node: int) -> None:
+        """Another server answers there now."""
+        self._offsets.pop(node, None)
+        self._ahead.pop(node, None)
+        self._back.pop(node, None)
+        self._find_median()
+
+    def _fit(self, node: int, new: _Offset) -> None:
+        """Intersect with what is known of the node; where that is empty, suspect a step."""
+        old = self._offsets.get(node)
+        if old is not None:
+            # Two answers may overtake each other, so their nodes' readings are at most this far apart.
+            slack = CLOCK_DRIFT_FACTOR * max(new.until - old.since, old.until - new.since)
+            low, high = old.low - slack, old.high + slack
+            if new.low - high > self._limit:
+                _suspect(self._ahead, node, new.low - high, new.high - low, new.until)
+            elif new.low > high:
+                old.asked_at = new.asked_at
+                return
+            elif new.high - low < -self._limit:
+                _suspect(self._back, node, new.low - high, new.high - low, new.until)
+            elif new.high >= low:
+                new.low, new.high = max(new.low, low), min(new.high, high)
+        assert new.low <= new.high, "stamps of a sample out of order"
+        self._offsets[node] = new
+
+    def _judge(self, now: float) -> Judgement:
+        for pending in (self._ahead, self._back):
+            for suspicion in pending.values():
+                if 2 * _alike(suspicion.seconds, pending) >= self._size:
+                    self._offsets.clear()
+                    self._ahead.clear()
+                    self._back.clear()
+                    self._median = None
+                    self._since = now
+                    return Judgement(own=-suspicion.seconds)
+        return Judgement(steps=self._resolve(self._ahead, now), back=self._resolve(self._back, now))
+
+    def _resolve(self, pending: dict[int, _Suspicion], now: float) -> tuple[Step, ...]:
+        """Take out the suspicions that nobody can share any more."""
+        steps = tuple(
+            Step(node=node, seconds=suspicion.seconds)
+            for node, suspicion in pending.items()
+            if now - suspicion.began >= PATIENCE or self._others_asked_since(suspicion.began, node)
+        )
+        for step in steps:
+            del pending[step.node]
+        return steps
+
+    def _others_asked_since(self, began: float, suspect: int) -> bool:
+        return all(known.asked_at >= began for node, known in self._offsets.items() if node != suspect)
+
+    def _find_median(self) -> None:
+        lows = sorted(known.low for known in self._offsets.values())
+        self._median = lows[(len(lows) - 1) // 2] if lows else None
+
+
+def _suspect(pending: dict[int, _Suspicion], node: int, low: float, high: float, now: float) -> None:
+    """Note a step; a further one of a suspect adds to the first, as our own steps do at the other nodes."""
+    first = pending.get(node)
+    pending[node] = (
+        _Suspicion(low, high, now)
+        if first is None
+        else _Suspicion(first.low + low, first.high + high, first.began)
+    )
+
+
+def _alike(seconds: float, pending: dict[int, _Suspicion]) -> int:
+    """Count the suspects whose step may have been of this size."""
+    return sum(s.low - ALIKE_WITHIN <= seconds <= s.high + ALIKE_WITHIN for s in pending.values())

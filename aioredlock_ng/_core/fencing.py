@@ -1,0 +1,118 @@
+"""Fences: numbers that a quorum makes without consensus, unique and growing for each name (R10, R11).
+
+**State.**  Beside the lock's key L (the owner, gone after the ttl) every node keeps a counter F for the
+name.  It is read as `reading`: what is stored, or `start` when nothing is, never below the floor of the
+node's sentinel (`quarantine`).  Three laws hold at each node:
+
+1. an acquire that is granted sets F above every value that F ever had (`granted`);
+2. while L belongs to an owner, nobody but that owner raises F (`raised`);
+3. F never falls.
+
+**Certificate.**  A fence T is valid only with a *certificate*: at least Q nodes where L is the owner's
+and F *equals* T (`certified`).  The `ballot` that goes out with the acquire makes all nodes choose the
+same number, so that the answers to the acquire are the certificate.  If they differ, the owner raises F to
+the greatest of them, on the nodes below it; without a certificate then, the acquire is lost.
+
+**Unique.**  Two certificates share a node.  Of the two owners one got that node later, after F was at the
+other's T there: by law 1 its own F was greater, and by laws 2 and 3 it stayed so.
+
+**In order.**  If A's acquire had ended before B's began, B's owner value did not exist when A's certificate
+was made.  So at the node that both share B came later, and B's fence is the greater one.
+
+Neither argument uses a client's clock, or that the timing assumptions A1 to A3 hold: when they fail and
+two clients hold the lock at once, their fences still differ, and agree with the order on the shared node.
+That is why a resource that refuses what is older than the newest fence it has seen stays safe.
+
+**Loss.**  Counters expire when they are not used, and nodes may lose them.  F is made of the node's time,
+`at` some milliseconds, and law 3 survives because time goes on: F is always below `at(now + 12 s)`.  A
+counter that has expired was not used for `MIN_FENCE_TTL` seconds, so that it was below what `start` says
+now; and the floor of a node that lost its data lies above all that F can have been.  What is needed is that
+the node's own clock does not run backwards across that loss.
+
+The functions under *the node's part* are what the Lua scripts do; `testing.MemoryNode` calls them, and the
+conformance tests compare it with real servers.  All of them are exact: numbers stay below 2**53 until
+about the year 2250, so that they fit the doubles of Lua.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+SHIFT: Final = 10
+"""Bits of a fence below its milliseconds: room for 1024 acquires in each."""
+
+MIN_FENCE_TTL: Final = 300.0
+"""Seconds that a counter lives after its last use, at least: `START_LAG_MS` rests on it."""
+
+START_LAG_MS: Final = 288_000
+"""How far behind the node's time a missing counter starts: `MIN_FENCE_TTL` less `FLOOR_AHEAD_MS`.  A constant
+of the protocol, not derived from a client's own setting: another client's counters may live longer."""
+
+RAISE_AHEAD_MS: Final = 10_000
+"""How far beyond its own time a node lets itself be raised."""
+
+FLOOR_AHEAD_MS: Final = 12_000
+"""How far beyond its own time a node's floor is: above all that its counters can have been."""
+
+BALLOT_LAG_MS: Final = 10_000
+"""How far behind the time a ballot is, so that nodes whose clocks are late can follow it."""
+
+
+def at(time_ms: int) -> int:
+    """Return the first fence of a millisecond (Unix time)."""
+    return time_ms << SHIFT
+
+
+# -- the client's part -------------------------------------------------------------------------------
+
+
+def ballot(seen: int, time_ms: int) -> int:
+    """Return the number that is proposed to all nodes: a hint that makes them agree at once.
+
+    `seen` is the greatest counter that this acquire has seen so far, 0 for none.
+    """
+    return max(seen + 1, at(time_ms - BALLOT_LAG_MS))
+
+
+def certified(fences: Iterable[int], quorum: int) -> int | None:
+    """Return the fence at which at least `quorum` of the nodes that granted stand, if there is one."""
+    counts = Counter(fences)
+    return next((fence for fence, count in counts.items() if count >= quorum), None)
+
+
+# -- the node's part ---------------------------------------------------------------------------------
+
+
+def reading(stored: int | None, *, floor: int, now_ms: int) -> int:
+    """Return what a node's counter counts as."""
+    return max(at(now_ms - START_LAG_MS) if stored is None else stored, floor)
+
+
+def granted(before: int, proposed: int, now_ms: int) -> int:
+    """Return the counter after an acquire was granted: above all before, the ballot if possible.
+
+    `before` is the `reading`; of several names the greatest.
+    """
+    return max(before + 1, min(proposed, at(now_ms)))
+
+
+def raised(before: int, fence: int, now_ms: int) -> int | None:
+    """Return the counter after its owner raised it to `fence`; None when that is refused.
+
+    A node refuses what is too far ahead of its own clock.  Without that cap one node with a clock an hour
+    ahead would pull all counters beyond what `start` and floors make up for after a loss.
+    """
+    if fence > at(now_ms + RAISE_AHEAD_MS):
+        return None
+    return max(before, fence)
+
+
+def floor_at(now_us: int) -> int:
+    """Return the floor for a node that has just lost its data, by its clock in microseconds.
+
+    The microseconds tell two losses in one millisecond apart: no acquire takes less than one of them.
+    """
+    now_ms, rest_us = divmod(now_us, 1000)
+    return at(now_ms + FLOOR_AHEAD_MS) + rest_us

@@ -1,0 +1,194 @@
+"""The sentinel: may this node vote, and from when (R12).
+
+A node that has lost its data has forgotten locks that are held; if it voted, two clients could hold one
+lock.  The page's answer is to keep a restarted node out for the longest ttl; here the clients themselves see
+to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, the *sentinel*::
+
+    format : identity : floor : ready : N : quarantine
+
+- *identity*: the server's ``run_id`` and ``master_replid`` when it was written.  With another run_id the
+  process was restarted; with another replid its data came from elsewhere.  "-" when nobody may ask.
+- *floor*: no fence may be below it (`fencing`).
+- *ready*: until then, in Unix milliseconds by the node's clock, the node has no vote.  0 when somebody has
+  stated that no lock could be alive.
+- *N*: how many nodes the lock is configured over; clients with another number have no business here (A4).
+- *quarantine*: in milliseconds, the longest that any client asked for; at least the longest ttl.
+
+A client *greets* a node when it connects and with every heartbeat: the node compares its sentinel with its
+present identity, and writes a new one when it is missing or another server's.  A sentinel that lets the
+client vote is the client's *vow* on this node.  It goes along with every command that counts as a vote, and
+the node grants only what comes with exactly the sentinel that it has.  So ``FLUSHALL``, a restart with old
+data, and another client's quarantine are noticed by the first command that could be fooled by them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+from .fencing import floor_at
+
+FORMAT: Final = b"1"
+"""The version of the sentinel's format that this package writes."""
+
+UNKNOWN_IDENTITY: Final = b"-"
+"""Stands for the identity of a server that does not tell it."""
+
+_FIELDS: Final = 6
+
+MARGIN_FACTOR: Final = 1.01
+"""The quarantine is counted by the node's clock: one percent more pays for a fast one (A1)."""
+
+MARGIN_MS: Final = 10
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentinel:
+    """What a node's sentinel says."""
+
+    identity: bytes
+    floor: int
+    ready_ms: int
+    size: int
+    quarantine_ms: int
+
+    def __bytes__(self) -> bytes:
+        numbers = (self.floor, self.ready_ms, self.size, self.quarantine_ms)
+        return b":".join((FORMAT, self.identity, *(b"%d" % number for number in numbers)))
+
+
+def parse(value: bytes) -> Sentinel | None:
+    """Read a sentinel; None when it is of a format that this version does not know."""
+    parts = value.split(b":")
+    if len(parts) != _FIELDS or parts[0] != FORMAT or not all(part.isdigit() for part in parts[2:]):
+        return None
+    floor, ready_ms, size, quarantine_ms = map(int, parts[2:])
+    return Sentinel(identity=parts[1], floor=floor, ready_ms=ready_ms, size=size, quarantine_ms=quarantine_ms)
+
+
+def wait_ms(quarantine_ms: int) -> int:
+    """Return how long a node keeps still by its own clock, so that the quarantine has passed by any."""
+    return math.ceil(quarantine_ms * MARGIN_FACTOR) + MARGIN_MS if quarantine_ms else 0
+
+
+# -- the node's part: what greet.lua and init.lua do -----------------------------------------------
+
+
+def greeted(
+    stored: bytes | None, *, identity: bytes, now_us: int, size: int, quarantine_ms: int, push: bytes = b""
+) -> bytes:
+    """Return the sentinel after a greeting by a client with `size` nodes and this quarantine.
+
+    `push` is the sentinel whose wait begins anew, if it is still there: the node's clock has jumped (R14).
+    """
+    now_ms = now_us // 1000
+    if stored is None:
+        ready_ms = now_ms + wait_ms(quarantine_ms)
+        return _written(identity, floor_at(now_us), ready_ms, size, quarantine_ms)
+    known = parse(stored)
+    if known is None or known.size != size:
+        return stored
+    longest_ms = max(quarantine_ms, known.quarantine_ms)
+    anew_ms = now_ms + wait_ms(longest_ms)
+    if identity not in (UNKNOWN_IDENTITY, known.identity):
+        return _written(identity, max(floor_at(now_us), known.floor), anew_ms, size, longest_ms)
+    ready_ms = known.ready_ms
+    if stored == push:
+        ready_ms = anew_ms
+    elif longest_ms > known.quarantine_ms and ready_ms:
+        ready_ms += wait_ms(longest_ms) - wait_ms(known.quarantine_ms)
+    # Further ahead than any wait: the clock went back since.
+    return bytes(replace(known, ready_ms=min(ready_ms, anew_ms), quarantine_ms=longest_ms))
+
+
+def initialised(
+    stored: bytes | None, *, identity: bytes, now_us: int, size: int, quarantine_ms: int, floor: int
+) -> bytes:
+    """Return the sentinel of a node of which somebody states that no lock can be alive."""
+    known = None if stored is None else parse(stored)
+    lowest = max(floor, floor_at(now_us), known.floor if known else 0)
+    return _written(identity, lowest, 0, size, max(quarantine_ms, known.quarantine_ms if known else 0))
+
+
+def _written(identity: bytes, floor: int, ready_ms: int, size: int, quarantine_ms: int) -> bytes:
+    return bytes(
+        Sentinel(identity=identity, floor=floor, ready_ms=ready_ms, size=size, quarantine_ms=quarantine_ms)
+    )
+
+
+# -- the client's part -----------------------------------------------------------------------------
+
+
+@final
+class Terms:
+    """What one client's sentinels say: how many nodes there are, and how long a quarantine is.
+
+    `key` is where the sentinel lives.  The quarantine only grows: another client's longer one wins, since
+    its locks may live longer.
+    """
+
+    __slots__ = ("key", "quarantine_ms", "size")
+
+    def __init__(self, key: bytes, size: int, quarantine_ms: int) -> None:
+        self.key = key
+        self.size = size
+        self.quarantine_ms = quarantine_ms
+
+    def adopt(self, quarantine_ms: int) -> bool:
+        """Take over a longer quarantine; False when it is none."""
+        longer = quarantine_ms > self.quarantine_ms
+        self.quarantine_ms = max(self.quarantine_ms, quarantine_ms)
+        return longer
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vow:
+    """What a vote is asked for with: the sentinel that was judged good, and the floor in it."""
+
+    sentinel: bytes = b""
+    """No node's sentinel is empty: with an empty one nothing is granted."""
+    floor: int = 0
+
+
+NO_VOW: Final = Vow()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the answer to a greeting means for the client."""
+
+    vow: Vow = NO_VOW
+    """`NO_VOW` when the node has no vote."""
+    reason: str = ""
+    """Why it has none, in words."""
+    wait: float | None = None
+    """Seconds until it may vote; None when waiting does not help."""
+    conflict: bool = False
+    """Whether the node belongs to a quorum of another size (A4)."""
+    quarantine_ms: int = 0
+    """The quarantine in force, which may be longer than our own."""
+    unknown_format: bool = False
+    """Whether a newer version wrote the sentinel: it counts as present, and is left alone."""
+
+
+def judge(sentinel: bytes, *, now_us: int, role: str, size: int) -> Judgement:
+    """Say whether a node with this sentinel, clock and role may vote for a client with `size` nodes."""
+    if role not in ("", "master"):
+        return Judgement(reason=f"the server is a {role}, not a master")
+    known = parse(sentinel)
+    if known is None:
+        return Judgement(vow=Vow(sentinel=sentinel), unknown_format=True)
+    if known.size != size:
+        reason = f"it belongs to a quorum of {known.size} nodes, here are {size} configured"
+        return Judgement(reason=reason, conflict=True)
+    left_ms = known.ready_ms - now_us // 1000
+    if left_ms > 0:
+        wait = left_ms / 1000
+        reason = f"restart quarantine: no vote for another {wait:.3g} s"
+        return Judgement(reason=reason, wait=wait, quarantine_ms=known.quarantine_ms)
+    vow = Vow(sentinel=sentinel, floor=known.floor)
+    return Judgement(vow=vow, quarantine_ms=known.quarantine_ms)

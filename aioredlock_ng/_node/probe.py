@@ -1,0 +1,50 @@
+"""A plain vote and the look at the sentinel behind it, taken as one answer (R12)."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from .._core.command import Reply, Silence, Sink
+from .._core.quarantine import Vow
+
+CHANGED: Final = Silence("the node's sentinel has changed: it may have lost its memory")
+
+_NO_ROOM: Final = Silence("its sentinel could not be looked at: too many commands in flight")
+
+
+@final
+class Probe:
+    """The sink of ``SET key owner NX PX ttl`` and of the ``GET`` of the sentinel that follows it.
+
+    The SET counts only if the sentinel is still the one that was vowed by: then the node has not lost its
+    memory before the SET.
+    """
+
+    __slots__ = ("_first", "_sink", "_vow")
+
+    def __init__(self, vow: Vow, sink: Sink) -> None:
+        self._vow = vow
+        self._sink = sink
+        self._first: list[Reply] = []
+
+    def without_look(self) -> None:
+        """Do without the look, for which there was no room: the SET does not count."""
+        self._first.append(_NO_ROOM)
+
+    @property
+    def pending(self) -> bool:
+        """As the sink's."""
+        return self._sink.pending
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Keep the first answer, and pass it on with the second."""
+        if not self._first:
+            self._first.append(reply)
+            return
+        first = self._first[0]
+        if not isinstance(first, Silence):
+            if isinstance(reply, Silence):
+                first = reply
+            elif reply != self._vow.sentinel:
+                first = CHANGED
+        self._sink.on_reply(node, first)

@@ -1,0 +1,41 @@
+-- A client presents itself: who is this server, may it vote, and what time does it have (R12, R14).
+-- KEYS[1]  the sentinel
+-- ARGV[1]  what to answer first, so that the client knows its own question (R15)
+-- ARGV[2]  how many nodes the client has
+-- ARGV[3]  its quarantine, milliseconds
+-- ARGV[4]  the sentinel whose wait begins anew if it is still there, or empty
+-- returns  {ARGV[1], sentinel, µs, identity, role or empty}
+local us, ms = clock()
+local me, role = identity(), info('replication', 'role') or ''
+local size, quarantine = tonumber(ARGV[2]), tonumber(ARGV[3])
+local stored = redis.call('GET', KEYS[1])
+local function wait(span)
+  return span > 0 and math.ceil(span * 101 / 100) + 10 or 0
+end
+local function written(who, floor, ready, span)
+  local value = string.format('1:%s:%.0f:%.0f:%.0f:%.0f', who, floor, ready, size, span)
+  if value ~= stored then
+    redis.call('SET', KEYS[1], value)
+  end
+  return {ARGV[1], value, us, me, role}
+end
+local new_floor = (ms + 12000) * 1024 + us % 1000
+if not stored then
+  return written(me, new_floor, ms + wait(quarantine), quarantine)
+end
+local who, floor, ready, known, span = string.match(stored, '^1:([^:]*):(%d+):(%d+):(%d+):(%d+)$')
+if not who or tonumber(known) ~= size then
+  return {ARGV[1], stored, us, me, role}
+end
+floor, ready, span = tonumber(floor), tonumber(ready), tonumber(span)
+local longest = math.max(quarantine, span)
+local anew = ms + wait(longest)
+if me ~= '-' and me ~= who then
+  return written(me, math.max(new_floor, floor), anew, longest)
+end
+if stored == ARGV[4] then
+  ready = anew
+elseif longest > span and ready > 0 then
+  ready = ready + wait(longest) - wait(span)
+end
+return written(who, floor, math.min(ready, anew), longest)  -- further ahead: the clock went back since

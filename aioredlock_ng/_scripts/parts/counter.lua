@@ -1,0 +1,20 @@
+-- This node's time of day, in microseconds and in whole milliseconds.
+local function clock()
+  local time = redis.call('TIME')
+  local us = time[1] * 1000000 + time[2]
+  return us, math.floor(us / 1000)
+end
+-- A counter as it counts: `stored` is its value, or false where there is none (R11).
+local function reading(stored, floor, ms)
+  return math.max(tonumber(stored) or (ms - 288000) * 1024, floor)
+end
+-- The lock's owner lifts a counter to its fence (R10); false when it does not stand there then.
+local function raise(counter, fence, floor, ms, keep_ms)
+  local before = reading(redis.call('GET', counter), floor, ms)
+  if before < fence and fence > (ms + 10000) * 1024 then
+    redis.call('PEXPIRE', counter, keep_ms)  -- too far ahead of this node's clock
+    return false
+  end
+  redis.call('SET', counter, math.max(before, fence), 'PX', keep_ms)
+  return before <= fence
+end

@@ -1,0 +1,9 @@
+-- Who this server is, and whose data it has: run_id and master_replid.  "-" when INFO is denied (R12).
+local function info(section, name)
+  local text = redis.pcall('INFO', section)
+  return type(text) == 'string' and string.match(text, name .. ':([^\r\n]*)')
+end
+local function identity()
+  local run_id = info('server', 'run_id')
+  return run_id and run_id .. (info('replication', 'master_replid') or '') or '-'
+end

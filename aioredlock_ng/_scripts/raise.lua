@@ -1,0 +1,29 @@
+-- The owner lifts its counters to one fence, so that the nodes agree on it (R10).
+-- KEYS     n locks, their n counters, the sentinel
+-- ARGV[1]  owner
+-- ARGV[2]  fence
+-- ARGV[3]  how long a counter lives unused, milliseconds
+-- ARGV[4]  the sentinel that the client vowed by
+-- ARGV[5]  the floor in it
+-- ARGV[6]  this server's identity, or empty
+-- returns  1: all are ours and stand at the fence.  0: something is not ours.  -1: this node has no vote.
+--          -2: the fence is too far ahead of this node's clock.  -3: a counter is above it.
+if not vouched(KEYS[#KEYS], ARGV[4], ARGV[6]) then
+  return -1
+end
+local n, fence, agreed = (#KEYS - 1) / 2, tonumber(ARGV[2]), 1
+local _, ms = clock()
+for i = 1, n do
+  if redis.call('GET', KEYS[i]) ~= ARGV[1] then
+    return 0
+  end
+end
+if fence > (ms + 10000) * 1024 then
+  return -2
+end
+for i = n + 1, 2 * n do
+  if not raise(KEYS[i], fence, tonumber(ARGV[5]), ms, ARGV[3]) then
+    agreed = -3
+  end
+end
+return agreed

@@ -1,0 +1,137 @@
+"""The clock and the keys of a master in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import Final, final
+
+from .sim_loop import EPOCH, SimLoop
+
+_EPOCH_US: Final = round(EPOCH * 1_000_000)
+
+_WRONG_TYPE: Final = "WRONGTYPE Operation against a key holding the wrong kind of value"
+
+
+class CommandError(Exception):
+    """An error reply."""
+
+
+@final
+class NodeClock:
+    """A node's wall clock: the loop's time, until somebody sets it or it goes wrong.
+
+    A machine that is suspended (`SimLoop.suspend`) is the client's: the node's clock goes on.
+
+    Args:
+        offset: seconds that it is ahead.
+    """
+
+    def __init__(self, offset: float = 0.0) -> None:
+        self._set_at, self._shown, self._rate = 0.0, 0.0, 1.0
+        self.step(offset)
+
+    @staticmethod
+    def _true() -> float:
+        loop = asyncio.get_running_loop()
+        return loop.clock.now() if isinstance(loop, SimLoop) else loop.time()
+
+    def now(self) -> float:
+        """Return the node's time of day, in seconds since `EPOCH`: a small number, so an exact one."""
+        return self._shown + (self._true() - self._set_at) * self._rate
+
+    def step(self, seconds: float) -> None:
+        """Set the clock forward by so many seconds, or back."""
+        if not math.isfinite(seconds):
+            raise ValueError(f"a clock is set by a number of seconds, not by {seconds!r}")
+        self._shown += seconds
+
+    def set_rate(self, rate: float) -> None:
+        """Go at this rate from now on; 1.0 is right, 0.0 stands still."""
+        if not 0 <= rate < math.inf:
+            raise ValueError(f"a clock's rate is a number from 0 on, not {rate!r}")
+        self._shown, self._set_at = self.now(), self._true()
+        self._rate = rate
+
+
+@final
+@dataclass(frozen=True, slots=True, repr=False)
+class Snapshot:
+    """The data of a master at one moment; `MemoryNode.restart` takes it back."""
+
+    data: dict[bytes, tuple[bytes | None, float | None]]
+
+
+class MemoryData:
+    """Keys that expire by the node's own wall clock, as in Redis; with what Lua's `redis.call` does to them.
+
+    Args:
+        clock_offset: seconds that the clock is ahead.
+    """
+
+    def __init__(self, *, clock_offset: float = 0.0) -> None:
+        self.clock: Final = NodeClock(clock_offset)
+        self.data: dict[bytes, tuple[bytes | None, float | None]] = {}
+        """Value (None: a list) and expiry (by `clock`); those that are expired may still be there."""
+        self.pristine = True
+        """Whether the data has never been lost or replaced."""
+
+    def snapshot(self) -> Snapshot:
+        """Return the data as it is now."""
+        return Snapshot(dict(self.data))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Have the data of then; what has expired meanwhile is gone."""
+        self.pristine = False
+        self.data = dict(snapshot.data)
+
+    def time_us(self) -> int:
+        """Return the node's time of day in microseconds since 1970."""
+        return _EPOCH_US + round(self.clock.now() * 1_000_000)
+
+    def live_keys(self) -> list[bytes]:
+        """Return the keys that are there, sorted."""
+        for key in list(self.data):
+            self._expire(key)
+        return sorted(self.data)
+
+    def exists(self, key: bytes) -> bool:
+        """Say whether there is anything under `key`, of whatever type."""
+        self._expire(key)
+        return key in self.data
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value under `key`, if any; raises `CommandError` when it is of the wrong type."""
+        if not self.exists(key):
+            return None
+        value = self.data[key][0]
+        if value is None:
+            raise CommandError(_WRONG_TYPE)
+        return value
+
+    def set(self, key: bytes, value: bytes | None, ttl_ms: float | None = None) -> None:
+        """Put `value` under `key` for `ttl_ms` milliseconds, or for ever; None is of the wrong type."""
+        self.data[key] = (value, None if ttl_ms is None else self.clock.now() + ttl_ms / 1000)
+
+    def pttl(self, key: bytes) -> int:
+        """Return the milliseconds that `key` has left: -1 means for ever, -2 that it is not there."""
+        if not self.exists(key):
+            return -2
+        expiry = self.data[key][1]
+        return -1 if expiry is None else round((expiry - self.clock.now()) * 1000)
+
+    def delete(self, key: bytes) -> bool:
+        """Delete `key`; False when it was not there."""
+        self._expire(key)
+        return self.data.pop(key, None) is not None
+
+    def flush_all(self) -> None:
+        """Do ``FLUSHALL``: the data is gone, scripts and process stay."""
+        self.data.clear()
+        self.pristine = False
+
+    def _expire(self, key: bytes) -> None:
+        expiry = self.data[key][1] if key in self.data else None
+        if expiry is not None and expiry <= self.clock.now():
+            del self.data[key]

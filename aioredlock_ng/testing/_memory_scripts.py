@@ -1,0 +1,206 @@
+"""What the Lua files of `_scripts` do, for a master in memory: with the rules of the core, as functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from .. import _scripts
+from .._core.fencing import granted, raised, reading
+from .._core.quarantine import Sentinel, greeted, initialised
+from ._memory_data import CommandError
+
+if TYPE_CHECKING:
+    from ._memory_server import MemoryServer
+
+_INSPECTED_BYTES: Final = 1024
+"""How much of a value `inspect.lua` returns."""
+
+
+def _wait(server: MemoryServer, keys: list[bytes]) -> int:
+    """Return how long the keys that are there will stay: as `release.lua` and `acquire.lua` say it."""
+    lefts = [left for left in map(server.pttl, keys) if left != -2]  # noqa: PLR2004 (not there)
+    return -1 if -1 in lefts else max((max(left, 1) for left in lefts), default=0)
+
+
+def _prolong(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> None:
+    """Set the keys that are not there, or have less than the new ttl left."""
+    for key in keys:
+        if server.pttl(key) < int(argv[1]):
+            server.set(key, argv[0], int(argv[1]))
+
+
+def _set_all(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
+    wait = _wait(server, keys)
+    if wait == 0:
+        for key in keys:
+            server.set(key, argv[0], int(argv[1]))
+    return wait
+
+
+def _identity(server: MemoryServer) -> bytes:
+    return (server.run_id + server.replid).encode()
+
+
+def _vouched(server: MemoryServer, sentinel: bytes, stamp: list[bytes]) -> bool:
+    vow, _, expected = stamp
+    return server.get(sentinel) == vow and expected in (b"", _identity(server))
+
+
+def _reading(server: MemoryServer, counter: bytes, floor: int) -> int:
+    stored = server.get(counter)
+    return reading(None if stored is None else int(stored), floor=floor, now_ms=server.time_us() // 1000)
+
+
+def _raise_all(server: MemoryServer, counters: list[bytes], fence: int, floor: int, keep_ms: bytes) -> bool:
+    """Lift counters to a fence, as far as that is allowed; False when one does not stand there then."""
+    agreed = True
+    for counter in counters:
+        before = _reading(server, counter, floor)
+        after = raised(before, fence, server.time_us() // 1000) if before < fence else before
+        if after is None:
+            stored = server.get(counter)
+            if stored is not None:
+                server.set(counter, stored, int(keep_ms))
+        else:
+            server.set(counter, b"%d" % after, int(keep_ms))
+        agreed = agreed and after == fence
+    return agreed
+
+
+def _acquire(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[int]:
+    *keys, sentinel = keys
+    owner, ttl_ms, proposed, keep_ms, *stamp = argv
+    time_us = server.time_us()
+    if not _vouched(server, sentinel, stamp):
+        return [-1, 0, time_us]
+    locks, counters = keys[: len(keys) // 2], keys[len(keys) // 2 :]
+    mine = [key for key in locks if server.get(key) == owner]
+    wait = _wait(server, [key for key in locks if key not in mine])
+    if wait:
+        return [0, wait, time_us]
+    fence = max(_reading(server, counter, int(stamp[1])) for counter in counters)
+    if mine != locks:
+        fence = granted(fence, int(proposed), time_us // 1000)
+        for key, counter in zip(locks, counters, strict=True):
+            server.set(key, owner, int(ttl_ms))
+            server.set(counter, b"%d" % fence, int(keep_ms))
+    return [1, fence, time_us]
+
+
+def _raise(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
+    *keys, sentinel = keys
+    owner, fence, keep_ms, *stamp = argv
+    if not _vouched(server, sentinel, stamp):
+        return -1
+    locks, counters = keys[: len(keys) // 2], keys[len(keys) // 2 :]
+    if any(server.get(key) != owner for key in locks):
+        return 0
+    if raised(0, int(fence), server.time_us() // 1000) is None:
+        return -2
+    return 1 if _raise_all(server, counters, int(fence), int(stamp[1]), keep_ms) else -3
+
+
+def _extend(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
+    owner, _, fence, keep_ms, *stamp = argv
+    without_vote, floor = 0, 0
+    if stamp:
+        *keys, sentinel = keys
+        if _vouched(server, sentinel, stamp):
+            floor = int(stamp[1])
+        else:
+            without_vote = 10
+    locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
+    missing = False
+    for key in locks:
+        holder = server.get(key)
+        if holder is not None and holder != owner:
+            return without_vote - 1
+        missing = missing or holder is None
+    if missing:
+        return without_vote
+    _prolong(server, locks, argv)
+    _raise_all(server, counters, int(fence), floor, keep_ms)
+    return without_vote + 1
+
+
+def _top_up(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
+    owner, _, fence, keep_ms = argv
+    locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
+    if any(server.get(key) not in (None, owner) for key in locks):
+        return -1
+    _prolong(server, locks, argv)
+    _raise_all(server, counters, int(fence), 0, keep_ms)
+    return 0
+
+
+def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[int]:
+    owner, fence, keep_ms = argv
+    locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
+    deleted, others, failure = 0, [], None
+    for i, key in enumerate(locks):
+        try:
+            if server.get(key) == owner:
+                deleted += server.delete(key)
+                with suppress(CommandError):
+                    if counters and server.get(counters[i]) != fence:
+                        _raise_all(server, [counters[i]], int(fence), 0, keep_ms)
+            else:
+                others.append(key)
+        except CommandError as error:
+            failure = error
+    if failure is not None:
+        raise failure
+    return [deleted, _wait(server, others)]
+
+
+def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[Any]:
+    nonce, size, quarantine_ms, push = argv
+    stored, me, time_us = server.get(keys[0]), _identity(server), server.time_us()
+    if stored is None and server.pristine:  # its maker knows that there was never a lock, nor a fence
+        first = Sentinel(identity=me, floor=0, ready_ms=0, size=int(size), quarantine_ms=int(quarantine_ms))
+        sentinel = bytes(first)
+    else:
+        sentinel = greeted(
+            stored,
+            identity=me,
+            now_us=time_us,
+            size=int(size),
+            quarantine_ms=int(quarantine_ms),
+            push=push,
+        )
+    server.set(keys[0], sentinel)
+    return [nonce, sentinel, time_us, me, b"master"]
+
+
+def _init(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> bytes:
+    size, quarantine_ms, floor = map(int, argv)
+    sentinel = initialised(
+        server.get(keys[0]),
+        identity=_identity(server),
+        now_us=server.time_us(),
+        size=size,
+        quarantine_ms=quarantine_ms,
+        floor=floor,
+    )
+    server.set(keys[0], sentinel)
+    return sentinel
+
+
+def _inspect(server: MemoryServer, keys: list[bytes], _argv: list[bytes]) -> list[Any]:
+    value = server.get(keys[0])
+    return [None if value is None else value[:_INSPECTED_BYTES], server.pttl(keys[0])]
+
+
+SCRIPTS: Final[dict[bytes, Callable[[MemoryServer, list[bytes], list[bytes]], Any]]] = {
+    _scripts.ACQUIRE.digest: _acquire,
+    _scripts.RAISE.digest: _raise,
+    _scripts.SET_ALL.digest: _set_all,
+    _scripts.EXTEND.digest: _extend,
+    _scripts.TOP_UP.digest: _top_up,
+    _scripts.RELEASE.digest: _release,
+    _scripts.GREET.digest: _greet,
+    _scripts.INIT.digest: _init,
+    _scripts.INSPECT.digest: _inspect,
+}

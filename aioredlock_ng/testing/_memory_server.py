@@ -1,0 +1,130 @@
+"""The server of a `MemoryNode`: commands, scripts and RESP over its data, without any connection."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any, Final, final
+
+from .. import _scripts
+from ._memory_data import CommandError, MemoryData
+from ._memory_scripts import SCRIPTS
+
+_identities = itertools.count(1)
+
+
+@final
+class MemoryServer(MemoryData):
+    """The process behind a `MemoryNode` and its data.  Scripts use its methods as Lua uses `redis.call`.
+
+    Args:
+        clients: tells how many are connected.
+        clock_offset: seconds that its clock is ahead.
+    """
+
+    def __init__(self, clients: Callable[[], int], *, clock_offset: float = 0.0) -> None:
+        super().__init__(clock_offset=clock_offset)
+        self._clients = clients
+        self._scripts: set[bytes] = set()
+        self.new_process()
+
+    # -- the process ---------------------------------------------------------------------------
+
+    def new_process(self) -> None:
+        """Have another identity and no script: what a restart does to everything but the data."""
+        self.run_id = f"{next(_identities):040x}"
+        self.replid = f"{next(_identities):040x}"
+        self._scripts.clear()
+
+    def load(self, script: bytes) -> bytes:
+        """Do ``SCRIPT LOAD``, of a script that this package has; return the digest."""
+        digest = next(known.digest for known in _scripts.ALL if known.source == script)
+        self._scripts.add(digest)
+        return digest
+
+    def load_all(self) -> None:
+        """Load all scripts of this package, as the handshake does."""
+        self._scripts.update(script.digest for script in _scripts.ALL)
+
+    def flush_scripts(self) -> None:
+        """Do ``SCRIPT FLUSH``."""
+        self._scripts.clear()
+
+    def info(self) -> bytes:
+        """Return all that ``INFO`` tells."""
+        facts = {"redis_version": "7.0.0", "run_id": self.run_id, "role": "master", "connected_slaves": "0"}
+        facts |= {"master_replid": self.replid}
+        facts |= {"maxmemory": "0", "maxmemory_policy": "noeviction", "aof_enabled": "0"}
+        facts |= {"connected_clients": str(self._clients()), "maxclients": "10000"}
+        return "".join(f"{name}:{value}\r\n" for name, value in facts.items()).encode()
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def execute(self, words: list[bytes]) -> bytes:
+        """Execute one command and return the reply as RESP2 bytes."""
+        verb, *args = words
+        command = _COMMANDS.get(verb)
+        if command is None:
+            return f"-ERR unknown command '{verb.decode()}'\r\n".encode()
+        try:
+            return _encode(command(self, args))
+        except CommandError as error:
+            return f"-{error}\r\n".encode()
+
+    def run_script(self, digest: bytes, count: bytes, *args: bytes) -> Any:
+        """Run a loaded script; the first `count` of `args` are its keys."""
+        if digest not in self._scripts:
+            raise CommandError("NOSCRIPT No matching script. Please use EVAL.")
+        keys = int(count)
+        return SCRIPTS[digest](self, list(args[:keys]), list(args[keys:]))
+
+
+def _encode(reply: Any) -> bytes:
+    """Encode a reply as RESP2: str is a status, bytes a bulk string."""
+    if reply is None:
+        return b"$-1\r\n"
+    if isinstance(reply, str):
+        return b"+%b\r\n" % reply.encode()
+    if isinstance(reply, bytes):
+        return b"$%d\r\n%b\r\n" % (len(reply), reply)
+    if isinstance(reply, int):
+        return b":%d\r\n" % reply
+    return b"*%d\r\n" % len(reply) + b"".join(map(_encode, reply))
+
+
+def _set(server: MemoryServer, args: list[bytes]) -> str | None:
+    key, value, *options = args
+    if b"NX" in options and server.exists(key):
+        return None
+    server.set(key, value, int(options[options.index(b"PX") + 1]) if b"PX" in options else None)
+    return "OK"
+
+
+def _scan(server: MemoryServer, args: list[bytes]) -> list[Any]:
+    """Return all keys at once: a server may find more than the COUNT that it is asked for."""
+    pattern = args[args.index(b"MATCH") + 1] if b"MATCH" in args else b"*"
+    matches = re.compile(_regex_of(pattern), re.DOTALL).fullmatch
+    return [b"0", [key for key in server.live_keys() if matches(key)]]
+
+
+def _regex_of(pattern: bytes) -> bytes:
+    """Translate a glob-style pattern; sets in brackets are not understood here."""
+    parts = re.findall(rb"\\.|.", pattern, re.DOTALL)
+    wild = {b"*": b".*", b"?": b"."}
+    return b"".join(wild.get(part) or re.escape(part[-1:]) for part in parts)
+
+
+_COMMANDS: Final[dict[bytes, Callable[[MemoryServer, list[bytes]], Any]]] = {
+    b"SET": _set,
+    b"GET": lambda server, args: server.get(args[0]),
+    b"DEL": lambda server, args: sum(map(server.delete, args)),
+    b"PTTL": lambda server, args: server.pttl(args[0]),
+    b"SCAN": _scan,
+    b"TIME": lambda server, _: [b"%d" % part for part in divmod(server.time_us(), 1_000_000)],
+    b"INFO": lambda server, _: server.info(),
+    b"PING": lambda _, args: args[0] if args else "PONG",
+    b"EVALSHA": lambda server, args: server.run_script(*args),
+    b"EVAL": lambda server, args: server.run_script(server.load(args[0]), *args[1:]),
+    b"SCRIPT": lambda server, args: server.load(args[1]),  # only SCRIPT LOAD
+}

@@ -1,0 +1,301 @@
+"""Model clients: connections that keep order, attempts with a certificate, leases (R5, R8–R10, R12)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from aioredlock_ng._core.quarantine import NO_VOW, Terms
+from aioredlock_ng._core.quorum import majority
+from aioredlock_ng._core.validity import valid_until
+
+from .fence_node import FOREIGN, NO_VOTE, WITHOUT_VOTE, Claim, ModelNode
+
+if TYPE_CHECKING:
+    from .fence_world import World
+
+OnReply = Callable[[int, Any], None]
+"""Takes the node's number and its reply; None when there will be none."""
+
+Message = tuple[Callable[..., Any], tuple[Any, ...], OnReply]
+
+
+def _nobody(_node: int, _reply: object) -> None:
+    """Take a reply that nobody waits for."""
+
+
+class Connection:
+    """One client's connection to one node: first in, first out, both ways."""
+
+    def __init__(self, client: Client, node: int) -> None:
+        self._client = client
+        self.node = node
+        self.requests: deque[Message] = deque()
+        self.replies: deque[tuple[OnReply, Any]] = deque()
+        self.vow = NO_VOW
+        self.cut = False
+        self.greeting = False
+        self.blocked_until = 0
+        """The step until which nothing gets through."""
+
+    def send(self, command: Callable[..., Any], args: tuple[Any, ...], on_reply: OnReply = _nobody) -> None:
+        """Queue a command of `ModelNode`."""
+        self.requests.append((command, args, on_reply))
+        self._client.world.tokens.append(self)
+
+    def greet(self, push: bytes = b"") -> None:
+        """Present the client, as on connecting and with every heartbeat."""
+        self.greeting = True
+        self.send(ModelNode.greet, (self._client.terms.quarantine_ms, push), self._on_greeted)
+
+    def _on_greeted(self, _node: int, reply: tuple[bytes, int] | None) -> None:
+        self.greeting = False
+        if reply is None:
+            return
+        terms = self._client.terms
+        judged = self._client.world.rules.judge(reply[0], now_us=reply[1], role="master", size=terms.size)
+        terms.adopt(judged.quarantine_ms)
+        self.vow = judged.vow
+
+    def carry(self, node: ModelNode) -> None:
+        """Bring the next request to the node, or the next reply back; requests that are behind, too."""
+        world = self._client.world
+        if self.replies and (not self.requests or world.random.random() < world.replies_first):
+            on_reply, reply = self.replies.popleft()
+            on_reply(self.node, reply)
+        elif self.requests:
+            command, args, on_reply = self.requests.popleft()
+            node.look(world.now_us)
+            reply = command(node, *args)
+            world.note(self._client.number, self.node, command, args, reply)
+            if not self.cut:
+                self.replies.append((on_reply, reply))
+                world.tokens.append(self)
+
+    def fail(self, *, late: bool) -> None:
+        """End: nobody gets a reply any more; what was sent is lost, or comes to the node late."""
+        self.cut = True
+        waiting = [on_reply for on_reply, _ in self.replies] + [message[2] for message in self.requests]
+        self.replies.clear()
+        if not late:
+            self.requests.clear()
+        for on_reply in waiting:
+            on_reply(self.node, None)
+
+
+class Phase(Enum):
+    """Where an attempt stands."""
+
+    ASKING = "asking"
+    RAISING = "raising"
+    HELD = "held"
+    OVER = "over"
+
+
+class Attempt:
+    """A try to acquire, and the lease that comes of it."""
+
+    def __init__(self, client: Client, claim: Claim) -> None:
+        world = client.world
+        self._client = client
+        self._world = world
+        self.claim = claim
+        self.phase = Phase.ASKING
+        self.began = world.steps
+        self.asked_at = world.seconds
+        self.valid_until = 0.0
+        self.fence = 0
+        self._fences: dict[int, int] = {}
+        self._waiting = set(range(world.size))
+        self._round = 0
+
+    def ask(self) -> None:
+        """Ask all nodes that have a vote, as far as this client knows."""
+        client = self._client
+        ballot = self._world.rules.ballot(client.seen, client.wall_ms)
+        for connection in list(client.connections):
+            if connection.vow is NO_VOW:
+                self._on_granted(connection.node, None)
+                continue
+            connection.send(ModelNode.acquire, (self.claim, ballot, connection.vow), self._on_granted)
+            if self._world.chance("repeat"):  # a user's own client may send a command again (R17)
+                connection.send(ModelNode.acquire, (self.claim, ballot, connection.vow))
+
+    def _on_granted(self, node: int, fence: int | None) -> None:
+        if fence == NO_VOTE:
+            self._client.distrust(node)
+        if self.phase not in (Phase.ASKING, Phase.RAISING):
+            return
+        if fence is not None and fence > 0:
+            self._fences[node] = fence
+            self._client.seen = max(self._client.seen, fence)
+        if self.phase is Phase.ASKING:
+            self._waiting.discard(node)
+        self.consider()
+
+    def impatient(self) -> None:
+        """Wait no longer for nodes that have not answered."""
+        self._waiting.clear()
+        self.consider()
+
+    def consider(self) -> None:
+        """Win with a certificate; once all have answered: one more round, or give up."""
+        world, quorum = self._world, majority(self._world.size)
+        fence = world.rules.certified(self._fences.values(), quorum)
+        if fence is not None:
+            self._win(fence)
+        elif self._waiting:
+            return
+        elif self.phase is Phase.ASKING and len(self._fences) >= quorum:
+            self._raise(max(self._fences.values()))
+        else:
+            if self.phase is Phase.RAISING:
+                world.counts["an attempt was lost without a certificate"] += 1
+            self.end(0)
+
+    def _raise(self, fence: int) -> None:
+        self.phase, self.fence = Phase.RAISING, fence
+        connections = self._client.connections
+        # One that has not answered yet may well grant: its raise is queued behind that.
+        below = [node for node in range(self._world.size) if self._fences.get(node, 0) < fence]
+        self._waiting = set(below)
+        for node in below:
+            args = (self.claim, fence, connections[node].vow)
+            connections[node].send(ModelNode.raise_, args, self._on_raised)
+
+    def _on_raised(self, node: int, reply: int | None) -> None:
+        if reply is not None:
+            self._world.counts[_RAISED[reply]] += 1
+        if self.phase is not Phase.RAISING:
+            return
+        if reply == 1:
+            self._fences[node] = self.fence
+        self._waiting.discard(node)
+        self.consider()
+
+    def _win(self, fence: int) -> None:
+        self._world.counts[
+            "certified at once" if self.phase is Phase.ASKING else "certified after a raise"
+        ] += 1
+        self.fence = fence
+        self.valid_until = valid_until(self.asked_at, self.claim.ttl_ms / 1000)
+        self.phase = Phase.HELD
+        self._world.won(self)
+        if self._world.seconds >= self.valid_until:
+            self.end(fence)
+
+    @property
+    def valid(self) -> bool:
+        """Whether the client believes that it holds the lock."""
+        return self.phase is Phase.HELD and self._world.seconds < self.valid_until
+
+    # -- the lease -----------------------------------------------------------------------------
+
+    def extend(self) -> None:
+        """Ask for another ttl, and top up nodes that have lost our keys if a majority grants."""
+        self._round += 1
+        number, asked_at = self._round, self._world.seconds
+        granted: set[int] = set()
+        missing: set[int] = set()
+
+        def on_extended(node: int, reply: int | None) -> None:
+            if reply is None or self.phase is not Phase.HELD or number != self._round:
+                return
+            if reply == 1:
+                granted.add(node)
+            elif reply in (0, WITHOUT_VOTE):
+                missing.add(node)
+            if not self.valid:
+                self.end(self.fence)
+            elif len(granted) >= majority(self._world.size):
+                until = valid_until(asked_at, self.claim.ttl_ms / 1000)
+                self.valid_until = max(self.valid_until, until)
+                self._world.counts["extended"] += reply == 1
+                self._top_up(missing)
+
+        for connection in list(self._client.connections):
+            args = (self.claim, self.fence, connection.vow)
+            connection.send(ModelNode.extend, args, on_extended)
+
+    def _top_up(self, missing: set[int]) -> None:
+        for node in missing:
+            self._client.connections[node].send(ModelNode.top_up, (self.claim, self.fence))
+        missing.clear()
+
+    def end(self, fence: int) -> None:
+        """Release everywhere; with `fence` 0 it never was a lease (R5)."""
+        self.forget()
+        for connection in list(self._client.connections):
+            connection.send(ModelNode.release, (self.claim, fence))
+
+    def forget(self) -> None:
+        """Be over without another word, as when the client dies."""
+        self.phase = Phase.OVER
+        if self._client.attempt is self:
+            self._client.attempt = None
+
+
+_RAISED: Final = {
+    1: "a raise was granted",
+    0: "a raise came too late",
+    -1: "a raise found no vote",
+    -2: "a raise was refused by the clock",
+    -3: "a raise was refused by a counter above it",
+}
+
+assert FOREIGN + WITHOUT_VOTE != 0, "the answers of an extension are told apart"
+
+
+class Client:
+    """A process that locks; of its attempts and leases one is in hand at a time."""
+
+    def __init__(self, world: World, number: int, *, wall_offset_us: int, keep_ms: int) -> None:
+        self.world = world
+        self.number = number
+        self._wall_offset_us = wall_offset_us
+        self.keep_ms = keep_ms
+        self.terms = Terms(b"", world.size, world.quarantine_ms)
+        self.seen = 0
+        self.attempt: Attempt | None = None
+        self.connections: list[Connection] = []
+        for node in range(world.size):
+            self.connections.append(Connection(self, node))
+            self.connections[node].greet()
+
+    @property
+    def wall_ms(self) -> int:
+        """Its wall clock, which nothing depends on."""
+        return (self.world.now_us + self._wall_offset_us) // 1000
+
+    def begin(self, claim: Claim) -> None:
+        """Try to acquire."""
+        self.attempt = Attempt(self, claim)
+        self.attempt.ask()
+
+    def reconnect(self, node: int, *, late: bool) -> None:
+        """Lose the connection to `node`, and greet on the next one."""
+        before, after = self.connections[node], Connection(self, node)
+        self.connections[node] = after
+        if self.world.rules.forgets_vows or before.vow is NO_VOW:
+            after.greet()
+        else:
+            after.vow = before.vow
+        before.fail(late=late)
+
+    def distrust(self, node: int) -> None:
+        """Take note that a node does not know our vow any more, and ask anew."""
+        connection = self.connections[node]
+        connection.vow = NO_VOW
+        if not connection.greeting:
+            connection.greet()
+
+    def restart(self) -> None:
+        """Die, and come back as another process with nothing in mind."""
+        if self.attempt is not None:
+            self.attempt.forget()
+        self.seen = 0
+        self.terms = Terms(b"", self.world.size, self.world.quarantine_ms)
+        for node in range(self.world.size):
+            self.reconnect(node, late=self.world.random.random() < 1 / 2)

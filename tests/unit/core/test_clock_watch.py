@@ -1,0 +1,475 @@
+"""The clock watch: honest clocks never alarm it, steps above the limit do, and it blames the right clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioredlock_ng._core.clock_watch import (
+    ALIKE_WITHIN,
+    NOTHING,
+    PATIENCE,
+    PRECISION,
+    ClockWatch,
+    Judgement,
+    Step,
+)
+from aioredlock_ng._core.validity import CLOCK_DRIFT_FACTOR
+
+UNIX = 1_700_000_000.0
+"""Node time minus own time, before anything steps."""
+
+LIMIT = 0.1
+TRIP = 0.002
+"""Seconds from asking to hearing; the node reads its clock half-way."""
+
+
+def answer(watch: ClockWatch, node: int, now: float, stepped: float = 0.0, trip: float = TRIP) -> Judgement:
+    """Take a sample of a node whose clock has stepped by `stepped` seconds, heard at `now`."""
+    return watch.sample(node, now - trip, now, UNIX + now - trip / 2 + stepped)
+
+
+def watching(size: int, sampled: Iterable[int] | None = None) -> ClockWatch:
+    """Return a watch over `size` nodes that knows all of them, or those `sampled`, since the moment 0."""
+    watch = ClockWatch(size, LIMIT)
+    for node in range(size) if sampled is None else sampled:
+        assert answer(watch, node, 0.0) == NOTHING
+    return watch
+
+
+def steps(*expected: tuple[int, float]) -> tuple[Step, ...]:
+    """Return the steps, with sizes to the hundredth."""
+    return tuple(Step(node=node, seconds=pytest.approx(seconds, abs=0.02)) for node, seconds in expected)
+
+
+# -- one sample, two samples -----------------------------------------------------------------------
+
+
+def test_a_sample_is_an_interval_as_wide_as_the_round_trip() -> None:
+    """The node read its clock between the question and the answer, cut to the millisecond."""
+    watch = ClockWatch(3, LIMIT)
+    assert watch.offset(0) is None
+    assert watch.sample(0, 10.0, 10.5, 1000.0) == NOTHING
+    assert watch.offset(0) == pytest.approx((989.5, 990.0 + PRECISION))
+
+
+def test_the_intersection_is_narrower_than_each_sample() -> None:
+    """One sample bounds the offset from below and another from above."""
+    watch = ClockWatch(3, LIMIT)
+    watch.sample(0, 10.0, 10.5, 1010.4)
+    watch.sample(0, 10.5, 11.0, 1010.6)
+    slack = CLOCK_DRIFT_FACTOR * 1.0
+    assert watch.offset(0) == pytest.approx((999.9 - slack, 1000.1 + PRECISION))
+
+
+def test_a_slow_answer_does_not_blur_what_is_known() -> None:
+    """After a round trip of a second the interval has grown by the drift only."""
+    watch = watching(3)
+    answer(watch, 0, 2.0, trip=1.0)
+    low, high = watch.offset(0) or (0.0, 0.0)
+    assert high - low == pytest.approx(TRIP + PRECISION + 2 * CLOCK_DRIFT_FACTOR * (2.0 + TRIP))
+
+
+@pytest.mark.parametrize(
+    ("stepped", "suspected"),
+    [(0.0, False), (0.09, False), (0.12, True), (3600.0, True), (-0.12, False), (-3600.0, False)],
+)
+def test_a_step_ahead_above_the_limit_is_suspected(stepped: float, suspected: bool) -> None:
+    """A node is distrusted at once for a step ahead of more than the limit, and for nothing else."""
+    watch = watching(3)
+    assert watch.ahead(0, 0.1, UNIX + 0.1 - TRIP / 2 + stepped) is suspected
+    assert answer(watch, 0, 0.1, stepped) == NOTHING
+    assert watch.trusted(0) is not suspected
+    assert watch.trusted(1)
+
+
+@pytest.mark.parametrize(("stepped", "told"), [(0.09, 0), (0.12, 1), (-0.09, 0), (-0.12, 1)])
+def test_only_steps_above_the_limit_are_told(stepped: float, told: int) -> None:
+    """What the drift pays for is not worth a word in either direction."""
+    watch = watching(3)
+    answer(watch, 0, 0.1, stepped)
+    answer(watch, 1, 0.2)
+    judgement = answer(watch, 2, 0.2)
+    assert len(judgement.steps + judgement.back) == told
+
+
+def test_a_suspect_is_no_further_ahead_than_its_new_interval() -> None:
+    """After a step the interval starts again from the new sample."""
+    watch = watching(3)
+    answer(watch, 0, 0.1, 5.0)
+    assert watch.offset(0) == pytest.approx((UNIX + 5 - TRIP / 2, UNIX + 5 + TRIP / 2 + PRECISION))
+    assert not watch.ahead(0, 0.2, UNIX + 0.2 + 5.0)
+    assert watch.ahead(0, 0.2, UNIX + 0.2 + 10.0)
+
+
+def test_a_small_step_is_forgiven_with_time() -> None:
+    """Two steps within the limit are one above it, unless the drift has paid for the first meanwhile."""
+    soon, later = watching(3), watching(3)
+    for watch, pause in ((soon, 0.5), (later, 20.0)):
+        assert answer(watch, 0, 0.1, 0.08) == NOTHING
+        assert answer(watch, 0, pause, 0.08) == NOTHING
+        answer(watch, 0, pause + 0.1, 0.16)
+    assert not soon.trusted(0)
+    assert later.trusted(0)
+
+
+@pytest.mark.parametrize("pause", [0.001, 0.01, 0.1, 0.5])
+def test_a_clock_that_runs_fast_is_found_however_often_it_is_asked(pause: float) -> None:
+    """One that gains ten percent is suspected by the time that it has gained the limit, and little more."""
+    watch = watching(3)
+    now = 0.0
+    while watch.trusted(0):
+        now += pause
+        answer(watch, 0, now, stepped=now / 10)
+        assert now <= 1.2 * LIMIT / (0.1 - CLOCK_DRIFT_FACTOR) + pause
+    assert now / 10 > LIMIT
+
+
+def test_a_step_ahead_right_after_a_small_one_back_is_found() -> None:
+    """A gap back starts the interval again at once, so it hides nothing."""
+    watch = watching(3)
+    assert answer(watch, 0, 0.1, -0.08) == NOTHING
+    answer(watch, 0, 0.2, 0.05)
+    assert not watch.trusted(0)
+
+
+# -- honest clocks ---------------------------------------------------------------------------------
+
+trips = st.floats(0, 0.5)
+histories = st.lists(
+    st.tuples(st.one_of(st.floats(0, 0.1), st.floats(0, 5), st.floats(0, 36_000)), trips, trips),
+    min_size=2,
+    max_size=30,
+)
+clocks = st.tuples(
+    st.floats(-1e5, 2e9), st.floats(-0.005, 0.005), st.floats(-0.00499, 0.00499), st.floats(0, 1e5)
+)
+
+
+def node_time(clock: tuple[float, float, float, float], now: float) -> float:
+    """Read a clock that runs at most one percent wrong, and changes its rate once; cut to the millisecond."""
+    offset, rate, bend, turn = clock
+    return math.floor((now + offset + rate * now + bend * abs(now - turn)) * 1000) / 1000
+
+
+def samples(
+    clock: tuple[float, float, float, float], history: list[tuple[float, float, float]]
+) -> list[tuple[float, float, float]]:
+    """Return asked, heard and node time, in the order of hearing; answers may overtake one another."""
+    moments, now = [], 5.0
+    for pause, there, back in history:
+        now += pause
+        moments.append((now - there, now + back, node_time(clock, now)))
+    return sorted(moments, key=lambda moment: moment[1])
+
+
+@given(st.lists(st.tuples(clocks, histories), min_size=1, max_size=3), st.floats(0, 100))
+def test_honest_clocks_never_alarm(
+    nodes: list[tuple[tuple[float, float, float, float], list[tuple[float, float, float]]]], late: float
+) -> None:
+    """Whatever the rates up to one percent, the round trips, the pauses, and the order of the answers."""
+    watch = ClockWatch(5, limit=0.002)
+    told = sorted(
+        (heard, node, asked, seen)
+        for node, (clock, history) in enumerate(nodes)
+        for asked, heard, seen in samples(clock, history)
+    )
+    for heard, node, asked, seen in told:
+        assert not watch.ahead(node, heard, seen)
+        assert not watch.ahead(node, heard + late, seen)
+        assert watch.sample(node, asked, heard, seen) == NOTHING
+        assert watch.trusted(node)
+
+
+def test_drift_counts_from_the_question() -> None:
+    """The node may have read its clock when it was asked, so a fast one may have gained since then."""
+    watch = ClockWatch(3, limit=0.002)
+    watch.sample(0, 0.0, 1.0, UNIX)
+    assert not watch.ahead(0, 1.0, UNIX + 1.0 + CLOCK_DRIFT_FACTOR)
+    watch.sample(0, 1.0, 1.0, UNIX + 1.0 + CLOCK_DRIFT_FACTOR)
+    assert watch.trusted(0)
+
+
+def test_an_answer_that_was_overtaken_is_no_step_back() -> None:
+    """A reading that arrives late is from a time when a fast clock had gained less."""
+    watch = ClockWatch(3, limit=0.002)
+    watch.sample(0, 1.0, 1.0, UNIX + 1.0 + CLOCK_DRIFT_FACTOR)
+    assert watch.sample(0, 0.0, 1.001, UNIX) == NOTHING
+
+
+@given(clocks, histories)
+def test_the_offset_holds_the_true_one(
+    clock: tuple[float, float, float, float], history: list[tuple[float, float, float]]
+) -> None:
+    """After every sample heard in order, the interval holds the true offset, but for the cut millisecond."""
+    watch = ClockWatch(5, LIMIT)
+    now = 5.0
+    for pause, there, back in history:
+        read = now + pause + there
+        now = read + back
+        watch.sample(0, read - there, now, node_time(clock, read))
+        low, high = watch.offset(0) or (0.0, 0.0)
+        assert low - 1e-6 <= node_time(clock, read) - read + PRECISION
+        assert node_time(clock, read) - read <= high + 1e-6
+
+
+@given(clocks, histories, st.floats(0.003, 600), st.floats(0.0, 1.0), st.booleans())
+def test_a_step_that_can_be_proven_is_found_by_the_next_sample(
+    clock: tuple[float, float, float, float],
+    history: list[tuple[float, float, float]],
+    limit: float,
+    excess: float,
+    forward: bool,
+) -> None:
+    """A step beyond the limit, both round trips and the drift between them is suspected; if ahead, by the
+    vote's answer already.
+    """
+    watch = ClockWatch(3, limit)
+    *before, (asked, heard, seen) = samples(clock, history)
+    for moment in before:
+        assert watch.sample(0, *moment) == NOTHING
+    last_asked, last_heard, _ = before[-1]
+    pause = max(heard - last_asked, last_heard - asked)
+    blur = (last_heard - last_asked) + (heard - asked) + 2 * PRECISION + 2 * CLOCK_DRIFT_FACTOR * pause
+    stepped = seen + (limit + blur + 1e-5 + excess) * (1 if forward else -1)
+    assert watch.ahead(0, heard, stepped) is forward
+    judgement = watch.sample(0, asked, heard, stepped)  # nobody else has samples: judged at once
+    found = judgement.steps if forward else judgement.back
+    assert [step.node for step in found] == [0]
+    assert limit < abs(found[0].seconds) <= limit + blur + 1e-4 + excess + CLOCK_DRIFT_FACTOR * pause
+
+
+# -- whose clock -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stepped", [5.0, -5.0])
+def test_one_of_five_is_to_blame_once_the_others_were_asked(stepped: float) -> None:
+    """Four nodes, asked since, saw nothing: the fifth has stepped."""
+    watch = watching(5)
+    assert answer(watch, 2, 1.0, stepped) == NOTHING
+    for node in (0, 1, 3):
+        assert answer(watch, node, 1.1) == NOTHING
+        assert watch.trusted(2) is (stepped < 0)
+    judgement = answer(watch, 4, 1.2)
+    expected = steps((2, stepped))
+    assert judgement == (Judgement(steps=expected) if stepped > 0 else Judgement(back=expected))
+    assert abs((judgement.steps + judgement.back)[0].seconds) <= 5.0
+    assert watch.trusted(2)
+    assert answer(watch, 2, 1.3, stepped) == NOTHING
+
+
+@pytest.mark.parametrize("stepped", [5.0, -5.0])
+@pytest.mark.parametrize(("size", "needed"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (7, 4)])
+def test_half_of_the_nodes_alike_is_our_own_step(size: int, needed: int, stepped: float) -> None:
+    """With half of the configured nodes we blame ourselves and forget everything; one fewer is not enough."""
+    watch = watching(size)
+    for node in range(needed - 1):
+        assert answer(watch, node, 1.0, stepped) == NOTHING
+    judgement = answer(watch, needed - 1, 1.0, stepped)
+    assert judgement == Judgement(own=pytest.approx(-stepped, abs=0.02))
+    assert all(watch.trusted(node) for node in range(size))
+    assert [watch.offset(node) for node in range(size)] == [None] * size
+    assert watch.median_ahead() is None
+    for node in range(size):
+        assert answer(watch, node, 1.1, stepped) == NOTHING
+
+
+def test_half_is_half_of_the_configured_nodes() -> None:
+    """Two of five alike are two nodes' steps, though only three have samples."""
+    watch = watching(5, sampled=[0, 1, 2])
+    answer(watch, 0, 1.0, 5.0)
+    answer(watch, 1, 1.1, 5.0)
+    assert answer(watch, 2, 1.2) == Judgement(steps=steps((0, 5.0)))
+    assert answer(watch, 0, 1.3, 5.0) == Judgement(steps=steps((1, 5.0)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "alike"),
+    [
+        (5.0, 5.0 + ALIKE_WITHIN - 0.05, True),
+        (5.0 + ALIKE_WITHIN - 0.05, 5.0, True),
+        (5.0, 5.0 + ALIKE_WITHIN + 0.1, False),
+        (-5.0, -5.0 - ALIKE_WITHIN + 0.05, True),
+        (-5.0, -5.0 - ALIKE_WITHIN - 0.1, False),
+        (5.0, -5.0, False),
+        (0.12, -0.12, False),
+        (5.0, 50.0, False),
+    ],
+)
+def test_alike_is_the_same_way_by_about_the_same_size(first: float, second: float, alike: bool) -> None:
+    """Two of three nodes that step differently are not our own step."""
+    watch = watching(3)
+    answer(watch, 0, 1.0, first)
+    assert bool(answer(watch, 1, 1.0, second).own) is alike
+
+
+def test_the_tolerance_is_to_either_side() -> None:
+    """Three of five are alike when two of them are near the third."""
+    watch = watching(5)
+    answer(watch, 0, 1.0, 4.8)
+    answer(watch, 1, 1.0, 5.2)
+    assert answer(watch, 2, 1.0, 5.0).own == pytest.approx(-5.0, abs=0.02)
+
+
+def test_a_long_round_trip_leaves_room_for_a_like_step() -> None:
+    """Our own pause is known although one node's answers, a second each, prove less of it."""
+    watch = watching(3, sampled=[0])
+    answer(watch, 1, 0.0, trip=1.0)
+    answer(watch, 1, 0.1, 5.0, trip=1.0)
+    assert answer(watch, 0, 0.1, 5.0).own == pytest.approx(-5.0, abs=1.1)
+
+
+def test_what_nobody_could_have_in_common_is_not_counted_together() -> None:
+    """A vague step that would fit either of two others does not make the three alike."""
+    watch = watching(5, sampled=[0, 1])
+    answer(watch, 2, 0.0, trip=4.0)
+    answer(watch, 2, 0.1, 10.0, trip=4.0)
+    answer(watch, 0, 0.1, 7.0)
+    assert answer(watch, 1, 0.1, 13.0).own == 0.0
+    assert answer(watch, 1, 0.2, 13.0).own == 0.0
+
+
+def test_two_pauses_add_up() -> None:
+    """Our clock stood still twice: a node asked between shows two steps, the other their sum."""
+    watch = watching(4)
+    answer(watch, 0, 1.0, 5.0)
+    answer(watch, 0, 1.1, 8.0)
+    assert answer(watch, 1, 1.1, 8.0).own == pytest.approx(-8.0, abs=0.02)
+
+
+def test_an_answer_from_before_the_pause_acquits_nobody() -> None:
+    """Questions asked before the suspicion say nothing, as their answers may have lain in a buffer."""
+    watch = watching(3)
+    asked = 1.0
+    watch.sample(0, asked, 1.004, UNIX + 1.003 + 60)
+    for node in (1, 2):
+        assert watch.sample(node, asked, 1.005, UNIX + 1.001) == NOTHING
+    assert not watch.trusted(0)
+    assert answer(watch, 1, 1.1, 60.0) == Judgement(own=pytest.approx(-60.0, abs=0.02))
+
+
+def test_a_question_from_before_our_own_step_is_no_sample_after_it() -> None:
+    """Its answer is from the other side: kept, it would make its node look stepped later."""
+    watch = watching(3)
+    answer(watch, 0, 1.0, 60.0)
+    assert answer(watch, 1, 1.0, 60.0).own
+    assert watch.sample(2, 0.999, 1.001, UNIX + 1.0) == NOTHING
+    assert watch.offset(2) is None
+    assert answer(watch, 2, 1.1, 60.0) == NOTHING
+    assert watch.trusted(2)
+
+
+def test_a_mute_node_holds_the_judgement_up_no_longer_than_patience() -> None:
+    """The suspect's own next answer after two seconds settles it."""
+    watch = watching(5)
+    answer(watch, 0, 1.0, 5.0)
+    for node in (1, 2, 3):
+        answer(watch, node, 1.1)
+    assert answer(watch, 0, 1.0 + PATIENCE - 0.01, 5.0) == NOTHING
+    assert not watch.trusted(0)
+    assert answer(watch, 0, 1.0 + PATIENCE, 5.0) == Judgement(steps=steps((0, 5.0)))
+    assert watch.trusted(0)
+
+
+def test_a_node_without_samples_is_not_waited_for() -> None:
+    """Of five nodes, two were never heard: the other two decide."""
+    watch = watching(5, sampled=[0, 1, 2])
+    answer(watch, 0, 1.0, 5.0)
+    assert answer(watch, 1, 1.1) == NOTHING
+    assert answer(watch, 2, 1.1) == Judgement(steps=steps((0, 5.0)))
+
+
+def test_a_node_with_a_small_gap_is_a_witness_all_the_same() -> None:
+    """A gap that is not paid yet does not keep its node's answers from acquitting it."""
+    watch = watching(3)
+    answer(watch, 1, 0.5, 0.05)
+    answer(watch, 0, 1.0, 5.0)
+    answer(watch, 2, 1.1)
+    assert answer(watch, 1, 1.1, 0.05) == Judgement(steps=steps((0, 5.0)))
+
+
+def test_a_node_that_keeps_stepping_is_judged_all_the_same() -> None:
+    """Further steps of a suspect add to the first and do not start its time again."""
+    watch = watching(5)
+    for tenths in range(20):
+        assert answer(watch, 0, 1.0 + tenths / 10, 5.0 * (1 + tenths)) == NOTHING
+    (step,) = answer(watch, 0, 3.0, 100.0).steps
+    assert step == Step(node=0, seconds=pytest.approx(99.9, abs=0.02))  # 20 round trips, 20 drifts
+
+
+def test_a_step_there_and_back_is_both() -> None:
+    """Going back does not make up for keys that ended early."""
+    watch = watching(3)
+    answer(watch, 0, 1.0, 5.0)
+    answer(watch, 0, 1.1, 0.0)
+    assert not watch.trusted(0)
+    answer(watch, 1, 1.2)
+    assert answer(watch, 2, 1.2) == Judgement(steps=steps((0, 5.0)), back=steps((0, -5.0)))
+
+
+# -- forgetting, and the median --------------------------------------------------------------------
+
+
+def test_another_server_at_the_address_starts_from_nothing() -> None:
+    """Forgetting a node drops its interval and its suspicion, and nobody waits for it."""
+    watch = watching(3)
+    answer(watch, 0, 1.0, 5.0)
+    answer(watch, 1, 1.0, -500.0)
+    watch.forget(0)
+    assert watch.trusted(0)
+    assert watch.offset(0) is None
+    assert not watch.ahead(0, 1.1, UNIX + 1e6)
+    assert answer(watch, 2, 1.1) == Judgement(back=steps((1, -500.0)))
+    assert answer(watch, 0, 1.2, 1e6) == NOTHING
+    answer(watch, 2, 1.3, -5.0)
+    watch.forget(2)
+    watch.forget(2)
+    assert answer(watch, 0, 1.4, 1e6) == NOTHING
+    assert answer(watch, 1, 1.4, -500.0) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("offsets", "expected"),
+    [
+        ({}, None),
+        ({3: 7.0}, 7.0),
+        ({0: 7.0, 4: 9.0}, 7.0),
+        ({0: 9.0, 1: 1e9, 4: 7.0}, 9.0),
+        ({0: -1e9, 1: 9.0, 2: 8.0, 3: 7.0}, 7.0),
+        ({0: 1.0, 1: 1e9, 2: 3.0, 3: -1e9, 4: 2.0}, 2.0),
+    ],
+)
+def test_the_median_is_over_the_nodes_that_have_samples(
+    offsets: dict[int, float], expected: float | None
+) -> None:
+    """A missing node is no zero, an outlier moves nothing, and of two in the middle the lower counts."""
+    watch = ClockWatch(5, LIMIT)
+    for node, offset in offsets.items():
+        watch.sample(node, 10.0, 10.0, 10.0 + offset)
+    assert watch.median_ahead() == expected
+
+
+def test_the_median_is_a_lower_bound_and_follows_the_samples() -> None:
+    """It is what the nodes are ahead at least, after a sample, a step and a forgotten node."""
+    watch = ClockWatch(5, LIMIT)
+    watch.sample(0, 10.0, 10.5, 17.0)
+    assert watch.median_ahead() == 6.5
+    watch.sample(1, 10.0, 10.0, 19.0)
+    watch.sample(2, 10.0, 10.0, 19.5)
+    assert watch.median_ahead() == 9.0
+    watch.sample(1, 11.0, 11.0, 31.0)
+    assert watch.median_ahead() == 9.5
+    watch.forget(2)
+    assert watch.median_ahead() == 6.5
+
+
+def test_the_watch_shows_its_state() -> None:
+    """How many nodes it knows, and whom it suspects."""
+    watch = watching(5, sampled=[0, 1, 2])
+    answer(watch, 1, 1.0, 5.0)
+    answer(watch, 0, 1.0, -5.0)
+    assert repr(watch) == "<ClockWatch 3 of 5 sampled, suspects [0, 1]>"
