@@ -280,7 +280,7 @@ class LockManager(Life):
         counters = runtime.counters if runtime else Counters()
         return ManagerStatistics(
             nodes=tuple(
-                NodeStatistics.of(node.name, node.standing, self._clock_of(i))
+                NodeStatistics.of(node.name, node.standing, runtime.clock_of(i) if runtime else None)
                 for i, node in enumerate(self._nodes)
             ),
             held=runtime.held if runtime else 0,
@@ -296,12 +296,5 @@ class LockManager(Life):
             topped_up=counters.topped_up,
             quarantined=counters.quarantined,
             steps=counters.steps,
+            conflict=runtime.conflict if runtime else None,
         )
-
-    def _clock_of(self, node: int) -> float | None:
-        """Return how many seconds a node's clock is ahead of this machine's, as far as that is known."""
-        runtime = self._runtime
-        offset = runtime.clocks.offset(node) if runtime else None
-        if runtime is None or offset is None:
-            return None
-        return sum(offset) / 2 - (runtime.wall() - self.clock.now())

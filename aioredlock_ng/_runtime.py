@@ -112,6 +112,11 @@ class Runtime:
         ahead = self.clocks.median_ahead()
         return int((self.wall() if ahead is None else self.clock.now() + ahead) * 1000)
 
+    def clock_of(self, node: int) -> float | None:
+        """Return how many seconds a node's time of day is ahead of ours; None while that is unknown."""
+        offset = self.clocks.offset(node)
+        return None if offset is None else sum(offset) / 2 - (self.wall() - self.clock.now())
+
     async def pause(self, future: asyncio.Future[None], timeout: float | None) -> bool:
         """Wait for `future`, at most `timeout` seconds; True when it is done.
 

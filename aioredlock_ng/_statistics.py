@@ -25,6 +25,8 @@ class NodeStatistics:
     """Releases that the node has not acknowledged and that will be sent again."""
     dropped: int
     """Releases given up because too many were owed; their keys end with their ttl."""
+    mismatched: int
+    """Connections dropped because a reply came that cannot belong to its request (R15)."""
     votes_in: float | None
     """Seconds until a quarantined node may vote; None when it may, or when waiting does not help."""
     clock: float | None
@@ -41,6 +43,7 @@ class NodeStatistics:
             in_flight=standing.in_flight,
             owed=standing.owed,
             dropped=standing.dropped,
+            mismatched=standing.mismatched,
             votes_in=standing.votes_in,
             clock=clock,
         )
@@ -74,3 +77,5 @@ class ManagerStatistics:
     """Times that a node lost its vote."""
     steps: int
     """Jumps of nodes' clocks that were noticed."""
+    conflict: str | None
+    """Why nothing can be locked, whatever the nodes answer: see `ConfigurationError`."""

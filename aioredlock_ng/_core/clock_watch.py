@@ -52,7 +52,7 @@ class Step:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Conclusion:
     """What is certain since the last sample; empty nearly always."""
 
     steps: tuple[Step, ...] = ()
@@ -63,7 +63,7 @@ class Judgement:
     """Seconds by which our own clock has stepped; negative if it stood still.  All samples are gone."""
 
 
-NOTHING: Final = Judgement()
+NOTHING: Final = Conclusion()
 
 
 @final
@@ -113,7 +113,7 @@ class ClockWatch:
         suspects = sorted(self._ahead.keys() | self._back.keys())
         return f"<ClockWatch {len(self._offsets)} of {self._size} sampled, suspects {suspects}>"
 
-    def sample(self, node: int, asked_at: float, heard_at: float, node_time: float) -> Judgement:
+    def sample(self, node: int, asked_at: float, heard_at: float, node_time: float) -> Conclusion:
         """Take in the Unix time that a node answered; stamps are read before writing and after parsing."""
         if asked_at < self._since:
             return NOTHING  # asked before our own step, heard after it: it fits neither side
@@ -175,7 +175,7 @@ class ClockWatch:
         assert new.low <= new.high, "stamps of a sample out of order"
         self._offsets[node] = new
 
-    def _judge(self, now: float) -> Judgement:
+    def _judge(self, now: float) -> Conclusion:
         for pending in (self._ahead, self._back):
             for suspicion in pending.values():
                 if 2 * _alike(suspicion.seconds, pending) >= self._size:
@@ -184,8 +184,8 @@ class ClockWatch:
                     self._back.clear()
                     self._median = None
                     self._since = now
-                    return Judgement(own=-suspicion.seconds)
-        return Judgement(steps=self._resolve(self._ahead, now), back=self._resolve(self._back, now))
+                    return Conclusion(own=-suspicion.seconds)
+        return Conclusion(steps=self._resolve(self._ahead, now), back=self._resolve(self._back, now))
 
     def _resolve(self, pending: dict[int, _Suspicion], now: float) -> tuple[Step, ...]:
         """Take out the suspicions that nobody can share any more."""

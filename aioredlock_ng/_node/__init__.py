@@ -45,6 +45,8 @@ class Standing:
     """Entries given up because the ledger was full; their keys end with their ttl."""
     run_id: str | None = None
     """The server process's own name for itself; None when unknown."""
+    mismatched: int = 0
+    """Connections dropped because a reply came that cannot belong to its request (R15)."""
     votes_in: float | None = None
     """Seconds until it may vote again; None when it may, or when waiting does not help."""
     conflict: str = ""

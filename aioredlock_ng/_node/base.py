@@ -37,6 +37,7 @@ class BaseNode(ABC):
         self._reason = "not connected yet"
         self._run_id: str | None = None
         self._round_trip: float | None = None
+        self._mismatched = 0
         self._closed = False
         self._told: set[str] = set()
         self._env: NodeEnv | None = None
@@ -150,6 +151,7 @@ class BaseNode(ABC):
             owed=len(self._ledger),
             dropped=self._ledger.dropped,
             run_id=self._run_id,
+            mismatched=self._mismatched,
             votes_in=self._votes_in,
             conflict=self.without_vote if conflict else "",
         )

@@ -40,6 +40,7 @@ class Greeting:
         self._terms = terms
         self._judgement = _UNHEARD
         self._identity = b""
+        self._sentinel = b""
         self._told: set[str] = set()
         self._push = b""
         self.look = Command(Purpose.OTHER, owner=b"", fits=_fits_look, keys=(terms.key,), verb=b"GET")
@@ -63,7 +64,7 @@ class Greeting:
 
     def push(self) -> None:
         """Let the sentinel's wait begin anew with the next greeting, unless somebody else has seen to it."""
-        self._push = self._judgement.vow.sentinel
+        self._push = self._sentinel
 
     def restart(self) -> None:
         """Forget what was heard on a connection that has ended."""
@@ -88,7 +89,7 @@ class Greeting:
             self._judgement = Judgement(reason=f"its sentinel cannot be looked at: {reply.reason}")
             return None
         _, sentinel, time_us, identity, role = cast("tuple[bytes, bytes, int, bytes, bytes]", reply)
-        same_server, self._identity = identity == self._identity, identity
+        same_server, self._identity, self._sentinel = identity == self._identity, identity, sentinel
         self._push = b""
         judged = judge(sentinel, now_us=time_us, role=role.decode(errors="replace"), size=self._terms.size)
         self._judgement = judged

@@ -43,6 +43,8 @@ class Link(asyncio.Protocol):
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self.pipe = Pipe(on_failure)
+        self.mismatched = False
+        """Whether a reply came that cannot belong to its request (R15)."""
 
     @property
     def lost(self) -> asyncio.Future[str]:
@@ -73,6 +75,7 @@ class Link(asyncio.Protocol):
         try:
             self.pipe.feed(data)
         except DesynchronisedError as error:
+            self.mismatched = True
             self.give_up(str(error))
         else:
             self._flush()  # scripts that are sent again

@@ -140,6 +140,7 @@ class RedisNode(BaseNode):
             if link.lost.done():
                 self._link = None
                 reason = link.lost.result()
+                self._mismatched += link.mismatched
                 self._become(NodeState.DOWN, reason)
                 self._fail_all(link, reason)
 

@@ -10,16 +10,25 @@ import asyncio
 from typing import Any, ClassVar, Final, cast, final
 from weakref import WeakKeyDictionary
 
+from .. import _scripts
+from .._clock import Clock, wall_of
 from .._core.command import Command, Purpose, Reply, Sink
 from .._core.diagnosis.findings import Finding
+from .._core.fencing import at
 from .._manager import LockManager
 from .._node import Node
 from .._runtime import Runtime
 from ..errors import LossReason
 
-_REPLIES: Final[dict[Purpose, Reply]] = {Purpose.ACQUIRE: 0, Purpose.EXTEND: 1, Purpose.RELEASE: [1, 0]}
-_REPLIES_TO_VERBS: Final[dict[bytes, Reply]] = {b"SCAN": [b"0", []], b"DEL": 0}
-_NOTHING_THERE: Final[Reply] = [None, -2]  # what `inspect` finds
+_REPLIES: Final[dict[Purpose, Reply]] = {
+    Purpose.ACQUIRE: 0,  # without a fence
+    Purpose.RAISE: 1,
+    Purpose.EXTEND: 1,
+    Purpose.RELEASE: [1, 0],
+}
+_LOOKS: Final[dict[bytes, Reply]] = {b"SCAN": [b"0", []], b"DEL": 0, b"TIME": [b"0", b"0"]}
+_SCRIPTED_LOOKS: Final[dict[str, Reply]] = {_scripts.INSPECT.name: [None, -2], _scripts.INIT.name: b""}
+"""What those find who look at nodes, or administer them: nothing."""
 
 _runtimes: Final[WeakKeyDictionary[Runtime, LockManager]] = WeakKeyDictionary()
 
@@ -28,20 +37,31 @@ _runtimes: Final[WeakKeyDictionary[Runtime, LockManager]] = WeakKeyDictionary()
 class _Willing:
     """A node that grants everything; a round needs no more of a node than this."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, fence: int) -> None:
         self.name = name
+        self._fence = fence
 
     def submit(self, command: Command, sink: Sink, index: int) -> None:
-        looked = _REPLIES_TO_VERBS.get(command.verb, _NOTHING_THERE)
-        sink.on_reply(index, _REPLIES.get(command.purpose, looked))
+        sink.on_reply(index, self._reply(command))
+
+    def _reply(self, command: Command) -> Reply:
+        if command.script is _scripts.ACQUIRE:
+            return [1, self._fence, 0]
+        if command.purpose is not Purpose.OTHER:
+            return _REPLIES[command.purpose]
+        return _LOOKS[command.verb] if command.script is None else _SCRIPTED_LOOKS[command.script.name]
+
+    def greet(self) -> None:
+        """Do nothing: there is no sentinel to look at."""
 
 
 @final
 class _Standing:
     """A clock that stands still: nobody extends a bypassed lease, so it must not run out either."""
 
-    def __init__(self, now: float) -> None:
-        self._now = now
+    def __init__(self, clock: Clock) -> None:
+        self._now = clock.now()
+        self.wall = wall_of(clock)
 
     def now(self) -> float:
         return self._now
@@ -50,9 +70,12 @@ class _Standing:
 async def _ready(manager: LockManager, _patience: float | None = None) -> Runtime:
     """Stand in for `LockManager.ready`; `manager` itself stays as it was."""
     await asyncio.sleep(0)  # as with a real acquire, whoever takes locks in a loop lets others run
-    nodes = [cast("Node", _Willing(node.name)) for node in manager._nodes]  # noqa: SLF001
+    clock = _Standing(manager.clock)
+    # One acquire, one runtime, one fence.  All names share them, so that each of them sees them grow.
+    bypass.fence = max(bypass.fence + 1, at(int(clock.wall() * 1000)))
+    nodes = [cast("Node", _Willing(node.name, bypass.fence)) for node in manager._nodes]  # noqa: SLF001
     options, random, audience = manager._options, manager._random, manager._audience  # noqa: SLF001
-    runtime = Runtime(nodes, options, _Standing(manager.clock.now()), random, audience)
+    runtime = Runtime(nodes, options, clock, random, audience)
     _runtimes[runtime] = manager
     return runtime
 
@@ -80,7 +103,7 @@ def bypassed(manager: LockManager) -> list[Runtime]:
     return [runtime for runtime, owner in _runtimes.items() if owner is manager and runtime.loop is loop]
 
 
-_SUBSTITUTES: Final = {"ready": _ready, "aclose": _aclose, "diagnose": _diagnose}
+_SUBSTITUTES: Final = {"ready": _ready, "settled": _ready, "aclose": _aclose, "diagnose": _diagnose}
 """What stands in for which of the manager's methods."""
 
 
@@ -91,11 +114,14 @@ class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppr
     Nothing is sent, nobody waits, nothing runs in the background, and no manager is bound to a loop: a
     module-level manager over production nodes needs no server, and no closing.  *Nobody is excluded*,
     not even by a lock of the same name around this one.  Leases, decorators, hooks, options and
-    `lose` work as ever; but a bypassed lease does not run out, `LockManager.statistics` does not
-    count it, and whoever looks at the nodes finds nothing.  For tests only; it can be nested.
+    `lose` work as ever, and fences grow from one lease to the next; but a bypassed lease does not run
+    out, `LockManager.statistics` does not count it, and whoever looks at the nodes finds nothing.  For
+    tests only; it can be nested.
     """
 
     depth: ClassVar[int] = 0
+    fence: ClassVar[int] = 0
+    """The last one that was given out in this process."""
     saved: ClassVar[dict[str, Any]] = {}
 
     def __enter__(self) -> None:

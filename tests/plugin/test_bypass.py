@@ -62,6 +62,31 @@ async def test_a_lease_says_all_that_a_real_one_says() -> None:
 
 
 @virtual
+async def test_fences_grow() -> None:
+    """Code that hands `lease.fence` on finds an int, greater from lease to lease, block to block (R10)."""
+    fences: list[int] = []
+    for manager in (make(), make()):
+        with bypass():
+            for names in (("a",), ("a", "b"), ("b",)):
+                async with manager.lock(*names) as lease:
+                    assert lease.fence is not None
+                    fences.append(lease.fence)
+                    await lease.extend()
+                    assert lease.fence == fences[-1]
+
+    assert fences == sorted(set(fences))
+
+
+@virtual
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+async def test_a_plain_lease_has_no_fence(names: tuple[str, ...]) -> None:
+    """A manager without fencing leases without one under the bypass, too."""
+    with bypass():
+        async with make(fencing=False).lock(*names) as lease:
+            assert (lease.held, lease.fence) == (True, None)
+
+
+@virtual
 async def test_nobody_waits_and_nobody_is_excluded() -> None:
     """One task takes the same lock inside itself, a second one beside it; one turn of the loop is enough."""
     manager = make()
@@ -88,7 +113,7 @@ async def test_nobody_waits_and_nobody_is_excluded() -> None:
 
 @virtual
 async def test_looking_finds_nothing() -> None:
-    """Whoever lists, names, deletes or diagnoses asks no node: nothing is there, and nothing is wrong."""
+    """Who lists, names, deletes, diagnoses or initialises asks no node: nothing is there or wrong."""
     manager = make()
     with bypass():
         assert (await manager.survey()).locks == ()
@@ -96,6 +121,7 @@ async def test_looking_finds_nothing() -> None:
         assert {entry.held for entry in await manager.inspect("job")} == {False}
         assert {entry.held for entry in await manager.force_release("job")} == {False}
         assert await manager.diagnose() == ()
+        assert [node.done for node in await manager.init()] == [True] * 3
 
 
 @virtual

@@ -49,6 +49,8 @@ class Rules:
     """The quarantine that clients ask for, of what the ttl demands; milliseconds."""
     keep_ms: tuple[int, ...] = (KEEP_MS, 2 * KEEP_MS)
     """How long the clients let their counters live, each its own."""
+    init_floor: Callable[[list[int]], int] = lambda _clocks_us: 0
+    """The floor that ``init`` asks all nodes for, by their clocks in microseconds."""
     forgets_vows: bool = True
     """Whether a vow ends with the connection that it was made on."""
 
@@ -98,6 +100,7 @@ BROKEN: Final[dict[str, Rules]] = {
     "counters that live 10 s": Rules(keep_ms=(KEEP_MS, 10_000)),
     "no cap on the raise": Rules(raised=_without_cap),
     "a raise without the floor": Rules(raise_floor=lambda _floor: 0),
+    "a floor by another node's clock": Rules(init_floor=lambda clocks_us: fencing.floor_at(max(clocks_us))),
     "a vow that outlives its connection": Rules(forgets_vows=False),
 }
 """Variants that break the order of the fences, or make one twice."""

@@ -20,10 +20,10 @@ EPOCH_US: Final = 1_700_000_000_000_000
 
 HOUR_US: Final = 3_600_000_000
 
-STEPS: Final = 400
-"""Steps of one run: an act of a client or of the adversary, or a message that arrives."""
+STEPS: Final = 250
+"""Steps of one run, and as many for every two nodes more: an act, a fault, or a message that arrives."""
 
-TRAITS: Final = ("several names", "clocks apart", "late wall clocks", "contention", "slow", "unasked", "repeat")
+TRAITS: Final = ("several names", "clocks apart", "wall clocks apart", "contention", "hasty", "repeat")
 """What a run may be like, besides the kinds of faults that it has."""
 
 UNTIMED: Final = ("expire a hold", "expire a name", "init", "ask for a longer quarantine")
@@ -58,11 +58,13 @@ class World:
         self.owners = 0
         self.tokens: list[Connection] = []
         """One for every message that is under way; a connection's next message goes first."""
-        self.kinds = [kind for kind in FAULTS if not (timed and kind in UNTIMED) and draw.random() < 1 / 2]
+        share = draw.choice((0.15, 0.3, 0.5))
+        self.kinds = [kind for kind in FAULTS if not (timed and kind in UNTIMED) and draw.random() < share]
         self.traits = {trait for trait in TRAITS if draw.random() < 1 / 2}
         self.replies_first = draw.choice((0.5, 0.9))
-        self._fault_rate = draw.choice((0.01, 0.03, 0.06))
-        self._tick_us = draw.choice((1, 20, 1000, 20_000 if "slow" in self.traits else 2000))
+        self._fault_rate = draw.choice((0.005, 0.015, 0.04))
+        self._act_rate = draw.choice((0.08, 0.15))
+        self._tick_us = draw.choice((1, 20, 1000, 5000))
         self.ttl_ms = draw.choice((1000, 5000, 30_000))
         wanted = self.ttl_ms if timed or draw.random() < 1 / 2 else 0
         self.quarantine_ms = rules.quarantine(wanted)
@@ -80,14 +82,14 @@ class World:
         draw = self.random
         spread = draw.choice((0, 1000, 5_000_000))
         offsets = [draw.randrange(-spread, spread + 1) for _ in range(self.size)]
-        if "clocks apart" in self.traits:
+        if "clocks apart" in self.traits and draw.random() < 1 / 2:
             far = draw.choice((15_000_000, 400_000_000, HOUR_US)) * draw.choice((-1, 1))
             offsets = [offset + far * (draw.random() < 1 / 3) for offset in offsets]
         return offsets
 
     def _client(self, number: int) -> Client:
         draw = self.random
-        late = "late wall clocks" in self.traits
+        late = "wall clocks apart" in self.traits
         offset = draw.choice((-HOUR_US, -10_000_000, 0, HOUR_US)) if late else 0
         return Client(self, number, wall_offset_us=offset, keep_ms=draw.choice(self.rules.keep_ms))
 
@@ -111,16 +113,17 @@ class World:
 
     # -- running -------------------------------------------------------------------------------
 
-    def run(self, steps: int = STEPS) -> None:
-        """Run to the end; raises `ViolationError`."""
-        self.now_us += self.random.choice((0, 3_000_000, 2 * 1000 * self.ttl_ms))
+    def run(self, steps: int = 0) -> None:
+        """Run to the end, or for so many steps; raises `ViolationError`."""
+        steps = steps or STEPS * (self.size + 1) // 2
+        self.now_us += self.random.choice((0, 3_000_000, 15_000_000, 2 * 1000 * self.ttl_ms))
         draw = self.random.random
         for self.steps in range(1, steps + 1):
             self.now_us += 1 + int(draw() * self._tick_us)
             chance = draw()
             if chance < self._fault_rate:
                 self._fault()
-            elif chance < 1 / 8 or not self.tokens:
+            elif chance < self._act_rate or not self.tokens:
                 self._act(self.random.choice(self.clients))
             else:
                 self._deliver()
@@ -158,7 +161,7 @@ class World:
                 attempt.end(attempt.fence)
             elif chance < 0.8:
                 attempt.forget()
-        elif draw() < 1 / 4:
+        elif draw() < (1 / 4 if "hasty" in self.traits else 1 / 20):
             attempt.impatient()
         for connection in client.connections:
             if not connection.greeting and (connection.vow is NO_VOW or draw() < 0.02):
@@ -255,6 +258,19 @@ def _freeze(world: World) -> None:
         client.connections[node].blocked_until = until
 
 
+def _pause(world: World) -> None:
+    """Let a client's messages wait, one's that is about to make a fence if there is one, and its holds end."""
+    raising = [client for client in world.clients if client.attempt and client.attempt.phase is Phase.RAISING]
+    client = world.random.choice(raising or world.clients)
+    until = world.steps + world.random.randrange(1, 100)
+    for connection in client.connections:
+        connection.blocked_until = until
+    if not world.timed and client.attempt is not None:
+        for node in world.nodes:
+            for name in client.attempt.claim.names:
+                node.data.holds.pop(name, None)
+
+
 def _restarted(world: World, node: ModelNode) -> None:
     for connection in world.tokens:
         if world.nodes[connection.node] is node:
@@ -307,10 +323,9 @@ def _init(world: World) -> None:
     """State that no lock can be alive, whether it is true or not."""
     for node in world.nodes:
         node.look(world.now_us)
-    floors = [node.now_us // 1000 for node in world.nodes]
-    del floors
+    floor = world.rules.init_floor([node.now_us for node in world.nodes])
     for node in world.nodes:
-        node.initialise(world.quarantine_ms, 0)
+        node.initialise(world.quarantine_ms, floor)
 
 
 FAULTS: Final[dict[str, Callable[[World], None]]] = {
@@ -323,6 +338,7 @@ FAULTS: Final[dict[str, Callable[[World], None]]] = {
     "cut, and come late": _cut_late,
     "partition": _partition,
     "freeze": _freeze,
+    "pause a client": _pause,
     "restart empty": _restart_empty,
     "keep a snapshot": _keep,
     "restart with an older state": _restart_old,

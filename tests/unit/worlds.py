@@ -21,13 +21,13 @@ TIMEOUT = 0.1
 LATENCY = 0.001
 GRACE = ExtensionPolicy().grace
 
-SCRIPTS = {
-    _scripts.ACQUIRE.digest: "acquire",
-    _scripts.EXTEND.digest: "extend",
-    _scripts.TOP_UP.digest: "top-up",
-    _scripts.RELEASE.digest: "release",
-    _scripts.INSPECT.digest: "inspect",
-}
+SCRIPTS = {script.digest: script.name.replace("_", "-") for script in _scripts.ALL}
+SCRIPTS[_scripts.SET_ALL.digest] = "acquire"
+"""What the scripts are for: for the digests that are sent."""
+
+MARKS = (PREFIX + b"fence:{", PREFIX + b"{meta}")
+"""How keys begin that outlive a lease: counters and the sentinel."""
+
 SOURCES = {script.source: SCRIPTS[script.digest] for script in _scripts.ALL}
 
 
@@ -117,8 +117,8 @@ class World:
 
     @property
     def keys(self) -> list[tuple[bytes, ...]]:
-        """Return the keys on every node."""
-        return [node.keys for node in self.nodes]
+        """Return the keys on every node, but for counters and sentinels."""
+        return [tuple(key for key in node.keys if not key.startswith(MARKS)) for node in self.nodes]
 
     def holders(self, name: str) -> list[bytes | None]:
         """Return the value under a lock's name on every node."""

@@ -15,7 +15,7 @@ from aioredlock_ng._core.clock_watch import (
     PATIENCE,
     PRECISION,
     ClockWatch,
-    Judgement,
+    Conclusion,
     Step,
 )
 from aioredlock_ng._core.validity import CLOCK_DRIFT_FACTOR
@@ -28,7 +28,7 @@ TRIP = 0.002
 """Seconds from asking to hearing; the node reads its clock half-way."""
 
 
-def answer(watch: ClockWatch, node: int, now: float, stepped: float = 0.0, trip: float = TRIP) -> Judgement:
+def answer(watch: ClockWatch, node: int, now: float, stepped: float = 0.0, trip: float = TRIP) -> Conclusion:
     """Take a sample of a node whose clock has stepped by `stepped` seconds, heard at `now`."""
     return watch.sample(node, now - trip, now, UNIX + now - trip / 2 + stepped)
 
@@ -256,7 +256,7 @@ def test_one_of_five_is_to_blame_once_the_others_were_asked(stepped: float) -> N
         assert watch.trusted(2) is (stepped < 0)
     judgement = answer(watch, 4, 1.2)
     expected = steps((2, stepped))
-    assert judgement == (Judgement(steps=expected) if stepped > 0 else Judgement(back=expected))
+    assert judgement == (Conclusion(steps=expected) if stepped > 0 else Conclusion(back=expected))
     assert abs((judgement.steps + judgement.back)[0].seconds) <= 5.0
     assert watch.trusted(2)
     assert answer(watch, 2, 1.3, stepped) == NOTHING
@@ -270,7 +270,7 @@ def test_half_of_the_nodes_alike_is_our_own_step(size: int, needed: int, stepped
     for node in range(needed - 1):
         assert answer(watch, node, 1.0, stepped) == NOTHING
     judgement = answer(watch, needed - 1, 1.0, stepped)
-    assert judgement == Judgement(own=pytest.approx(-stepped, abs=0.02))
+    assert judgement == Conclusion(own=pytest.approx(-stepped, abs=0.02))
     assert all(watch.trusted(node) for node in range(size))
     assert [watch.offset(node) for node in range(size)] == [None] * size
     assert watch.median_ahead() is None
@@ -283,8 +283,8 @@ def test_half_is_half_of_the_configured_nodes() -> None:
     watch = watching(5, sampled=[0, 1, 2])
     answer(watch, 0, 1.0, 5.0)
     answer(watch, 1, 1.1, 5.0)
-    assert answer(watch, 2, 1.2) == Judgement(steps=steps((0, 5.0)))
-    assert answer(watch, 0, 1.3, 5.0) == Judgement(steps=steps((1, 5.0)))
+    assert answer(watch, 2, 1.2) == Conclusion(steps=steps((0, 5.0)))
+    assert answer(watch, 0, 1.3, 5.0) == Conclusion(steps=steps((1, 5.0)))
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_an_answer_from_before_the_pause_acquits_nobody() -> None:
     for node in (1, 2):
         assert watch.sample(node, asked, 1.005, UNIX + 1.001) == NOTHING
     assert not watch.trusted(0)
-    assert answer(watch, 1, 1.1, 60.0) == Judgement(own=pytest.approx(-60.0, abs=0.02))
+    assert answer(watch, 1, 1.1, 60.0) == Conclusion(own=pytest.approx(-60.0, abs=0.02))
 
 
 def test_a_question_from_before_our_own_step_is_no_sample_after_it() -> None:
@@ -371,7 +371,7 @@ def test_a_mute_node_holds_the_judgement_up_no_longer_than_patience() -> None:
         answer(watch, node, 1.1)
     assert answer(watch, 0, 1.0 + PATIENCE - 0.01, 5.0) == NOTHING
     assert not watch.trusted(0)
-    assert answer(watch, 0, 1.0 + PATIENCE, 5.0) == Judgement(steps=steps((0, 5.0)))
+    assert answer(watch, 0, 1.0 + PATIENCE, 5.0) == Conclusion(steps=steps((0, 5.0)))
     assert watch.trusted(0)
 
 
@@ -380,7 +380,7 @@ def test_a_node_without_samples_is_not_waited_for() -> None:
     watch = watching(5, sampled=[0, 1, 2])
     answer(watch, 0, 1.0, 5.0)
     assert answer(watch, 1, 1.1) == NOTHING
-    assert answer(watch, 2, 1.1) == Judgement(steps=steps((0, 5.0)))
+    assert answer(watch, 2, 1.1) == Conclusion(steps=steps((0, 5.0)))
 
 
 def test_a_node_with_a_small_gap_is_a_witness_all_the_same() -> None:
@@ -389,7 +389,7 @@ def test_a_node_with_a_small_gap_is_a_witness_all_the_same() -> None:
     answer(watch, 1, 0.5, 0.05)
     answer(watch, 0, 1.0, 5.0)
     answer(watch, 2, 1.1)
-    assert answer(watch, 1, 1.1, 0.05) == Judgement(steps=steps((0, 5.0)))
+    assert answer(watch, 1, 1.1, 0.05) == Conclusion(steps=steps((0, 5.0)))
 
 
 def test_a_node_that_keeps_stepping_is_judged_all_the_same() -> None:
@@ -408,7 +408,7 @@ def test_a_step_there_and_back_is_both() -> None:
     answer(watch, 0, 1.1, 0.0)
     assert not watch.trusted(0)
     answer(watch, 1, 1.2)
-    assert answer(watch, 2, 1.2) == Judgement(steps=steps((0, 5.0)), back=steps((0, -5.0)))
+    assert answer(watch, 2, 1.2) == Conclusion(steps=steps((0, 5.0)), back=steps((0, -5.0)))
 
 
 # -- forgetting, and the median --------------------------------------------------------------------
@@ -423,7 +423,7 @@ def test_another_server_at_the_address_starts_from_nothing() -> None:
     assert watch.trusted(0)
     assert watch.offset(0) is None
     assert not watch.ahead(0, 1.1, UNIX + 1e6)
-    assert answer(watch, 2, 1.1) == Judgement(back=steps((1, -500.0)))
+    assert answer(watch, 2, 1.1) == Conclusion(back=steps((1, -500.0)))
     assert answer(watch, 0, 1.2, 1e6) == NOTHING
     answer(watch, 2, 1.3, -5.0)
     watch.forget(2)
