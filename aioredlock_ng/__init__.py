@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._core.diagnosis.findings import Finding
     from ._core.policy import ExtensionPolicy, RetryPolicy
     from ._core.quorum import Vote
+    from ._initialise import NodeInitialisation
     from ._lease import Lease, NodeRelease, ReleaseOutcome, ReleaseReport
     from ._lock import Lock
     from ._manager import LockManager
@@ -64,6 +65,7 @@ __all__ = [
     "ManagerClosedError",
     "ManagerStatistics",
     "Node",
+    "NodeInitialisation",
     "NodeInspection",
     "NodeRelease",
     "NodeState",
@@ -98,6 +100,7 @@ _HOMES = {
     "ManagerClosedError": "errors",
     "ManagerStatistics": "_statistics",
     "Node": "_node",
+    "NodeInitialisation": "_initialise",
     "NodeInspection": "_admin",
     "NodeRelease": "_lease",
     "NodeState": "_node",

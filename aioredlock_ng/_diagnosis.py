@@ -6,24 +6,24 @@ What they mean is decided in `_core.diagnosis`.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast, final
 
-import anyio
-
 from . import _scripts
 from ._admin import ask, look_for, read
 from ._ask import Round, all_answered
 from ._core.command import Answer, Command, Purpose, Reply, Silence
-from ._core.diagnosis.facts import NO_COMMANDS, ClockReading, Facts, NodeFacts
+from ._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
 from ._core.quorum import Vote
-from ._kinds.mutex import Mutex
 from ._node import NodeState
 from ._node.link import heartbeat
+from ._specs import mutex_of
 
 if TYPE_CHECKING:
+    from ._kinds.mutex import Mutex
     from ._node import Node
     from ._runtime import Runtime
 
@@ -42,21 +42,30 @@ TRIAL_TTL: Final = 2.0
 TRIAL_TTL_EXTENDED: Final = 5.0
 """Seconds that they are extended to: more, or the script would not have to change anything."""
 
+TRIAL_FENCE: Final = 1
+"""Below every counter: what is raised to it stays where it is."""
+
 PORTS: Final = 65536
 """Port numbers: what is greater, behind a name, is the identity of an object."""
 
 
 async def gather(runtime: Runtime) -> Facts:
     """Ask all nodes at the same time."""
-    nodes = await asyncio.gather(*(_gather(runtime, node) for node in runtime.nodes))
-    return Facts(nodes=tuple(nodes), prefix=runtime.options.prefix, node_timeout=runtime.node_timeout)
+    nodes = await asyncio.gather(*(_gather(runtime, i) for i in range(len(runtime.nodes))))
+    options = runtime.options
+    return Facts(
+        nodes=tuple(nodes),
+        prefix=options.prefix,
+        node_timeout=runtime.node_timeout,
+        fencing=options.fencing,
+        quarantine=options.restart_quarantine,
+    )
 
 
-async def _gather(runtime: Runtime, node: Node) -> NodeFacts:
-    with anyio.move_on_after(runtime.options.connect_timeout):
-        await node.settled.wait()
+async def _gather(runtime: Runtime, number: int) -> NodeFacts:
+    node, distrusted = runtime.nodes[number], not runtime.clocks.trusted(number)
     standing = node.standing
-    if standing.state is not NodeState.UP:
+    if standing.state not in (NodeState.UP, NodeState.QUARANTINED):
         reason = standing.reason or str(standing.state)
         return NodeFacts(name=node.name, host=_host(node), down=reason)
     timeout = max(PATIENCE, runtime.node_timeout)
@@ -67,7 +76,12 @@ async def _gather(runtime: Runtime, node: Node) -> NodeFacts:
         _configuration(node, timeout),
         _ask(node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
     )
-    failures = await _try_locking(runtime, node, timeout)
+    sentinel = await _sentinel(runtime, node, timeout)
+    voting = standing.state is NodeState.UP
+    failures = await _try_locking(runtime, node, timeout, voting=voting)
+    # Why it has none may be something that the other checks do not see.
+    if not (voting or distrusted or standing.votes_in is not None or standing.conflict):
+        failures = (("vote", standing.reason), *failures)
     facts = info if isinstance(info, Silence) else _info(info)
     return NodeFacts(
         name=node.name,
@@ -78,6 +92,10 @@ async def _gather(runtime: Runtime, node: Node) -> NodeFacts:
         config=config,
         default_user=default_user if isinstance(default_user, Silence) else _flags(default_user),
         clock=clock,
+        distrusted=distrusted,
+        sentinel=sentinel,
+        votes_in=standing.votes_in,
+        without_vote=not voting,
         failures=failures,
     )
 
@@ -151,6 +169,14 @@ async def _configuration(node: Node, timeout: float) -> Mapping[str, str] | Sile
     return found
 
 
+async def _sentinel(runtime: Runtime, node: Node, timeout: float) -> bytes | Silence | None:
+    key = runtime.options.sentinel
+    if key is None:
+        return NOT_ASKED
+    reply = await _ask(node, timeout, lambda reply: reply is None or _is_text(reply), b"GET", key)
+    return cast("bytes | Silence | None", reply)
+
+
 async def _read_clock(
     runtime: Runtime, node: Node, timeout: float
 ) -> tuple[Sequence[float], ClockReading | Silence]:
@@ -184,17 +210,23 @@ class _Step:
     what: str
     command: Command
     read: Callable[[Reply], Answer] = read
+    votes: bool = False
+    """Whether a node without a vote cannot do it."""
 
 
-async def _try_locking(runtime: Runtime, node: Node, timeout: float) -> tuple[tuple[str, str], ...]:
+async def _try_locking(
+    runtime: Runtime, node: Node, timeout: float, *, voting: bool
+) -> tuple[tuple[str, str], ...]:
     """Do on one node what locks do, under random names; return what did not work, and why.
 
     Everything is queued in one turn of the loop, so that nothing between acquire and release can fail
-    to release; what a release leaves ends with its ttl.
+    to release; what a release leaves ends with its ttl.  A node that is not `voting` is not asked to.
     """
     await _load_scripts(node, timeout)
     rounds = []
     for step in _trial(runtime):
+        if step.votes and not voting:
+            continue
         round_ = Round((node,), step.read)
         round_.ask(step.command, timeout)
         rounds.append((step.what, round_))
@@ -224,26 +256,62 @@ async def _load_scripts(node: Node, timeout: float) -> None:
 def _trial(runtime: Runtime) -> Sequence[_Step]:
     """Make what is to be tried on one node, in this order."""
     names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
-    keys = tuple(runtime.options.prefix + name.encode() for name in names)
-    one, two = Mutex(names[:1], keys[:1]), Mutex(names[1:], keys[1:])
+    one, two = _mutex(runtime, names[:1]), _mutex(runtime, names[1:])
     mine, other = runtime.new_owner(), runtime.new_owner()
-    look = look_for(keys[2])
+    fence = TRIAL_FENCE if runtime.options.fencing else 0
+    look = look_for(two.keys[1])
     in_full = Command(
         Purpose.OTHER, owner=b"", fits=look.fits, keys=(), args=look.words_in_full[1:], verb=b"EVAL"
     )
-    top_up = two.top_up(other, TRIAL_TTL_EXTENDED)
-    return (
-        _Step(what="acquire", command=one.acquire(mine, TRIAL_TTL), read=one.read_acquire),
-        _Step(what="acquire two at once", command=two.acquire(other, TRIAL_TTL), read=two.read_acquire),
-        _Step(what="extend", command=two.extend(other, TRIAL_TTL_EXTENDED), read=two.read_extend),
-        _Step(what="give back what a node lost", command=top_up, read=two.read_acquire),
+    steps = [
+        _Step(what="acquire", command=one.acquire(mine, TRIAL_TTL), read=one.read_acquire, votes=True),
+        _Step(
+            what="acquire two at once",
+            command=two.acquire(other, TRIAL_TTL),
+            read=two.read_acquire,
+            votes=True,
+        ),
+        _Step(
+            what="extend",
+            command=two.extend(other, TRIAL_TTL_EXTENDED, fence),
+            read=two.read_extend,
+            votes=True,
+        ),
+        _Step(
+            what="give back what a node lost",
+            command=two.top_up(other, TRIAL_TTL_EXTENDED, fence),
+            read=two.read_acquire,
+        ),
         _Step(what="ping", command=heartbeat(names[0].encode())),
         _Step(what="look", command=look),
         _Step(what="send a script anew", command=in_full),
-        _Step(what="release", command=one.release(mine, TRIAL_TTL), read=one.read_release),
+        _Step(
+            what="release",
+            command=one.release(mine, TRIAL_TTL, fence),
+            read=one.read_release,
+            votes=True,  # without one there is nothing to release
+        ),
         _Step(
             what="release two at once",
-            command=two.release(other, TRIAL_TTL_EXTENDED),
+            command=two.release(other, TRIAL_TTL_EXTENDED, fence),
             read=two.read_release,
         ),
+    ]
+    if fence:
+        steps.insert(2, _Step(what="raise", command=two.raise_(other, fence), votes=True))
+        steps += [_forget(one, mine, runtime), _forget(two, other, runtime)]
+    return steps
+
+
+def _mutex(runtime: Runtime, names: tuple[str, ...]) -> Mutex:
+    """Make the primitive that locks use; its counters, which nobody needs again, live as long as its keys."""
+    return mutex_of(names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
+
+
+def _forget(mutex: Mutex, owner: bytes, runtime: Runtime) -> _Step:
+    """Delete the counters, behind the release of their owner."""
+    counters = tuple(map(runtime.options.counter, mutex.keys))
+    command = Command(
+        Purpose.OTHER, owner=owner, fits=lambda reply: isinstance(reply, int), keys=counters, verb=b"DEL"
     )
+    return _Step(what="delete the counters", command=command)

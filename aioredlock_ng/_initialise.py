@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, Final, final
+
+import anyio
 
 from . import _scripts
-from ._admin import read
+from ._admin import look_for, read
 from ._ask import Round, all_answered
 from ._core.command import Answer, Command, Purpose, milliseconds
-from ._core.fencing import at, floor_at
-from ._survey import survey
-from .errors import ConfigurationError, LockTakenError, printable
+from ._core.fencing import SHIFT
+from ._core.quarantine import parse
+from ._node import NodeState
+from ._survey import Survey, survey
+from .errors import ConfigurationError, LockTakenError, QuorumUnavailableError, printable
 
 if TYPE_CHECKING:
     from ._runtime import Runtime
 
-SPREAD_MS = 1000
-"""How far beyond the nodes' own floors the one floor of all of them is: they are told one after the other."""
+LOOKED_AT: Final = 1000
+"""Keys under the prefix that are looked at; where there are more, it is not certain what they are."""
+
+CLOCKS_APART: Final = 5.0
+"""Seconds that are waited for the slowest clock at most; nodes further apart get floors of their own."""
 
 
 @final
@@ -33,17 +41,30 @@ class NodeInitialisation:
 
 async def initialise(runtime: Runtime, *, force: bool) -> tuple[NodeInitialisation, ...]:
     """Let every node that answers vote at once, all with one floor, unless a lock is found."""
-    options = runtime.options
-    if options.sentinel is None:
+    if runtime.options.sentinel is None:
         raise ConfigurationError("fencing=False and no restart_quarantine: there is nothing to initialise")
+    _refuse_twins(runtime)
     if not force:
         await _refuse_live_locks(runtime)
-    clocks = await _ask_all(
-        runtime, Command(Purpose.OTHER, owner=b"", fits=_fits_time, keys=(), verb=b"TIME")
+    answers = await _ask_all(runtime, _command(runtime, floor=0))
+    floors = [floor for answer in answers if (floor := _floor(answer))]
+    if len(set(floors)) > 1:
+        # A node takes no floor that is ahead of what its own clock allows: the slowest one must get there.
+        late_ms = ((max(floors) - min(floors)) >> SHIFT) + 1
+        await anyio.sleep(min(late_ms / 1000, CLOCKS_APART))
+        await _ask_all(runtime, _command(runtime, floor=max(floors)))
+    await _let_vote(runtime)
+    return tuple(
+        NodeInitialisation(node=node.name, done=_floor(answer) is not None, reason=_why_not(answer))
+        for node, answer in zip(runtime.nodes, answers, strict=True)
     )
-    floor = max(map(_floor, clocks)) + at(SPREAD_MS)
+
+
+def _command(runtime: Runtime, *, floor: int) -> Command:
+    options = runtime.options
+    assert options.sentinel is not None, "the caller has looked"
     quarantine_ms = milliseconds(options.restart_quarantine) if options.restart_quarantine else 0
-    command = Command(
+    return Command(
         Purpose.OTHER,
         owner=b"",
         fits=lambda reply: isinstance(reply, bytes),
@@ -51,20 +72,27 @@ async def initialise(runtime: Runtime, *, force: bool) -> tuple[NodeInitialisati
         args=(b"%d" % len(runtime.nodes), b"%d" % quarantine_ms, b"%d" % floor),
         script=_scripts.INIT,
     )
-    answers = await _ask_all(runtime, command)
+
+
+def _floor(answer: Answer) -> int | None:
+    """Return the floor of a node that was initialised."""
+    sentinel = parse(answer.found) if isinstance(answer.found, bytes) else None
+    return None if sentinel is None else sentinel.floor
+
+
+def _why_not(answer: Answer) -> str:
+    if answer.found is None or _floor(answer) is not None:
+        return answer.reason
+    return "its sentinel was written by a newer version, which has to do this"
+
+
+async def _let_vote(runtime: Runtime) -> None:
+    """Have this manager's nodes hear of it now."""
     for node in runtime.nodes:
         node.greet()
-    return tuple(
-        NodeInitialisation(node=node.name, done=answer.found is not None, reason=answer.reason)
-        for node, answer in zip(runtime.nodes, answers, strict=True)
-    )
-
-
-async def _refuse_live_locks(runtime: Runtime) -> None:
-    found = await survey(runtime, runtime.options.prefix, (), 1)
-    for lock in found.locks:
-        msg = f"lock {printable((lock.name,))} is alive: nothing was changed; stop all clients first"
-        raise LockTakenError(msg, names=(lock.name,))
+    assert runtime.options.sentinel is not None, "the caller has looked"
+    # Answered behind the greetings, on connections that keep the order.
+    await _ask_all(runtime, look_for(runtime.options.sentinel))
 
 
 async def _ask_all(runtime: Runtime, command: Command) -> list[Answer]:
@@ -74,12 +102,43 @@ async def _ask_all(runtime: Runtime, command: Command) -> list[Answer]:
     return [answer for answer in round_.answers if answer is not None]
 
 
-def _fits_time(reply: object) -> bool:
-    return isinstance(reply, list) and all(isinstance(part, bytes) and part.isdigit() for part in reply)
+# -- what forbids it ---------------------------------------------------------------------------------
 
 
-def _floor(clock: Answer) -> int:
-    if not isinstance(clock.found, list):
-        return 0
-    seconds, microseconds = map(int, cast("list[bytes]", clock.found))
-    return floor_at(seconds * 1_000_000 + microseconds)
+def _refuse_twins(runtime: Runtime) -> None:
+    """Refuse a server that is given twice (A4).  That a node belongs to another quorum is what we are for."""
+    if runtime.conflict is not None:
+        known = [run_id for node in runtime.nodes if (run_id := node.standing.run_id) is not None]
+        if len(set(known)) < len(known):
+            runtime.check_configuration()
+
+
+async def _refuse_live_locks(runtime: Runtime) -> None:
+    """Refuse when a lock is alive, on however few nodes, or when that cannot be seen.
+
+    Keys without expiry count for nothing: no quarantine would outlast them.
+    """
+    found = await survey(runtime, runtime.options.prefix, (), LOOKED_AT)
+    for lock in found.locks:
+        left = [node.ttl for node in lock.nodes if node.ttl is not None]
+        if left:
+            msg = f"lock {printable((lock.name,))} is alive: nothing was changed; stop all clients first"
+            raise LockTakenError(msg, names=(lock.name,), retry_after=max(left))
+    unseen = _unseen(runtime, found)
+    if unseen:
+        msg = f"it cannot be seen whether a lock is alive: {'; '.join(unseen)}; nothing was changed"
+        raise QuorumUnavailableError(msg)
+
+
+def _unseen(runtime: Runtime, found: Survey) -> Sequence[str]:
+    """Say what could not be looked at, but for nodes that cannot be reached: they are not changed, either."""
+    silent = {entry.node: entry.reason for entry in found.silent}
+    reached = [
+        node.name
+        for node in runtime.nodes
+        if node.name in silent and node.standing.state in (NodeState.UP, NodeState.QUARANTINED)
+    ]
+    unseen = [f"{name}: {silent[name]}" for name in reached]
+    if found.truncated:
+        unseen.append(f"there are more keys under the prefix than the {LOOKED_AT} that are looked at")
+    return unseen

@@ -63,13 +63,19 @@ class Life:
         await self.ready()  # what has been seen by now
 
     async def settled(self) -> Runtime:
-        """Start, and return the runtime even if the nodes cannot be a quorum: for those who mend that."""
+        """Start, and return the runtime even if the nodes cannot be a quorum: for those who mend that.
+
+        All nodes are heard, at most a `connect_timeout` after that.
+        """
         with suppress(ConfigurationError):
             await self.start()
         runtime, background = self._runtime, self._background
         assert runtime is not None, "start() made it, or has raised something else"
         assert background is not None, "likewise"
         await background.settled.wait()  # of a start that has raised, too
+        with anyio.move_on_after(self._options.connect_timeout):
+            for node in runtime.nodes:
+                await node.settled.wait()
         return runtime
 
     async def ready(self, patience: float | None = None) -> Runtime:

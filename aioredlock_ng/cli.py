@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from ._cli import demo, doctor, run, status, watch
+from ._cli import demo, doctor, init, run, status, watch
 from ._cli.common import FAILED, INTERRUPTED, USAGE, OutputError, UsageError
 
-COMMANDS: Final = (demo, run, status, doctor, watch)
+COMMANDS: Final = (demo, run, status, doctor, watch, init)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,6 +4,10 @@ All three write a plain string with a ttl under the lock's key, as we do.  With 
 programs exclude each other while a migration is under way: aioredlock and redis-py's Lock use the name itself
 as the key (``prefix=""``), pottery puts "redlock:" in front, which is the default here.
 
+Until the last old program is gone, fences prove little, since the old ones make none, and so does the restart
+quarantine, since they do not wait: `AS_THEY_DO` leaves both out, and sends the plain SET NX PX of the Redlock
+page.  Then drop it, and run ``aioredlock-ng init`` once.
+
 Runs over the nodes in `REDLOCK_URLS` (separated by commas), else over five local ones of its own:
 
     python examples/migration.py
@@ -11,16 +15,19 @@ Runs over the nodes in `REDLOCK_URLS` (separated by commas), else over five loca
 
 import asyncio
 import os
+from typing import Any
 
 from redis.asyncio import Redis
 
 from aioredlock_ng import ExtensionPolicy, LockManager, LockTakenError
 from aioredlock_ng.testing import local_nodes
 
+AS_THEY_DO: dict[str, Any] = {"fencing": False, "restart_quarantine": 0}
+
 
 async def from_aioredlock(urls: list[str]) -> None:
     # manager = Aioredlock([{"host": ..., "port": ...}, ...])
-    async with LockManager(urls, prefix="") as manager:  # ... await manager.destroy()
+    async with LockManager(urls, prefix="", **AS_THEY_DO) as manager:  # ... await manager.destroy()
         # lock = await manager.lock("res", lock_timeout=10)   three tries, then LockError; never extended
         lease = await manager.lock(
             "res", ttl=10, blocking_timeout=1, extension=ExtensionPolicy.off()
@@ -41,7 +48,7 @@ async def from_aioredlock(urls: list[str]) -> None:
 
 async def from_pottery(urls: list[str]) -> None:
     # masters = {AIORedis.from_url(url) for url in urls}
-    async with LockManager(urls) as manager:
+    async with LockManager(urls, **AS_THEY_DO) as manager:
         # lock = AIORedlock(key="res", masters=masters, auto_release_time=10, num_extensions=3)
         lock = manager.lock("res", ttl=10, extension=ExtensionPolicy(max_extensions=3))
         # if await lock.acquire(blocking=False):
@@ -63,7 +70,7 @@ async def from_pottery(urls: list[str]) -> None:
 async def from_redis_py(url: str) -> None:
     async with Redis.from_url(url) as redis:
         theirs = redis.lock("res", timeout=10)
-        async with LockManager([url], prefix="") as manager:  # one node, or rather three or five
+        async with LockManager([url], prefix="", **AS_THEY_DO) as manager:  # rather three or five
             # lock = redis.lock("res", timeout=10, blocking_timeout=2)
             lock = manager.lock("res", ttl=10, blocking_timeout=2)
             # if await lock.acquire():                        False: taken

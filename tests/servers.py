@@ -24,6 +24,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from aioredlock_ng._options import RESERVED_NAMES
 from aioredlock_ng.testing._fresh import initialise
 from aioredlock_ng.testing._server import free_port
 from aioredlock_ng.testing.local_nodes import LocalNodes, NoServerError, find_server
@@ -132,6 +133,12 @@ def answers(port: int, *, within: float = 1.0) -> bool:
             return connection.recv(64).startswith(b"+PONG")
     except OSError:
         return False
+
+
+def lock_keys(url: str, prefix: str = "redlock:") -> list[bytes]:
+    """Return the keys of the locks on a server; counters and sentinels, which outlive them, are none."""
+    marks = tuple((prefix + mark).encode() for mark in RESERVED_NAMES)
+    return [key for key in ask(url, "KEYS", f"{prefix}*") if not key.startswith(marks)]
 
 
 async def eventually(condition: Callable[[], object], *, within: float = 5.0, what: str = "") -> None:

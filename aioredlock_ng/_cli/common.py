@@ -28,6 +28,10 @@ INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
 
 
+DEFAULT_TTL: Final = 10.0
+"""Seconds: the manager's default, which a shorter quarantine must bring down with it."""
+
+
 class UsageError(Exception):
     """The command line asks for something that cannot be; the message says what would be right."""
 
@@ -55,14 +59,36 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_quarantine_option(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add the option that says what the clients' restart quarantine is."""
+    parser.add_argument(
+        "--restart-quarantine",
+        type=float,
+        default=os.environ.get("REDLOCK_RESTART_QUARANTINE") or None,
+        metavar="S",
+        help=f"the restart_quarantine of your clients, in seconds ({default})",
+    )
+
+
+def with_quarantine(seconds: float | None) -> dict[str, Any]:
+    """Return a manager's options for a quarantine, None for its default: no ttl may be longer."""
+    short = {"ttl": seconds} if seconds and 0 < seconds < DEFAULT_TTL else {}
+    return {"restart_quarantine": seconds} | short
+
+
 def make_manager(arguments: argparse.Namespace, **options: Any) -> LockManager:
     """Make the manager that the command line asks for; it connects at its first use.
+
+    Unless `options` have a ttl or a quarantine it is there for looking: it asks for no quarantine of its
+    own, and leaves the nodes' as it is.
 
     Raises:
         UsageError: no nodes are given, or they cannot be used.
     """
     from .. import LockManager
 
+    if not options.keys() & {"ttl", "restart_quarantine"}:
+        options["restart_quarantine"] = 0
     options = {"prefix": arguments.prefix, "node_timeout": arguments.node_timeout} | options
     try:
         if arguments.nodes is not None:

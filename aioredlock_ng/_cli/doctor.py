@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .common import FAILED, add_node_options, make_manager
+from .common import FAILED, add_node_options, add_quarantine_option, make_manager, with_quarantine
 
 if TYPE_CHECKING:
     from .. import Finding, LockManager
@@ -24,18 +24,21 @@ def add(commands: Subcommands) -> None:
         "doctor",
         help="check the nodes for what silently voids a quorum, and say what to do",
         description="Asks all nodes for their state and configuration, and takes, extends and releases "
-        "locks of random names on each of them. Each check is ok, a warning or an error; what is not ok "
-        "comes with what to do about it. Exit code 1 when there is an error, else 0.",
+        "locks of random names on each of them, as clients with the same nodes do. Each check is ok, a "
+        "warning or an error; what is not ok comes with what to do about it. Exit code 1 when there is an "
+        "error, else 0.",
     )
     parser.add_argument("--json", action="store_true", help="print the findings as a JSON list")
     add_node_options(parser)
+    add_quarantine_option(parser, "default: REDLOCK_RESTART_QUARANTINE, else whatever the nodes have")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from ._terminal import output, quiet, write
 
-    manager = make_manager(arguments)
+    quarantine = arguments.restart_quarantine
+    manager = make_manager(arguments, **({} if quarantine is None else with_quarantine(quarantine)))
     with quiet():
         findings = asyncio.run(_diagnose(manager))
     with output() as stream:

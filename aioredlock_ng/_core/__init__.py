@@ -32,6 +32,17 @@ Extensions never create a key and never shorten its life, so a late one does no 
 without a won extension, that code is cancelled a little before another client could get in.
 Silence needs no code of its own: the deadline simply arrives.
 
+**Fence.**  Beside the lock each master keeps a counter, which every granted acquire raises.  A number at
+which a majority stands, with the lock ours, is the lease's *fence*: unique, and greater than that of every
+earlier lease.  The proof (`fencing`) uses no clock, so that fences are right even when all that follows is
+not; a resource that refuses smaller fences is then what keeps the late ones out.
+
+**Memory.**  A master that has lost its data has forgotten locks.  It is known by its *sentinel*, and has no
+vote until every lock that it may have forgotten has ended (`quarantine`).
+
+**Clocks.**  Masters expire keys by their time of day.  Their answers tell it, and a clock that jumps ahead is
+noticed, reported and quarantined (`clock_watch`).
+
 All of this rests on assumptions that the README spells out:
 
 - A1: the clocks of nodes and clients advance at nearly the same rate for one ttl.
@@ -43,5 +54,5 @@ All of this rests on assumptions that the README spells out:
 Source: "Distributed Locks with Redis" in the Redis documentation, called *the page* below.
 Nothing in this ring imports asyncio or redis, or reads a clock: `now` is always an argument.
 
-Read on in this order: `quorum`, `validity`, `policy`, `command`.
+Read on in this order: `quorum`, `validity`, `policy`, `command`, `fencing`, `quarantine`, `clock_watch`.
 """

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Protocol, TypeAlias, final
+from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
 from .quorum import Vote
 
@@ -163,8 +163,7 @@ class Sink(Protocol):
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A reply, read: the vote, and what came with it."""
 
     vote: Vote

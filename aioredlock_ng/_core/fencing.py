@@ -36,7 +36,6 @@ about the year 2250, so that they fit the doubles of Lua.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -78,8 +77,11 @@ def ballot(seen: int, time_ms: int) -> int:
 
 def certified(fences: Iterable[int], quorum: int) -> int | None:
     """Return the fence at which at least `quorum` of the nodes that granted stand, if there is one."""
-    counts = Counter(fences)
-    return next((fence for fence, count in counts.items() if count >= quorum), None)
+    standing = tuple(fences)
+    for fence in set(standing):
+        if standing.count(fence) >= quorum:
+            return fence
+    return None
 
 
 # -- the node's part ---------------------------------------------------------------------------------

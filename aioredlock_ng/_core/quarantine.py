@@ -106,9 +106,19 @@ def greeted(
 def initialised(
     stored: bytes | None, *, identity: bytes, now_us: int, size: int, quarantine_ms: int, floor: int
 ) -> bytes:
-    """Return the sentinel of a node of which somebody states that no lock can be alive."""
+    """Return the sentinel of a node of which somebody states that no lock can be alive.
+
+    It is done twice: with a `floor` of 0 each node chooses the least floor that lies above all its fences;
+    then all of them get the greatest of these, so that they agree at once.  A node takes no floor that is
+    too far ahead of its own clock: after the next loss of its data its fences would fall (`fencing`).
+    """
     known = None if stored is None else parse(stored)
-    lowest = max(floor, floor_at(now_us), known.floor if known else 0)
+    if stored is not None and known is None:
+        return stored
+    own = floor_at(now_us)
+    lost = known is None or known.identity != identity
+    asked = own if lost or not floor else min(floor, own)
+    lowest = max(asked, known.floor if known else 0)
     return _written(identity, lowest, 0, size, max(quarantine_ms, known.quarantine_ms if known else 0))
 
 

@@ -10,6 +10,7 @@ from .._core.quorum import Vote
 
 GRANTED = Answer(Vote.GRANTED)
 REFUSED = Answer(Vote.REFUSED)
+RELEASED: Final = Answer(Vote.GRANTED, "released", wait=0.0)
 
 NO_VOTE: Final = Answer(Vote.SILENT, "the node's sentinel has changed: it may have lost its memory")
 """What a node says whose sentinel is not the one that was vowed by (R12)."""
@@ -35,17 +36,12 @@ def _fits_int(reply: object) -> bool:
     return isinstance(reply, int)
 
 
-def _fits_ints(size: int, reply: object) -> bool:
-    sized = isinstance(reply, list) and len(reply) == size
-    return sized and all(isinstance(part, int) for part in cast("list[object]", reply))
-
-
 def _fits_pair(reply: object) -> bool:
-    return _fits_ints(2, reply)
+    return isinstance(reply, list) and [type(part) for part in reply] == [int, int]
 
 
 def _fits_triple(reply: object) -> bool:
-    return _fits_ints(3, reply)
+    return isinstance(reply, list) and [type(part) for part in reply] == [int, int, int]
 
 
 def _seconds(wait_ms: int) -> float | None:
@@ -191,10 +187,9 @@ class Mutex:
         """Read the answer to `release`."""
         if isinstance(reply, Silence):
             return Answer(Vote.SILENT, reply.reason)
-        assert isinstance(reply, list), "checked by `fits`"
-        deleted, wait = reply
-        assert isinstance(deleted, int)
-        assert isinstance(wait, int)
+        deleted, wait = cast("list[int]", reply)  # checked by `fits`
+        if deleted and not wait:
+            return RELEASED
         if deleted:
             return Answer(Vote.GRANTED, "released", wait=_seconds(wait))
         return Answer(Vote.REFUSED, "was not held", wait=_seconds(wait))

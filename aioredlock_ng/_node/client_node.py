@@ -199,7 +199,7 @@ class ClientNode(BaseNode):
                 else:
                     await self._greet_and_hear(asked_at)
                 if self._run_id is None:
-                    self._run_id = await self._ask_run_id()
+                    self._run_id = await self._identify()
         except TimeoutError:
             return f"no answer within {self.env.connect_timeout:.3g} s"
         except Exception as error:  # noqa: BLE001 (as in _call)
@@ -224,11 +224,15 @@ class ClientNode(BaseNode):
     def _stamp(self) -> None:
         """As in `BaseNode`: every call is stamped when it is made."""
 
-    async def _ask_run_id(self) -> str | None:
+    async def _identify(self) -> str | None:
+        """Return the server's ``run_id``, and look whether it forgets."""
         try:
             facts = await self._client.info("server")
+            facts |= await self._client.info("memory")
         except ResponseError:  # not allowed, or not there, as in fakeredis
             return None
+        if self._greeting is not None:
+            self._greeting.tell_eviction(facts.get("maxmemory_policy"))
         run_id = facts.get("run_id")
         return None if run_id is None else str(run_id)
 

@@ -30,6 +30,9 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 _PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")
 
+_SECTIONS: Final = ("server", "replication", "memory")
+"""Of a server's ``INFO``: what tells who it is, and whether it forgets."""
+
 _POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
 """What a redis-py URL may say about a pool; there is no pool here."""
 
@@ -61,6 +64,8 @@ class Identity:
 
     run_id: str | None = None
     role: str | None = None
+    eviction: str | None = None
+    """Its ``maxmemory-policy``."""
 
 
 class Endpoint(Protocol):
@@ -142,8 +147,9 @@ class UrlEndpoint:
 async def _identify(connection: Connection) -> Identity:
     """Ask the server who it is.  A user without the right to ask is fine, it is only told less."""
     facts: dict[bytes, bytes] = {}
-    for section in ("server", "replication"):
+    for section in _SECTIONS:
         await connection.send_command("INFO", section)
+    for _ in _SECTIONS:
         try:
             answer = await connection.read_response(disconnect_on_error=False)
         except NoPermissionError:
@@ -156,7 +162,7 @@ async def _identify(connection: Connection) -> Identity:
         value = facts.get(name)
         return None if value is None else value.decode(errors="replace")
 
-    return Identity(fact(b"run_id"), fact(b"role"))
+    return Identity(fact(b"run_id"), fact(b"role"), fact(b"maxmemory_policy"))
 
 
 async def _load_scripts(connection: Connection) -> None:

@@ -17,6 +17,9 @@ from .._log import report
 
 _PARTS: Final = 5
 
+NO_EVICTION: Final = "noeviction"
+"""The one ``maxmemory-policy`` by which a server forgets nothing."""
+
 _UNHEARD: Final = Judgement(reason="it has not been asked yet whether it may vote")
 
 
@@ -108,6 +111,14 @@ class Greeting:
             self._warn(
                 f"another client asks for a restart quarantine of {judged.quarantine_ms / 1000:g} s; "
                 "the longer one holds: set restart_quarantine alike everywhere"
+            )
+
+    def tell_eviction(self, policy: str | None) -> None:
+        """Log that a server may delete what it was told to keep: no sentinel notices that (A2, R11)."""
+        if policy not in (None, NO_EVICTION):
+            self._warn(
+                f"its maxmemory-policy is {policy}: when its memory is full it may delete locks that are "
+                f"held, and counters of fences, unnoticed; CONFIG SET maxmemory-policy {NO_EVICTION}"
             )
 
     def _warn(self, what: str) -> None:

@@ -111,6 +111,8 @@ class RedisNode(BaseNode):
                 self._become(NodeState.DOWN, why(error))
             else:
                 self._run_id = identity.run_id
+                if self._greeting is not None:
+                    self._greeting.tell_eviction(identity.eviction)
                 if identity.role in (None, "master"):
                     began = self.env.clock.now()
                     await self._serve(link)

@@ -2,13 +2,21 @@
 -- KEYS[1]  the sentinel
 -- ARGV[1]  how many nodes there are
 -- ARGV[2]  the quarantine from now on, milliseconds
--- ARGV[3]  the floor of all nodes, at least
--- returns  the sentinel
+-- ARGV[3]  0: choose a floor.  Else the floor of all nodes; none is taken that is too far ahead of this clock
+-- returns  the sentinel; one of another format is left as it is
 local us, ms = clock()
+local me, own = identity(), (ms + 12000) * 1024 + us % 1000
 local stored = redis.call('GET', KEYS[1])
-local floor, span = string.match(stored or '', '^1:[^:]*:(%d+):%d+:%d+:(%d+)$')
-floor = math.max((ms + 12000) * 1024 + us % 1000, tonumber(ARGV[3]), tonumber(floor) or 0)
+local who, floor, span = string.match(stored or '', '^1:([^:]*):(%d+):%d+:%d+:(%d+)$')
+if stored and not who then
+  return stored
+end
+local asked = tonumber(ARGV[3])
+if asked == 0 or who ~= me then
+  asked = own
+end
+floor = math.max(math.min(asked, own), tonumber(floor) or 0)
 span = math.max(tonumber(ARGV[2]), tonumber(span) or 0)
-local value = string.format('1:%s:%.0f:0:%s:%.0f', identity(), floor, ARGV[1], span)
+local value = string.format('1:%s:%.0f:0:%s:%.0f', me, floor, ARGV[1], span)
 redis.call('SET', KEYS[1], value)
 return value

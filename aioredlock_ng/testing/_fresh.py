@@ -4,31 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from redis import Redis
 from redis.exceptions import RedisError
 
 from .. import _scripts
-from .._core.fencing import floor_at
+from .._core.quarantine import parse
 from .._options import DEFAULT_PREFIX, sentinel_under
 
 TIMEOUT: Final = 5.0
 """Seconds that one server may take."""
 
-AHEAD_US: Final = 1_000_000
-"""Microseconds between the time and that of the common floor: they are told one after the other."""
-
 
 def initialise(urls: Sequence[str], prefix: str = DEFAULT_PREFIX) -> None:
     """Do what ``aioredlock-ng init`` does, for managers over exactly these servers.
 
+    But for the floor: nobody has had a fence from fresh servers, and a floor ahead of the nodes' clocks keeps
+    them from agreeing on contended locks for the first 2 seconds (R10, R12).
     A server that cannot be told is left out: it will have to wait for its vote.
     """
-    key, floor = sentinel_under(prefix.encode()), 0
+    key = sentinel_under(prefix.encode())
     for url in urls:
         with suppress(RedisError), Redis.from_url(url, socket_timeout=TIMEOUT) as client:
-            if not floor:
-                seconds, microseconds = client.time()
-                floor = floor_at(seconds * 1_000_000 + microseconds + AHEAD_US)
-            client.eval(_scripts.INIT.source, 1, key, len(urls), 0, floor)
+            sentinel = parse(client.eval(_scripts.INIT.source, 1, key, len(urls), 0, 0))
+            if sentinel is not None:
+                client.set(key, bytes(replace(sentinel, floor=0)))

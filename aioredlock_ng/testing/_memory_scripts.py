@@ -80,6 +80,8 @@ def _acquire(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
     wait = _wait(server, [key for key in locks if key not in mine])
     if wait:
         return [0, wait, time_us]
+    if len(locks) == 1 and not mine:  # set before the counter is looked at, which may be of another type
+        server.set(locks[0], owner, int(ttl_ms))
     fence = max(_reading(server, counter, int(stamp[1])) for counter in counters)
     if mine != locks:
         fence = granted(fence, int(proposed), time_us // 1000)
@@ -170,7 +172,8 @@ def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[A
             quarantine_ms=int(quarantine_ms),
             push=push,
         )
-    server.set(keys[0], sentinel)
+    if sentinel != stored:
+        server.set(keys[0], sentinel)
     return [nonce, sentinel, time_us, me, b"master"]
 
 

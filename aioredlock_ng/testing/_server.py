@@ -105,11 +105,12 @@ def free_port() -> int:
 class Server:
     """One child process and what it needs."""
 
-    def __init__(self, executable: str, options: Options, directory: Path) -> None:
+    def __init__(self, executable: str, options: Options, env: Mapping[str, str], directory: Path) -> None:
         self.port = free_port()
         self.paused = False
         self._executable = executable
         self._options = options
+        self._env = env
         self._directory = directory
         self._log = directory / "log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -127,7 +128,7 @@ class Server:
         return "down" if self.pid is None else "paused" if self.paused else "running"
 
     def fill(self, template: str) -> str:
-        """Put the port and the directory into a URL or an option."""
+        """Put the port and the directory into a URL, an option or a variable."""
         return template.replace("{port}", str(self.port)).replace("{dir}", str(self._directory))
 
     def launch(self) -> None:
@@ -136,6 +137,7 @@ class Server:
         for name, value in self._options.items():
             values = [str(value)] if isinstance(value, str | int) else value
             arguments += [f"--{name}", *map(self.fill, values)]
+        env = {name: self.fill(value) for name, value in self._env.items()}
         self.paused = False
         with self._log.open("wb") as log:
             # Its own session: Ctrl-C in the terminal is for the program, which then ends its servers.
@@ -144,6 +146,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                env=os.environ | env,
                 start_new_session=True,
             )
 

@@ -18,7 +18,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
 
@@ -41,7 +41,13 @@ class LocalNodes:
     """Servers on this machine; ``local_nodes`` makes them, ``start`` and ``close`` do without a loop."""
 
     def __init__(
-        self, n: int = 5, *, server: str | None = None, options: Options | None = None, url: str = DEFAULT_URL
+        self,
+        n: int = 5,
+        *,
+        server: str | None = None,
+        options: Options | None = None,
+        env: Mapping[str, str] | None = None,
+        url: str = DEFAULT_URL,
     ) -> None:
         """Prepare the servers; nothing runs yet. The arguments are those of ``local_nodes``."""
         if not 1 <= n <= MAX_NODES:
@@ -52,7 +58,7 @@ class LocalNodes:
         self._url = url
         root = Path(tempfile.mkdtemp(prefix="aioredlock-"))
         self._reaper: Reaper | None = Reaper(root)
-        self._nodes = [Server(executable, options or {}, root / str(number)) for number in range(n)]
+        self._nodes = [Server(executable, options or {}, env or {}, root / str(number)) for number in range(n)]
 
     @property
     def urls(self) -> list[str]:
@@ -160,7 +166,12 @@ class LocalNodes:
 
 @contextlib.asynccontextmanager
 async def local_nodes(
-    n: int = 5, *, server: str | None = None, options: Options | None = None, url: str = DEFAULT_URL
+    n: int = 5,
+    *,
+    server: str | None = None,
+    options: Options | None = None,
+    env: Mapping[str, str] | None = None,
+    url: str = DEFAULT_URL,
 ) -> AsyncIterator[LocalNodes]:
     """Run ``n`` independent servers for as long as the block lasts.
 
@@ -171,6 +182,7 @@ async def local_nodes(
         options: Options of the server beside or instead of ours, as on its command line without the
             ``--``: ``{"maxmemory": "2mb", "user": ["alice", "on", ">secret", "~*", "+@all"]}``.
             ``{port}`` and ``{dir}`` in a value become the server's port and directory.
+        env: Environment variables of the server beside or instead of ours; ``{port}`` and ``{dir}`` as above.
         url: What ``urls`` is made of; give it the password, ``unix://{dir}/socket`` or
             ``rediss://127.0.0.1:{port}`` when the options ask for these.
 
@@ -181,7 +193,7 @@ async def local_nodes(
         NoServerError: There is no server to start; the message says how to get one.
         ServerStartError: A server ended, or was not ready within ``START_TIMEOUT``.
     """
-    nodes = LocalNodes(n, server=server, options=options, url=url)
+    nodes = LocalNodes(n, server=server, options=options, env=env, url=url)
     try:
         for _ in nodes.starting():
             await asyncio.sleep(_POLL)

@@ -11,6 +11,7 @@ import pytest
 import redis
 
 from aioredlock_ng import ExtensionPolicy, LockManager, LockTakenError, Vote
+from aioredlock_ng.testing._fresh import initialise
 from tests.behaviour.tools import keys, overlaps, quiet, worker
 from tests.servers import Nodes, ask
 
@@ -57,6 +58,7 @@ def test_overlapping_claims_are_found() -> None:
 @pytest.mark.parametrize("other", ["redis-py", "SET NX"])
 async def test_another_program_excludes_us(shared_nodes: Nodes, prefix: str, key: str, other: str) -> None:
     """A lock that another program holds on a majority is taken for us, and on a minority it is not."""
+    initialise(shared_nodes.urls, prefix)
     clients = [redis.Redis.from_url(url) for url in shared_nodes.urls]
     theirs = [client.lock(key, timeout=OTHERS_TTL) for client in clients]
 
@@ -106,6 +108,7 @@ async def test_we_exclude_another_program(shared_nodes: Nodes, prefix: str, key:
                 count += 1
         return count
 
+    initialise(shared_nodes.urls, prefix)
     async with quiet(), LockManager(shared_nodes.urls, prefix=prefix) as manager:
         lease = await manager.lock("shared", extension=ExtensionPolicy.off()).acquire()
         assert granted() == 0

@@ -14,7 +14,6 @@ import pytest
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import no_key_left
-from tests.servers import Nodes
 from tests.unit.worlds import make, virtual, world
 
 FIRST_USED_IN_A_CHILD: Final = """
@@ -96,18 +95,16 @@ async def output(program: str, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["urls", "clients"])
-async def test_a_manager_that_a_child_uses_first(shared_nodes: Nodes, kind: str) -> None:
+async def test_a_manager_that_a_child_uses_first(nodes3: LocalNodes, kind: str) -> None:
     """A manager that was made before a fork, and not used, works in the child."""
-    urls = shared_nodes.urls[:3]
-    assert await output(FIRST_USED_IN_A_CHILD, ",".join(urls), kind) == "used in the child"
-    await no_key_left(urls)
+    assert await output(FIRST_USED_IN_A_CHILD, ",".join(nodes3.urls), kind) == "used in the child"
+    await no_key_left(nodes3.urls)
 
 
-async def test_a_child_that_exits_inside_a_block(shared_nodes: Nodes) -> None:
+async def test_a_child_that_exits_inside_a_block(nodes3: LocalNodes) -> None:
     """sys.exit() in a forked child inside `async with` stays SystemExit, and the parent's locks stay."""
-    urls = shared_nodes.urls[:3]
-    assert await output(CHILD_LEAVES_A_BLOCK, ",".join(urls)) == "child: 7"
-    await no_key_left(urls)
+    assert await output(CHILD_LEAVES_A_BLOCK, ",".join(nodes3.urls)) == "child: 7"
+    await no_key_left(nodes3.urls)
 
 
 @pytest.mark.parametrize("how", ["try", "zero"])

@@ -202,15 +202,20 @@ async def test_a_wrong_password(secret_nodes: Nodes, caplog: pytest.LogCaptureFi
     assert shown.leaks({PASSWORD, WRONG_PASSWORD}) == []
 
 
+@pytest.mark.parametrize(("hidden", "fencing"), [("SET", False), ("EVALSHA", True)], ids=["plain", "fenced"])
 @pytest.mark.parametrize("kind", ["URL", "client"])
 async def test_servers_that_quote_what_they_were_sent(
-    make_nodes: Callable[..., LocalNodes], caplog: pytest.LogCaptureFixture, kind: str
+    make_nodes: Callable[..., LocalNodes],
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    hidden: str,
+    fencing: bool,
 ) -> None:
     """Error messages in which a server quotes a command's arguments are shown without them."""
     caplog.set_level(logging.DEBUG)
     shown = Shown()
     recorder = Recorder()
-    nodes = make_nodes(3, options={"rename-command": ["SET", "HIDDEN"]})
+    nodes = make_nodes(3, options={"rename-command": [hidden, "HIDDEN"]})
     async with contextlib.AsyncExitStack() as stack:
         specs: list[Any] = nodes.urls
         if kind == "client":
@@ -219,7 +224,7 @@ async def test_servers_that_quote_what_they_were_sent(
                 stack.push_async_callback(client.aclose)
         seen: set[str] = set()
         manager = await stack.enter_async_context(
-            LockManager(specs, hooks=[recorder], random=_Recording(seen))
+            LockManager(specs, fencing=fencing, hooks=[recorder], random=_Recording(seen))
         )
         with shown.failure(QuorumUnavailableError):
             await manager.lock("quoted", blocking_timeout=0.1).acquire()

@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from aioredlock_ng import Lease, LockManager, NodeState
-from tests.servers import Nodes, ask, eventually
+from tests.servers import Nodes, ask, eventually, lock_keys
 
 WORKER: Final = Path(__file__).with_name("worker.py")
 
@@ -36,9 +36,9 @@ PATIENCE: Final = 10.0
 # -- servers ---------------------------------------------------------------------------------------
 
 
-def keys(urls: Iterable[str], pattern: str = "redlock:*") -> dict[str, list[bytes]]:
-    """Return the keys on each server that has any."""
-    found = {url: ask(url, "KEYS", pattern) for url in urls}
+def keys(urls: Iterable[str]) -> dict[str, list[bytes]]:
+    """Return the locks' keys on each server that has any."""
+    found = {url: lock_keys(url) for url in urls}
     return {url: names for url, names in found.items() if names}
 
 

@@ -4,45 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Any
 
 import pytest
 import redis
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import MemoryNode
+from tests.conformance.tools import WRONG, Entry, Master, Value
 from tests.servers import ARMS, Nodes, make_fresh
 
-WRONG: Final = "a value of the wrong type"
-"""Stands for a list, where a lock's value would be a string."""
 
-Value = bytes | str | None
-"""Bytes, WRONG, or None for nothing at all."""
-
-
-class Master(Protocol):
-    """One master, seen past the package: what is under a key, and what a test puts there."""
-
-    spec: str | MemoryNode
-    """What a manager takes as a node."""
-
-    def put(self, entries: Sequence[tuple[bytes, Value, float | None]]) -> None:
-        """Set keys: name, value, and seconds to live (None: no expiry)."""
-
-    def look(self, keys: Sequence[bytes]) -> list[tuple[Value, float | None]]:
-        """Return what is under keys: value, and seconds to live (None: no expiry, or nothing there)."""
-
-    def keys(self) -> list[bytes]:
-        """Return every key, sorted."""
-
-    def forget_scripts(self) -> None:
-        """Do SCRIPT FLUSH."""
-
-    def pause(self) -> None:
-        """Let it stand still."""
-
-    def resume(self) -> None:
-        """Let it go on."""
+def _locks(keys: Sequence[bytes]) -> list[bytes]:
+    """Leave out counters and sentinels, under whatever prefix."""
+    return [key for key in keys if b"fence:{" not in key and not key.endswith(b"{meta}")]
 
 
 class MemoryMaster:
@@ -51,7 +26,7 @@ class MemoryMaster:
     def __init__(self) -> None:
         self.spec = MemoryNode()
 
-    def put(self, entries: Sequence[tuple[bytes, Value, float | None]]) -> None:
+    def put(self, entries: Sequence[Entry]) -> None:
         """Set keys."""
         for key, value, ttl in entries:
             if value is None:
@@ -71,6 +46,14 @@ class MemoryMaster:
     def keys(self) -> list[bytes]:
         """Return every key."""
         return list(self.spec.keys)
+
+    def locks(self) -> list[bytes]:
+        """Return the locks' keys."""
+        return _locks(self.keys())
+
+    def flush(self) -> None:
+        """Lose everything."""
+        self.spec.flush()
 
     def forget_scripts(self) -> None:
         """Forget all scripts."""
@@ -93,7 +76,7 @@ class RealMaster:
         self._nodes, self._i = nodes, i
         self._client = redis.Redis.from_url(self.spec, socket_timeout=5.0)
 
-    def put(self, entries: Sequence[tuple[bytes, Value, float | None]]) -> None:
+    def put(self, entries: Sequence[Entry]) -> None:
         """Set keys in one go."""
         pipeline = self._client.pipeline(transaction=False)
         for key, value, ttl in entries:
@@ -122,6 +105,14 @@ class RealMaster:
     def keys(self) -> list[bytes]:
         """Return every key."""
         return sorted(self._client.keys("*"))
+
+    def locks(self) -> list[bytes]:
+        """Return the locks' keys."""
+        return _locks(self.keys())
+
+    def flush(self) -> None:
+        """Lose everything."""
+        self._client.flushall()
 
     def forget_scripts(self) -> None:
         """Forget all scripts."""

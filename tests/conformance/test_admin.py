@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -12,12 +12,8 @@ from aioredlock_ng import LockManager, Survey
 from aioredlock_ng import _survey as survey_module
 from aioredlock_ng._admin import ask as ask_node
 from aioredlock_ng._admin import look_for
-from tests.servers import Nodes, ask, eventually
-
-Masters = Sequence[Any]
-"""See conftest.py."""
-WRONG = "a value of the wrong type"
-FOREIGN = b"another program's value"
+from tests.conformance.tools import FOREIGN, WRONG, Masters
+from tests.servers import Nodes, ask, eventually, lock_keys
 
 
 def found(survey: Survey) -> dict[str, tuple[str, int]]:
@@ -27,7 +23,7 @@ def found(survey: Survey) -> dict[str, tuple[str, int]]:
 
 async def everywhere(masters: Masters, *keys: bytes) -> None:
     """Wait until every master holds the keys: an acquire returns when a majority does."""
-    await eventually(lambda: all(set(keys) <= set(master.keys()) for master in masters))
+    await eventually(lambda: all(set(keys) <= set(master.locks()) for master in masters))
 
 
 async def test_a_survey_finds_locks_and_what_is_in_their_way(
@@ -126,7 +122,7 @@ async def test_a_diagnosis_finds_no_error_and_leaves_no_key(
         "version",
     ):
         assert [one.level for one in findings if one.check == check] == ["ok"] * 5, check
-    assert not any(master.keys() for master in masters)
+    assert not any(master.locks() for master in masters)
 
 
 async def test_a_large_value_is_not_sent_whole(masters: Masters, make_manager: Callable[..., Any]) -> None:
@@ -182,7 +178,7 @@ async def test_clients_answer_like_urls(by_clients: LockManager, shared_nodes: N
         assert [(one.check, one.level) for one in mine_found] == [
             (one.check, one.level) for one in other_found
         ]
-    assert not any(ask(url, "DBSIZE") for url in shared_nodes.urls)
+    assert not any(map(lock_keys, shared_nodes.urls))
 
 
 @pytest.mark.parametrize("by_clients", [{"max_connections": 10}], indirect=True)

@@ -19,13 +19,10 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._lease import ReleaseOutcome
+from tests.conformance.tools import FOREIGN, WRONG, Masters
 from tests.servers import eventually
 
 KEY = b"redlock:res"
-FOREIGN = b"another program's value"
-WRONG = "a value of the wrong type"
-Masters = Sequence[Any]
-"""See conftest.py."""
 PLAIN = ExtensionPolicy.off()
 SLACK = 5.0
 """Seconds that a test may take between two looks at a ttl."""
@@ -60,7 +57,7 @@ def put(masters: Masters, value: object, ttl: float | None = None, key: bytes = 
 
 async def gone(masters: Masters) -> None:
     """Wait until no master holds anything: a block ends when a majority has released."""
-    await eventually(lambda: not any(master.keys() for master in masters), what="every key is gone")
+    await eventually(lambda: not any(master.locks() for master in masters), what="every key is gone")
 
 
 async def test_an_acquire_sets_one_fresh_value_everywhere(masters: Masters, manager: LockManager) -> None:
@@ -210,10 +207,10 @@ async def test_several_names_are_all_or_nothing(masters: Masters, make_manager: 
         with pytest.raises(LockTakenError) as caught:
             await second.lock("c", "a", "b", blocking=False).acquire()
         assert 20 < caught.value.retry_after <= 30
-        assert all(master.keys() == [keys[1]] for master in masters)
+        assert all(master.locks() == [keys[1]] for master in masters)
     async with second.lock("c", "a", "b", "a", ttl=30) as lease:
         assert lease.names == ("a", "b", "c")
-        await eventually(lambda: all(master.keys() == keys for master in masters))
+        await eventually(lambda: all(master.locks() == keys for master in masters))
         assert len({value for key in keys for value in values(masters, key)}) == 1
         for name in ("a", "b", "c"):
             assert await first.lock(name).try_acquire() is None
@@ -363,7 +360,7 @@ async def test_closing_the_manager_releases_what_it_holds(
     leases = [await manager.lock(name, ttl=60).acquire() for name in "abc"]
     await manager.aclose()
     assert not any(lease.held for lease in leases)
-    assert all(master.keys() == [] for master in masters)
+    assert all(master.locks() == [] for master in masters)
 
 
 async def test_a_frozen_minority_keeps_nothing(masters: Masters, manager: LockManager) -> None:

@@ -1,4 +1,4 @@
-"""Every script in every state of its keys: masters in memory and real servers answer and act alike.
+"""Every plain script in every state of its keys: masters in memory and real servers answer and act alike.
 
 `expected` is a deliberately dumb twin of the scripts.  Commands go through the node, as a manager's do.
 """
@@ -6,43 +6,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._admin import _fits_deletion, _fits_inspection
-from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import Mutex, _fits_int
-from aioredlock_ng._node import Node, NodeEnv, NodeState
-from aioredlock_ng._specs import make_nodes
+from tests.conformance.tools import OTHERS, OURS, WRONG, Master, alike, connected, lives, plain, turns
 from tests.servers import eventually
 
-OURS = b"0123456789abcdef0123456789abcdef01234567:ours"
-OTHERS = b"fedcba9876543210fedcba9876543210fedcba98:others"
-WRONG = "a value of the wrong type"
 TTL = 60.0
 """Seconds that the commands ask for."""
-SLACK = 8.0
-"""Seconds that may pass between putting keys and looking at them; the ttls are further apart."""
-
-
-class Master(Protocol):
-    """See conftest.py."""
-
-    spec: Any
-    put: Any
-    look: Any
-    keys: Any
-    forget_scripts: Any
-    pause: Any
-    resume: Any
 
 
 @dataclass(frozen=True)
@@ -92,7 +71,7 @@ def expected(what: str, states: Sequence[State]) -> tuple[Any, list[tuple[bytes 
     values = [state.value for state in states]
     if what == "set":
         return (b"OK", [(OURS, TTL)]) if values == [None] else (None, same)
-    if what == "acquire":
+    if what == "set_all":
         wait = longest_wait(states)
         return (wait, same) if wait else (0, [(OURS, TTL)] * len(states))
     if what in ("extend", "top_up"):
@@ -121,14 +100,14 @@ def command(what: str, keys: tuple[bytes, ...]) -> Command:
     mutex = Mutex(tuple(map(str, keys)), keys)
     if what == "set":
         return mutex.acquire(OURS, TTL)
-    if what == "acquire":  # for one key, too, where a manager sends a plain SET
+    if what == "set_all":  # for one key, too, where a manager sends a plain SET
         return Command(
             Purpose.ACQUIRE,
             owner=OURS,
             fits=_fits_int,
             keys=keys,
             args=(OURS, b"%d" % (TTL * 1000)),
-            script=_scripts.ACQUIRE,
+            script=_scripts.SET_ALL,
         )
     if what == "inspect":
         return Command(Purpose.OTHER, owner=b"", fits=_fits_inspection, keys=keys, script=_scripts.INSPECT)
@@ -137,91 +116,12 @@ def command(what: str, keys: tuple[bytes, ...]) -> Command:
     return getattr(mutex, what)(OURS, TTL)
 
 
-class Sink:
-    """Waits for one reply."""
-
-    def __init__(self) -> None:
-        self.pending = True
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def on_reply(self, node: int, reply: Any) -> None:
-        """Take it."""
-        self.future.set_result(reply)
-
-
-class Asked:
-    """A node in use."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-
-    def send(self, command: Command) -> asyncio.Future[Any]:
-        """Submit a command; the future is its reply."""
-        sink = Sink()
-        self.node.submit(command, sink, 0)
-        return sink.future
-
-    async def ask(self, command: Command) -> Any:
-        """Submit a command and wait for its reply."""
-        return await asyncio.wait_for(self.send(command), 5.0)
-
-
-@contextlib.asynccontextmanager
-async def connected(master: Master) -> AsyncIterator[Asked]:
-    """Run a node over a master for as long as the block lasts."""
-    (node,) = make_nodes([master.spec])
-    env = NodeEnv(
-        clock=SystemClock(),
-        random=Random(0),
-        node_timeout=0.1,
-        connect_timeout=5.0,
-        on_change=lambda _: None,
-    )
-    node.bind(env)
-    task = asyncio.create_task(node.run())
-    try:
-        await node.settled.wait()
-        assert node.standing.state is NodeState.UP, node.standing
-        yield Asked(node)
-    finally:
-        await node.aclose()
-        task.cancel()
-        await asyncio.wait((task,))
-
-
-async def turns() -> None:
-    """Let the loop do what it can do at once: write, and in memory deliver what was written."""
-    for _ in range(10):
-        await asyncio.sleep(0)
-
-
-def plain(reply: Any) -> Any:
-    """Reduce a reply to what all servers say alike: of an error its first word."""
-    return reply.reason.partition(" ")[0] if isinstance(reply, Silence) else reply
-
-
-def alike(seen: Any, wanted: Any) -> bool:
-    """Return whether a reply is the wanted one, but for time that has passed (milliseconds)."""
-    if isinstance(wanted, list):
-        return isinstance(seen, list) and len(seen) == len(wanted) and all(map(alike, seen, wanted))
-    if isinstance(wanted, int) and wanted > 1000:
-        return isinstance(seen, int) and wanted - SLACK * 1000 < seen <= wanted
-    return type(seen) is type(wanted) and seen == wanted
-
-
-def lives(seen: float | None, wanted: float | None) -> bool:
-    """Return whether a ttl is the wanted one, but for time that has passed."""
-    if seen is None or wanted is None:
-        return seen is wanted
-    return wanted - SLACK < seen <= wanted
-
-
 @pytest.mark.parametrize("names", [1, 2, 3])
-@pytest.mark.parametrize("what", ["set", "acquire", "extend", "top_up", "release", "inspect", "delete"])
+@pytest.mark.parametrize("what", ["set", "set_all", "extend", "top_up", "release", "inspect", "delete"])
 async def test_every_command_in_every_state(master: Master, what: str, names: int) -> None:
     """The reply and what is under the keys afterwards are the same on every kind of master."""
     if what in ("set", "inspect") and names > 1:
-        what = {"set": "acquire", "inspect": "delete"}[what]  # they take one name only
+        what = {"set": "set_all", "inspect": "delete"}[what]  # they take one name only
     cases = list(itertools.product(STATES, repeat=names))
     keys = [tuple(b"redlock:%d:%d" % (i, j) for j in range(names)) for i in range(len(cases))]
     master.put(
@@ -255,25 +155,25 @@ async def test_a_key_about_to_expire_counts_until_it_has(master: Master) -> None
     """What is left of it is at least a millisecond, and once it has expired it is missing."""
     async with connected(master) as node:
         keys = (b"redlock:a", b"redlock:b")
-        for what, holder in (("acquire", OTHERS), ("release", OTHERS), ("extend", OURS)):
+        for what, holder in (("set_all", OTHERS), ("release", OTHERS), ("extend", OURS)):
             master.put([(keys[0], holder, 0.08), (keys[1], holder, 0.08)])
             inspection = await node.ask(command("inspect", keys[:1]))
             assert inspection[0] == holder
             assert 0 <= inspection[1] <= 80
-            if what == "acquire":
-                assert 1 <= await node.ask(command("acquire", keys)) <= 80
+            if what == "set_all":
+                assert 1 <= await node.ask(command("set_all", keys)) <= 80
             elif what == "release":
                 deleted, wait = await node.ask(command("release", keys))
                 assert deleted == 0
                 assert 1 <= wait <= 80
-            await eventually(lambda: not master.keys(), what="the keys expire")
-            if what == "acquire":
-                assert await node.ask(command("acquire", keys)) == 0
+            await eventually(lambda: not master.locks(), what="the keys expire")
+            if what == "set_all":
+                assert await node.ask(command("set_all", keys)) == 0
             elif what == "release":
                 assert await node.ask(command("release", keys)) == [0, 0]
             else:
                 assert await node.ask(command("extend", keys)) == 0
-                assert master.keys() == []
+                assert master.locks() == []
             master.put([(key, None, None) for key in keys])
 
 
@@ -295,7 +195,7 @@ async def test_a_fraction_of_a_millisecond_is_rounded_up(master: Master) -> None
         assert await node.ask(mutex.extend(OURS, 0.0001)) == 1
         assert await node.ask(mutex.release(OURS, 60)) == [1, 0]
         assert await node.ask(mutex.acquire(OURS, 0.00001)) == b"OK"
-        await eventually(lambda: not master.keys(), what="the key expires")
+        await eventually(lambda: not master.locks(), what="the key expires")
 
 
 async def test_values_and_keys_are_bytes(master: Master) -> None:
@@ -304,7 +204,7 @@ async def test_values_and_keys_are_bytes(master: Master) -> None:
     mutex = Mutex(("x",), (key,))
     async with connected(master) as node:
         assert await node.ask(mutex.acquire(OURS, TTL)) == b"OK"
-        assert master.keys() == [key]
+        assert master.locks() == [key]
         assert await node.ask(mutex.release(OURS, TTL)) == [1, 0]
         master.put([(key, b"\x00\r\n\xff", None)])
         assert await node.ask(command("inspect", (key,))) == [b"\x00\r\n\xff", -1]
@@ -313,15 +213,15 @@ async def test_values_and_keys_are_bytes(master: Master) -> None:
         assert await node.ask(mutex.release(OURS, TTL)) == [0, -1]
 
 
-@pytest.mark.parametrize("what", ["acquire", "extend", "top_up", "release", "inspect"])
+@pytest.mark.parametrize("what", ["set_all", "extend", "top_up", "release", "inspect"])
 async def test_a_server_that_forgot_the_scripts_learns_them_again(master: Master, what: str) -> None:
     """NOSCRIPT shows in no reply, the first time and ever after."""
     keys = (b"redlock:a",)
     async with connected(master) as node:
         for _ in range(2):
-            master.put([(keys[0], None if what in ("acquire", "top_up") else OURS, 30.0)])
+            master.put([(keys[0], None if what in ("set_all", "top_up") else OURS, 30.0)])
             master.forget_scripts()
-            states = [STATES[0] if what in ("acquire", "top_up") else STATES[1]]
+            states = [STATES[0] if what in ("set_all", "top_up") else STATES[1]]
             wanted, _ = expected(what, states)
             assert alike(await node.ask(command(what, keys)), wanted)
 
@@ -349,7 +249,7 @@ async def test_a_frozen_master_executes_what_has_arrived_when_it_goes_on(master:
             assert isinstance(late.result(), Silence)
         finally:
             master.resume()
-        await eventually(lambda: master.keys() == [b"redlock:b"], what="both commands are executed")
+        await eventually(lambda: master.locks() == [b"redlock:b"], what="both commands are executed")
 
 
 async def test_a_late_acquire_over_a_lost_connection_is_undone(master: Master) -> None:
@@ -369,5 +269,5 @@ async def test_a_late_acquire_over_a_lost_connection_is_undone(master: Master) -
         finally:
             master.resume()
         await eventually(lambda: node.node._link not in (link, None), what="it is connected anew")
-        await eventually(lambda: not master.keys(), what="the late grant is undone")
+        await eventually(lambda: not master.locks(), what="the late grant is undone")
         assert await node.ask(mutex.acquire(OTHERS, TTL)) == b"OK"

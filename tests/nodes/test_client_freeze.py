@@ -12,6 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from aioredlock_ng import LockManager
+from aioredlock_ng._scripts import INSPECT
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
 from tests.servers import ask, eventually
@@ -58,7 +59,7 @@ async def test_a_freeze_longer_than_the_ttl_leaves_no_key(nodes3: LocalNodes) ->
 
 
 class Gathering(Redis):
-    """A client whose calls of scripts wait until so many of them are under way."""
+    """A client whose inspections wait until so many of them are under way."""
 
     wanted = 40
     under_way = 0
@@ -66,7 +67,7 @@ class Gathering(Redis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """Execute it, once there are enough."""
-        if args[0] in ("EVALSHA", b"EVALSHA"):
+        if args[1:2] == (INSPECT.digest,):
             self.under_way += 1
             if self.under_way == self.wanted:
                 self.complete.set()

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 
 from aioredlock_ng import Lease, LockManager
 from aioredlock_ng.testing import LocalNodes
-from tests.servers import ask
+from tests.servers import lock_keys
 
 TTL = 20.0
 
@@ -49,4 +49,4 @@ def test_a_loop_that_is_torn_down_over_clients(
     assert all(task.done() for task in tasks)
     for i, url in enumerate(nodes3.urls):
         if i not in frozen:
-            assert ask(url, "KEYS", "redlock:*") == []
+            assert lock_keys(url) == []

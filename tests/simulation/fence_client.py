@@ -99,7 +99,7 @@ class Attempt:
 
     def __init__(self, client: Client, claim: Claim) -> None:
         world = client.world
-        self._client = client
+        self.client = client
         self._world = world
         self.claim = claim
         self.phase = Phase.ASKING
@@ -113,7 +113,7 @@ class Attempt:
 
     def ask(self) -> None:
         """Ask all nodes that have a vote, as far as this client knows."""
-        client = self._client
+        client = self.client
         ballot = self._world.rules.ballot(client.seen, client.wall_ms)
         for connection in list(client.connections):
             if connection.vow is NO_VOW:
@@ -125,12 +125,12 @@ class Attempt:
 
     def _on_granted(self, node: int, fence: int | None) -> None:
         if fence == NO_VOTE:
-            self._client.distrust(node)
+            self.client.distrust(node)
         if self.phase not in (Phase.ASKING, Phase.RAISING):
             return
         if fence is not None and fence > 0:
             self._fences[node] = fence
-            self._client.seen = max(self._client.seen, fence)
+            self.client.seen = max(self.client.seen, fence)
         if self.phase is Phase.ASKING:
             self._waiting.discard(node)
         self.consider()
@@ -147,7 +147,8 @@ class Attempt:
         if fence is not None:
             self._win(fence)
         elif self._waiting:
-            return
+            if self._fences:
+                world.in_between(self)
         elif self.phase is Phase.ASKING and len(self._fences) >= quorum:
             self._raise(max(self._fences.values()))
         else:
@@ -157,10 +158,11 @@ class Attempt:
 
     def _raise(self, fence: int) -> None:
         self.phase, self.fence = Phase.RAISING, fence
-        connections = self._client.connections
+        connections = self.client.connections
         # One that has not answered yet may well grant: its raise is queued behind that.
         below = [node for node in range(self._world.size) if self._fences.get(node, 0) < fence]
         self._waiting = set(below)
+        self._world.in_between(self)
         for node in below:
             args = (self.claim, fence, connections[node].vow)
             connections[node].send(ModelNode.raise_, args, self._on_raised)
@@ -185,6 +187,11 @@ class Attempt:
         self._world.won(self)
         if self._world.seconds >= self.valid_until:
             self.end(fence)
+
+    @property
+    def granted(self) -> list[int]:
+        """The nodes that are known to have granted."""
+        return list(self._fences)
 
     @property
     def valid(self) -> bool:
@@ -215,26 +222,26 @@ class Attempt:
                 self._world.counts["extended"] += reply == 1
                 self._top_up(missing)
 
-        for connection in list(self._client.connections):
+        for connection in list(self.client.connections):
             args = (self.claim, self.fence, connection.vow)
             connection.send(ModelNode.extend, args, on_extended)
 
     def _top_up(self, missing: set[int]) -> None:
         for node in missing:
-            self._client.connections[node].send(ModelNode.top_up, (self.claim, self.fence))
+            self.client.connections[node].send(ModelNode.top_up, (self.claim, self.fence))
         missing.clear()
 
     def end(self, fence: int) -> None:
         """Release everywhere; with `fence` 0 it never was a lease (R5)."""
         self.forget()
-        for connection in list(self._client.connections):
+        for connection in list(self.client.connections):
             connection.send(ModelNode.release, (self.claim, fence))
 
     def forget(self) -> None:
         """Be over without another word, as when the client dies."""
         self.phase = Phase.OVER
-        if self._client.attempt is self:
-            self._client.attempt = None
+        if self.client.attempt is self:
+            self.client.attempt = None
 
 
 _RAISED: Final = {
@@ -259,6 +266,8 @@ class Client:
         self.terms = Terms(b"", world.size, world.quarantine_ms)
         self.seen = 0
         self.attempt: Attempt | None = None
+        self.paused_until = 0
+        """The step until which the adversary keeps its messages."""
         self.connections: list[Connection] = []
         for node in range(world.size):
             self.connections.append(Connection(self, node))

@@ -98,12 +98,13 @@ class ModelNode:
         )
         return self.data.sentinel, self.now_us
 
-    def initialise(self, quarantine_ms: int, floor: int) -> None:
+    def initialise(self, quarantine_ms: int, floor: int) -> bytes:
         """Do ``init.lua``."""
         terms = {"identity": self.identity, "now_us": self.now_us, "size": self._size}
         self.data.sentinel = self._rules.initialised(
             self.data.sentinel, quarantine_ms=quarantine_ms, floor=floor, **terms
         )
+        return self.data.sentinel
 
     def acquire(self, claim: Claim, ballot: int, vow: Vow) -> int | None:
         """Do ``acquire.lua``: the counter, 0 when taken, `NO_VOTE`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from aioredlock_ng._core import fencing, quarantine
 from aioredlock_ng._core.fencing import MIN_FENCE_TTL
@@ -49,8 +49,6 @@ class Rules:
     """The quarantine that clients ask for, of what the ttl demands; milliseconds."""
     keep_ms: tuple[int, ...] = (KEEP_MS, 2 * KEEP_MS)
     """How long the clients let their counters live, each its own."""
-    init_floor: Callable[[list[int]], int] = lambda _clocks_us: 0
-    """The floor that ``init`` asks all nodes for, by their clocks in microseconds."""
     forgets_vows: bool = True
     """Whether a vow ends with the connection that it was made on."""
 
@@ -64,15 +62,23 @@ def _greatest(fences: Iterable[int], quorum: int) -> int | None:
     return max(found) if len(found) >= quorum else None
 
 
-def _without_floor(stored: bytes | None, **terms: object) -> bytes:
-    """Write a sentinel that knows no floor."""
-    known = quarantine.parse(quarantine.greeted(stored, **terms))  # type: ignore[arg-type]
-    return b"" if known is None else bytes(replace(known, floor=0))
+def _with_floor(sentinel: bytes, floor: int) -> bytes:
+    known = quarantine.parse(sentinel)
+    return sentinel if known is None else bytes(replace(known, floor=floor))
 
 
-def _initialised_without_floor(stored: bytes | None, **terms: object) -> bytes:
-    known = quarantine.parse(quarantine.initialised(stored, **terms))  # type: ignore[arg-type]
-    return b"" if known is None else bytes(replace(known, floor=0))
+def _greeted_without_floor(*args: Any, **terms: Any) -> bytes:
+    return _with_floor(quarantine.greeted(*args, **terms), 0)
+
+
+def _initialised_without_floor(*args: Any, **terms: Any) -> bytes:
+    return _with_floor(quarantine.initialised(*args, **terms), 0)
+
+
+def _initialised_by_others(*args: Any, floor: int, **terms: Any) -> bytes:
+    """Take the floor that all are to have, however far it is ahead of this node's clock."""
+    done = quarantine.initialised(*args, floor=floor, **terms)
+    return _with_floor(done, floor) if floor else done
 
 
 def _from_nothing(stored: int | None, *, floor: int, now_ms: int) -> int:
@@ -94,13 +100,13 @@ BROKEN: Final[dict[str, Rules]] = {
     "the greatest counter without a certificate": Rules(certified=_greatest),
     "a raise that does not look at the owner": Rules(may_raise=lambda _holder, _owner: True),
     "one owner value for two attempts": Rules(new_owner=lambda client, _number: client),
-    "no floor after a loss": Rules(greeted=_without_floor, initialised=_initialised_without_floor),
+    "no floor after a loss": Rules(greeted=_greeted_without_floor, initialised=_initialised_without_floor),
     "no start for a missing counter": Rules(reading=_from_nothing),
     "a start by the client's own fence_ttl": Rules(reading=_from_own_ttl),
     "counters that live 10 s": Rules(keep_ms=(KEEP_MS, 10_000)),
     "no cap on the raise": Rules(raised=_without_cap),
     "a raise without the floor": Rules(raise_floor=lambda _floor: 0),
-    "a floor by another node's clock": Rules(init_floor=lambda clocks_us: fencing.floor_at(max(clocks_us))),
+    "a floor by another node's clock": Rules(initialised=_initialised_by_others),
     "a vow that outlives its connection": Rules(forgets_vows=False),
 }
 """Variants that break the order of the fences, or make one twice."""

@@ -12,7 +12,17 @@ from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeI
 from aioredlock_ng import _survey as survey_module
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
-from tests.unit.worlds import PREFIX, TTL, count, in_task, opened, sim, virtual, world
+from tests.unit.worlds import (
+    PREFIX,
+    TTL,
+    count,
+    in_task,
+    locks,
+    opened,
+    sim,
+    virtual,
+    world,
+)
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567"
 
@@ -330,7 +340,7 @@ async def test_one_server_twice_cannot_be_surveyed_but_diagnosed() -> None:
     assert nodes[0].name in findings[1].message
     assert nodes[2].name in findings[1].message
     await manager.aclose()
-    assert [node.keys for node in nodes] == [()] * 3
+    assert [locks(node) for node in nodes] == [()] * 3
 
 
 @virtual

@@ -19,6 +19,7 @@ from tests.unit.worlds import (
     Tripwire,
     World,
     in_task,
+    locks,
     make,
     sent,
     sim,
@@ -258,7 +259,7 @@ async def clean(case: Case) -> AsyncIterator[None]:
 
 def ours(w: World) -> list[bytes]:
     """Return the keys with an owner of ours, on any node."""
-    values = [(key, node.get(key)) for node in w.nodes for key in node.keys]
+    values = [(key, node.get(key)) for node in w.nodes for key in locks(node)]
     return [key for key, value in values if value is not None and value != b"a stranger"]
 
 
@@ -350,7 +351,7 @@ async def test_a_cancelled_acquire_against_nodes_that_answer_late():
             kinds = [one.kind for one in sent(node)]
             assert kinds.count("acquire") == 20
             assert kinds.count("release") == 20
-            assert node.keys == ()
+            assert locks(node) == ()
 
 
 @virtual

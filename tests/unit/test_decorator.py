@@ -14,6 +14,7 @@ import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, LockTakenError
 from aioredlock_ng.testing import MemoryNode, SimLoop
+from tests.unit.worlds import locks
 
 
 @dataclass
@@ -52,7 +53,7 @@ def unstarted() -> LockManager:
 
 def held(nodes: list[MemoryNode]) -> list[str]:
     """Return the names that are locked on the first master."""
-    return [key.decode().removeprefix("redlock:") for key in nodes[0].keys]
+    return [key.decode().removeprefix("redlock:") for key in locks(nodes[0])]
 
 
 # -- the name ----------------------------------------------------------------------------------------

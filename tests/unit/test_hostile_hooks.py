@@ -14,7 +14,19 @@ import pytest
 
 from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, ManagerClosedError
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import LATENCY, TIMEOUT, World, deadline, make, opened, sim, turns, virtual, world
+from tests.unit.worlds import (
+    LATENCY,
+    TIMEOUT,
+    World,
+    deadline,
+    locks,
+    make,
+    opened,
+    sim,
+    turns,
+    virtual,
+    world,
+)
 
 LOGGER = logging.getLogger("aioredlock_ng")
 TTL = 3.0
@@ -222,7 +234,7 @@ async def test_a_node_that_fails_is_told_to_everybody():
         assert reason is LossReason.MANAGER_CLOSED
         await asyncio.sleep(2 * TIMEOUT)
         assert free.lost.is_set()
-        assert [master.keys for master in masters] == [()] * 3
+        assert [locks(master) for master in masters] == [()] * 3
         for late in (waiter, manager.lock("b").acquire(), manager.start()):
             with pytest.raises(ManagerClosedError) as caught:
                 await late

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections.abc import Callable
 
 import hiredis
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockManager, _scripts
-from aioredlock_ng._core.command import Answer, Command, Purpose, Reply, Script, Silence
+from aioredlock_ng._core.command import Answer, Command, Proof, Purpose, Reply, Script, Silence
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng.testing import MemoryNode, SimLoop
@@ -18,11 +19,18 @@ from aioredlock_ng.testing import MemoryNode, SimLoop
 OWNER = b"0123456789abcdef0123456789abcdef01234567:me"
 ONE = Mutex(("a",), (b"p:a",))
 TWO = Mutex(("a", "b"), (b"p:a", b"p:b"))
+SENTINEL = b"p:{meta}"
+BEHIND = (b"p:fence:{p:a}", b"p:fence:{p:b}")
+FENCED_ONE = Mutex(("a",), (b"p:a",), counters=BEHIND[:1], sentinel=SENTINEL, fence_ttl=600.0)
+FENCED_TWO = Mutex(("a", "b"), (b"p:a", b"p:b"), counters=BEHIND, sentinel=SENTINEL, fence_ttl=600.0)
 NO_ANSWER = Silence("no answer within 0.1 s")
 NOT_SENT = Silence("not connected", sent=False)
 ERRORS = [NO_ANSWER, NOT_SENT]
 
-every_kind = pytest.mark.parametrize("mutex", [ONE, TWO], ids=["one name", "two names"])
+every_kind = pytest.mark.parametrize(
+    "mutex", [ONE, TWO, FENCED_ONE, FENCED_TWO], ids=["one name", "two names", "one fenced", "two fenced"]
+)
+fenced = pytest.mark.parametrize("mutex", [FENCED_ONE, FENCED_TWO], ids=["one name", "two names"])
 
 
 # -- commands ----------------------------------------------------------------------------------------
@@ -37,28 +45,65 @@ def test_one_name_is_taken_by_the_pages_set() -> None:
 def test_several_names_are_taken_by_one_script() -> None:
     """All keys in one atomic command: all or nothing."""
     command = TWO.acquire(OWNER, 10.0)
-    assert command.words == (b"EVALSHA", _scripts.ACQUIRE.digest, b"2", b"p:a", b"p:b", OWNER, b"10000")
+    assert command.words == (b"EVALSHA", _scripts.SET_ALL.digest, b"2", b"p:a", b"p:b", OWNER, b"10000")
+
+
+@fenced
+def test_a_fence_is_made_by_one_script_whatever_the_number_of_names(mutex: Mutex) -> None:
+    """Locks, counters, sentinel; owner, ttl, ballot, the counters' life; the node adds its stamp (R10)."""
+    command = mutex.acquire(OWNER, 10.0, 12345)
+    size = len(mutex.names)
+    assert command.script is _scripts.ACQUIRE
+    assert command.keys == (*mutex.keys, *BEHIND[:size], SENTINEL)
+    assert command.args == (OWNER, b"10000", b"12345", b"600000")
+    assert command.proof is Proof.STAMPED
+
+
+def test_a_plain_vote_is_proven_only_where_there_is_a_sentinel() -> None:
+    """The page's SET stays as it is; with a quarantine the node looks at the sentinel behind it (R12)."""
+    watched = Mutex(ONE.names, ONE.keys, sentinel=SENTINEL)
+    assert watched.acquire(OWNER, 10.0).words == ONE.acquire(OWNER, 10.0).words
+    assert [one.acquire(OWNER, 1.0).proof for one in (ONE, TWO, watched)] == [
+        Proof.NONE, Proof.NONE, Proof.PROBED,
+    ]  # fmt: skip
+
+
+@fenced
+def test_a_raise_is_an_owner_checked_script(mutex: Mutex) -> None:
+    """Over locks, counters and the sentinel; it counts as a vote, so that it is stamped (R10)."""
+    command = mutex.raise_(OWNER, 777)
+    assert (command.purpose, command.script, command.proof) == (Purpose.RAISE, _scripts.RAISE, Proof.STAMPED)
+    assert command.keys == (*mutex.keys, *BEHIND[: len(mutex.names)], SENTINEL)
+    assert command.args == (OWNER, b"777", b"600000")
+    assert not command.purpose.creates
 
 
 @pytest.mark.parametrize(
-    ("built", "script", "purpose", "arguments"),
+    ("build", "script", "arguments"),
     [
-        (lambda mutex: mutex.extend(OWNER, 7.5), _scripts.EXTEND, Purpose.EXTEND, (OWNER, b"7500")),
-        (lambda mutex: mutex.top_up(OWNER, 7.5), _scripts.TOP_UP, Purpose.TOP_UP, (OWNER, b"7500")),
-        (lambda mutex: mutex.release(OWNER, 7.5), _scripts.RELEASE, Purpose.RELEASE, (OWNER,)),
+        (Mutex.extend, _scripts.EXTEND, (OWNER, b"7500")),
+        (Mutex.top_up, _scripts.TOP_UP, (OWNER, b"7500")),
+        (Mutex.release, _scripts.RELEASE, (OWNER,)),
     ],
     ids=["extend", "top_up", "release"],
 )
+@pytest.mark.parametrize("fence", [0, 777])
 @every_kind
 def test_everything_else_is_an_owner_checked_script(
-    mutex: Mutex, built: object, script: Script, purpose: Purpose, arguments: tuple[bytes, ...]
+    mutex: Mutex, fence: int, build: Callable[..., Command], script: Script, arguments: tuple[bytes, ...]
 ) -> None:
-    """The script over all keys, with the owner as its first argument and the ttl in milliseconds."""
-    command = built(mutex)  # type: ignore[operator]
-    assert isinstance(command, Command)
-    assert command.purpose is purpose
+    """The script over all keys, with the owner as its first argument, the ttl in milliseconds, and the
+    fence; it goes along with the counters where there is one, and an extension of it is a vote (R10, R12).
+    """
+    fence *= mutex.fenced
+    command = build(mutex, OWNER, 7.5, fence)
     assert command.script is script
-    assert (command.keys, command.args) == (mutex.keys, arguments)
+    assert command.purpose.name == build.__name__.upper()
+    counters = BEHIND[: len(mutex.names)] if fence else ()
+    sentinel = (SENTINEL,) if script is _scripts.EXTEND and mutex.fenced else ()
+    assert command.keys == (*mutex.keys, *counters, *sentinel)
+    assert command.args == (*arguments, b"%d" % fence, b"600000" if mutex.fenced else b"1")
+    assert command.proof is (Proof.STAMPED if sentinel else Proof.NONE)
 
 
 @every_kind
@@ -87,10 +132,11 @@ def test_what_creates_a_key_says_how_long_it_may_live(mutex: Mutex) -> None:
 )
 def test_a_ttl_is_rounded_up_on_the_wire(ttl: float, wire: bytes) -> None:
     """A key lives at least as long as its lock, and never 0 ms."""
-    assert ONE.acquire(OWNER, ttl).words[-1] == wire
-    assert TWO.acquire(OWNER, ttl).words[-1] == wire
-    assert ONE.extend(OWNER, ttl).words[-1] == wire
-    assert ONE.top_up(OWNER, ttl).words[-1] == wire
+    assert ONE.acquire(OWNER, ttl).args == (OWNER, b"NX", b"PX", wire)
+    assert TWO.acquire(OWNER, ttl).args == (OWNER, wire)
+    assert FENCED_ONE.acquire(OWNER, ttl, 5).args[:2] == (OWNER, wire)
+    assert ONE.extend(OWNER, ttl).args[:2] == (OWNER, wire)
+    assert ONE.top_up(OWNER, ttl).args[:2] == (OWNER, wire)
 
 
 # -- which answers can be answers at all -------------------------------------------------------------
@@ -103,12 +149,14 @@ SHAPES: list[object] = [None, b"OK", b"QUEUED", b"", 0, 1, -1, 500, [1, 0], [0, 
     [
         (ONE.acquire(OWNER, 1), [None, b"OK"]),
         (TWO.acquire(OWNER, 1), [0, 1, -1, 500]),
+        (FENCED_ONE.acquire(OWNER, 1, 5), [[1, 2, 3]]),
+        (FENCED_TWO.raise_(OWNER, 1), [0, 1, -1, 500]),
         (ONE.extend(OWNER, 1), [0, 1, -1, 500]),
         (TWO.top_up(OWNER, 1), [0, 1, -1, 500]),
         (ONE.release(OWNER, 1), [[1, 0], [0, -1]]),
         (TWO.release(OWNER, 1), [[1, 0], [0, -1]]),
     ],
-    ids=["set", "acquire", "extend", "top_up", "release", "release two"],
+    ids=["set", "acquire", "fenced", "raise", "extend", "top_up", "release", "release two"],
 )
 def test_an_answer_of_another_shape_does_not_fit(command: Command, fitting: list[object]) -> None:
     """Of a list of shapes exactly those fit that the command can be answered with (R15)."""
@@ -136,15 +184,63 @@ def test_an_acquire_is_read(mutex: Mutex, reply: Reply, vote: Vote, wait: float 
 
 
 @pytest.mark.parametrize(
+    ("reply", "vote", "fence", "wait"),
+    [
+        ([1, 4711, 8_000_000], Vote.GRANTED, 4711, None),
+        ([0, 2500, 8_000_000], Vote.REFUSED, 0, 2.5),
+        ([0, -1, 8_000_000], Vote.REFUSED, 0, None),
+        ([-1, 0, 8_000_000], Vote.SILENT, 0, None),
+    ],
+)
+@fenced
+def test_a_fenced_acquire_is_read(
+    mutex: Mutex, reply: Reply, vote: Vote, fence: int, wait: float | None
+) -> None:
+    """The counter and the time of a node that granted; a node without a vote is silent (R10, R12, R14)."""
+    answer = mutex.read_acquire(reply)
+    assert (answer.vote, answer.fence, answer.wait) == (vote, fence, wait)
+    assert answer.time == (8.0 if vote is Vote.GRANTED else 0.0)
+    assert bool(answer.reason) is (vote is Vote.SILENT)
+    assert answer.sent
+
+
+@pytest.mark.parametrize(
+    ("reply", "vote", "reason"),
+    [
+        (1, Vote.GRANTED, ""),
+        (0, Vote.REFUSED, "not ours"),
+        (-1, Vote.SILENT, "lost its memory"),
+        (-2, Vote.SILENT, "clock"),
+        (-3, Vote.SILENT, "above"),
+    ],
+)
+@fenced
+def test_a_raise_is_read(mutex: Mutex, reply: Reply, vote: Vote, reason: str) -> None:
+    """Only a node that stands at the fence is part of the certificate (R10)."""
+    answer = mutex.read_raise(reply)
+    assert answer.vote is vote
+    assert reason in answer.reason
+
+
+@pytest.mark.parametrize(
     ("reply", "vote", "missing"),
-    [(1, Vote.GRANTED, False), (0, Vote.REFUSED, True), (-1, Vote.REFUSED, False)],
+    [
+        (1, Vote.GRANTED, False),
+        (0, Vote.REFUSED, True),
+        (-1, Vote.REFUSED, False),
+        (11, Vote.SILENT, False),
+        (10, Vote.SILENT, True),
+        (9, Vote.SILENT, False),
+    ],
 )
 @every_kind
 def test_an_extension_is_read(mutex: Mutex, reply: Reply, vote: Vote, missing: bool) -> None:
-    """Extended, gone, or somebody else's: only a key that is gone may be given back (R9)."""
+    """Extended, gone, or somebody else's: only a key that is gone may be given back (R9); and all that by
+    a node that has no vote (R12).
+    """
     answer = mutex.read_extend(reply)
     assert (answer.vote, answer.missing) == (vote, missing)
-    assert bool(answer.reason) is (vote is Vote.REFUSED)
+    assert bool(answer.reason) is (vote is not Vote.GRANTED)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +262,7 @@ def test_a_release_is_read(mutex: Mutex, reply: Reply, vote: Vote, wait: float |
 
 
 @pytest.mark.parametrize("silence", ERRORS)
-@pytest.mark.parametrize("reading", ["read_acquire", "read_extend", "read_release"])
+@pytest.mark.parametrize("reading", ["read_acquire", "read_raise", "read_extend", "read_release"])
 @every_kind
 def test_silence_is_read_as_silence(mutex: Mutex, reading: str, silence: Silence) -> None:
     """No answer is neither a grant nor a refusal, and its reason is kept (R1)."""
@@ -244,7 +340,7 @@ def test_two_names_are_one_lock(fates: tuple[str, str]) -> None:
     SimLoop.run(main())
 
 
-@every_kind
+@pytest.mark.parametrize("mutex", [ONE, TWO], ids=["one name", "two names"])
 def test_an_extension_never_shortens(mutex: Mutex) -> None:
     """A key that lives longer than asked for keeps its expiry (R8)."""
 

@@ -37,6 +37,8 @@ from tests.unit.worlds import (
     deadline,
     ending,
     in_task,
+    is_ours_to_stay,
+    locks,
     make,
     sent,
     sim,
@@ -112,19 +114,22 @@ def test_a_start_with_no_node_up(state):
                 (node.restart if state == "dead" else node.thaw)()
             began = sim().time()
             async with manager.lock("a"):
-                assert sim().time() - began < 1
+                # Nodes that come back empty cannot follow each other's floors for two seconds (R10, R12).
+                assert sim().time() - began < (3 if state == "dead" else 1)
 
     virtual(main)()
 
 
 @virtual
 async def test_a_start_waits_for_a_majority_only():
-    """One node that does not answer holds a start up by no more than one node_timeout."""
+    """One node that does not answer holds a start up by no more than one node_timeout: the others need a
+    round trip to connect, and one to be greeted.
+    """
     nodes = masters()
     nodes[0].freeze()
     began = sim().time()
     async with make(nodes) as manager:
-        assert sim().time() - began <= ROUND_TRIP + TIMEOUT + EPSILON
+        assert sim().time() - began <= 2 * ROUND_TRIP + TIMEOUT + EPSILON
         async with manager.lock("a", blocking_timeout=0):
             pass
 
@@ -215,9 +220,9 @@ async def test_aclose_releases_every_lease():
     free = [await manager.lock(f"free-{number}").acquire() for number in range(5)]
     blocks = [in_task(lambda name=f"block-{number}": hold(manager, name)) for number in range(5)]
     await asyncio.sleep(1)
-    assert [len(node.keys) for node in nodes] == [10] * 3
+    assert [len(locks(node)) for node in nodes] == [10] * 3
     await manager.aclose()
-    assert [node.keys for node in nodes] == [()] * 3
+    assert [locks(node) for node in nodes] == [()] * 3
     assert background() == set()
     for end in await asyncio.gather(*blocks):
         assert isinstance(end.error, LockLostError)
@@ -310,7 +315,7 @@ async def test_aclose_wakes_those_who_wait():
         assert all(end.at - began <= TIMEOUT + EPSILON for end in ends)
         assert not lease.held
         await asyncio.sleep(1)
-        assert [node.keys for node in w.nodes] == [(b"redlock:taken",)] * 3
+        assert w.keys == [(b"redlock:taken",)] * 3
 
 
 @pytest.mark.parametrize("turn", range(12))
@@ -488,7 +493,7 @@ async def test_the_end_of_the_block_closes():
 
     end = await ending(use)
     assert end.error is mine
-    assert [node.keys for node in nodes] == [()] * 3
+    assert [locks(node) for node in nodes] == [()] * 3
     assert background() == set()
 
 
@@ -558,7 +563,7 @@ def test_a_loop_that_is_torn_down_with_locks_held(extension):
         asyncio.create_task(hold(manager, "free"))  # noqa: RUF006 (waits in the queue)
         asyncio.create_task(clean_up_slowly())  # noqa: RUF006
         await asyncio.sleep(1)
-        assert [len(node.keys) for node in nodes] == [5] * 3
+        assert [len(locks(node)) for node in nodes] == [5] * 3
 
     async def clean_up_slowly() -> None:
         async with manager.lock("slow"):
@@ -569,7 +574,7 @@ def test_a_loop_that_is_torn_down_with_locks_held(extension):
 
     SimLoop.run(main())
     gc.collect()
-    assert [len(node._server.data) for node in nodes] == [0] * 3
+    assert [[key for key in node._server.data if not is_ours_to_stay(key)] for node in nodes] == [[]] * 3
     assert "closed" in repr(manager)
     assert not leases[0].held
 
@@ -587,7 +592,7 @@ def test_a_loop_that_is_torn_down_while_it_starts():
 
     SimLoop.run(main())
     gc.collect()
-    assert [len(node._server.data) for node in nodes] == [0] * 3
+    assert [[key for key in node._server.data if not is_ours_to_stay(key)] for node in nodes] == [[]] * 3
 
 
 # -- hooks -------------------------------------------------------------------------------------------

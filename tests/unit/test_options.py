@@ -67,8 +67,10 @@ def fails(call: Callable[[], object], error: type[Exception], *words: str) -> st
     + [("on_lost", value, ValueError) for value in ("", "ignore", "Cancel", None, 1)]
     + [("holder", value, TypeError) for value in (5, b"me")]
     + [("holder", value, ValueError) for value in ("a\nb", "a\x00b", "x" * 201, "\ud800")]
-    + [("restart_quarantine", value, ConfigurationError) for value in (60, 60.0, -1)]
-    + [("fencing", True, ConfigurationError)],
+    + [("restart_quarantine", value, error) for value, error in [*NO_NUMBERS, *NEGATIVE, *TOO_LONG]]
+    + [("fencing", value, TypeError) for value in (None, 1, "yes")]
+    + [("fence_ttl", value, error) for value, error in [*NO_NUMBERS, *NEGATIVE, (None, TypeError)]]
+    + [("fence_ttl", value, ValueError) for value in (0, 299.9, timedelta(minutes=4), 30 * DAY + 1)],
 )
 def test_a_wrong_setting_is_named_at_once(option: str, value: object, error: type[Exception]) -> None:
     """The manager is not made; the message has the setting's name and the value."""
@@ -80,6 +82,43 @@ def test_a_node_timeout_must_be_shorter_than_the_ttl() -> None:
     fails(lambda: manager(ttl=2.0, node_timeout=2.0), ValueError, "node_timeout=2.0", "ttl=2.0")
     fails(lambda: manager(ttl=2.0, node_timeout=2.5), ValueError, "node_timeout=2.5", "ttl=2.0")
     fails(lambda: manager(node_timeout=10), ValueError, "node_timeout=10", "ttl=10.0")
+
+
+def test_no_ttl_may_outlive_the_quarantine() -> None:
+    """A lock could otherwise be alive when a restarted node votes again (R12): both are in the message."""
+    words = ("ttl=11", "restart_quarantine=10")
+    fails(lambda: manager(ttl=11, restart_quarantine=10), ValueError, *words)
+    fails(lambda: manager(restart_quarantine=10).lock("a", ttl=11), ValueError, *words)
+    fails(lambda: manager(restart_quarantine=10).locked("a", ttl=11)(asyncio.sleep), ValueError, *words)
+    manager(restart_quarantine=0).lock("a", ttl=11)
+    manager(restart_quarantine=11).lock("a", ttl=11)
+
+
+@pytest.mark.parametrize(
+    ("size", "ttl", "quarantine"),
+    [(1, 10, 0), (2, 100, 0), (3, 10, 60), (3, 100, 100), (4, 60, 60), (5, 1, 60)],
+)
+def test_the_default_quarantine(
+    size: int, ttl: float, quarantine: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A minute or the ttl, whichever is longer, where a minority can be spared, else none (R12)."""
+    monkeypatch.delenv("REDLOCK_RESTART_QUARANTINE")
+    made = LockManager([f"redis://10.0.0.{number}" for number in range(size)], ttl=ttl)
+    assert made._options.restart_quarantine == quarantine
+
+
+def test_a_quarantine_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable stands in for the setting that is not given, and is named when it is wrong (R12)."""
+    name = "REDLOCK_RESTART_QUARANTINE"
+    monkeypatch.setenv(name, "12.5")
+    assert manager()._options.restart_quarantine == 12.5
+    assert manager(restart_quarantine=20)._options.restart_quarantine == 20
+    fails(lambda: manager(ttl=13), ValueError, "ttl=13", "restart_quarantine=12.5")
+    for wrong in ("soon", "-1", "nan", "1e9"):
+        monkeypatch.setenv(name, wrong)
+        fails(manager, ValueError, name)
+    monkeypatch.setenv(name, "")
+    assert manager()._options.restart_quarantine == 60
 
 
 def test_a_prefix_must_be_encodable() -> None:
@@ -114,6 +153,13 @@ def test_an_enormous_number_is_a_wrong_number(value: int) -> None:
         {"fencing": False, "restart_quarantine": 0},
         {"restart_quarantine": None},
         {"restart_quarantine": timedelta(0)},
+        {"restart_quarantine": timedelta(minutes=1)},
+        {"restart_quarantine": 10, "ttl": 10},
+        {"restart_quarantine": DAY, "ttl": DAY},
+        {"fencing": True, "restart_quarantine": 0},
+        {"fencing": False, "restart_quarantine": 60.0},
+        {"fence_ttl": 300},
+        {"fence_ttl": timedelta(days=30)},
     ],
 )
 def test_right_settings_are_taken(options: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from redis.asyncio import Redis
 import aioredlock_ng
 from aioredlock_ng import LockManager, ReleaseOutcome, Vote
 from aioredlock_ng.testing import LocalNodes
+from aioredlock_ng.testing._fresh import initialise
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask, eventually
 
@@ -37,13 +38,17 @@ class Database:
 
     def __init__(self) -> None:
         self.paid = {}
+        self.fence = 0
 
     async def amount(self, invoice: int) -> int:
         """Return what is to be paid."""
         return 100 + invoice
 
-    async def pay(self, invoice: int, amount: int) -> None:
-        """Note a payment."""
+    async def pay(self, invoice: int, amount: int, *, fence: int | None) -> None:
+        """Note a payment, unless a newer holder was here."""
+        assert fence is not None
+        assert self.fence <= fence
+        self.fence = fence
         self.paid[invoice] = amount
 
 
@@ -94,7 +99,9 @@ def test_every_python_block_runs(line: int, shared_nodes: Nodes) -> None:
     for number, url in enumerate(shared_nodes.urls, start=1):
         source = source.replace(f"redis://10.0.0.{number}", url)
     code = compile(source, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    names: dict[str, Any] = {"LockManager": LockManager, "URLS": shared_nodes.urls[:3], "db": Database()}
+    urls = shared_nodes.urls[:3]
+    initialise(urls)  # for a quorum of three
+    names: dict[str, Any] = {"LockManager": LockManager, "URLS": urls, "db": Database()}
 
     asyncio.run(run_block(code, names))
 
@@ -103,7 +110,7 @@ def test_every_python_block_runs(line: int, shared_nodes: Nodes) -> None:
     elif "app" in names:
         asyncio.run(visit_aiohttp(names["app"]))
     for name in [name for name in names if name.startswith("test_")]:
-        if inspect.signature(names[name]).parameters:
+        if inspect.signature(names[name]).parameters or hasattr(names[name], "pytestmark"):
             continue  # it wants a fixture: tests/plugin/test_readme.py runs it under pytest
         outcome = names[name]()
         if inspect.iscoroutine(outcome):
@@ -158,10 +165,12 @@ def test_every_hook_in_the_readme_exists() -> None:
 
 
 def test_every_link_leads_somewhere() -> None:
-    """Links into the repository point at files that are there."""
+    """Links into the repository point at files that are there, and those into the README at its headings."""
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    headings = re.findall(r"^#+ (.*)$", README, re.MULTILINE)
+    anchors = {"#" + re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
     assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+    assert [link for link in links if link not in anchors and not (ROOT / link).exists()] == []
 
 
 def test_the_readme_stays_short() -> None:

@@ -189,19 +189,25 @@ async def test_none_waits_for_ever():
         assert (await task).error is None
 
 
-@virtual
-async def test_none_outlives_a_lost_quorum():
-    """Without a blocking_timeout acquire goes on while the nodes are down, and wins when they are back."""
-    async with world() as w:
-        for node in w.nodes:
-            node.crash()
-        task = in_task(w.manager.lock("a").acquire)
-        await asyncio.sleep(60)
-        for node in w.nodes:
-            node.restart()
-        await asyncio.sleep(1)
-        assert task.done(), "within a second of the nodes' return"
-        assert (await task).error is None
+@pytest.mark.parametrize(("fencing", "within"), [(False, 1.0), (True, 3.0)])
+def test_none_outlives_a_lost_quorum(fencing, within):
+    """Without a blocking_timeout acquire goes on while the nodes are down, and wins when they are back;
+    with fences two seconds later, when they can follow each other's floors (R10, R12).
+    """
+
+    async def main() -> None:
+        async with world(fencing=fencing) as w:
+            for node in w.nodes:
+                node.crash()
+            task = in_task(w.manager.lock("a").acquire)
+            await asyncio.sleep(60)
+            for node in w.nodes:
+                node.restart()
+            await asyncio.sleep(within)
+            assert task.done(), "soon after the nodes' return"
+            assert (await task).error is None
+
+    virtual(main)()
 
 
 @pytest.mark.parametrize("patience", [0.5, 2.0])
@@ -657,7 +663,7 @@ def test_taken_and_no_quorum_are_told_apart(states, error, retry_after):
                 unasked = "f" in states and end.error.retry_after is None
                 assert unasked or end.error.retry_after == pytest.approx(retry_after, abs=0.2)
             await asyncio.sleep(ROUND_TRIP)
-            assert all(node.keys == () for node, state in zip(w.nodes, states, strict=True) if state == "-")
+            assert all(keys == () for keys, state in zip(w.keys, states, strict=True) if state == "-")
 
     virtual(main)()
 
@@ -680,7 +686,7 @@ async def test_votes_of_a_holder_that_uses_this_package():
 @virtual
 async def test_a_majority_that_grants_too_late_is_undone():
     """A win with too little validity left is a failure: nothing is held, and nothing stays behind."""
-    async with world(latency=0.3, node_timeout=1, ttl=1.1) as w:
+    async with world(latency=0.3, node_timeout=1, ttl=1.1, connect_timeout=2) as w:
         end, _ = await timed(w.manager.lock("a", blocking_timeout=0).acquire)
         assert isinstance(end.error, QuorumUnavailableError)
         assert "too late" in str(end.error)

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager, _scripts
+from aioredlock_ng._core.fencing import at
 from aioredlock_ng.testing import MemoryNode, SimLoop
+from aioredlock_ng.testing.sim_loop import EPOCH
 
 PLAIN = ExtensionPolicy.off()
 PREFIX = b"redlock:"
@@ -25,8 +27,8 @@ SCRIPTS = {script.digest: script.name.replace("_", "-") for script in _scripts.A
 SCRIPTS[_scripts.SET_ALL.digest] = "acquire"
 """What the scripts are for: for the digests that are sent."""
 
-MARKS = (PREFIX + b"fence:{", PREFIX + b"{meta}")
-"""How keys begin that outlive a lease: counters and the sentinel."""
+MARKS = (b"fence:{", b"{meta}")
+"""What the keys that outlive a lease have behind the prefix: counters and the sentinel (R16)."""
 
 SOURCES = {script.source: SCRIPTS[script.digest] for script in _scripts.ALL}
 
@@ -67,6 +69,16 @@ async def until(when: float) -> None:
     arrived = sim().create_future()
     sim().call_at(when, lambda: arrived.done() or arrived.set_result(None))
     await arrived
+
+
+def is_ours_to_stay(key: bytes) -> bool:
+    """Say whether a key is a counter or a sentinel, whatever the prefix."""
+    return any(mark in key for mark in MARKS)
+
+
+def locks(node: MemoryNode) -> tuple[bytes, ...]:
+    """Return the keys on a node but for counters and the sentinel, whatever the prefix."""
+    return tuple(key for key in node.keys if not is_ours_to_stay(key))
 
 
 def deadline(lease: Lease, ttl: float = TTL) -> float:
@@ -118,7 +130,7 @@ class World:
     @property
     def keys(self) -> list[tuple[bytes, ...]]:
         """Return the keys on every node, but for counters and sentinels."""
-        return [tuple(key for key in node.keys if not key.startswith(MARKS)) for node in self.nodes]
+        return [locks(node) for node in self.nodes]
 
     def holders(self, name: str) -> list[bytes | None]:
         """Return the value under a lock's name on every node."""
@@ -139,6 +151,23 @@ class World:
         """Open one more manager over the same nodes, as another process would."""
         async with opened(self.nodes, seed=next(self.seeds), **options) as manager:
             yield manager
+
+
+def counter(name: str) -> bytes:
+    """Return the key of a name's counter."""
+    return PREFIX + b"fence:{" + PREFIX + name.encode() + b"}"
+
+
+def ago(seconds: float) -> int:
+    """Return the fence that belongs to some seconds ago, by a right clock."""
+    return at(round((EPOCH + sim().clock.now() - seconds) * 1000))
+
+
+def put(w: World, name: str, *fences: int | None) -> None:
+    """Have the nodes' counters stand somewhere; None leaves one as it is."""
+    for node, fence in zip(w.nodes, fences, strict=True):
+        if fence is not None:
+            node.set(counter(name), b"%d" % fence, 600.0)
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ from ..command import Silence
 from .facts import NO_COMMANDS, NodeFacts
 from .findings import Finding, bad, missing, ok, unchecked
 from .reasons import explained
+from .sentinels import quarantine_of
 
 OLDEST: Final = (6, 0)
 """The oldest server version that this package means to work with (ACLs came with it)."""
@@ -26,7 +27,8 @@ def check_locking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
     """Report what was tried; what one reason explains is one finding."""
     if not node.failures:
         yield ok(node, "rights", "everything that locking needs is allowed")
-        yield ok(node, "writes", "a lock was acquired, extended and released")
+        what = "given back" if node.without_vote else "acquired, extended"
+        yield ok(node, "writes", f"a lock was {what} and released")
     found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for what, reason in node.failures:
         found.setdefault(explained(reason, "writes", prefix), {}).setdefault(reason, []).append(what)
@@ -74,12 +76,16 @@ def _replicas(node: NodeFacts, info: Mapping[str, str]) -> Finding:
     replicas = info.get("connected_slaves", "0")
     if replicas == "0":
         return ok(node, "replicas", "none attached")
+    if quarantine := quarantine_of(node):
+        message = f"{replicas} attached; one that is promoted has no vote for {quarantine:g} s"
+        return ok(node, "replicas", message)
     return bad(
         node,
         "replicas",
         "warning",
         f"{replicas} attached: one that is promoted does not know the locks granted last (A2)",
-        "run the nodes without replicas, or make sure that nothing fails over to them within the longest ttl",
+        "set a restart_quarantine, run the nodes without replicas, or make sure that nothing fails over to "
+        "them within the longest ttl",
     )
 
 
@@ -99,14 +105,22 @@ def _eviction(node: NodeFacts, info: Mapping[str, str]) -> Finding:
         node,
         "eviction",
         "error",
-        f"maxmemory-policy is {policy}: it deletes locks that are held {when} (A2)",
+        f"maxmemory-policy is {policy}: it deletes locks that are held, and the counters of fences, {when}; "
+        "nothing notices that (A2, R11)",
         "CONFIG SET maxmemory-policy noeviction, there and in its configuration file; "
         "give locks a server of their own",
     )
 
 
 def _persistence(node: NodeFacts, info: Mapping[str, str]) -> Finding:
-    advice = "appendonly yes with appendfsync always; or keep it down for the longest ttl before it returns"
+    if quarantine := quarantine_of(node):
+        return ok(
+            node, "persistence", f"not needed: the restart quarantine of {quarantine:g} s covers restarts"
+        )
+    advice = (
+        "set a restart_quarantine; or appendonly yes with appendfsync always; or keep it down for the "
+        "longest ttl before it returns"
+    )
     if info.get("aof_enabled") != "1":
         message = "a restart forgets granted locks (A2): it has no append-only file"
         return bad(node, "persistence", "warning", message, advice)

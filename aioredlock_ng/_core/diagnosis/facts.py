@@ -46,6 +46,14 @@ class NodeFacts:
     default_user: frozenset[str] | Silence = NOT_ASKED
     """The flags of the user that a connection without a login has."""
     clock: ClockReading | Silence = NOT_ASKED
+    distrusted: bool = False
+    """Whether its clock is suspected to have jumped (R14)."""
+    sentinel: bytes | Silence | None = NOT_ASKED
+    """Its sentinel; None when it has none."""
+    votes_in: float | None = None
+    """Seconds until its restart quarantine ends; None when there is none."""
+    without_vote: bool = False
+    """Whether it has no vote for now: only what needs none was tried."""
     failures: tuple[tuple[str, str], ...] = ()
     """What of locking did not work when it was tried, and why."""
 
@@ -59,3 +67,7 @@ class Facts:
     prefix: bytes
     node_timeout: float
     """Seconds."""
+    fencing: bool = True
+    """Whether locks have fences."""
+    quarantine: float | None = None
+    """The restart quarantine that this client asks for, in seconds; None when nobody has looked at it."""

@@ -4,34 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Final
 
-from ..command import Silence
 from ..quorum import majority
 from .checks import check_access, check_info, check_latency, check_locking
-from .facts import ClockReading, Facts, NodeFacts
-from .findings import Finding, allow, bad, ok, unchecked
+from .clocks import check_clocks
+from .facts import Facts
+from .findings import Finding, allow, bad, ok
 from .reasons import explained
-
-CLOCK_WARNING: Final = 5.0
-"""Seconds between two nodes' clocks that are worth a warning."""
-
-FEW: Final = 3
-"""Nodes from which on one may fail."""
+from .sentinels import FEW, INIT, check_quarantine, check_sentinel
 
 
 def judge(facts: Facts) -> tuple[Finding, ...]:
     """Say what is well and what is not: about all nodes together first, then node by node."""
-    findings = [_quorum(facts), *_identity(facts)]
-    clocks = _clocks(facts)
+    findings = [_quorum(facts), *_identity(facts), *check_quarantine(facts)]
+    clocks = check_clocks(facts)
+    size = len(facts.nodes)
     for number, node in enumerate(facts.nodes):
         if node.down:
             check, advice = explained(node.down, "reachable", facts.prefix)
             findings.append(bad(node, check, "error", node.down, advice))
             continue
+        sentinel = check_sentinel(node, size)
         findings += [
             ok(node, "reachable", "connected and logged in"),
             *check_locking(node, facts.prefix),
+            *([sentinel] if sentinel else ()),
             *check_info(node),
             check_access(node),
             check_latency(node, facts.node_timeout),
@@ -42,8 +39,12 @@ def judge(facts: Facts) -> tuple[Finding, ...]:
 
 def _quorum(facts: Facts) -> Finding:
     size = len(facts.nodes)
-    voting = sum(not (node.down or node.failures) for node in facts.nodes)
+    voting = sum(not (node.down or node.failures or node.without_vote) for node in facts.nodes)
+    waiting = sum(node.votes_in is not None and not node.failures for node in facts.nodes)
     needed = majority(size)
+    if voting < needed <= voting + waiting:
+        message = f"{voting} of {size} nodes can grant a lock now, {needed} are needed: {waiting} more will"
+        return bad(None, "quorum", "warning", f"{message} when their quarantine ends", INIT)
     if voting < needed:
         message = f"{voting} of {size} nodes can grant a lock, {needed} are needed: none can be had"
         return bad(None, "quorum", "error", message, "see below what keeps the others from it")
@@ -69,32 +70,3 @@ def _identity(facts: Facts) -> Iterator[Finding]:
         yield bad(None, "identity", "warning", message, allow("+info"))
     elif not twice:
         yield ok(None, "identity", "no two nodes are the same server")
-
-
-def _clocks(facts: Facts) -> dict[int, Finding]:
-    """Compare every node's clock with the middle one of all; by the nodes' numbers."""
-    readings = [node.clock for node in facts.nodes if isinstance(node.clock, ClockReading)]
-    middle = sorted(readings, key=lambda clock: clock.offset)[(len(readings) - 1) // 2] if readings else None
-    findings = {}
-    for number, node in enumerate(facts.nodes):
-        if isinstance(node.clock, Silence):
-            findings[number] = unchecked(node, "clock", node.clock, "+time")
-        else:
-            assert middle is not None, "there is one reading at least"
-            unsure = node.clock.uncertainty + (0.0 if node.clock is middle else middle.uncertainty)
-            findings[number] = _clock(node, node.clock.offset - middle.offset, unsure)
-    return findings
-
-
-def _clock(node: NodeFacts, apart: float, unsure: float) -> Finding:
-    message = f"{apart:+.3f} s (± {unsure:.3f} s) from the middle of the nodes' clocks"
-    if abs(apart) - unsure < CLOCK_WARNING:
-        return ok(node, "clock", message)
-    return bad(
-        node,
-        "clock",
-        "warning",
-        f"{message}: a lock needs clocks of equal speed, not of equal time, but one that is so far off is "
-        "likely to be set, and a step forward ends locks early (A1)",
-        "let NTP keep all nodes' clocks, slewing them instead of stepping",
-    )

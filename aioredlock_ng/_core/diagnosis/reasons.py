@@ -73,6 +73,11 @@ _KINDS: Final = (
     _kind(
         r"NOREPLICAS", "writes", "set min-replicas-to-write 0: a node of a quorum has no replicas to wait for"
     ),
+    _kind(
+        r"sentinel has changed",
+        "sentinel",
+        "diagnose it again: it has lost its data just now, or `aioredlock-ng init` was run meanwhile",
+    ),
     _kind(r"LOADING|loading the dataset", "writes", "wait until it has loaded its data"),
     _kind(r"\bBUSY\b", "writes", "end the script that blocks it (SCRIPT KILL), and find out who runs it"),
     _kind(r"max number of clients", "clients", "raise maxclients, or find out who opens so many connections"),

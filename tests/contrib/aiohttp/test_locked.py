@@ -14,6 +14,7 @@ from aioredlock_ng.contrib.aiohttp import LEASE, MANAGER, locked, setup
 from aioredlock_ng.events import Acquired
 from aioredlock_ng.testing import MemoryNode
 from tests.contrib.aiohttp.tools import serve
+from tests.unit.worlds import locks
 
 
 async def show(request: web.Request) -> web.Response:
@@ -47,7 +48,7 @@ async def test_your_own_tests_need_no_server() -> None:
         async with app[MANAGER].lock("order:42"):  # somebody else has it
             response = await client.get("/orders/42")
             assert response.status == 409
-    assert not any(node.keys for node in nodes)
+    assert not any(map(locks, nodes))
 
 
 async def test_methods_and_views() -> None:
@@ -232,7 +233,7 @@ async def test_two_locks_on_one_handler() -> None:
     @locked("outer", status_code=423, blocking=False)
     @locked("inner", status_code=429, blocking=False)
     async def handle(request: web.Request) -> web.Response:
-        held = [node.keys for node in nodes]
+        held = list(map(locks, nodes))
         return web.json_response([request[LEASE].name, held == [(b"redlock:inner", b"redlock:outer")] * 3])
 
     app, nodes = app_with(web.get("/", handle))
@@ -242,7 +243,7 @@ async def test_two_locks_on_one_handler() -> None:
             assert (await site.get("/"))[0] == 423
         async with app[MANAGER].lock("inner"):
             assert (await site.get("/"))[0] == 429
-    assert not any(node.keys for node in nodes)
+    assert not any(map(locks, nodes))
 
 
 async def test_released_before_the_response_is_sent() -> None:
@@ -250,7 +251,7 @@ async def test_released_before_the_response_is_sent() -> None:
     held: list[bool] = []
 
     async def look(request: web.Request, response: web.StreamResponse) -> None:
-        held.append(any(node.keys for node in nodes))
+        held.append(any(map(locks, nodes)))
 
     app, nodes = app_with(web.get("/", locked("x")(show)))
     app.on_response_prepare.append(look)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
@@ -11,15 +11,21 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
 from tests.contrib.web import WebServer, uvicorn
-from tests.servers import Nodes, ask, eventually, fastest_arm
+from tests.servers import Nodes, ask, eventually, fastest_arm, open_nodes
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """Give 5 servers that nobody empties between tests: the application would have to notice first."""
+    with open_nodes(fastest_arm(), 5) as five:
+        yield five
 
 
 @pytest.fixture(scope="module", params=["app", "with_middleware"])
-def server(request: pytest.FixtureRequest, shared_sets: Callable[[str], Nodes]) -> Iterator[WebServer]:
+def server(request: pytest.FixtureRequest, nodes: Nodes) -> Iterator[WebServer]:
     """Run the application, plain and under `BaseHTTPMiddleware`."""
-    urls = shared_sets(fastest_arm()).urls
     service = f"tests.contrib.fastapi.service:{request.param}"
-    with uvicorn(service, env={"REDLOCK_URLS": ",".join(urls)}) as running:
+    with uvicorn(service, env={"REDLOCK_URLS": ",".join(nodes.urls)}) as running:
         yield running
 
 
@@ -70,7 +76,7 @@ async def leaving(server: WebServer, path: str) -> AsyncIterator[asyncio.StreamR
         writer.transport.abort()
 
 
-async def test_one_is_inside(client: httpx.AsyncClient, shared_nodes: Nodes, name: str) -> None:
+async def test_one_is_inside(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
     """Of many requests at once one gets in; the others are told to come back, and can."""
     answers = await asyncio.gather(*(client.post(f"/wait/{name}?seconds=0.5") for _ in range(5)))
 
@@ -80,7 +86,7 @@ async def test_one_is_inside(client: httpx.AsyncClient, shared_nodes: Nodes, nam
 
 
 async def test_the_lock_is_free_when_the_answer_comes(
-    client: httpx.AsyncClient, shared_nodes: Nodes, name: str
+    client: httpx.AsyncClient, nodes: Nodes, name: str
 ) -> None:
     """Request after request: none finds the lock of the one before."""
     for _ in range(50):
@@ -89,40 +95,40 @@ async def test_the_lock_is_free_when_the_answer_comes(
 
 @pytest.mark.parametrize("path", ["wait", "thread"])
 async def test_a_client_that_disconnects(
-    path: str, server: WebServer, shared_nodes: Nodes, client: httpx.AsyncClient, name: str
+    path: str, server: WebServer, nodes: Nodes, client: httpx.AsyncClient, name: str
 ) -> None:
     """The endpoint ends, at the latest when it is done; no key stays on any node."""
     async with leaving(server, f"/{path}/{name}?seconds=0.5"):
-        await inside(shared_nodes, name)
-    await eventually(lambda: held(shared_nodes, name) == 0, what="the lock is free")
+        await inside(nodes, name)
+    await eventually(lambda: held(nodes, name) == 0, what="the lock is free")
 
     assert (await client.post(f"/{path}/{name}")).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["stream", "stream_thread"])
 async def test_a_client_that_disconnects_from_a_stream(
-    path: str, server: WebServer, shared_nodes: Nodes, client: httpx.AsyncClient, name: str
+    path: str, server: WebServer, nodes: Nodes, client: httpx.AsyncClient, name: str
 ) -> None:
     """The body is not made to its end, and the lock is free."""
     async with leaving(server, f"/{path}/{name}?parts=100&pause=0.1") as reader:
         await reader.readuntil(b"0\n")
-        assert held(shared_nodes, name) > 0
-    await free(shared_nodes, name)
+        assert held(nodes, name) > 0
+    await free(nodes, name)
 
     assert name not in (await client.get("/done")).json()
 
 
-async def test_a_stream_is_under_its_lock(client: httpx.AsyncClient, shared_nodes: Nodes, name: str) -> None:
+async def test_a_stream_is_under_its_lock(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
     """The lock is held, and extended beyond its ttl, until the body was sent."""
     async with client.stream("POST", f"/stream/{name}?parts=4&pause=0.5") as response:
         lines = response.aiter_lines()
         async for _ in lines:
-            assert held(shared_nodes, name) >= 3
-    await free(shared_nodes, name)
+            assert held(nodes, name) >= 3
+    await free(nodes, name)
 
 
 async def test_a_stream_that_loses_its_lock(
-    server: WebServer, client: httpx.AsyncClient, shared_nodes: Nodes, name: str
+    server: WebServer, client: httpx.AsyncClient, nodes: Nodes, name: str
 ) -> None:
     """The connection is aborted: no client takes what it got for the whole body.
 
@@ -133,7 +139,7 @@ async def test_a_stream_that_loses_its_lock(
         async with client.stream("POST", f"/stream/{name}?parts=100&pause=0.1") as response:
             async for text in response.aiter_text():
                 received += text
-                lose(shared_nodes, name)
+                lose(nodes, name)
         assert "with_middleware" in " ".join(map(str, server.process.args)), "the body looked complete"
 
     assert 0 < received.count("\n") < 50
@@ -143,12 +149,12 @@ async def test_a_stream_that_loses_its_lock(
 
 @pytest.mark.parametrize(("path", "finishes"), [("wait", False), ("thread", True)])
 async def test_an_endpoint_that_loses_its_lock(
-    path: str, finishes: bool, client: httpx.AsyncClient, shared_nodes: Nodes, name: str
+    path: str, finishes: bool, client: httpx.AsyncClient, nodes: Nodes, name: str
 ) -> None:
     """503 either way: at once on the loop; in a thread, when that has finished."""
     request = asyncio.create_task(client.post(f"/{path}/{name}?seconds=2"))
-    await inside(shared_nodes, name)
-    lose(shared_nodes, name)
+    await inside(nodes, name)
+    lose(nodes, name)
     answer = await request
 
     assert (answer.status_code, answer.json()) == (503, {"detail": "the lock was lost"})
@@ -156,18 +162,14 @@ async def test_an_endpoint_that_loses_its_lock(
     assert (name in (await client.get("/done")).json()) is finishes
 
 
-async def test_a_sync_endpoint_runs_in_a_thread(
-    client: httpx.AsyncClient, shared_nodes: Nodes, name: str
-) -> None:
+async def test_a_sync_endpoint_runs_in_a_thread(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
     """And its lock keeps being extended meanwhile."""
     answer = await client.post(f"/thread/{name}?seconds=1.5")
 
     assert (answer.status_code, answer.json()) == (200, True)
 
 
-async def test_more_sync_endpoints_than_threads(
-    client: httpx.AsyncClient, shared_nodes: Nodes, name: str
-) -> None:
+async def test_more_sync_endpoints_than_threads(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
     """Getting and giving back a lock needs no thread: a full pool does not lose locks."""
     paths = [f"/thread/{name}{number}?seconds=0.2" for number in range(60)]
     answers = await asyncio.gather(*map(client.post, paths))
@@ -175,14 +177,14 @@ async def test_more_sync_endpoints_than_threads(
     assert {answer.status_code for answer in answers} == {200}
 
 
-async def test_a_background_task(client: httpx.AsyncClient, shared_nodes: Nodes, name: str) -> None:
+async def test_a_background_task(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
     """It runs after the release."""
     assert (await client.post(f"/background/{name}")).status_code == 200
     while name not in (await client.get("/done")).json():
         await asyncio.sleep(0.01)
 
 
-async def test_a_websocket(server: WebServer, shared_nodes: Nodes, name: str) -> None:
+async def test_a_websocket(server: WebServer, nodes: Nodes, name: str) -> None:
     """A second one is denied with an HTTP answer while the first is open; its end frees the lock."""
     url = f"{server.url.replace('http', 'ws')}/socket/{name}"
     async with connect(url) as first:
@@ -193,26 +195,26 @@ async def test_a_websocket(server: WebServer, shared_nodes: Nodes, name: str) ->
         assert denied.value.response.status_code == 409
         assert denied.value.response.headers["Retry-After"] == "1"
         assert denied.value.response.body == b'{"detail":"locked by another request"}'
-    await free(shared_nodes, name)
+    await free(nodes, name)
     async with connect(url):
         pass
 
 
-async def test_a_websocket_whose_client_vanishes(server: WebServer, shared_nodes: Nodes, name: str) -> None:
+async def test_a_websocket_whose_client_vanishes(server: WebServer, nodes: Nodes, name: str) -> None:
     """Without a closing handshake: no key is left."""
     async with connect(f"{server.url.replace('http', 'ws')}/socket/{name}") as first:
         await first.send("hello")
         await first.recv()
         first.transport.abort()
-    await free(shared_nodes, name)
+    await free(nodes, name)
 
 
-async def test_a_websocket_that_loses_its_lock(server: WebServer, shared_nodes: Nodes, name: str) -> None:
+async def test_a_websocket_that_loses_its_lock(server: WebServer, nodes: Nodes, name: str) -> None:
     """It is closed with "try again later"."""
     async with connect(f"{server.url.replace('http', 'ws')}/socket/{name}") as first:
         await first.send("hello")
         await first.recv()
-        lose(shared_nodes, name)
+        lose(nodes, name)
         with pytest.raises(ConnectionClosedError) as closed:
             await first.recv()
 

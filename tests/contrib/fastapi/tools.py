@@ -40,7 +40,7 @@ class Site:
     @property
     def locks(self) -> list[str]:
         """The names that are locked, as the first node sees it."""
-        return [key.decode().removeprefix("redlock:") for key in self.world.nodes[0].keys]
+        return [key.decode().removeprefix("redlock:") for key in self.world.keys[0]]
 
     async def post(self, path: str, **options: Any) -> httpx.Response:
         """Ask and return the answer."""
@@ -67,7 +67,7 @@ async def real_site(app: FastAPI, **options: Any) -> AsyncIterator[Site]:
     nodes = [MemoryNode() for _ in range(3)]
     async with LockManager(nodes, **options) as manager, used(app, World(nodes, manager)) as site_:
         yield site_
-        await eventually(lambda: not any(node.keys for node in nodes), what="no key is left")
+        await eventually(lambda: not any(site_.world.keys), what="no key is left")
 
 
 @contextlib.asynccontextmanager

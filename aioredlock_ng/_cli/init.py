@@ -1,0 +1,96 @@
+"""``aioredlock-ng init``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .common import (
+    FAILED,
+    UNAVAILABLE,
+    UsageError,
+    add_node_options,
+    add_quarantine_option,
+    make_manager,
+    with_quarantine,
+)
+
+if TYPE_CHECKING:
+    from .. import LockManager, NodeInitialisation
+    from ._terminal import Line
+    from .common import Subcommands
+
+_DESCRIPTION = """\
+States that no lock can be alive under the prefix, so that all nodes may vote at once.
+
+A node that has no memory of locks, or not that of its present server, keeps still for the restart
+quarantine: somebody may hold a lock that it has forgotten.  Of nodes that nobody has used yet only you
+know that there is no such lock.  Run it
+
+  - before the first use of fresh nodes, or of a new prefix;
+  - after a change of the list of nodes, with all clients stopped: a client that is given another
+    number of nodes than it finds written there refuses to work.
+
+Locks that are still on the nodes are looked for first (SCAN); when there is one, or when that cannot be
+seen, nothing is changed.  Locks that the nodes have forgotten cannot be seen: if one is alive, two
+clients may hold it at once.  Fences go on growing in any case.
+
+Exit code 0 when all nodes were initialised; 69 when some were not: run it again for them when they can
+be reached; 1 when nothing was changed."""
+
+
+def add(commands: Subcommands) -> None:
+    """Add the parser."""
+    parser = commands.add_parser(
+        "init",
+        help="state that no lock can be alive: fresh nodes may vote at once",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="do not look for locks: you know that none of them counts"
+    )
+    add_node_options(parser)
+    add_quarantine_option(
+        parser, "default: REDLOCK_RESTART_QUARANTINE; else 60 with three nodes or more, else 0"
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from .. import LockNotAcquiredError
+    from ._terminal import output, quiet, write
+
+    manager = make_manager(arguments, **with_quarantine(arguments.restart_quarantine))
+    with quiet():
+        try:
+            nodes = asyncio.run(_init(manager, force=arguments.force))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        except LockNotAcquiredError as error:
+            print(f"aioredlock-ng init: {error} (or --force)", file=sys.stderr)
+            return FAILED
+    with output() as stream:
+        write(_lines(nodes), stream)
+    return 0 if all(node.done for node in nodes) else UNAVAILABLE
+
+
+async def _init(manager: LockManager, *, force: bool) -> tuple[NodeInitialisation, ...]:
+    try:
+        return await manager.init(force=force)
+    finally:
+        await manager.aclose()
+
+
+def _lines(nodes: Sequence[NodeInitialisation]) -> list[Line]:
+    """Return a line for each node, and what to do about those that were left out."""
+    from ._terminal import Line, printable
+
+    lines = []
+    for node in nodes:
+        what = "initialised" if node.done else f"not initialised: {printable(node.reason)}"
+        lines.append(Line(f"{printable(node.node)}  {what}", "ok" if node.done else "error"))
+    return lines

@@ -1,0 +1,91 @@
+"""Whether a node that loses its memory would be noticed, and kept from voting (R12)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ..command import Silence
+from ..quarantine import UNKNOWN_IDENTITY, Sentinel, parse
+from .facts import NOT_ASKED, Facts, NodeFacts
+from .findings import Finding, Level, allow, bad, ok, unchecked
+
+FEW: Final = 3
+"""Nodes from which on one may fail; fewer have no quarantine by default, since they cannot do without."""
+
+INIT: Final = "wait for it; if no lock can be alive, `aioredlock-ng init` ends it"
+"""The advice on a quarantine that goes on."""
+
+_ALIKE: Final = "set restart_quarantine alike in all clients: the longest one holds for all"
+
+
+def sentinel_of(node: NodeFacts) -> Sentinel | None:
+    """Return a node's sentinel, if there is one that can be read."""
+    return parse(node.sentinel) if isinstance(node.sentinel, bytes) else None
+
+
+def quarantine_of(node: NodeFacts) -> float:
+    """Return how long a node has no vote after it has lost its memory, in seconds; 0 when that is unknown."""
+    sentinel = sentinel_of(node)
+    return sentinel.quarantine_ms / 1000 if sentinel else 0.0
+
+
+def check_quarantine(facts: Facts) -> Iterator[Finding]:
+    """Compare the quarantines of all nodes with each other, and with this client's own."""
+    known = {node.name: quarantine_of(node) for node in facts.nodes if sentinel_of(node)}
+    if facts.quarantine is None or (not known and facts.fencing):
+        return  # nobody has looked, or there was nothing to be seen
+    longest, shortest = max(known.values(), default=0.0), min(known.values(), default=0.0)
+
+    def finding(level: Level, message: str, advice: str) -> Finding:
+        return bad(None, "quarantine", level, message, advice)
+
+    if shortest < longest:
+        each = ", ".join(f"{name}: {seconds:g} s" for name, seconds in known.items())
+        yield finding("warning", f"the nodes' restart quarantines differ: {each}", _ALIKE)
+    elif longest > facts.quarantine > 0:
+        message = f"the restart quarantine is {longest:g} s, this client asks for {facts.quarantine:g} s"
+        yield finding("warning", message, _ALIKE)
+    elif longest:
+        yield ok(None, "quarantine", f"a node that has lost its memory has no vote for {longest:g} s")
+    elif len(facts.nodes) < FEW:
+        yield ok(None, "quarantine", "off, as by default with fewer than three nodes")
+    else:
+        yield finding(
+            "warning",
+            "the restart quarantine is off: a node that restarts empty votes at once, so that two clients "
+            "may hold one lock (A2)",
+            "set restart_quarantine to the longest ttl or more, alike in all clients",
+        )
+
+
+def check_sentinel(node: NodeFacts, size: int) -> Finding | None:
+    """Look at what the node knows of itself; None where nothing rests on that, or is told elsewhere."""
+    if isinstance(node.sentinel, Silence):
+        told = node.sentinel is NOT_ASKED or node.failures
+        return None if told else unchecked(node, "sentinel", node.sentinel, "+get")
+    level: Level = "warning"
+    sentinel = sentinel_of(node)
+    if node.sentinel is None:
+        message, advice = "it has none: the node has just lost its data, and has no vote (R12)", INIT
+    elif sentinel is None:
+        message = "it was written by a newer version of this package, or by something else, and is left alone"
+        advice = "use one version in all clients; delete what is not ours while none of them runs"
+    elif sentinel.size != size:
+        level = "error"
+        message = f"it belongs to a quorum of {sentinel.size} nodes, here are {size}: no lock can be had (A4)"
+        advice = (
+            "give all clients the same nodes; after a change of the list stop them all, then run "
+            "`aioredlock-ng init`"
+        )
+    elif node.votes_in is not None:
+        message = f"restart quarantine: the node has no vote for another {node.votes_in:.3g} s (R12)"
+        advice = INIT
+    elif sentinel.identity == UNKNOWN_IDENTITY or isinstance(node.info, Silence):
+        message = (
+            "the server does not tell who it is: a restart with old data, or a failover, goes unnoticed (A2)"
+        )
+        advice = allow("+info")
+    else:
+        return ok(node, "sentinel", "the node would be known again after a restart, flush or failover")
+    return bad(node, "sentinel", level, message, advice)

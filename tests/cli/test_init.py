@@ -1,0 +1,395 @@
+"""``aioredlock-ng init`` and `LockManager.init` on real servers that nobody has used before."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from aioredlock_ng import (
+    ConfigurationError,
+    LockManager,
+    LockTakenError,
+    NodeState,
+    QuorumUnavailableError,
+    _scripts,
+)
+from aioredlock_ng._core.fencing import SHIFT, at, floor_at
+from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, Sentinel, initialised, parse
+from aioredlock_ng.cli import main
+from aioredlock_ng.testing import LocalNodes, MemoryNode
+from tests.environments.interpreters import ROOT
+from tests.servers import ask, fastest_arm
+from tests.unit.worlds import make, virtual
+
+PATIENT = 1.0
+"""Node timeout, in seconds: no node of these tests is to be too slow."""
+
+SENTINEL = "redlock:{meta}"
+
+HEARTBEAT = 1.0
+"""Seconds within which a running manager must have noticed, and taken a lock; a heartbeat takes 0.5."""
+
+FAR = at(1 << 42)
+"""A floor far in the future."""
+
+WAITER = """
+import asyncio, sys, time
+from aioredlock_ng import LockManager, RetryPolicy
+async def main():
+    retry = RetryPolicy(cap=0.1)
+    async with LockManager(sys.argv[1:], node_timeout=0.4, restart_quarantine=30, retry=retry) as manager:
+        print("started", flush=True)
+        async with manager.lock("a", blocking_timeout=20) as lease:
+            print(time.time(), lease.fence, flush=True)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def raw_nodes() -> Iterator[Callable[[int], LocalNodes]]:
+    """Return a function that starts servers which nobody has told anything."""
+    with contextlib.ExitStack() as stack:
+
+        def start(n: int) -> LocalNodes:
+            nodes = LocalNodes(n, server=fastest_arm())
+            stack.enter_context(contextlib.closing(nodes))
+            for _ in nodes.starting():
+                time.sleep(0.002)
+            return nodes
+
+        yield start
+
+
+def init(urls: Sequence[str], *arguments: str) -> int:
+    """Run the command and return its exit code."""
+    return main(["init", "--nodes", ",".join(urls), "--node-timeout", str(PATIENT), *arguments])
+
+
+def manager_of(urls: Sequence[str], *, restart_quarantine: float = 30.0) -> LockManager:
+    """Make a manager of a client that means to wait."""
+    return LockManager(urls, node_timeout=0.4, restart_quarantine=restart_quarantine)
+
+
+def sentinels(urls: Sequence[str]) -> list[Sentinel]:
+    """Return what the nodes' sentinels say."""
+    found = [parse(ask(url, "GET", SENTINEL)) for url in urls]
+    assert all(found)
+    return [sentinel for sentinel in found if sentinel is not None]
+
+
+async def fence(manager: LockManager) -> int:
+    """Take and release a lock; return its fence."""
+    async with manager.lock("a", blocking_timeout=5) as lease:
+        assert lease.fence is not None
+        return lease.fence
+
+
+# -- what it is for ----------------------------------------------------------------------------------
+
+
+async def test_fresh_nodes_wait_until_somebody_knows_better(
+    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before, no lock can be had; after it, within a heartbeat; all nodes have one floor."""
+    urls = raw_nodes(3).urls
+    async with manager_of(urls) as manager:
+        assert {node.state for node in manager.statistics().nodes} == {NodeState.QUARANTINED}
+        with pytest.raises(QuorumUnavailableError, match="restart quarantine"):
+            await manager.lock("a").try_acquire() or pytest.fail("a fresh node voted")
+        assert await asyncio.to_thread(init, urls, "--restart-quarantine", "40") == 0
+        began = time.monotonic()
+        first = await fence(manager)
+        assert time.monotonic() - began < HEARTBEAT
+        assert manager.statistics().certified == 1  # in one round trip: the nodes agree at once
+    assert capsys.readouterr().out == "".join(f"{url}  initialised\n" for url in urls)
+    known = sentinels(urls)
+    assert len({sentinel.floor for sentinel in known}) == 1
+    assert first > known[0].floor
+    assert {(one.size, one.ready_ms, one.quarantine_ms) for one in known} == {(3, 0, 40_000)}
+
+
+async def test_a_running_manager_in_another_process_notices(raw_nodes: Callable[[int], LocalNodes]) -> None:
+    """It waits for a lock, and has it within a second."""
+    urls = raw_nodes(3).urls
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITER, *urls],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+            assert await asyncio.to_thread(init, urls) == 0
+            began = time.time()
+            at_, fence_ = (await asyncio.to_thread(process.stdout.readline)).split()
+            assert float(at_) - began < HEARTBEAT
+            assert int(fence_) > sentinels(urls)[0].floor
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+
+
+async def test_a_list_of_nodes_that_has_grown(raw_nodes: Callable[[int], LocalNodes]) -> None:
+    """Three nodes become five: refused before, works after, and fences go on growing."""
+    urls = raw_nodes(5).urls
+    assert await asyncio.to_thread(init, urls[:3]) == 0
+    async with manager_of(urls[:3]) as manager:
+        before = max([await fence(manager) for _ in range(20)])
+    with pytest.raises(ConfigurationError, match="quorum of 3 nodes, here are 5") as refusal:
+        await manager_of(urls).__aenter__()
+    assert "aioredlock-ng init" in str(refusal.value)
+    assert await asyncio.to_thread(init, urls) == 0
+    async with manager_of(urls) as manager:
+        assert await fence(manager) > before
+        assert manager.statistics().certified == 1
+    assert len({sentinel.floor for sentinel in sentinels(urls)}) == 1
+    with pytest.raises(ConfigurationError, match="quorum of 5 nodes, here are 3"):  # one that was not told
+        await manager_of(urls[:3]).__aenter__()
+
+
+async def test_fences_grow_across_a_loss_right_behind_it(raw_nodes: Callable[[int], LocalNodes]) -> None:
+    """No node takes a floor that is ahead of its clock's: with another loss at once its fences would fall."""
+    urls = raw_nodes(3).urls
+    fences = []
+    for _ in range(5):
+        assert await asyncio.to_thread(init, urls, "--restart-quarantine", "0") == 0
+        async with manager_of(urls, restart_quarantine=0) as manager:
+            fences.append(await fence(manager))
+        for url in urls:
+            ask(url, "FLUSHALL")
+    assert fences == sorted(set(fences))
+
+
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize(
+    ("who", "known", "asked", "chosen"),
+    [
+        pytest.param("nobody", 0, 0, "its own", id="fresh"),
+        pytest.param("nobody", 0, 5, "its own", id="fresh, in the second round"),
+        pytest.param("itself", 7, 0, "its own", id="with memory: other nodes than before may decide"),
+        pytest.param("itself", 7, 9, 9, id="all get one"),
+        pytest.param("itself", 9, 7, 9, id="it never falls"),
+        pytest.param("itself", 7, FAR, "its own", id="not ahead of its clock"),
+        pytest.param("itself", FAR, 7, FAR, id="it never falls, wherever it was"),
+        pytest.param("another", 7, 9, "its own", id="another server's memory"),
+        pytest.param("unknown", 7, 9, 9, id="it does not tell who it is"),
+    ],
+)
+def test_the_floor_that_a_node_chooses(
+    who: str, known: int, asked: int, chosen: object, memory: bool, raw_nodes: Callable[[int], LocalNodes]
+) -> None:
+    """Above all its fences, by its own clock; the script, and the rule that masters in memory follow."""
+    url = "" if memory else raw_nodes(1).urls[0]
+    run_id, replid = "r" * 40, "m" * 40
+    if url:
+        if who == "unknown":
+            ask(url, "ACL SETUSER", "default", "-info")
+        else:
+            run_id = ask(url, "INFO", "server")["run_id"]
+            replid = ask(url, "INFO", "replication")["master_replid"]
+    me = UNKNOWN_IDENTITY if who == "unknown" else (run_id + replid).encode()
+    before = Sentinel(
+        identity=b"x" if who == "another" else me, floor=known, ready_ms=1, size=9, quarantine_ms=500
+    )
+    stored = None if who == "nobody" else bytes(before)
+    now_us = int(time.time() * 1e6)
+    if url:
+        if stored is not None:
+            ask(url, "SET", SENTINEL, stored)
+        reply = ask(url, "EVAL", _scripts.INIT.source, 1, SENTINEL, 3, 400, asked)
+        assert ask(url, "GET", SENTINEL) == reply
+    else:
+        reply = initialised(stored, identity=me, now_us=now_us, size=3, quarantine_ms=400, floor=asked)
+    after = parse(reply)
+    assert after is not None
+    assert (after.identity, after.ready_ms, after.size) == (me, 0, 3)
+    assert after.quarantine_ms == (400 if stored is None else 500)
+    ahead_ms = (after.floor - floor_at(now_us)) >> SHIFT
+    assert after.floor == chosen if isinstance(chosen, int) else 0 <= ahead_ms < 2000
+
+
+def test_a_sentinel_of_a_newer_version_is_left_alone(
+    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 69, the reason, and the other nodes are initialised."""
+    urls = raw_nodes(3).urls
+    ask(urls[1], "SET", SENTINEL, "2:new")
+    assert init(urls) == 69
+    assert (
+        f"{urls[1]}  not initialised: its sentinel was written by a newer version" in capsys.readouterr().out
+    )
+    assert ask(urls[1], "GET", SENTINEL) == b"2:new"
+    assert len({sentinel.floor for sentinel in sentinels([urls[0], urls[2]])}) == 1
+
+
+# -- what stands against it --------------------------------------------------------------------------
+
+
+async def test_a_live_lock_forbids_it(
+    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On one node, too: a majority may have forgotten it.  Exit code 1, nothing is changed; but --force."""
+    urls = raw_nodes(3).urls
+    assert await asyncio.to_thread(init, urls) == 0
+    async with manager_of(urls) as manager, manager.lock("job"):
+        ask(urls[0], "DEL", "redlock:job")
+        ask(urls[1], "DEL", "redlock:job")
+        known = sentinels(urls)
+        capsys.readouterr()
+        assert await asyncio.to_thread(init, urls) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith(
+            "aioredlock-ng init: lock 'job' is alive: nothing was changed; stop all clients"
+        )
+        assert sentinels(urls) == known
+        with pytest.raises(LockTakenError) as refusal:
+            await manager.init()
+        assert refusal.value.names == ("job",)
+        assert refusal.value.retry_after is not None
+        assert 0 < refusal.value.retry_after <= 10
+        assert await asyncio.to_thread(init, urls, "--force") == 0
+        assert all(new.floor > old.floor for new, old in zip(sentinels(urls), known, strict=True))
+
+
+def test_what_is_no_lock_does_not_forbid_it(raw_nodes: Callable[[int], LocalNodes]) -> None:
+    """Counters, a key without expiry, a list: with prefix "" a database may hold anything."""
+    urls = raw_nodes(3).urls
+    for url in urls:
+        ask(url, "SET", "fence:{a}", "1", "PX", 60_000)
+        ask(url, "SET", "settings", "x")
+        ask(url, "RPUSH", "list", "x")
+    assert init(urls, "--prefix", "") == 0
+    ask(urls[2], "SET", "session", "x", "PX", 60_000)  # nobody can tell it from a lock
+    assert init(urls, "--prefix", "") == 1
+
+
+def test_more_keys_than_can_be_looked_at(
+    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of them may be a lock: refused."""
+    urls = raw_nodes(1).urls
+    ask(urls[0], "EVAL", "for i = 1, 1500 do redis.call('SET', 'redlock:' .. i, 'v') end", 0)
+    assert init(urls) == 1
+    assert "it cannot be seen whether a lock is alive: there are more keys" in capsys.readouterr().err
+    assert init(urls, "--force") == 0
+
+
+def test_who_may_not_look_is_told_so(
+    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the right to search, on however few nodes, nothing is changed."""
+    nodes = raw_nodes(3)
+    for url in nodes.urls:
+        ask(url, "ACL SETUSER", "locks", "on", ">secret", "~redlock:*", "+@all", "-scan")
+    urls = [*nodes.urls[:2], nodes.urls[2].replace("redis://", "redis://locks:secret@")]
+    assert init(urls) == 1
+    assert "NOPERM" in capsys.readouterr().err
+    assert all(sentinel.ready_ms for sentinel in sentinels(nodes.urls))
+    assert init(urls, "--force") == 0
+
+
+def test_who_may_not_read_the_time_is_told_so(
+    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The script cannot do without; the other nodes are initialised."""
+    nodes = raw_nodes(3)
+    ask(nodes.urls[2], "ACL SETUSER", "locks", "on", ">secret", "~redlock:*", "+@all", "-time")
+    assert init([*nodes.urls[:2], nodes.urls[2].replace("redis://", "redis://locks:secret@")]) == 69
+    out = capsys.readouterr().out
+    assert out.count("  initialised\n") == 2
+    assert f"{nodes.urls[2]}  not initialised: " in out
+    assert "secret" not in out
+
+
+def test_nodes_that_cannot_be_reached(
+    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 69 and the reason; the others are initialised, and it can be run again."""
+    nodes = raw_nodes(3)
+    nodes.kill(1)
+    assert init(nodes.urls) == 69
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.endswith("  initialised") for line in lines] == [True, False, True]
+    assert "not initialised: " in lines[1]
+    for _ in nodes.starting([1]):
+        time.sleep(0.002)
+    assert init(nodes.urls) == 0
+    assert len({sentinel.floor for sentinel in sentinels(nodes.urls)}) == 1
+
+
+def test_a_server_given_twice_is_wrong_usage(
+    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under two names: exit code 2, and its sentinel is as it was."""
+    urls = raw_nodes(2).urls
+    assert init([*urls, urls[0].replace("127.0.0.1", "localhost")]) == 2
+    assert "are one server" in capsys.readouterr().err
+    assert all(sentinel.ready_ms for sentinel in sentinels(urls))
+
+
+@pytest.mark.parametrize("arguments", [("--restart-quarantine", "-1"), ("--restart-quarantine", "x"), ("a",)])
+def test_wrong_usage_is_2(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """No node is asked."""
+    try:
+        code: object = init(["redis://127.0.0.1:1"], *arguments)
+    except SystemExit as exit_:
+        code = exit_.code
+    assert code == 2
+    assert capsys.readouterr().err.startswith(("aioredlock-ng: ", "usage: "))
+
+
+@pytest.mark.parametrize(("seconds", "stored"), [("3", 3_000), ("0", 0), (None, 0)])
+def test_the_quarantine_is_the_clients(
+    seconds: str | None, stored: int, raw_nodes: Callable[[int], LocalNodes]
+) -> None:
+    """Shorter than the default ttl, none, and by the environment, which says 0 for these tests."""
+    urls = raw_nodes(3).urls
+    assert init(urls, *(() if seconds is None else ("--restart-quarantine", seconds))) == 0
+    assert {sentinel.quarantine_ms for sentinel in sentinels(urls)} == {stored}
+
+
+# -- without servers ---------------------------------------------------------------------------------
+
+
+@virtual
+async def test_the_same_manager_locks_at_once() -> None:
+    """It has heard of it when `init` returns."""
+    nodes = [MemoryNode(latency=0.01) for _ in range(5)]
+    for node in nodes:
+        node.restart()
+    async with make(nodes, restart_quarantine=60) as manager:
+        assert {node.state for node in manager.statistics().nodes} == {NodeState.QUARANTINED}
+        assert all(node.done for node in await manager.init())
+        lease = await manager.lock("a").try_acquire()
+        assert lease is not None
+        assert len({node.get(b"redlock:{meta}").split(b":")[2] for node in nodes}) == 1  # type: ignore[union-attr]
+
+
+@virtual
+async def test_clocks_that_differ_are_waited_for() -> None:
+    """The slowest of three comes to the common floor two seconds later; a minute is too much."""
+    for offsets, floors in (((0.0, 2.0, 1.0), 1), ((0.0, 60.0, 0.0), 2)):
+        nodes = [MemoryNode(clock_offset=offset) for offset in offsets]
+        for node in nodes:
+            node.restart()
+        async with make(nodes, restart_quarantine=60) as manager:
+            assert all(node.done for node in await manager.init())
+            found = {node.get(b"redlock:{meta}").split(b":")[2] for node in nodes}  # type: ignore[union-attr]
+            assert len(found) == floors
+
+
+@virtual
+async def test_without_sentinels_there_is_nothing_to_do() -> None:
+    """Neither fences nor a quarantine: that is an error of the caller."""
+    async with make([MemoryNode()], fencing=False, restart_quarantine=0) as manager:
+        with pytest.raises(ConfigurationError, match="nothing to initialise"):
+            await manager.init()

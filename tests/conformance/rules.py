@@ -1,0 +1,51 @@
+"""Scripts on a real server at a time that a test chooses, and numbers at which something could go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, Final
+
+import redis
+
+from aioredlock_ng._core.command import Script
+from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, START_LAG_MS, at
+
+_CLOCK: Final = b"redis.call('TIME')"
+
+LAST_MS: Final = 2**43 - 20_000
+"""The last millisecond whose fences fit a double, with room for what may be ahead of it."""
+
+
+def source_at(script: Script, now_us: int) -> bytes:
+    """Return a script that takes `now_us` for the server's time."""
+    return script.source.replace(_CLOCK, b"{'%d', '%d'}" % divmod(now_us, 1_000_000))
+
+
+def run_at(
+    client: redis.Redis[bytes], now_us: int, script: Script, keys: Sequence[bytes], *args: bytes | int
+) -> Any:
+    """Run a script at that time; an error is its kind."""
+    try:
+        return client.execute_command("EVAL", source_at(script, now_us), len(keys), *keys, *args)
+    except redis.ResponseError as error:
+        return kind_of(str(error))
+
+
+def kind_of(error: str) -> str:
+    """Return what all servers say alike of an error."""
+    return "WRONGTYPE" if "WRONGTYPE" in error else error
+
+
+def some_time(random: Random) -> int:
+    """Return some microsecond between 2026 and 2248."""
+    first = 1_767_225_600_000
+    now_ms = random.choice((first + random.randrange(10**9), random.randrange(first, LAST_MS), LAST_MS))
+    return now_ms * 1000 + random.choice((0, 1, 500, 999))
+
+
+def some_fence(random: Random, now_us: int) -> int:
+    """Return a number that is close to a limit, or any that a double holds."""
+    ahead_ms = random.choice((-START_LAG_MS, -1000, -1, 0, 1, RAISE_AHEAD_MS, FLOOR_AHEAD_MS))
+    limit = at(now_us // 1000 + ahead_ms) + random.randint(-2, 2)
+    return random.choice((limit, limit, limit, random.randrange(3), random.randrange(2**53 - 1)))

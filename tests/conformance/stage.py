@@ -1,0 +1,124 @@
+"""The fenced scripts by hand: one node, its locks, counters and sentinel, and every argument in the open."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+from aioredlock_ng import _scripts
+from aioredlock_ng._core.command import Command, Purpose
+from aioredlock_ng._core.fencing import at
+from tests.conformance.tools import OURS, Asked, Master, Value, connected
+
+SENTINEL: Final = b"redlock:{meta}"
+VOW: Final = b"1:somebody:0:0:5:0"
+TTL: Final = 60.0
+KEEP: Final = 600.0
+"""Seconds that a lock and a counter live."""
+TTL_MS: Final = 60_000
+KEEP_MS: Final = 600_000
+
+
+def locks(names: str) -> list[bytes]:
+    """Return the locks' keys: one per letter."""
+    return [b"redlock:" + name.encode() for name in names]
+
+
+def counters(names: str) -> list[bytes]:
+    """Return the counters' keys."""
+    return [b"redlock:fence:{" + key + b"}" for key in locks(names)]
+
+
+class Stage:
+    """One node, whose sentinel is `VOW` unless a test changes it."""
+
+    def __init__(self, master: Master, node: Asked) -> None:
+        self.master = master
+        self.node = node
+
+    async def now_ms(self) -> int:
+        """Return the node's time."""
+        command = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), verb=b"TIME")
+        seconds, microseconds = map(int, await self.node.ask(command))
+        return seconds * 1000 + microseconds // 1000
+
+    async def fence(self, seconds: float) -> int:
+        """Return the fence of a moment, counted from the node's time."""
+        return at(await self.now_ms() + round(seconds * 1000))
+
+    def put(self, key: bytes, value: Value, ttl: float | None = None) -> None:
+        """Set one key."""
+        self.master.put([(key, value, ttl)])
+
+    def stored(self, names: str = "a") -> list[Value]:
+        """Return what is under the locks and then under the counters."""
+        return [value for value, _ in self.master.look([*locks(names), *counters(names)])]
+
+    def lives(self, names: str = "a") -> list[float | None]:
+        """Return how long the locks and then the counters will be there."""
+        return [ttl for _, ttl in self.master.look([*locks(names), *counters(names)])]
+
+    async def identity(self) -> bytes:
+        """Return the server's identity; the sentinel is `VOW` again then."""
+        _, _, identity, _ = await self.greet()
+        self.put(SENTINEL, VOW)
+        return identity
+
+    async def acquire(
+        self, names: str = "a", *, ballot: int = 0, floor: int = 0, stamp: Sequence[bytes] = ()
+    ) -> Any:
+        """Run `acquire.lua`."""
+        keys = [*locks(names), *counters(names), SENTINEL]
+        vow, who = stamp or (VOW, b"")
+        return await self.node.run(_scripts.ACQUIRE, keys, OURS, TTL_MS, ballot, KEEP_MS, vow, floor, who)
+
+    async def raise_(
+        self, fence: int, names: str = "a", *, floor: int = 0, stamp: Sequence[bytes] = ()
+    ) -> Any:
+        """Run `raise.lua`."""
+        keys = [*locks(names), *counters(names), SENTINEL]
+        vow, who = stamp or (VOW, b"")
+        return await self.node.run(_scripts.RAISE, keys, OURS, fence, KEEP_MS, vow, floor, who)
+
+    async def extend(
+        self, fence: int, names: str = "a", *, floor: int = 0, stamp: Sequence[bytes] = ()
+    ) -> Any:
+        """Run `extend.lua` with a fence."""
+        keys = [*locks(names), *counters(names), SENTINEL]
+        vow, who = stamp or (VOW, b"")
+        return await self.node.run(_scripts.EXTEND, keys, OURS, TTL_MS, fence, KEEP_MS, vow, floor, who)
+
+    async def top_up(self, fence: int, names: str = "a") -> Any:
+        """Run `top_up.lua` with a fence."""
+        keys = [*locks(names), *counters(names)]
+        return await self.node.run(_scripts.TOP_UP, keys, OURS, TTL_MS, fence, KEEP_MS)
+
+    async def release(self, fence: int, names: str = "a") -> Any:
+        """Run `release.lua`; a fence of 0 is none, and has no counters."""
+        keys = [*locks(names), *(counters(names) if fence else ())]
+        return await self.node.run(_scripts.RELEASE, keys, OURS, fence, KEEP_MS)
+
+    async def greet(
+        self, size: int = 5, quarantine_ms: int = 0, push: bytes = b""
+    ) -> tuple[bytes, int, bytes, bytes]:
+        """Run `greet.lua`; returns the sentinel, the time (µs), the identity and the role."""
+        reply = await self.node.run(_scripts.GREET, [SENTINEL], b"nonce", size, quarantine_ms, push)
+        assert isinstance(reply, list), reply
+        nonce, *rest = reply
+        assert nonce == b"nonce"
+        sentinel, time_us, identity, role = rest
+        return sentinel, time_us, identity, role
+
+    async def init(self, size: int = 5, quarantine_ms: int = 0, floor: int = 0) -> Any:
+        """Run `init.lua`."""
+        return await self.node.run(_scripts.INIT, [SENTINEL], size, quarantine_ms, floor)
+
+
+@contextlib.asynccontextmanager
+async def staged(master: Master) -> AsyncIterator[Stage]:
+    """Give an empty node with a sentinel that everybody vows by."""
+    master.flush()
+    master.put([(SENTINEL, VOW, None)])
+    async with connected(master) as node:
+        yield Stage(master, node)

@@ -1,0 +1,195 @@
+"""Random scripts in random order: a master in memory and a real server stay alike, step by step.
+
+Both are told the time, so that fences and sentinels are equal to the last digit; keys expire by the servers'
+own clocks, so that what is left of them is compared with tolerance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, Final
+
+import hiredis
+import pytest
+import redis
+
+from aioredlock_ng import _scripts
+from aioredlock_ng._core.command import Script
+from aioredlock_ng._core.quarantine import Sentinel
+from aioredlock_ng.testing import MemoryNode
+from tests.conformance.conftest import MemoryMaster, RealMaster
+from tests.conformance.rules import kind_of, run_at, some_fence
+from tests.conformance.stage import SENTINEL, VOW, counters, locks
+from tests.conformance.tools import OTHERS, OURS, WRONG, Value
+from tests.servers import Nodes, make_fresh
+
+STEPS: Final = 1200
+NAMES: Final = "abc"
+KEYS: Final = [*locks(NAMES), *counters(NAMES), SENTINEL]
+TTLS: Final = (60, 120, 300)
+"""Seconds: longer than a test takes, and further apart."""
+TOLERANCE: Final = 20.0
+
+
+class Pair:
+    """A master in memory and a real server at one time of day."""
+
+    def __init__(self, memory: MemoryNode, client: redis.Redis[bytes]) -> None:
+        self.now_us = 1_800_000_000_000_000
+        self._memory, self._client = memory, client
+        self._server = memory._server
+        self._server.time_us = lambda: self.now_us
+        self._server.load_all()
+        identity = self.run(_scripts.GREET, [b"other"], b"", 5, 0, b"")[1][3]
+        self._server.run_id, self._server.replid = identity[:40].decode(), identity[40:].decode()
+        self.identity: bytes = identity
+
+    def run(self, script: Script, keys: Sequence[bytes], *args: bytes | int) -> tuple[Any, Any]:
+        """Run a script on both; returns what they say."""
+        words = [arg if isinstance(arg, bytes) else b"%d" % arg for arg in args]
+        head = [b"EVALSHA", script.digest, b"%d" % len(keys)]
+        reader = hiredis.Reader()
+        reader.feed(self._memory.execute([*head, *keys, *words]))
+        said = reader.gets()
+        if isinstance(said, hiredis.ReplyError):
+            said = kind_of(str(said))
+        return said, run_at(self._client, self.now_us, script, keys, *args)
+
+
+def close(left: Any, right: Any) -> bool:
+    """Return whether two replies are equal, but for the milliseconds that a key has left."""
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(close, left, right))
+    if (
+        isinstance(left, int)
+        and isinstance(right, int)
+        and 1000 < min(left, right) < max(left, right) < 10**9
+    ):
+        return abs(left - right) < TOLERANCE * 1000
+    return type(left) is type(right) and left == right
+
+
+class Player:
+    """Chooses what happens next."""
+
+    def __init__(self, random: Random, pair: Pair) -> None:
+        self.random, self.pair = random, pair
+
+    def names(self) -> str:
+        """Return some names, sorted."""
+        return "".join(sorted(self.random.sample(NAMES, self.random.choice((1, 1, 2, 3)))))
+
+    def keys(self, names: str, *more: bytes) -> list[bytes]:
+        """Return a fenced script's keys."""
+        return [*locks(names), *counters(names), *more]
+
+    def number(self) -> int:
+        """Return a counter, fence, ballot or floor."""
+        return some_fence(self.random, self.pair.now_us)
+
+    def span(self) -> int:
+        """Return a ttl in milliseconds."""
+        return self.random.choice(TTLS) * 1000
+
+    def owner(self) -> bytes:
+        """Return one of two owners."""
+        return self.random.choice((OURS, OURS, OTHERS))
+
+    def vow(self, stored: Value) -> bytes:
+        """Return what is vowed by: most often the truth."""
+        truth = stored if isinstance(stored, bytes) else b""
+        return self.random.choice((truth, truth, truth, VOW, b""))
+
+    def stamp(self, stored: Value) -> tuple[bytes, int, bytes]:
+        """Return what stands at the end of a vote."""
+        identity = self.pair.identity
+        return self.vow(stored), self.number(), self.random.choice((b"", identity, identity, b"-"))
+
+    def value(self, key: bytes) -> Value:
+        """Return something that may come to be under a key."""
+        if self.random.random() < 0.3:
+            return self.random.choice((None, None, WRONG))
+        if key in locks(NAMES):
+            return self.owner()
+        if key != SENTINEL:
+            return b"%d" % self.number()
+        return bytes(
+            Sentinel(
+                identity=self.random.choice((self.pair.identity, b"x" * 80)),
+                floor=self.number(),
+                ready_ms=self.random.choice((0, self.pair.now_us // 1000 + 1000)),
+                size=self.random.choice((5, 5, 5, 3)),
+                quarantine_ms=self.random.choice((0, 60_000)),
+            )
+        )
+
+    def scripts(self) -> list[Callable[[Value], tuple[Any, ...]]]:
+        """Return what may be run: script, keys, arguments, for what the sentinel is."""
+        names = self.names()
+        owner, ttl, keep, fence = self.owner(), self.span(), self.span(), self.number()
+        voters = self.keys(names, SENTINEL)
+        plain = locks(names)
+        return [
+            lambda s: (_scripts.ACQUIRE, voters, owner, ttl, self.number(), keep, *self.stamp(s)),
+            lambda s: (_scripts.ACQUIRE, voters, owner, ttl, self.number(), keep, *self.stamp(s)),
+            lambda s: (_scripts.RAISE, voters, owner, fence, keep, *self.stamp(s)),
+            lambda s: (_scripts.EXTEND, voters, owner, ttl, max(1, fence), keep, *self.stamp(s)),
+            lambda s: (_scripts.EXTEND, [*plain, SENTINEL], owner, ttl, 0, keep, *self.stamp(s)),
+            lambda _: (_scripts.EXTEND, plain, owner, ttl, 0, keep),
+            lambda _: (_scripts.TOP_UP, self.keys(names), owner, ttl, max(1, fence), keep),
+            lambda _: (_scripts.TOP_UP, plain, owner, ttl, 0, keep),
+            lambda _: (_scripts.RELEASE, self.keys(names), owner, max(1, fence), keep),
+            lambda _: (_scripts.RELEASE, plain, owner, 0, keep),
+            lambda _: (_scripts.SET_ALL, plain, owner, ttl),
+            lambda _: (_scripts.INSPECT, plain[:1]),
+            lambda s: (_scripts.GREET, [SENTINEL], b"n", 5, self.random.choice((0, ttl)), self.vow(s)),
+            lambda _: (_scripts.INIT, [SENTINEL], 5, 0, self.random.choice((0, fence))),
+        ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("arm", ["path", "local", "docker"])
+async def test_both_stay_alike(arm: str, seed: int, shared_sets: Callable[[str], Nodes]) -> None:
+    """After every step the answers and all keys are the same."""
+    make_fresh(nodes := shared_sets(arm))
+    with contextlib.closing(RealMaster(nodes, 0)) as real:
+        memory = MemoryMaster()
+        for master in (memory, real):
+            master.flush()
+        pair = Pair(memory.spec, real._client)
+        player = Player(random := Random(seed), pair)
+        seen, errors = set(), 0
+        for number in range(STEPS):
+            (sentinel, _), *_ = memory.look([SENTINEL])
+            if random.random() < 0.25:
+                key = random.choice(KEYS)
+                entry = (key, player.value(key), None if key == SENTINEL else random.choice((*TTLS, None)))
+                for master in (memory, real):
+                    master.put([entry])
+                what = repr(entry)
+            else:
+                script, keys, *args = random.choice(player.scripts())(sentinel)
+                said, wanted = pair.run(script, keys, *args)
+                what = f"{script} {keys} {args}"
+                assert close(said, wanted), f"step {number}: {what}: in memory {said}, really {wanted}"
+                seen.add((script.name, str(said[0] if isinstance(said, list) else said)[:12]))
+                errors += said == "WRONGTYPE"
+            states = [master.look(KEYS) for master in (memory, real)]
+            for key, (value, ttl), (real_value, real_ttl) in zip(KEYS, *states, strict=True):
+                same = value == real_value and close(
+                    None if ttl is None else int(ttl * 1000),
+                    None if real_ttl is None else int(real_ttl * 1000),
+                )
+                assert same, f"step {number}: {what}: {key}: {value, ttl}, really {real_value, real_ttl}"
+            pair.now_us += random.choice((0, 1, 1000, 400_000, 20_000_000, -5_000_000))
+            await asyncio.sleep(0)
+    assert errors < STEPS / 3
+    for answer in ("1", "0", "-1"):
+        assert ("acquire", answer) in seen
+    for answer in ("1", "0", "-1", "-2", "-3"):
+        assert ("raise", answer) in seen
+    for answer in ("1", "0", "-1", "9", "10", "11"):
+        assert ("extend", answer) in seen

@@ -1,0 +1,133 @@
+"""What the Lua scripts compute is what the rules of the core say, to the last digit (R10–R12)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+import redis
+
+from aioredlock_ng import _scripts
+from aioredlock_ng._core.fencing import floor_at, granted, raised, reading
+from aioredlock_ng._core.quarantine import Sentinel, greeted, initialised
+from tests.conformance.rules import run_at, some_fence, some_time
+from tests.conformance.stage import KEEP_MS, SENTINEL, TTL_MS, VOW, counters, locks
+from tests.conformance.tools import OURS
+from tests.servers import Nodes
+
+TRIES = 1500
+
+KEYS = [*locks("a"), *counters("a"), SENTINEL]
+LOCK, COUNTER = KEYS[:2]
+
+
+@pytest.fixture
+def client(any_nodes: Nodes) -> Iterator[redis.Redis[bytes]]:
+    """Give a connection to one empty server."""
+    with contextlib.closing(redis.Redis.from_url(any_nodes.urls[0])) as made:
+        yield made
+
+
+def stored_or_nothing(random: Random, now_us: int) -> int | None:
+    """Return what a counter may be."""
+    return random.choice((None, some_fence(random, now_us), some_fence(random, now_us)))
+
+
+def put(client: redis.Redis[bytes], key: bytes, value: Any) -> None:
+    """Set a key, or delete it."""
+    if value is None:
+        client.delete(key)
+    else:
+        client.set(key, value)
+
+
+def test_acquires_follow_the_rules(client: redis.Redis[bytes]) -> None:
+    """The fence granted for random counters, floors, ballots and times is exact, and stored in full."""
+    random = Random(1)
+    client.set(SENTINEL, VOW)
+    for _ in range(TRIES):
+        now_us = some_time(random)
+        stored, floor, ballot = stored_or_nothing(random, now_us), *(some_fence(random, now_us) for _ in "xx")
+        put(client, COUNTER, stored)
+        client.delete(LOCK)
+        reply = run_at(client, now_us, _scripts.ACQUIRE, KEYS, OURS, TTL_MS, ballot, KEEP_MS, VOW, floor, b"")
+        now_ms = now_us // 1000
+        fence = granted(reading(stored, floor=floor, now_ms=now_ms), ballot, now_ms)
+        assert (reply, client.get(COUNTER)) == ([1, fence, now_us], b"%d" % fence), (stored, floor, ballot)
+
+
+def test_raises_follow_the_rules(client: redis.Redis[bytes]) -> None:
+    """The answer, and the counter then: raised, refused, or above already."""
+    random, answers = Random(2), set()
+    client.set(SENTINEL, VOW)
+    client.set(LOCK, OURS)
+    for _ in range(TRIES):
+        now_us = some_time(random)
+        stored, floor, fence = stored_or_nothing(random, now_us), *(some_fence(random, now_us) for _ in "xx")
+        put(client, COUNTER, stored)
+        reply = run_at(client, now_us, _scripts.RAISE, KEYS, OURS, fence, KEEP_MS, VOW, floor, b"")
+        after = raised(reading(stored, floor=floor, now_ms=now_us // 1000), fence, now_us // 1000)
+        wanted = -2 if after is None else 1 if after == fence else -3
+        kept = stored if after is None else after
+        assert (reply, client.get(COUNTER)) == (wanted, None if kept is None else b"%d" % kept), (
+            stored,
+            floor,
+            fence,
+        )
+        answers.add(reply)
+    assert answers == {1, -2, -3}
+
+
+def some_sentinel(random: Random, now_us: int, identity: bytes) -> bytes | None:
+    """Return what may be under a sentinel's key."""
+    if random.random() < 0.1:
+        return random.choice((None, b"", b"2:newer"))
+    return bytes(
+        Sentinel(
+            identity=random.choice((identity, identity, identity, b"x" * 80, b"-")),
+            floor=random.choice((floor_at(now_us), some_fence(random, now_us))),
+            ready_ms=random.choice((0, max(0, now_us // 1000 + random.randint(-200_000, 200_000)))),
+            size=random.choice((5, 5, 5, 5, 3)),
+            quarantine_ms=random.choice((0, 1, random.randrange(86_400_001))),
+        )
+    )
+
+
+def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
+    """The sentinel after a greeting at any time, over any sentinel before, is the same byte for byte."""
+    random = Random(3)
+    for _ in range(TRIES):
+        now_us = some_time(random)
+        identity = run_at(client, now_us, _scripts.GREET, [b"other"], b"", 5, 0, b"")[3]
+        stored = some_sentinel(random, now_us, identity)
+        put(client, SENTINEL, stored)
+        quarantine_ms = random.choice((0, 1, 60_000, random.randrange(86_400_001)))
+        push = random.choice((b"", stored or b"", VOW))
+        reply = run_at(client, now_us, _scripts.GREET, [SENTINEL], b"nonce", 5, quarantine_ms, push)
+        wanted = greeted(
+            stored, identity=identity, now_us=now_us, size=5, quarantine_ms=quarantine_ms, push=push
+        )
+        assert reply == [b"nonce", wanted, now_us, identity, b"master"], (stored, quarantine_ms, push)
+        assert client.get(SENTINEL) == wanted
+
+
+def test_initialisations_follow_the_rules(client: redis.Redis[bytes]) -> None:
+    """The sentinel after it, too."""
+    random = Random(4)
+    identity = run_at(client, some_time(random), _scripts.GREET, [b"other"], b"", 5, 0, b"")[3]
+    for _ in range(TRIES):
+        now_us = some_time(random)
+        stored = some_sentinel(random, now_us, identity)
+        put(client, SENTINEL, stored)
+        floor = random.choice(
+            (0, floor_at(now_us + random.randint(-(10**6), 10**6)), some_fence(random, now_us))
+        )
+        quarantine_ms, size = random.choice((0, 60_000, random.randrange(86_400_001))), random.choice((1, 5))
+        reply = run_at(client, now_us, _scripts.INIT, [SENTINEL], size, quarantine_ms, floor)
+        wanted = initialised(
+            stored, identity=identity, now_us=now_us, size=size, quarantine_ms=quarantine_ms, floor=floor
+        )
+        assert (reply, client.get(SENTINEL)) == (wanted, wanted), (stored, quarantine_ms, floor)

@@ -1,0 +1,212 @@
+"""Greeting a node and initialising it: what becomes of its sentinel, on every kind of master (R12, R14)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, at, floor_at
+from aioredlock_ng._core.quarantine import Sentinel, parse, wait_ms
+from tests.conformance.stage import SENTINEL, Stage, staged
+from tests.conformance.tools import WRONG, Master
+
+QUARANTINE = 60_000
+"""Milliseconds."""
+
+
+@pytest.fixture
+async def stage(master: Master) -> AsyncIterator[Stage]:
+    """Give an empty node without a sentinel."""
+    async with staged(master) as made:
+        made.put(SENTINEL, None)
+        yield made
+
+
+def read(value: Any) -> Sentinel:
+    """Return a sentinel of the format that this version writes."""
+    sentinel = parse(value)
+    assert sentinel is not None, value
+    return sentinel
+
+
+def there(stage: Stage) -> Any:
+    """Return what is stored; it has no expiry."""
+    ((value, ttl),) = stage.master.look([SENTINEL])
+    assert ttl is None
+    return value
+
+
+async def some(stage: Stage, **changes: Any) -> Sentinel:
+    """Store a sentinel of this server, ready since a minute ago, and return it."""
+    identity = await stage.identity()
+    now_ms = await stage.now_ms()
+    made = Sentinel(
+        identity=identity, floor=at(now_ms), ready_ms=now_ms - 60_000, size=5, quarantine_ms=QUARANTINE
+    )
+    made = replace(made, **changes)
+    stage.put(SENTINEL, bytes(made))
+    return made
+
+
+# -- greet ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("quarantine_ms", [0, 1, QUARANTINE, 86_400_000])
+async def test_the_first_greeting_makes_a_sentinel(stage: Stage, quarantine_ms: int) -> None:
+    """It has a floor above all that was, waits for the quarantine and a margin, and says so for ever."""
+    sentinel, time_us, identity, role = await stage.greet(quarantine_ms=quarantine_ms)
+    assert read(sentinel) == Sentinel(
+        identity=identity,
+        floor=floor_at(time_us),
+        ready_ms=time_us // 1000 + wait_ms(quarantine_ms),
+        size=5,
+        quarantine_ms=quarantine_ms,
+    )
+    assert sentinel.count(b":") == 5
+    assert there(stage) == sentinel
+    assert role == b"master"
+    assert len(identity) == 80
+
+
+async def test_the_next_greeting_finds_it(stage: Stage) -> None:
+    """The same client changes nothing, however often it greets; the time goes on."""
+    first, early, identity, _ = await stage.greet(quarantine_ms=QUARANTINE)
+    for _ in range(3):
+        again, late, same, _ = await stage.greet(quarantine_ms=QUARANTINE)
+        assert (again, same) == (first, identity)
+        assert early < late < early + 60_000_000
+    assert there(stage) == first
+
+
+@pytest.mark.parametrize("floor", ["older", "ahead"])
+async def test_another_servers_sentinel_is_replaced(stage: Stage, floor: str) -> None:
+    """A restart with old data: a new wait, and a floor above the old one and the time (R12)."""
+    now_ms = await stage.now_ms()
+    ahead = at(now_ms + (3_600_000 if floor == "ahead" else -3_600_000))
+    await some(stage, identity=b"x" * 80, floor=ahead, quarantine_ms=90_000)
+    sentinel, time_us, identity, _ = await stage.greet(quarantine_ms=QUARANTINE)
+    assert read(sentinel) == Sentinel(
+        identity=identity,
+        floor=max(ahead, floor_at(time_us)),
+        ready_ms=time_us // 1000 + wait_ms(90_000),
+        size=5,
+        quarantine_ms=90_000,
+    )
+    assert there(stage) == sentinel
+
+
+async def test_a_quorum_of_another_size_is_left_alone(stage: Stage) -> None:
+    """Whoever is configured otherwise gets to know it, and changes nothing (A4)."""
+    before = bytes(await some(stage, identity=b"x" * 80))
+    assert (await stage.greet(size=3, quarantine_ms=QUARANTINE * 2, push=before))[0] == before
+    assert there(stage) == before
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"2:x:1:2:3:4", b"1:x:1:2:5:4:5", b"1:x:1:2:5", b"1:x:-1:2:5:4", b"1:x:1:2:5:4\n"]
+)
+async def test_an_unknown_format_is_left_alone(stage: Stage, value: bytes) -> None:
+    """A newer version's sentinel is there, and nobody else's business."""
+    assert parse(value) is None
+    stage.put(SENTINEL, value)
+    assert (await stage.greet(push=value))[0] == value
+    assert there(stage) == value
+    assert await stage.init() == value
+    assert there(stage) == value
+
+
+async def test_another_type_is_an_error(stage: Stage) -> None:
+    """Nobody can vouch for such a node; what is there stays."""
+    stage.put(SENTINEL, WRONG)
+    with pytest.raises(AssertionError, match="WRONGTYPE"):
+        await stage.greet()
+    assert await stage.init() == "WRONGTYPE"
+    assert there(stage) == WRONG
+
+
+async def test_a_longer_quarantine_wins(stage: Stage) -> None:
+    """The wait that is under way grows by the difference, and is written down for all."""
+    before = await some(stage, ready_ms=await stage.now_ms() + 1000)
+    sentinel, _, _, _ = await stage.greet(quarantine_ms=QUARANTINE + 5000)
+    longer = wait_ms(QUARANTINE + 5000) - wait_ms(QUARANTINE)
+    assert longer == 5050
+    assert read(sentinel) == replace(
+        before, ready_ms=before.ready_ms + longer, quarantine_ms=QUARANTINE + 5000
+    )
+    assert there(stage) == sentinel
+
+
+async def test_a_longer_quarantine_does_not_end_an_initialisation(stage: Stage) -> None:
+    """That no lock could be alive is still true: the node may vote."""
+    await some(stage, ready_ms=0)
+    sentinel, _, _, _ = await stage.greet(quarantine_ms=QUARANTINE * 2)
+    assert (read(sentinel).ready_ms, read(sentinel).quarantine_ms) == (0, QUARANTINE * 2)
+
+
+async def test_a_shorter_quarantine_changes_nothing(stage: Stage) -> None:
+    """Another client's locks may live longer."""
+    before = bytes(await some(stage))
+    assert (await stage.greet(quarantine_ms=1000))[0] == before
+    assert there(stage) == before
+
+
+@pytest.mark.parametrize("ready", ["passed", "initialised"])
+async def test_a_push_begins_the_wait_anew(stage: Stage, ready: str) -> None:
+    """Only for the sentinel that was seen: whoever comes second finds it done (R14)."""
+    before = await some(stage, **({"ready_ms": 0} if ready == "initialised" else {}))
+    unseen = bytes(replace(before, floor=1))
+    assert (await stage.greet(quarantine_ms=QUARANTINE, push=unseen))[0] == bytes(before)
+    pushed, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE, push=bytes(before))
+    assert read(pushed) == replace(before, ready_ms=time_us // 1000 + wait_ms(QUARANTINE))
+    assert (await stage.greet(quarantine_ms=QUARANTINE, push=bytes(before)))[0] == pushed
+    assert there(stage) == pushed
+
+
+async def test_a_wait_never_takes_longer_than_a_quarantine(stage: Stage) -> None:
+    """The clock went back since it was written: what would take hours begins anew."""
+    before = await some(stage, ready_ms=await stage.now_ms() + 3_600_000)
+    sentinel, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE)
+    assert read(sentinel) == replace(before, ready_ms=time_us // 1000 + wait_ms(QUARANTINE))
+
+
+# -- init ----------------------------------------------------------------------------------------
+
+
+async def test_an_initialised_node_may_vote_at_once(stage: Stage) -> None:
+    """Its floor is above all that was; who it is and how many there are is written down."""
+    before = await stage.now_ms()
+    value = await stage.init(size=7, quarantine_ms=QUARANTINE)
+    after = await stage.now_ms()
+    sentinel = read(value)
+    assert at(before + FLOOR_AHEAD_MS) <= sentinel.floor < at(after + 1 + FLOOR_AHEAD_MS)
+    identity = await stage.identity()
+    assert replace(sentinel, floor=0) == Sentinel(
+        identity=identity, floor=0, ready_ms=0, size=7, quarantine_ms=QUARANTINE
+    )
+    stage.put(SENTINEL, value)
+    assert (await stage.greet(size=7, quarantine_ms=QUARANTINE))[0] == value
+    assert there(stage) == value
+
+
+async def test_an_initialisation_forgets_neither_floor_nor_quarantine(stage: Stage) -> None:
+    """Whatever was written before, here or by another server, both only grow; N is the new one."""
+    high = at(await stage.now_ms() + 3_600_000)
+    for identity in (b"x" * 80, await stage.identity()):
+        await some(stage, identity=identity, floor=high, ready_ms=2**45)
+        sentinel = read(await stage.init(size=3, quarantine_ms=1000))
+        assert (sentinel.floor, sentinel.ready_ms) == (high, 0)
+        assert (sentinel.size, sentinel.quarantine_ms) == (3, QUARANTINE)
+
+
+async def test_nodes_get_one_floor_in_the_second_round(stage: Stage) -> None:
+    """The floor that all are told is taken if the clock allows it, and no greater one ever."""
+    first = read(await stage.init())
+    told = first.floor - at(500)
+    await some(stage, floor=0)
+    assert read(await stage.init(floor=told)).floor == told
+    far = at(await stage.now_ms() + 3_600_000)
+    before = await stage.now_ms()
+    assert at(before + FLOOR_AHEAD_MS) <= read(await stage.init(floor=far)).floor < far

@@ -1,0 +1,151 @@
+"""One node in use, scripts sent past the lock kinds, and comparisons that allow for time that has passed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from random import Random
+from typing import Any, Final, Protocol
+
+from aioredlock_ng._clock import SystemClock
+from aioredlock_ng._core.command import Command, Purpose, Script, Silence
+from aioredlock_ng._node import Node, NodeEnv, NodeState
+from aioredlock_ng._specs import make_nodes
+
+OURS: Final = b"0123456789abcdef0123456789abcdef01234567:ours"
+OTHERS: Final = b"fedcba9876543210fedcba9876543210fedcba98:others"
+WRONG: Final = "a value of the wrong type"
+"""Stands for a list, where a string should be."""
+FOREIGN: Final = b"another program's value"
+SLACK: Final = 8.0
+"""Seconds that may pass between putting keys and looking at them; the ttls are further apart."""
+
+Value = bytes | str | None
+"""Bytes, WRONG, or None for nothing at all."""
+Entry = tuple[bytes, Value, float | None]
+"""A key, what is under it, and its seconds to live (None: no expiry)."""
+
+
+class Master(Protocol):
+    """One master, seen past the package: what is under a key, and what a test puts there."""
+
+    spec: Any
+    """What a manager takes as a node."""
+
+    def put(self, entries: Sequence[Entry]) -> None:
+        """Set keys."""
+
+    def look(self, keys: Sequence[bytes]) -> list[tuple[Value, float | None]]:
+        """Return what is under keys, and their seconds to live (None: no expiry, or nothing there)."""
+
+    def keys(self) -> list[bytes]:
+        """Return every key, sorted."""
+
+    def locks(self) -> list[bytes]:
+        """Return the keys but for counters and sentinels, which outlive locks."""
+
+    def flush(self) -> None:
+        """Do FLUSHALL."""
+
+    def forget_scripts(self) -> None:
+        """Do SCRIPT FLUSH."""
+
+    def pause(self) -> None:
+        """Let it stand still."""
+
+    def resume(self) -> None:
+        """Let it go on."""
+
+
+Masters = Sequence[Master]
+
+
+class Sink:
+    """Waits for one reply."""
+
+    def __init__(self) -> None:
+        self.pending = True
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def on_reply(self, node: int, reply: Any) -> None:
+        """Take it."""
+        self.future.set_result(reply)
+
+
+class Asked:
+    """A node in use."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def send(self, command: Command) -> asyncio.Future[Any]:
+        """Submit a command; the future is its reply."""
+        sink = Sink()
+        self.node.submit(command, sink, 0)
+        return sink.future
+
+    async def ask(self, command: Command) -> Any:
+        """Submit a command and wait for its reply."""
+        return await asyncio.wait_for(self.send(command), 5.0)
+
+    async def run(self, script: Script, keys: Sequence[bytes], *args: bytes | float) -> Any:
+        """Run a script with exactly these arguments; an error is its first word."""
+        words = tuple(arg if isinstance(arg, bytes) else b"%d" % arg for arg in args)
+        return plain(
+            await self.ask(
+                Command(
+                    Purpose.OTHER, owner=b"", fits=lambda _: True, keys=tuple(keys), args=words, script=script
+                )
+            )
+        )
+
+
+@contextlib.asynccontextmanager
+async def connected(master: Master) -> AsyncIterator[Asked]:
+    """Run a node over a master, one without sentinels of its own, for as long as the block lasts."""
+    (node,) = make_nodes([master.spec])
+    env = NodeEnv(
+        clock=SystemClock(),
+        random=Random(0),
+        node_timeout=0.1,
+        connect_timeout=5.0,
+        on_change=lambda _: None,
+    )
+    node.bind(env)
+    task = asyncio.create_task(node.run())
+    try:
+        await node.settled.wait()
+        assert node.standing.state is NodeState.UP, node.standing
+        yield Asked(node)
+    finally:
+        await node.aclose()
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+async def turns() -> None:
+    """Let the loop do what it can do at once: write, and in memory deliver what was written."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def plain(reply: Any) -> Any:
+    """Reduce a reply to what all servers say alike: of an error its first word."""
+    return reply.reason.partition(" ")[0] if isinstance(reply, Silence) else reply
+
+
+def alike(seen: Any, wanted: Any) -> bool:
+    """Return whether a reply is the wanted one, but for time that has passed (milliseconds)."""
+    if isinstance(wanted, list):
+        return isinstance(seen, list) and len(seen) == len(wanted) and all(map(alike, seen, wanted))
+    if isinstance(wanted, int) and wanted > 1000:
+        return isinstance(seen, int) and wanted - SLACK * 1000 < seen <= wanted
+    return type(seen) is type(wanted) and seen == wanted
+
+
+def lives(seen: float | None, wanted: float | None) -> bool:
+    """Return whether a ttl is the wanted one, but for time that has passed."""
+    if seen is None or wanted is None:
+        return seen is wanted
+    return wanted - SLACK < seen <= wanted

@@ -1,0 +1,98 @@
+"""Takes locks, again and again, in a process of its own: ``python contender.py ORDERS`` (`Orders`, as JSON)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, RetryPolicy
+from tests.faults.claims import Claim
+
+# Nodes that forgot are not reminded by extensions, and others ask all the time: so two are let in if they can be.
+EAGER: Final[dict[str, Any]] = {"extension": ExtensionPolicy.off(), "retry": RetryPolicy(cap=0.05)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Orders:
+    """What one process is to do."""
+
+    urls: list[str]
+    names: list[str]
+    """One task for each."""
+    quota: int
+    """It ends after so many claims, or when it is told to (SIGTERM)."""
+    apart: float
+    """Seconds that its clocks are ahead of the machine's."""
+    inside: float
+    """Seconds that a claim lasts."""
+    idle: float
+    """Seconds between two claims of a task, at most, so that other processes get their turn."""
+    options: dict[str, Any]
+    """Of its manager."""
+
+
+@dataclass(frozen=True)
+class ClockApart:
+    """The machine's clocks, so many seconds ahead."""
+
+    seconds: float
+
+    def now(self) -> float:
+        """Return the time that leases go by."""
+        return time.clock_gettime(time.CLOCK_MONOTONIC) + self.seconds
+
+    def wall(self) -> float:
+        """Return the time of day."""
+        return time.time() + self.seconds
+
+
+class Contender:
+    """Does what it is ordered, and keeps a record."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._clock = ClockApart(orders.apart)
+        self._left = orders.quota
+        self._claims: dict[str, list[Claim]] = {name: [] for name in orders.names}
+
+    async def run(self) -> None:
+        """Begin when told, and print the record at the end."""
+        orders = self._orders
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop)
+        async with LockManager(orders.urls, clock=self._clock, **EAGER, **orders.options) as manager:
+            print("ready", flush=True)
+            await asyncio.to_thread(sys.stdin.readline)
+            async with asyncio.TaskGroup() as tasks:
+                for name in orders.names:
+                    tasks.create_task(self._contend(manager, name))
+            did = manager.statistics()
+        counts = {word: getattr(did, word) for word in ("certified", "raised", "uncertified", "lost")}
+        print(json.dumps({"claims": self._claims, "counts": counts}))
+
+    def _stop(self) -> None:
+        self._left = 0
+
+    async def _contend(self, manager: LockManager, name: str) -> None:
+        lock = manager.lock(name)
+        while self._left > 0:
+            self._left -= 1
+            asked = time.monotonic()
+            try:
+                async with lock as lease:
+                    start = time.monotonic()
+                    await asyncio.sleep(self._orders.inside)
+                    end = min(time.monotonic(), lease.valid_until - self._clock.seconds)
+                    self._claims[name].append(Claim(start, end, lease.fence or 0, asked))
+            except LockLostError:
+                pass  # it has been counted, and its claim ended in time
+            await asyncio.sleep(random.random() * self._orders.idle)
+
+
+if __name__ == "__main__":
+    asyncio.run(Contender(Orders(**json.loads(sys.argv[1]))).run())

@@ -1,0 +1,221 @@
+"""Nodes that forget what they granted: restarted empty or with old data, or flushed (A2, R12).
+
+With a quarantine nobody else gets a lock that is held.  Without one somebody does, and the fence tells the
+two apart: the lock is lost, the data behind it is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aioredlock_ng import ExtensionPolicy, Lease, LockManager, QuorumUnavailableError, Vote
+from aioredlock_ng.testing import LocalNodes
+from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, boot_time
+from tests.faults.accounts import GUARDED, filled
+from tests.faults.contention import contention, votes_again
+from tests.servers import ask, eventually
+
+NAME: Final = "account"
+KEY: Final = f"redlock:{NAME}"
+
+HOLDING: Final = (0, 1, 2)
+"""The nodes that A has, of five: no more than a majority."""
+
+PERSISTENT: Final = {"appendonly": "yes", "appendfsync": "always"}
+
+AGREEING: Final = 2.0
+"""Seconds until nodes that have just lost their memory can be raised to one fence (R10: 12 less 10)."""
+
+
+# -- A has exactly three of five, and one of these forgets it --------------------------------------
+
+
+def kept(nodes: LocalNodes, i: int) -> Path:
+    """Return where a server keeps its append-only file."""
+    return Path(ask(nodes.urls[i], "CONFIG GET", "dir")["dir"]) / "appendonlydir"
+
+
+async def restart_empty(nodes: LocalNodes, i: int, _older: Path) -> None:
+    """Restart a server without its data."""
+    shutil.rmtree(kept(nodes, i))
+    await nodes.restart(i)
+
+
+async def restart_older(nodes: LocalNodes, i: int, older: Path) -> None:
+    """Restart a server with a copy of its data that was made before A came."""
+    place = kept(nodes, i)
+    nodes.kill(i)
+    shutil.rmtree(place)
+    shutil.copytree(older, place)
+    await nodes.restart(i)
+
+
+async def flush(nodes: LocalNodes, i: int, _older: Path) -> None:
+    """Flush a server; its connections stay."""
+    ask(nodes.urls[i], "FLUSHALL")
+
+
+Loss = Callable[[LocalNodes, int, Path], Awaitable[None]]
+LOSSES: Final = (restart_empty, restart_older, flush)
+
+
+@contextlib.asynccontextmanager
+async def held_on_three(
+    nodes: LocalNodes, older: Path, **options: Any
+) -> AsyncIterator[tuple[Lease, LockManager]]:
+    """Have A hold the lock on exactly three nodes, without extensions, and B connected to all five.
+
+    The other two are frozen from before A connects until it has the lock, so that they never hear of it.
+    """
+    async with LockManager(nodes.urls, holder="B", **options) as b:
+        await all_up(b)
+        shutil.copytree(kept(nodes, HOLDING[0]), older)
+        others = [i for i in range(5) if i not in HOLDING]
+        for i in others:
+            nodes.pause(i)
+        async with LockManager(nodes.urls, holder="A", extension=ExtensionPolicy.off(), **options) as a:
+            lease = await a.lock(NAME).acquire()
+            for i in others:
+                nodes.resume(i)
+            await all_up(b)
+            assert [ask(url, "EXISTS", KEY) for url in nodes.urls] == [int(i in HOLDING) for i in range(5)]
+            yield lease, b
+
+
+@pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_nobody_gets_a_lock_that_a_node_forgot(
+    lose: Loss, fencing: bool, make_nodes: Callable[..., LocalNodes], tmp_path: Path
+) -> None:
+    """With a quarantine B must wait until A's lease has ended, though a majority of nodes is free."""
+    nodes, older = make_nodes(5, options=PERSISTENT), tmp_path / "older"
+    async with held_on_three(nodes, older, ttl=4.0, restart_quarantine=4.0, fencing=fencing) as (by_a, b):
+        await lose(nodes, HOLDING[0], older)
+
+        by_b = await b.lock(NAME, blocking_timeout=PATIENCE).acquire()
+
+        assert boot_time() >= by_a.valid_until
+        assert not fencing or by_a.fence < by_b.fence
+        assert b.statistics().quarantined == 1
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_without_a_quarantine_there_are_two_holders_and_the_fence_knows_the_later_one(
+    lose: Loss, make_nodes: Callable[..., LocalNodes], tmp_path: Path
+) -> None:
+    """Exclusion is broken while A's lease is valid; the account takes B's write and refuses A's."""
+    nodes, older = make_nodes(5, options=PERSISTENT), tmp_path / "older"
+    path = str(tmp_path / "bank.sqlite")
+    with filled("sqlite", path):
+        account = GUARDED["sqlite"](path)
+        async with held_on_three(nodes, older, ttl=12.0, restart_quarantine=0.0) as (by_a, b):
+            assert await account.write(101, by_a.fence)
+            await lose(nodes, HOLDING[0], older)
+
+            by_b = await b.lock(NAME, blocking_timeout=PATIENCE).acquire()
+
+            assert by_a.remaining > 0, "B has not waited for A"
+            assert by_a.held
+            by_a.check()
+            assert by_a.fence < by_b.fence
+            assert await account.write(102, by_b.fence)
+            assert not await account.write(103, by_a.fence)
+            assert await account.read(by_b.fence) == 102
+
+
+# -- more than one node ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lose", LOSSES)
+async def test_a_majority_that_forgets_is_unavailable_for_the_quarantine(
+    lose: Loss, make_nodes: Callable[..., LocalNodes], tmp_path: Path
+) -> None:
+    """Nobody gets any lock until the quarantine is over; then all is as before, and fences go on."""
+    nodes = make_nodes(5, options=PERSISTENT)
+    quarantine = 2.0
+    async with LockManager(nodes.urls, ttl=quarantine, restart_quarantine=quarantine) as manager:
+        await all_up(manager)
+        for i in range(3):
+            shutil.copytree(kept(nodes, i), tmp_path / str(i))
+        async with manager.lock(NAME) as before:
+            pass
+        began = boot_time()
+        for i in range(3):
+            await lose(nodes, i, tmp_path / str(i))
+        lost = boot_time()
+
+        with pytest.raises(QuorumUnavailableError) as caught:
+            await manager.lock("another", blocking=False).acquire()
+        async with manager.lock(NAME, blocking_timeout=PATIENCE) as after:
+            waited = boot_time() - began
+
+        silent = [vote for vote in caught.value.votes if vote.vote is Vote.SILENT]
+        assert len(silent) == 3
+        assert waited >= quarantine
+        assert boot_time() - lost < quarantine + AGREEING + 3 * ALLOWANCE
+        assert before.fence < after.fence
+        await all_up(manager)
+        async with manager.lock(NAME) as later:
+            assert after.fence < later.fence
+
+
+async def test_all_nodes_restored_from_an_older_backup(
+    make_nodes: Callable[..., LocalNodes], tmp_path: Path
+) -> None:
+    """Even when every node has gone back to its old counters, fences go on from where they were."""
+    nodes = make_nodes(3, options=PERSISTENT)
+    async with LockManager(nodes.urls, ttl=1.0, restart_quarantine=1.0) as manager:
+        async with manager.lock(NAME) as before:
+            pass
+        for i in range(3):
+            shutil.copytree(kept(nodes, i), tmp_path / str(i))
+        for _ in range(20):
+            async with manager.lock(NAME) as last:
+                pass
+        for i in range(3):
+            await restart_older(nodes, i, tmp_path / str(i))
+        assert [int(ask(url, "GET", f"redlock:fence:{{{KEY}}}")) for url in nodes.urls] == [before.fence] * 3
+
+        async with manager.lock(NAME, blocking_timeout=PATIENCE) as after:
+            assert before.fence < last.fence < after.fence
+        assert manager.statistics().quarantined == 3
+
+
+@pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+async def test_a_rolling_restart_under_contention(fencing: bool, nodes5: LocalNodes) -> None:
+    """All five are restarted, one after the other, faster than their quarantines: nobody is let in twice."""
+    draw = random.Random()
+    async with contention(
+        nodes5.urls,
+        apart=(-1.0, 0.0, 1.0),
+        names=[f"name-{number}" for number in range(6)],
+        inside=0.5,
+        idle=0.01,
+        ttl=1.0,
+        restart_quarantine=1.0,
+        fencing=fencing,
+    ) as contenders:
+        for _ in range(3):
+            await asyncio.sleep(AGREEING + 0.5)  # so that locks are held
+            for i in draw.sample(range(5), 5):
+                await asyncio.sleep(draw.uniform(0.0, 0.1))
+                await nodes5.restart(i)
+        for url in nodes5.urls:
+            await votes_again(url)
+        whole = time.monotonic()
+        await asyncio.sleep(AGREEING + 1.0)
+        contenders.stop()
+        await contenders.ended(within=PATIENCE)
+
+    print(f"{contenders.number} claims; {contenders.counts}")
+    for claims in contenders.claims.values():
+        assert any(claim.start > whole for claim in claims), "it has recovered"

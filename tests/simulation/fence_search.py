@@ -1,0 +1,130 @@
+"""The search for what the fences and the quarantine must never do: many runs of `fence_world`, and figures.
+
+For a long campaign, or for the record of one run:
+
+    python -m tests.simulation.fence_search --seeds 100000
+    python -m tests.simulation.fence_search --trace 4711
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from .fence_node import SIZES
+from .fence_rules import BROKEN, SHIPPING, UNQUARANTINED, Rules
+from .fence_world import ExclusionError, OrderError, ViolationError, World
+
+TIMED_EVERY: Final = 3
+"""Of so many runs one has exclusion checked, too."""
+
+
+@dataclass
+class Figures:
+    """What came of a campaign."""
+
+    runs: int = 0
+    events: Counter[str] = field(default_factory=Counter)
+    fences: Counter[int] = field(default_factory=Counter)
+    """How many fences were made, by the number of nodes."""
+    violations: list[tuple[int, ViolationError]] = field(default_factory=list)
+    """Seeds, and what was found."""
+
+    def __str__(self) -> str:
+        lines = [f"{self.runs} runs"]
+        lines += [f"{count:9}  fences with {size} nodes" for size, count in sorted(self.fences.items())]
+        lines += [f"{count:9}  {event}" for event, count in sorted(self.events.items())]
+        lines += [f"seed {seed}: {type(error).__name__}: {error}" for seed, error in self.violations]
+        return "\n".join([*lines, f"{len(self.violations)} violations"])
+
+
+def world(seed: int, *, rules: Rules = SHIPPING, timed: bool | None = None, trace: bool = False) -> World:
+    """Build the run of `seed`; all sizes take turns, and so does `timed` unless it is given."""
+    turn, place = divmod(seed, len(SIZES))
+    if timed is None:
+        timed = turn % TIMED_EVERY == 0
+    return World(seed, rules=rules, size=SIZES[place], timed=timed, trace=trace)
+
+
+def campaign(
+    seeds: Iterable[int], *, rules: Rules = SHIPPING, timed: bool | None = None, sizes: Container[int] = SIZES
+) -> Figures:
+    """Run all seeds whose size is among `sizes`."""
+    figures = Figures()
+    for seed in seeds:
+        run = world(seed, rules=rules, timed=timed)
+        if run.size not in sizes:
+            continue
+        try:
+            run.run()
+        except ViolationError as error:
+            figures.violations.append((seed, error))
+        figures.runs += 1
+        figures.events.update(run.counts)
+        figures.fences[run.size] += run.fences
+    return figures
+
+
+def first(
+    violation: type[ViolationError],
+    seeds: Iterable[int],
+    *,
+    rules: Rules,
+    timed: bool = False,
+    sizes: Container[int] = SIZES,
+    needs: Iterable[str] = (),
+) -> int | None:
+    """Return the first seed with that violation.
+
+    `needs` saves time: runs without these kinds of faults or traits cannot find it, and are skipped.
+    """
+    wanted = set(needs)
+    for seed in seeds:
+        run = world(seed, rules=rules, timed=timed)
+        if run.size not in sizes or not wanted <= run.traits.union(run.kinds):
+            continue
+        try:
+            run.run()
+        except violation:
+            return seed
+        except ViolationError:
+            continue
+    return None
+
+
+def _trace(seed: int, rules: Rules) -> None:
+    run = world(seed, rules=rules, trace=True)
+    try:
+        run.run()
+    except ViolationError as error:
+        print(f"{type(error).__name__}: {error}")
+    print(f"{run.size} nodes, timed: {run.timed}, traits {sorted(run.traits)}, faults {run.kinds}")
+    print(*run.log or (), sep="\n")
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20_000, help="how many runs")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--rules", choices=[*BROKEN, "no quarantine"], help="a broken variant instead")
+    parser.add_argument("--trace", type=int, metavar="SEED", help="print what happens in one run")
+    options = parser.parse_args()
+    rules = {**BROKEN, "no quarantine": UNQUARANTINED, None: SHIPPING}[options.rules]
+    if options.trace is not None:
+        _trace(options.trace, rules)
+        return
+    began = time.perf_counter()
+    figures = campaign(range(options.start, options.start + options.seeds), rules=rules)
+    print(figures)
+    print(f"{time.perf_counter() - began:.0f} s")
+    if any(isinstance(error, OrderError | ExclusionError) for _, error in figures.violations):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

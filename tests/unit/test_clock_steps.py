@@ -1,0 +1,332 @@
+"""The clock watch at work: a node whose clock jumps ahead ends locks early, and loses its vote (R14, A1)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import LockTakenError, NodeState, QuorumUnavailableError, Vote
+from aioredlock_ng._core.clock_watch import PATIENCE
+from aioredlock_ng._core.quarantine import parse
+from aioredlock_ng._core.validity import drift
+from aioredlock_ng.events import ClockStepped
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import (
+    LATENCY,
+    PLAIN,
+    PREFIX,
+    TTL,
+    World,
+    ago,
+    count,
+    in_task,
+    put,
+    sim,
+    virtual,
+    world,
+)
+
+HOUR = 3600.0
+QUARANTINE = 60.0
+WAIT = 60.61
+HEARTBEAT = 0.5
+NOTICED = 2 * HEARTBEAT + 0.1
+META = PREFIX + b"{meta}"
+
+UP, OUT = NodeState.UP, NodeState.QUARANTINED
+
+MODES = pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+
+
+class Listener:
+    """A hook that notes jumps of clocks."""
+
+    def __init__(self) -> None:
+        self.heard: list[ClockStepped] = []
+
+    def on_clock_stepped(self, event: ClockStepped) -> None:
+        """Note it."""
+        self.heard.append(event)
+
+
+@contextlib.asynccontextmanager
+async def watched(number: int = 3, **options: Any) -> AsyncIterator[tuple[World, Listener]]:
+    """Open a world whose manager has seen enough of every clock, in the middle between two heartbeats."""
+    listener = Listener()
+    options.setdefault("restart_quarantine", QUARANTINE)
+    async with world(number, hooks=[listener], **options) as w:
+        await asyncio.sleep(2.5 * HEARTBEAT)
+        yield w, listener
+
+
+def states(w: World) -> list[NodeState]:
+    """Return how the nodes stand."""
+    return [node.state for node in w.manager.statistics().nodes]
+
+
+def ready_in(node: MemoryNode, ahead: float) -> float:
+    """Return the seconds until a node may vote by its sentinel, given how far its clock is ahead."""
+    known = parse(node.get(META) or b"")
+    assert known is not None
+    return known.ready_ms / 1000 - (sim().clock.wall() + ahead)
+
+
+# -- a node's step ---------------------------------------------------------------------------------------
+
+
+@MODES
+def test_a_node_that_jumps_ahead_loses_its_vote(fencing: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """An hour ahead under a held lease: reported by event, log and statistics, its sentinel is pushed, it has
+    no vote for one quarantine; the lease goes on with the others, which give its key back (R9, R14).
+    """
+
+    async def main() -> None:
+        async with watched(fencing=fencing) as (w, listener), w.manager.lock("a") as lease:
+            w.nodes[1].step_clock(HOUR)
+            assert w.holders("a")[1] is None, "the lock has ended there"
+            stepped_at = sim().time()
+            await asyncio.sleep(NOTICED)
+            (event,) = listener.heard
+            assert event.node == w.nodes[1].name
+            assert event.seconds == pytest.approx(HOUR, abs=0.05)
+            assert states(w) == [UP, OUT, UP]
+            statistics = w.manager.statistics()
+            assert (statistics.steps, statistics.quarantined) == (1, 1)
+            assert statistics.nodes[1].clock == pytest.approx(HOUR, abs=0.05)
+            assert ready_in(w.nodes[1], HOUR) == pytest.approx(
+                WAIT - (sim().time() - stepped_at), abs=NOTICED
+            )
+            (said,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+            assert w.nodes[1].name in said
+            assert "jumped ahead by 3" in said
+            await asyncio.sleep(TTL)
+            assert lease.held
+            assert None not in w.holders("a"), "topped up, vote or not"
+            assert states(w) == [UP, OUT, UP]
+
+            await asyncio.sleep(WAIT - TTL + HEARTBEAT)
+            assert states(w) == [UP] * 3
+            assert lease.held
+            assert len(listener.heard) == 1
+
+    virtual(main)()
+
+
+@MODES
+@pytest.mark.parametrize("noticed", [0.0, NOTICED], ids=["between two heartbeats", "noticed"])
+def test_there_is_no_second_holder_while_a_majority_is_right(fencing: bool, noticed: float) -> None:
+    """A lock is held on two of three; one of these jumps an hour ahead and forgets it: whoever asks then gets
+    a vote there that does not count (R14).
+    """
+    if not fencing and not noticed:
+        pytest.skip("the page's SET answers without the node's time")
+
+    async def main() -> None:
+        async with watched(fencing=fencing) as (w, _):
+            options = {"fencing": fencing, "restart_quarantine": QUARANTINE}
+            async with w.process(**options) as other:
+                w.nodes[2].freeze()
+                lease = await other.lock("a", extension=PLAIN).acquire()
+                await asyncio.sleep(0.4)
+                w.nodes[2].delete(PREFIX + b"a")
+                w.nodes[2].thaw()
+                w.vacate("a", 2)
+                w.nodes[0].step_clock(HOUR)
+                assert [value is None for value in w.holders("a")] == [True, False, True]
+                await asyncio.sleep(noticed)
+                asked = [count(node, "acquire") for node in w.nodes]
+                end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
+                assert isinstance(end.error, QuorumUnavailableError | LockTakenError), end
+                assert lease.held
+                asked_now = [
+                    count(node, "acquire") - before for node, before in zip(w.nodes, asked, strict=True)
+                ]
+                assert asked_now == [0 if noticed else 1, 1, 1]
+                await asyncio.sleep(3 * LATENCY)
+                assert [value is None for value in w.holders("a")] == [True, False, True], "undone"
+                await lease.release()
+
+    virtual(main)()
+
+
+@pytest.mark.parametrize("counters", [None, (4, 2, 3)], ids=["they agree", "they are raised"])
+def test_a_grant_with_a_time_that_is_ahead_is_no_part_of_a_certificate(
+    counters: tuple[float, ...] | None,
+) -> None:
+    """Whether the fence takes one round or two, the node that has just jumped does not count (R10, R14)."""
+
+    async def main() -> None:
+        async with watched() as (w, _):
+            if counters is not None:
+                put(w, "a", *map(ago, counters))
+            async with w.manager.lock("a", blocking_timeout=0):
+                pass
+            w.nodes[2].freeze()
+            await asyncio.sleep(0)
+            w.nodes[0].step_clock(HOUR)
+            if counters is not None:
+                put(w, "a", *map(ago, counters))
+            end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
+            assert isinstance(end.error, QuorumUnavailableError)
+            assert w.manager.statistics().uncertified == 1
+            w.nodes[2].thaw()
+            async with w.manager.lock("a", blocking_timeout=0) as lease:
+                assert sum(vote.vote is Vote.GRANTED for vote in lease.votes) >= 2
+
+    virtual(main)()
+
+
+@virtual
+async def test_two_clients_push_a_sentinel_once() -> None:
+    """Both see the jump; the wait begins anew with the first that says so, and only then (R14)."""
+    async with watched() as (w, _), w.process(restart_quarantine=QUARANTINE) as other:
+        await asyncio.sleep(0.3 * HEARTBEAT)
+        w.nodes[1].step_clock(HOUR)
+        seen = set()
+        for _ in range(20):
+            await asyncio.sleep(HEARTBEAT / 4)
+            seen.add(w.nodes[1].get(META))
+        assert len(seen) == 2, "as it was, and pushed"
+        assert (w.manager.statistics().steps, other.statistics().steps) == (1, 1)
+        assert {manager.statistics().nodes[1].state for manager in (w.manager, other)} == {OUT}
+
+
+@virtual
+async def test_a_second_jump_begins_a_second_quarantine() -> None:
+    """What was seen of a clock before it jumped is no measure for the time after it (R14)."""
+    async with watched() as (w, listener):
+        w.nodes[1].step_clock(HOUR)
+        await asyncio.sleep(WAIT + 2 * HEARTBEAT)
+        assert states(w) == [UP] * 3
+        w.nodes[1].step_clock(120)
+        await asyncio.sleep(NOTICED)
+        assert states(w) == [UP, OUT, UP]
+        assert [round(event.seconds) for event in listener.heard] == [3600, 120]
+
+
+@virtual
+async def test_an_unreachable_node_does_not_hold_up_the_judgement() -> None:
+    """It cannot say whether it saw the same jump: after some patience it is not asked for (R14)."""
+    async with watched() as (w, listener):
+        w.nodes[2].freeze()
+        w.nodes[1].step_clock(HOUR)
+        await asyncio.sleep(NOTICED)
+        assert states(w)[1] is OUT, "a suspicion is enough to lose the vote"
+        assert listener.heard == []
+        await asyncio.sleep(PATIENCE)
+        assert [event.node for event in listener.heard] == [w.nodes[1].name]
+        assert ready_in(w.nodes[1], HOUR) > QUARANTINE - 2 * PATIENCE
+        w.nodes[2].thaw()
+
+
+# -- what is none ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "alike"), [(3, 3), (3, 2), (5, 5), (5, 3), (4, 2), (1, 1)], ids=str
+)
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR])
+def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
+    number: int, alike: int, seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then the client distrusts itself: no node is pushed, all votes count again, and it is said (R14)."""
+
+    async def main() -> None:
+        async with watched(number) as (w, listener):
+            before = [node.get(META) for node in w.nodes]
+            for node in w.nodes[:alike]:
+                node.step_clock(seconds)
+            await asyncio.sleep(NOTICED)
+            assert [event.node for event in listener.heard] == [None]
+            assert listener.heard[0].seconds == pytest.approx(-seconds, abs=0.05)
+            assert [node.get(META) for node in w.nodes] == before
+            assert states(w) == [UP] * number
+            assert w.manager.statistics().steps == 0
+            assert [one.levelno for one in caplog.records if "alike" in one.getMessage()] == [logging.WARNING]
+            if alike == number:
+                async with w.manager.lock("a", blocking_timeout=5):
+                    pass
+
+    virtual(main)()
+
+
+@virtual
+async def test_two_of_five_that_jump_alike_are_two_that_jumped() -> None:
+    """Fewer than half cannot be our own clock (R14)."""
+    async with watched(5) as (w, listener):
+        for node in w.nodes[:2]:
+            node.step_clock(HOUR)
+        await asyncio.sleep(NOTICED)
+        assert states(w) == [OUT, OUT, UP, UP, UP]
+        assert {event.node for event in listener.heard} == {node.name for node in w.nodes[:2]}
+        async with w.manager.lock("a", blocking_timeout=0):
+            pass
+
+
+@virtual
+async def test_a_jump_back_is_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    """Keys live longer there: reported, and no vote is lost (R14)."""
+    async with watched() as (w, listener), w.manager.lock("a", extension=PLAIN) as lease:
+        before = w.nodes[1].get(META)
+        w.nodes[1].step_clock(-HOUR)
+        await asyncio.sleep(NOTICED)
+        assert [(event.node, round(event.seconds)) for event in listener.heard] == [(w.nodes[1].name, -3600)]
+        assert states(w) == [UP] * 3
+        assert w.nodes[1].get(META) == before
+        assert w.manager.statistics().steps == 1
+        assert [one.levelno for one in caplog.records if "jumped back" in one.getMessage()] == [
+            logging.WARNING
+        ]
+        assert lease.held
+
+
+@MODES
+@pytest.mark.parametrize("seconds", [0.9 * drift(TTL), -0.9 * drift(TTL)])
+def test_what_the_drift_margin_pays_for_is_no_jump(seconds: float, fencing: bool) -> None:
+    """A step that no holder's validity depends on is not reported (R3, R14)."""
+
+    async def main() -> None:
+        async with watched(fencing=fencing) as (w, listener):
+            w.nodes[1].step_clock(seconds)
+            await asyncio.sleep(5 * HEARTBEAT)
+            assert listener.heard == []
+            assert states(w) == [UP] * 3
+
+    virtual(main)()
+
+
+@virtual
+async def test_a_suspended_client_sees_no_jump() -> None:
+    """Our clock goes on during suspend, as the nodes' do (R2)."""
+    async with watched() as (w, listener):
+        sim().suspend(HOUR)
+        await asyncio.sleep(2 * HEARTBEAT)
+        assert listener.heard == []
+        assert states(w) == [UP] * 3
+
+
+@virtual
+async def test_another_server_is_measured_anew() -> None:
+    """Where another server answers, with another clock, nothing has jumped; it has no vote anyway (R12)."""
+    async with watched() as (w, listener):
+        w.nodes[1].restart()
+        w.nodes[1].step_clock(HOUR)
+        await asyncio.sleep(3 * HEARTBEAT)
+        assert listener.heard == []
+        assert states(w) == [UP, OUT, UP]
+        assert w.manager.statistics().nodes[1].clock == pytest.approx(HOUR, abs=0.05)
+
+
+@virtual
+async def test_without_sentinels_no_clock_is_watched() -> None:
+    """The page's commands alone do not tell the time (R14)."""
+    async with watched(fencing=False, restart_quarantine=0) as (w, listener):
+        w.nodes[1].step_clock(HOUR)
+        await asyncio.sleep(NOTICED)
+        assert listener.heard == []
+        assert [node.clock for node in w.manager.statistics().nodes] == [None] * 3

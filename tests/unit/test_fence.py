@@ -1,0 +1,586 @@
+"""Fences: numbers that a majority agrees on, unique and growing whatever is lost (R10, R11)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import pytest
+
+from aioredlock_ng import (
+    ExtensionPolicy,
+    Lease,
+    LockManager,
+    LockTakenError,
+    QuorumUnavailableError,
+    RetryPolicy,
+    Vote,
+)
+from aioredlock_ng.events import Acquired
+from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing.sim_loop import SimClock
+from tests.unit.worlds import (
+    LATENCY,
+    PLAIN,
+    TIMEOUT,
+    Tripwire,
+    World,
+    ago,
+    count,
+    counter,
+    ending,
+    in_task,
+    opened,
+    put,
+    sent,
+    sim,
+    virtual,
+    world,
+)
+
+ROUND_TRIP = 2 * LATENCY
+EPSILON = 1e-6
+HOUR = 3600.0
+
+SETTLED: Final = 3.0
+"""Seconds after which nodes that lost their data can follow each other's floors: 12 s ahead, at most 10 s
+are allowed to be caught up."""
+
+
+def stands(w: World, name: str) -> list[int | None]:
+    """Return where each node's counter for a name stands."""
+    values = [node.get(counter(name)) for node in w.nodes]
+    return [None if value is None else int(value) for value in values]
+
+
+def tries(w: World) -> tuple[int, int, int]:
+    """Return how many fences took one round, two, and how many tries came to none."""
+    statistics = w.manager.statistics()
+    return statistics.certified, statistics.raised, statistics.uncertified
+
+
+async def fence_of(manager: LockManager, *names: str, **options: Any) -> int:
+    """Lock and unlock; return the fence."""
+    async with manager.lock(*names, **options) as lease:
+        assert lease.fence is not None
+        return lease.fence
+
+
+# -- agreement -----------------------------------------------------------------------------------------
+
+
+class Listener:
+    """A hook that notes fences."""
+
+    def __init__(self) -> None:
+        self.fences: list[int | None] = []
+
+    def on_acquired(self, event: Acquired) -> None:
+        """Note it."""
+        self.fences.append(event.fence)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_nodes_that_agree_make_a_fence_in_one_round(number: int) -> None:
+    """The answers to the acquire are the certificate: every counter equals the fence, after one round trip
+    (R10).
+    """
+
+    async def main() -> None:
+        listener = Listener()
+        async with world(number, hooks=[listener]) as w:
+            for _ in range(3):
+                began = sim().time()
+                lease = await w.manager.lock("a").acquire()
+                assert sim().time() - began <= ROUND_TRIP + EPSILON
+                await asyncio.sleep(LATENCY)
+                assert isinstance(lease.fence, int)
+                assert stands(w, "a") == [lease.fence] * number
+                assert f"fence={lease.fence}" in repr(lease)
+                assert listener.fences[-1] == lease.fence
+                await lease.release()
+            assert listener.fences == sorted(set(listener.fences))
+            assert tries(w) == (3, 0, 0)
+            assert all(count(node, "raise") == 0 for node in w.nodes)
+
+    virtual(main)()
+
+
+@virtual
+async def test_a_majority_at_one_number_is_a_certificate() -> None:
+    """A node that stands above does not matter: Q equal counters are enough, and nothing is raised (R10)."""
+    async with world() as w:
+        above = ago(1)
+        put(w, "a", above, None, None)
+        async with w.manager.lock("a") as lease:
+            assert stands(w, "a") == [above + 1, lease.fence, lease.fence]
+            assert (lease.fence or 0) < above
+        assert tries(w) == (1, 0, 0)
+
+
+@virtual
+async def test_an_answer_that_is_about_to_come_saves_a_round() -> None:
+    """Won, but not yet agreed: a slower node that agrees with one of the two makes the certificate (R10)."""
+    async with world() as w:
+        put(w, "a", ago(1), None, None)
+        w.nodes[2].latency = 0.004
+        began = sim().time()
+        async with w.manager.lock("a") as lease:
+            assert sim().time() - began == pytest.approx(0.008)
+            assert stands(w, "a")[1:] == [lease.fence] * 2
+        assert tries(w) == (1, 0, 0)
+
+
+# -- disagreement --------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_nodes_that_disagree_are_raised_to_the_greatest() -> None:
+    """A second round lifts those below the greatest counter, and only those; it is the fence (R10)."""
+    async with world() as w:
+        greatest = ago(2)
+        put(w, "a", ago(4), greatest, None)
+        began = sim().time()
+        async with w.manager.lock("a") as lease:
+            assert sim().time() - began <= 2 * ROUND_TRIP + EPSILON
+            await asyncio.sleep(LATENCY)
+            assert lease.fence == greatest + 1
+            assert stands(w, "a") == [lease.fence] * 3
+            assert [count(node, "raise", "a") for node in w.nodes] == [1, 0, 1]
+        assert tries(w) == (0, 1, 0)
+
+
+@virtual
+async def test_a_node_that_has_not_answered_yet_is_raised_too() -> None:
+    """Its raise is queued behind its acquire: what it grants late can still be part of the certificate
+    (R10).
+    """
+    async with world() as w:
+        put(w, "a", ago(4), ago(2), None)
+        w.nodes[0].freeze()  # so that the certificate needs the last one
+        w.nodes[2].latency = 0.012
+        won = in_task(w.manager.lock("a").acquire)
+        await asyncio.sleep(0.03)
+        w.nodes[0].thaw()
+        assert (await won).error is None
+        assert tries(w) in {(0, 1, 0), (1, 0, 0)}
+
+
+async def _uncertified(w: World, number: int = 1) -> QuorumUnavailableError:
+    """Let a try fail for want of a certificate; return its error."""
+    end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
+    assert isinstance(end.error, QuorumUnavailableError)
+    assert tries(w) == (0, 0, number)
+    return end.error
+
+
+@virtual
+async def test_without_a_certificate_the_try_is_lost() -> None:
+    """Nodes that cannot follow the greatest counter: no fence, no lock, no key; the error says so (R10)."""
+    async with world() as w:
+        put(w, "a", ago(-11.5), ago(-11.2), ago(-11.1))
+        error = await _uncertified(w)
+        assert "did not agree on a fence" in str(error)
+        assert [vote.vote for vote in error.votes] == [Vote.GRANTED, Vote.SILENT, Vote.SILENT]
+        assert all("clock" in vote.reason for vote in error.votes[1:])
+        await asyncio.sleep(ROUND_TRIP)
+        assert w.keys == [()] * 3
+        assert w.manager.statistics().refused == 1
+        before = max(fence for fence in stands(w, "a") if fence is not None)
+        began = sim().time()
+        assert await fence_of(w.manager, "a") > before
+        assert 1 < sim().time() - began < SETTLED, "as soon as the clocks allow it"
+
+
+@virtual
+async def test_the_next_ballot_is_above_what_was_seen() -> None:
+    """A try whose raise was not answered teaches the next one a number at which all agree at once (R10)."""
+    async with world(retry=RetryPolicy(base=0.01)) as w:
+        greatest = ago(2)
+        put(w, "a", ago(4), greatest, None)
+        won = in_task(lambda: fence_of(w.manager, "a"))
+        await asyncio.sleep(ROUND_TRIP + LATENCY / 2)  # the raise is on its way
+        for node in (w.nodes[0], w.nodes[2]):
+            node.freeze()
+        await asyncio.sleep(TIMEOUT + LATENCY)
+        for node in w.nodes:
+            node.thaw()
+        assert (await won).error is None
+        assert tries(w) == (1, 0, 1)
+        ballots = [int(one.words[one.words.index(one.owner) + 2]) for one in _acquires(w.nodes[1])]
+        assert len(ballots) == 2
+        assert ballots[0] < greatest
+        assert ballots[1] == greatest + 2, "one above the counter that was granted"
+
+
+def _acquires(node: MemoryNode) -> list[Any]:
+    return [one for one in sent(node) if one.kind == "acquire"]
+
+
+# -- in passing ----------------------------------------------------------------------------------------
+
+
+async def _extend(w: World, lease: Lease) -> None:
+    await lease.extend()
+
+
+async def _release(w: World, lease: Lease) -> None:
+    await lease.release()
+
+
+async def _top_up(w: World, lease: Lease) -> None:
+    w.nodes[2].delete(b"redlock:a")
+    await lease.extend()
+
+
+@pytest.mark.parametrize("then", [_extend, _release, _top_up])
+@pytest.mark.parametrize("by", [None, -1000, 500])
+def test_a_node_that_is_late_is_raised_in_passing(
+    then: Callable[[World, Lease], Awaitable[None]], by: int | None
+) -> None:
+    """Extension, top-up and release carry the fence: counters below it follow, none is ever lowered (R10)."""
+
+    async def main() -> None:
+        async with world() as w, w.manager.lock("a", extension=PLAIN) as lease:
+            assert lease.fence is not None
+            await asyncio.sleep(1)
+            if by is None:
+                w.nodes[2].delete(counter("a"))
+            else:
+                w.nodes[2].set(counter("a"), b"%d" % (lease.fence + by), 600.0)
+            await then(w, lease)
+            await asyncio.sleep(ROUND_TRIP)
+            assert stands(w, "a") == [lease.fence, lease.fence, lease.fence + max(0, by or 0)]
+
+    virtual(main)()
+
+
+@virtual
+async def test_a_fence_stays_what_it_is() -> None:
+    """Over minutes of extensions: the lease keeps its fence, the nodes its counter, and that stays alive
+    (R10, R11).
+    """
+    forever = ExtensionPolicy(max_extensions=None)
+    async with world(fence_ttl=300) as w, w.manager.lock("a", extension=forever) as lease:
+        fence = lease.fence
+        for _ in range(20):
+            await asyncio.sleep(100)
+            assert lease.fence == fence
+            assert stands(w, "a") == [fence] * 3
+            assert all(300 - 10 < (node.ttl(counter("a")) or 0) <= 300 for node in w.nodes)
+        assert tries(w) == (1, 0, 0)
+
+
+# -- several names -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heights", [(0, 0, 0), (1, 2, 3), (3, 1, 2), (5, 5, 0)])
+def test_several_names_share_one_fence(heights: tuple[int, ...]) -> None:
+    """It is greater than all that their counters had, they all stand at it, and each name goes on above it
+    (R10).
+    """
+
+    async def main() -> None:
+        async with world() as w:
+            before = [0]
+            for name, height in zip("abc", heights, strict=True):
+                before += [await fence_of(w.manager, name) for _ in range(height)]
+            async with w.manager.lock("c", "a", "b") as lease:
+                await asyncio.sleep(LATENCY)
+                assert lease.fence is not None
+                assert lease.fence > max(before)
+                assert [stands(w, name) for name in "abc"] == [[lease.fence] * 3] * 3
+            assert [await fence_of(w.manager, name) > lease.fence for name in "abc"] == [True] * 3
+
+    virtual(main)()
+
+
+@virtual
+async def test_several_names_that_disagree_are_raised_together() -> None:
+    """Counters of different names on different nodes: one number for all of them, in two rounds (R10)."""
+    async with world() as w:
+        greatest = ago(1)
+        put(w, "a", ago(5), None, ago(3))
+        put(w, "b", None, greatest, ago(4))
+        async with w.manager.lock("a", "b") as lease:
+            await asyncio.sleep(LATENCY)
+            assert lease.fence == greatest + 1
+            assert [stands(w, name) for name in "ab"] == [[lease.fence] * 3] * 2
+        assert tries(w) == (0, 1, 0)
+
+
+# -- what is lost --------------------------------------------------------------------------------------
+
+
+async def _nothing(w: World) -> None:
+    """Nothing is lost."""
+
+
+async def _holds_expire(w: World) -> None:
+    w.vacate("a")
+
+
+async def _counters_expire(w: World) -> None:
+    await asyncio.sleep(301)
+    assert stands(w, "a") == [None] * 3
+
+
+async def _counters_vanish(w: World) -> None:
+    """The counters of a majority, with their sentinels: all that a node knows."""
+    for node in w.nodes[:2]:
+        node.flush()
+    await asyncio.sleep(SETTLED)
+
+
+async def _all_restart(w: World) -> None:
+    for node in w.nodes:
+        node.restart()
+    await asyncio.sleep(SETTLED)
+
+
+async def _one_restarts(w: World) -> None:
+    w.nodes.append(w.nodes.pop(0))
+    w.nodes[0].restart()
+    await asyncio.sleep(1)
+
+
+async def _all_flushed(w: World) -> None:
+    for node in w.nodes:
+        node.flush()
+    await asyncio.sleep(SETTLED)
+
+
+LOSSES = [
+    _nothing,
+    _holds_expire,
+    _counters_expire,
+    _counters_vanish,
+    _all_restart,
+    _one_restarts,
+    _all_flushed,
+]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_fences_grow_whatever_is_lost(loss: Callable[[World], Awaitable[None]]) -> None:
+    """Whichever of two processes comes next, whatever the nodes forgot: its fence is greater (R10, R11)."""
+
+    async def main() -> None:
+        fences: list[int] = []
+        async with world(fence_ttl=300) as w, w.process(fence_ttl=300) as other:
+            for number in range(8):
+                manager = (w.manager, other)[number % 2]
+                fences.append(await fence_of(manager, "a", blocking_timeout=5))
+                await loss(w)
+        assert fences == sorted(set(fences))
+
+    virtual(main)()
+
+
+@virtual
+async def test_fences_grow_over_restarts_with_older_data() -> None:
+    """Nodes that come back with counters of long ago are above all that they gave out since (R11, R12)."""
+    fences: list[int] = []
+    async with world() as w:
+        fences.append(await fence_of(w.manager, "a"))
+        snapshots = [node.snapshot() for node in w.nodes]
+        for _ in range(5):
+            fences += [await fence_of(w.manager, "a", blocking_timeout=5) for _ in range(5)]
+            for node, snapshot in zip(w.nodes, snapshots, strict=True):
+                node.restart(from_=snapshot)
+            await asyncio.sleep(SETTLED)
+        assert await fence_of(w.manager, "a") > fences[-1]
+    assert fences == sorted(set(fences))
+
+
+@virtual
+async def test_a_thousand_in_a_millisecond_do_not_run_away() -> None:
+    """More acquires than a millisecond has numbers: the counters stay below what a loss makes up for
+    (R10, R11).
+    """
+    async with world(latency=0.0) as w:
+        fences = [await fence_of(w.manager, "a") for _ in range(3000)]
+        assert sim().time() < 1000 + 1
+        assert fences == sorted(set(fences))
+        assert max(fences) < ago(-12)
+        for node in w.nodes:
+            node.restart()
+        await asyncio.sleep(SETTLED)
+        assert await fence_of(w.manager, "a") > fences[-1]
+
+
+# -- wrong clocks --------------------------------------------------------------------------------------
+
+OFFSETS = [
+    ((0, 0, HOUR), True),
+    ((0, 0, -HOUR), True),
+    ((HOUR, HOUR, HOUR), True),
+    ((-HOUR, -HOUR, -HOUR), True),
+    ((0, HOUR, HOUR), True),
+    ((0, -HOUR, -HOUR), True),
+    ((0, 4, 8), True),
+    ((0, 300, 304), True),
+    ((0, 60, 120), True),  # a node whose counter is lost starts far behind its clock
+    ((0, 0, 0, HOUR, -HOUR), True),
+    ((0, 5, 9, 600, -600), True),
+    ((-HOUR, 0, HOUR), False),
+    ((0, 400, 800), False),
+    ((0, 0, 400, 800, 1200), False),
+]
+
+
+@pytest.mark.parametrize(("offsets", "available"), OFFSETS)
+def test_nodes_whose_clocks_are_apart(offsets: tuple[float, ...], available: bool) -> None:
+    """A majority within ten seconds of each other can agree; else there may be no lock, but never a wrong
+    order (R10).
+    """
+
+    async def main() -> None:
+        nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in offsets]
+        fences: list[int] = []
+        async with opened(nodes) as manager, opened(nodes, seed=2) as other:
+            for number in range(12):
+                lock = (manager, other)[number % 2].lock("a", blocking_timeout=0)
+                end = await ending(lock.acquire)
+                assert (end.error is None) is available, end.error
+                if end.error is not None:
+                    assert isinstance(end.error, QuorumUnavailableError)
+                    assert "did not agree on a fence" in str(end.error)
+                else:
+                    fences.append(await fence_of(other, "a", blocking_timeout=5))
+                await asyncio.sleep(number)
+            for node, offset in zip(nodes, offsets, strict=True):
+                node.step_clock(max(offsets) - offset)  # set right, as far as it can be done going forward
+            await asyncio.sleep(SETTLED)
+            fences.append(await fence_of(manager, "a", blocking_timeout=10))
+        assert fences == sorted(set(fences))
+
+    virtual(main)()
+
+
+class WrongClock:
+    """A client's clock whose time of day is wrong."""
+
+    def __init__(self, clock: SimClock, ahead: float) -> None:
+        self.now = clock.now
+        self._wall = clock.wall
+        self._ahead = ahead
+
+    def wall(self) -> float:
+        """Return the time of day."""
+        return self._wall() + self._ahead
+
+
+@virtual
+async def test_the_clients_own_time_of_day_does_not_matter() -> None:
+    """Processes whose clocks are an hour apart take turns: one round each, and fences in order (R10)."""
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    fences = []
+    for number in range(4):
+        for ahead in (0.0, HOUR, -HOUR, 24 * HOUR):
+            clock = WrongClock(sim().clock, ahead)
+            async with LockManager(nodes, clock=clock, random=random.Random(number)) as manager:
+                fences += [await fence_of(manager, "a") for _ in range(2)]
+                assert manager.statistics().certified == 2
+    assert fences == sorted(set(fences))
+
+
+# -- cancelling ----------------------------------------------------------------------------------------
+
+
+def _agree(w: World) -> None:
+    """One round is enough."""
+
+
+def _disagree(w: World) -> None:
+    """It takes two rounds."""
+    put(w, "a", ago(4), ago(2), None)
+
+
+def _disagree_slowly(w: World) -> None:
+    """It takes two rounds, of which a node answers late."""
+    _disagree(w)
+    w.nodes[0].latency = 0.008
+    w.nodes[2].latency = 0.03
+
+
+def _never_agree(w: World) -> None:
+    """No certificate comes about in the time there is."""
+    put(w, "a", ago(-11.9), ago(-11.8), ago(-11.7))
+
+
+@pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
+@pytest.mark.parametrize("names", [("a",), ("a", "b")])
+@pytest.mark.parametrize(
+    ("prepare", "raises"),
+    [(_agree, False), (_disagree, True), (_disagree_slowly, True), (_never_agree, True)],
+)
+def test_cancelled_at_every_pause_of_an_acquire(
+    prepare: Callable[[World], None], raises: bool, names: tuple[str, ...], waking: bool
+) -> None:
+    """Also in the round that raises: no key with our owner is left, and the next try gets the lock (R5)."""
+    raised = []
+
+    async def cancelled_at(at_pause: int) -> bool:
+        async with world(retry=RetryPolicy(base=0.04)) as w:
+            prepare(w)
+            wire = Tripwire(w.manager.lock(*names, blocking_timeout=0.1).acquire(), at_pause, waking=waking)
+            end = await in_task(lambda: wire)
+            assert not wire.tripped or isinstance(end.error, asyncio.CancelledError)
+            await asyncio.sleep(0.1)
+            raised.append(wire.tripped and any(count(node, "raise") for node in w.nodes))
+            assert w.keys == [()] * 3
+            assert w.manager.statistics().held == 0
+            for node in w.nodes:
+                node.latency = LATENCY
+            await fence_of(w.manager, *names, blocking_timeout=SETTLED)
+            return wire.pauses >= at_pause
+
+    async def main() -> None:
+        pause = 1
+        while await cancelled_at(pause):
+            pause += 1
+        assert pause > 1
+        assert any(raised) is raises, "some were cancelled with the raise under way"
+
+    virtual(main)()
+
+
+# -- without -------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_without_fencing_only_the_pages_command_is_sent() -> None:
+    """``SET key owner NX PX ttl``, no script, no counter, no sentinel, and a lease without a fence (R10)."""
+    listener = Listener()
+    async with world(fencing=False, restart_quarantine=0, hooks=[listener]) as w:
+        lease = await w.manager.lock("a").acquire()
+        await asyncio.sleep(5 * LATENCY)
+        (owner,) = set(w.holders("a"))
+        assert [node.executed for node in w.nodes] == [
+            [(b"SET", b"redlock:a", owner, b"NX", b"PX", b"10000")]
+        ] * 3
+        assert [node.keys for node in w.nodes] == [(b"redlock:a",)] * 3
+        assert lease.fence is None
+        assert "fence" not in repr(lease)
+        assert listener.fences == [None]
+        assert tries(w) == (0, 0, 0)
+        await lease.release()
+        await asyncio.sleep(1)
+        assert [node.keys for node in w.nodes] == [()] * 3
+
+
+@virtual
+async def test_fenced_and_plain_holders_exclude_each_other() -> None:
+    """They meet on the lock's key (R16); the fence of a fenced one grows past a plain one's turn."""
+    async with world() as w, w.process(fencing=False, restart_quarantine=0) as plain:
+        first = await fence_of(w.manager, "a")
+        async with plain.lock("a"):
+            end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
+            assert isinstance(end.error, LockTakenError)
+        async with w.manager.lock("a", blocking_timeout=0) as lease:
+            assert (lease.fence or 0) > first
+            end = await in_task(plain.lock("a", blocking_timeout=0).acquire)
+            assert isinstance(end.error, LockTakenError)

@@ -1,0 +1,536 @@
+"""The restart quarantine: who may have forgotten locks has no vote while one can be alive (R12)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from aioredlock_ng import (
+    ConfigurationError,
+    LockLostError,
+    LockTakenError,
+    LossReason,
+    NodeState,
+    QuorumUnavailableError,
+    Vote,
+)
+from aioredlock_ng._core.quarantine import Sentinel, parse
+from aioredlock_ng.errors import LockError
+from aioredlock_ng.events import NodeChanged
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import (
+    LATENCY,
+    PLAIN,
+    PREFIX,
+    TTL,
+    World,
+    ago,
+    count,
+    counter,
+    in_task,
+    make,
+    opened,
+    put,
+    sent,
+    sim,
+    virtual,
+    world,
+)
+
+QUARANTINE = 60.0
+WAIT: Final = 60.61
+"""Seconds that it takes by the node's clock: one percent and 10 ms more."""
+NOTICED: Final = 0.6
+"""Seconds in which a heartbeat finds out."""
+RECONNECTED: Final = 0.7
+"""Seconds in which a connection that was lost is there again."""
+
+META = b"redlock:{meta}"
+UNFENCED: dict[str, Any] = {"fencing": False, "restart_quarantine": QUARANTINE}
+MODES = pytest.mark.parametrize(
+    "mode", [{"restart_quarantine": QUARANTINE}, UNFENCED], ids=["fenced", "plain"]
+)
+
+
+def sentinel(node: MemoryNode) -> Sentinel:
+    """Return what a node's sentinel says."""
+    known = parse(node.get(META) or b"")
+    assert known is not None
+    return known
+
+
+def states(w: World) -> list[NodeState]:
+    """Return how the nodes stand."""
+    return [node.state for node in w.manager.statistics().nodes]
+
+
+async def error_of(w: World, name: str = "a") -> LockError:
+    """Return the error of one try."""
+    end = await in_task(w.manager.lock(name, blocking_timeout=0).acquire)
+    assert isinstance(end.error, LockError), end
+    return end.error
+
+
+UP, OUT = NodeState.UP, NodeState.QUARANTINED
+
+
+# -- how memory is lost --------------------------------------------------------------------------------
+
+
+def _empty(node: MemoryNode) -> None:
+    """Restart without data."""
+    node.restart()
+
+
+def _old(node: MemoryNode) -> None:
+    """Restart with the data of a moment ago: as from an append-only file that was written."""
+    node.restart(from_=node.snapshot())
+
+
+def _kept(node: MemoryNode) -> None:
+    """Restart with all data, which nobody can know for sure."""
+    node.crash(keep_data=True)
+    node.restart()
+
+
+def _flushed(node: MemoryNode) -> None:
+    """Lose all data on live connections."""
+    node.flush()
+
+
+LOSSES = [_empty, _old, _kept, _flushed]
+
+
+@MODES
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_node_that_may_have_forgotten_has_no_vote(
+    loss: Callable[[MemoryNode], None], mode: dict[str, Any]
+) -> None:
+    """From the loss until one quarantine has passed by its own clock it is SILENT, and it says why (R12)."""
+
+    async def main() -> None:
+        async with world(**mode) as w:
+            assert states(w) == [UP] * 3
+            loss(w.nodes[2])
+            lost_at = sim().time()
+            await asyncio.sleep(RECONNECTED)
+            ready_in = lost_at + WAIT - sim().time()
+            asked = count(w.nodes[2], "acquire")
+            w.nodes[0].freeze()
+            error = await error_of(w)
+            assert isinstance(error, QuorumUnavailableError)
+            assert error.votes[2].vote is Vote.SILENT
+            assert error.votes[2].reason.startswith("restart quarantine: no vote for another")
+            assert count(w.nodes[2], "acquire") == asked, "what has no vote is not asked for it"
+            node = w.manager.statistics().nodes[2]
+            assert node.state is OUT
+            assert node.votes_in == pytest.approx(ready_in, abs=RECONNECTED)
+            assert w.manager.statistics().quarantined == 1
+
+            await asyncio.sleep(WAIT - RECONNECTED - 1)
+            assert isinstance(await error_of(w), QuorumUnavailableError)
+            w.nodes[0].thaw()
+            await asyncio.sleep(1 + RECONNECTED)
+            assert states(w) == [UP] * 3
+            assert w.manager.statistics().nodes[2].votes_in is None
+            w.nodes[0].freeze()
+            async with w.manager.lock("a", blocking_timeout=0):
+                pass
+            w.nodes[0].thaw()
+
+    virtual(main)()
+
+
+@MODES
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_vote_comes_as_soon_as_the_wait_is_over(
+    loss: Callable[[MemoryNode], None], mode: dict[str, Any]
+) -> None:
+    """Who waits for the lock has it within a retry of that moment, and not before (R12, R13)."""
+
+    async def main() -> None:
+        async with world(**mode) as w:
+            for node in w.nodes:
+                loss(node)
+            began = sim().time()
+            async with w.manager.lock("a"):
+                assert WAIT <= sim().time() - began <= WAIT + RECONNECTED + 0.6
+
+    virtual(main)()
+
+
+@MODES
+def test_a_holders_lock_is_safe_from_nodes_that_forgot(mode: dict[str, Any]) -> None:
+    """A majority restarts empty under a lock that is held: nobody else gets it while it is valid (A2)."""
+
+    async def main() -> None:
+        async with world(5, **mode) as w, w.process(**mode) as other:
+            lease = await w.manager.lock("a", ttl=QUARANTINE, extension=PLAIN).acquire()
+            for node in w.nodes[:3]:
+                node.restart()
+            rival = await other.lock("a").acquire()
+            assert sim().time() > lease.valid_until
+            assert not lease.held
+            await rival.release()
+            await lease.release()
+
+    virtual(main)()
+
+
+@MODES
+def test_a_flush_is_noticed_by_the_next_acquire(mode: dict[str, Any]) -> None:
+    """`FLUSHALL` between two heartbeats, on live connections: the vote of such a node does not count, and
+    what it took is undone (R12).
+    """
+
+    async def main() -> None:
+        async with world(**mode) as w, w.process(**mode) as other:
+            lease = await w.manager.lock("a").acquire()
+            await asyncio.sleep(NOTICED)
+            for node in w.nodes[:2]:
+                node.flush()
+            end = await in_task(other.lock("a", blocking_timeout=0).acquire)
+            assert isinstance(end.error, QuorumUnavailableError)
+            for vote in end.error.votes[:2]:
+                assert vote.vote is Vote.SILENT
+                assert "may have lost its memory" in vote.reason
+            assert end.error.votes[2].vote in (Vote.REFUSED, Vote.SILENT)
+            assert [count(node, "acquire") for node in w.nodes] == [2] * 3, "they were asked"
+            await asyncio.sleep(2 * LATENCY)
+            assert w.holders("a")[:2] == [None, None]
+            assert lease.held
+            await lease.release()
+
+    virtual(main)()
+
+
+# -- what goes on meanwhile ----------------------------------------------------------------------------
+
+
+@MODES
+def test_an_extension_goes_on_with_the_others_and_gives_the_key_back(mode: dict[str, Any]) -> None:
+    """A held lock outlives a node's restart; its next won extension tops up the quarantined node, counter and
+    all, and the release reaches it (R9, R12).
+    """
+
+    async def main() -> None:
+        async with world(**mode) as w:
+            lease = await w.manager.lock("a").acquire()
+            (owner,) = set(w.holders("a"))
+            w.nodes[2].restart()
+            await asyncio.sleep(RECONNECTED)
+            assert states(w) == [UP, UP, OUT]
+            assert w.holders("a") == [owner, owner, None]
+            await lease.extend()
+            assert [vote.vote for vote in lease.votes][:2] == [Vote.GRANTED] * 2
+            await asyncio.sleep(3 * LATENCY)
+            assert lease.votes[2].vote is Vote.SILENT, "it has the key, and no vote"
+            assert w.holders("a") == [owner] * 3
+            assert w.manager.statistics().topped_up == 1
+            if lease.fence is not None:
+                assert w.nodes[2].get(counter("a")) == b"%d" % lease.fence
+            await asyncio.sleep(3 * TTL)
+            assert lease.held
+            await lease.release()
+            assert w.holders("a") == [None] * 3
+            assert count(w.nodes[2], "release") == 1
+
+    virtual(main)()
+
+
+@MODES
+def test_a_lost_majority_is_never_brought_back(mode: dict[str, Any]) -> None:
+    """Two of three restart empty: no extension is won, nothing is topped up, the lease ends in time (R9)."""
+
+    async def main() -> None:
+        async with world(**mode) as w:
+            lease = await w.manager.lock("a").acquire()
+            for node in w.nodes[:2]:
+                node.restart()
+            with pytest.raises(LockLostError) as caught:
+                async with lease:
+                    await asyncio.sleep(2 * TTL)
+            assert sim().time() <= lease.valid_until
+            assert caught.value.reason is LossReason.EXPIRED
+            assert lease.extensions == 0
+            assert w.holders("a")[:2] == [None, None]
+            assert all(count(node, "top-up") == 0 for node in w.nodes)
+            assert all(count(node, "extend") > 0 for node in w.nodes)
+
+    virtual(main)()
+
+
+# -- other clients -------------------------------------------------------------------------------------
+
+
+def warnings(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
+    """Return the warnings that contain some words."""
+    records = [record for record in caplog.records if record.levelno == logging.WARNING]
+    return [record.getMessage() for record in records if words in record.getMessage()]
+
+
+@virtual
+async def test_the_longest_quarantine_holds_for_all(caplog: pytest.LogCaptureFixture) -> None:
+    """Another client's longer one is taken over, with one warning; a shorter one changes nothing (R12)."""
+    words = "another client asks for a restart quarantine of 120 s"
+    async with world(restart_quarantine=QUARANTINE) as w:
+        async with w.process(restart_quarantine=30.0):
+            await asyncio.sleep(NOTICED)
+        assert {sentinel(node).quarantine_ms for node in w.nodes} == {60_000}
+        assert not warnings(caplog, words)
+        async with w.process(restart_quarantine=120.0):
+            await asyncio.sleep(2 * NOTICED)
+        assert {sentinel(node).quarantine_ms for node in w.nodes} == {120_000}
+        assert len(warnings(caplog, words)) == 1
+        w.nodes[0].restart()
+        await asyncio.sleep(RECONNECTED)
+        assert w.manager.statistics().nodes[0].votes_in == pytest.approx(121.21, abs=RECONNECTED)
+        assert len(warnings(caplog, words)) == 1
+
+
+@virtual
+async def test_a_wait_under_way_becomes_as_long_as_the_longest() -> None:
+    """A client with longer ttls that comes while a node is waiting prolongs that wait (R12)."""
+    async with world(restart_quarantine=QUARANTINE) as w:
+        w.nodes[0].restart()
+        await asyncio.sleep(30)
+        before = w.manager.statistics().nodes[0].votes_in
+        assert before is not None
+        async with w.process(restart_quarantine=120.0):
+            await asyncio.sleep(NOTICED)
+            after = w.manager.statistics().nodes[0].votes_in
+            assert after == pytest.approx(before + 60.6 - NOTICED, abs=0.01)
+
+
+@virtual
+async def test_clients_with_another_number_of_nodes_have_no_business_here() -> None:
+    """A quorum of two or of four of these nodes would not meet ours: ConfigurationError, at the start and at
+    every lock, and the sentinels stay (A4, R12).
+    """
+    async with world() as w:
+        before = [node.get(META) for node in w.nodes]
+        for nodes in (w.nodes[:2], [*w.nodes, MemoryNode(latency=LATENCY)]):
+            stranger = make(nodes)
+            with pytest.raises(
+                ConfigurationError, match=rf"quorum of 3 nodes, here are {len(nodes)} "
+            ) as caught:
+                await stranger.start()
+            assert w.nodes[0].name in str(caught.value)
+            assert "aioredlock-ng init" in str(caught.value)
+            for _ in range(2):
+                with pytest.raises(ConfigurationError, match="quorum of 3"):
+                    await stranger.lock("a", blocking_timeout=0).acquire()
+                await asyncio.sleep(NOTICED)
+            assert OUT in {node.state for node in stranger.statistics().nodes}
+            await stranger.aclose()
+        assert [node.get(META) for node in w.nodes] == before
+        assert all(count(node, "acquire") == 0 for node in w.nodes)
+        async with w.manager.lock("a"):
+            pass
+
+
+@virtual
+async def test_a_list_of_nodes_that_changes_under_a_running_client(caplog: pytest.LogCaptureFixture) -> None:
+    """As soon as one node belongs to a larger quorum, no lock is given out any more; said once (A4, R12)."""
+    async with world() as w:
+        w.nodes[1].set(META, bytes(sentinel(w.nodes[1])).replace(b":3:", b":5:"))
+        await asyncio.sleep(2 * NOTICED)
+        assert states(w) == [UP, OUT, UP]
+        with pytest.raises(ConfigurationError, match="quorum of 5 nodes, here are 3 configured"):
+            await w.manager.lock("a").acquire()
+        assert len([one for one in caplog.records if one.levelno == logging.ERROR]) == 1
+
+
+# -- plain votes ---------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_plain_vote_is_followed_by_a_look_at_the_sentinel() -> None:
+    """The page's SET, then GET of the sentinel, in one write; one round trip, and no fence (R12)."""
+    async with world(**UNFENCED) as w:
+        began = sim().time()
+        lease = await w.manager.lock("a").acquire()
+        assert sim().time() - began <= 2 * LATENCY + 1e-6
+        await asyncio.sleep(LATENCY)
+        (owner,) = set(w.holders("a"))
+        taken = (b"SET", PREFIX + b"a", owner, b"NX", b"PX", b"10000")
+        assert [node.executed for node in w.nodes] == [[taken, (b"GET", META)]] * 3
+        assert lease.fence is None
+        assert [node.keys for node in w.nodes] == [(PREFIX + b"a", META)] * 3
+        await lease.release()
+
+
+# -- without a quarantine ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_quarantine_of_zero_leaves_the_floor(loss: Callable[[MemoryNode], None]) -> None:
+    """No wait, but fences still grow: no fence may be below the floor of a node that forgot (R12)."""
+
+    async def main() -> None:
+        seen: list[NodeState] = []
+
+        class Listener:
+            def on_node_changed(self, event: NodeChanged) -> None:
+                seen.append(event.state)
+
+        async with world(restart_quarantine=0, hooks=[Listener()]) as w:
+            async with w.manager.lock("a") as lease:
+                first = lease.fence or 0
+            for node in w.nodes:
+                loss(node)
+            await asyncio.sleep(RECONNECTED)
+            assert states(w) == [UP] * 3
+            assert OUT not in seen
+            floors = [sentinel(node).floor for node in w.nodes]
+            async with w.manager.lock("a") as lease:
+                assert first < max(floors) < (lease.fence or 0)
+
+    virtual(main)()
+
+
+# -- clocks --------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_wait_that_a_clock_put_far_ahead_is_shortened() -> None:
+    """The node's clock went back after the sentinel was written: it waits one quarantine from now (R12)."""
+    async with world(restart_quarantine=QUARANTINE) as w:
+        w.nodes[0].step_clock(3600)
+        w.nodes[0].restart()
+        await asyncio.sleep(10)
+        w.nodes[0].step_clock(-3600)
+        await asyncio.sleep(NOTICED)
+        assert w.manager.statistics().nodes[0].votes_in == pytest.approx(WAIT, abs=NOTICED)
+        await asyncio.sleep(WAIT)
+        assert states(w) == [UP] * 3
+
+
+# -- beginnings ----------------------------------------------------------------------------------------
+
+
+def fresh(number: int = 3) -> list[MemoryNode]:
+    """Return nodes of which nobody knows whether they have forgotten anything."""
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(number)]
+    for node in nodes:
+        node.flush()
+    return nodes
+
+
+@virtual
+async def test_a_fresh_prefix_waits_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Its first lock comes after one quarantine, with a warning per node that says what to do; then no more
+    (R12).
+    """
+    nodes = fresh()
+    async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
+        end = await in_task(manager.lock("a", blocking_timeout=0).acquire)
+        assert isinstance(end.error, QuorumUnavailableError)
+        assert "restart quarantine" in str(end.error)
+        async with manager.lock("a"):
+            assert sim().time() - 1000 == pytest.approx(WAIT, abs=NOTICED)
+    said = warnings(caplog, "quarantined")
+    assert len(said) == 3
+    assert all("aioredlock-ng init" in line for line in said)
+    async with opened(nodes, restart_quarantine=QUARANTINE, seed=2) as manager:
+        async with manager.lock("a", blocking_timeout=0):
+            pass
+        async with manager.lock("b", blocking_timeout=0):
+            pass
+
+
+@MODES
+def test_init_ends_the_wait(mode: dict[str, Any]) -> None:
+    """Who states that no lock can be alive has the votes at once; other clients by their next heartbeat
+    (R12).
+    """
+
+    async def main() -> None:
+        nodes = fresh()
+        async with opened(nodes, **mode) as manager, opened(nodes, seed=2, **mode) as other:
+            began = sim().time()
+            assert [node.done for node in await manager.init()] == [True] * 3
+            async with manager.lock("a", blocking_timeout=0):
+                assert sim().time() - began < 0.1
+            await asyncio.sleep(NOTICED)
+            async with other.lock("a", blocking_timeout=0):
+                pass
+            assert {sentinel(node).ready_ms for node in nodes} == {0}
+            statistics = manager.statistics()
+            assert statistics.certified == statistics.acquired * mode.get("fencing", True)
+
+    virtual(main)()
+
+
+@virtual
+async def test_init_does_not_let_a_living_lock_be_forgotten() -> None:
+    """It refuses while a lock is alive, names it and changes nothing; `force` overrules that (R12)."""
+    nodes = fresh()
+    async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
+        await manager.init()
+        async with manager.lock("job"):
+            nodes[0].restart()
+            await asyncio.sleep(RECONNECTED)
+            before = [node.get(META) for node in nodes]
+            with pytest.raises(LockTakenError, match="'job' is alive") as caught:
+                await manager.init()
+            assert caught.value.names == ("job",)
+            assert [node.get(META) for node in nodes] == before
+            assert manager.statistics().nodes[0].state is OUT
+            assert [node.done for node in await manager.init(force=True)] == [True] * 3
+            assert manager.statistics().nodes[0].state is UP
+
+
+@virtual
+async def test_there_is_nothing_to_initialise_without_sentinels() -> None:
+    """Neither fences nor a quarantine: nothing rests on sentinels, and init says so (R12)."""
+    async with world(fencing=False, restart_quarantine=0) as w:
+        with pytest.raises(ConfigurationError, match="nothing to initialise"):
+            await w.manager.init()
+
+
+@virtual
+async def test_a_sentinel_of_a_newer_version_counts_as_present(caplog: pytest.LogCaptureFixture) -> None:
+    """It is vowed by and looked at as any other, reported once for each node, and never rewritten (R12)."""
+    nodes = fresh()
+    newer = b"2:somebody:else:knows"
+    for node in nodes:
+        node.set(META, newer)
+    async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
+        for _ in range(3):
+            async with manager.lock("a", blocking_timeout=0) as lease:
+                assert lease.fence
+            await asyncio.sleep(2 * NOTICED)
+        assert [node.get(META) for node in nodes] == [newer] * 3
+        assert len(warnings(caplog, "written by a newer version")) == 3
+        nodes[0].set(META, b"2:it:has:changed")
+        nodes[1].set(META, b"2:it:has:changed")
+        end = await in_task(manager.lock("a", blocking_timeout=0).acquire)
+        assert isinstance(end.error, QuorumUnavailableError)
+
+
+@virtual
+async def test_an_extension_cannot_outlive_the_quarantine() -> None:
+    """`extend` with a ttl beyond it is an error that names both (R12)."""
+    async with world(restart_quarantine=20) as w, w.manager.lock("a") as lease:
+        with pytest.raises(ValueError, match=r"ttl=21 and restart_quarantine=20"):
+            await lease.extend(21)
+        await lease.extend(20)
+
+
+@virtual
+async def test_votes_are_asked_for_with_the_sentinel() -> None:
+    """Acquire, raise and extend carry it, top-up and release do without: those need no vote (R12)."""
+    async with world(restart_quarantine=QUARANTINE) as w:
+        put(w, "a", ago(4), ago(2), None)
+        async with w.manager.lock("a", extension=PLAIN) as lease:
+            w.vacate("a", 0)
+            await lease.extend()
+            await asyncio.sleep(3 * LATENCY)
+        await asyncio.sleep(3 * LATENCY)
+        seen = {one.kind: bytes(sentinel(w.nodes[0])) in one.words for one in sent(w.nodes[0])}
+        assert seen == {"acquire": True, "raise": True, "extend": True, "top-up": False, "release": False}
