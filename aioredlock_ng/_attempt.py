@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from ._ask import Round, all_answered
 from ._core.command import Answer, Primitive, Reply, Silence
-from ._core.fencing import ballot, certified
+from ._core.fencing import agreeable, ballot, certified
 from ._core.quorum import Tally, Verdict, Vote
 from ._core.validity import free_after
 from .errors import LockNotAcquiredError, LockTakenError, NodeVote, QuorumUnavailableError, printable
@@ -19,6 +19,9 @@ STRAGGLERS: Final = 0.01
 
 STANDS_THERE: Final[Reply] = 1
 """What a node would answer to a raise to the fence at which it stands already."""
+
+STANDS_ABOVE: Final[Reply] = -3
+"""What it would answer to a raise to a smaller one."""
 
 WRONG_TYPE: Final = "WRONGTYPE"
 """The error of a node where something that is not a lock lives under the lock's key."""
@@ -82,11 +85,11 @@ class Attempt:
         runtime.counters.uncertified += 1
         return False
 
-    def _grants(self) -> dict[int, int]:
-        """Return the counters of the nodes that granted, but for those whose clock has jumped (R14)."""
+    def _grants(self) -> dict[int, Answer]:
+        """Return the answers of the nodes that granted, but for those whose clock has jumped (R14)."""
         clocks, now = self._runtime.clocks, self._runtime.clock.now()
         return {
-            node: answer.fence
+            node: answer
             for node, answer in enumerate(self.asked.answers)
             if answer is not None
             and answer.vote is Vote.GRANTED
@@ -95,22 +98,25 @@ class Attempt:
         }
 
     def _certified(self) -> bool:
-        self.fence = certified(self._grants().values(), self.asked.tally.quorum) or 0
+        fences = (answer.fence for answer in self._grants().values())
+        self.fence = certified(fences, self.asked.tally.quorum) or 0
         return self.fence > 0
 
     async def _raise(self, timeout: float) -> bool:
-        """Raise the counters to the greatest of them; True when a majority stands there then."""
+        """Raise the counters to one that most can follow; True when a majority stands there then."""
         runtime, tally, grants = self._runtime, self.asked.tally, self._grants()
         left = self.asked_at + timeout - runtime.clock.now()
         if len(grants) + tally.pending < tally.quorum or not grants or left <= 0:
             return False
-        fence = max(grants.values())
+        fence = agreeable([(answer.fence, int(answer.time * 1000)) for answer in grants.values()])
         self.seen = max(self.seen, fence)
         known: dict[int, Reply] = {}
         for node, answer in enumerate(self.asked.answers):
-            if answer is None or grants.get(node, fence) < fence:
-                continue  # one that has not answered yet may well grant: its raise is queued behind that
-            known[node] = STANDS_THERE if node in grants else Silence(answer.reason or "it did not grant")
+            if node in grants:
+                if grants[node].fence >= fence:
+                    known[node] = STANDS_THERE if grants[node].fence == fence else STANDS_ABOVE
+            elif answer is not None:  # else it may well grant still: its raise is queued behind that
+                known[node] = Silence(answer.reason or "it did not grant")
         round_ = self._raising = Round(runtime.nodes, self._primitive.read_raise)
         round_.ask(self._primitive.raise_(self.owner, fence), left, known=known)
         await round_.wait(_decided)
@@ -192,7 +198,7 @@ def _refusal(names: tuple[str, ...], votes: tuple[NodeVote, ...]) -> tuple[LockN
         tally.cast(vote.vote)
     quorum = tally.quorum
     if tally.answered < quorum:
-        wrong = sum(vote.reason.startswith(WRONG_TYPE) for vote in votes)
+        wrong = sum(WRONG_TYPE in vote.reason for vote in votes)  # old servers wrap the errors of scripts
         answered = f"{tally.answered} of {len(votes)} nodes answered, {quorum} are needed"
         msg = f"lock {printable(names)}: {answered}"
         return QuorumUnavailableError(msg, names=names, votes=votes), wrong > len(votes) - quorum

@@ -24,8 +24,9 @@ from .events import ClockStepped, NodeChanged
 class Background:
     """The nodes and the watchdog of one manager, under one supervisor."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, looking: bool) -> None:
         self._runtime = runtime
+        self._terms = terms_of(runtime.options, len(runtime.nodes), looking=looking)
         self._nodes = runtime.nodes
         self.settled = asyncio.Event()
         """Set when the manager has started: see `LockManager.start`."""
@@ -37,7 +38,7 @@ class Background:
             node_timeout=runtime.node_timeout,
             connect_timeout=runtime.options.connect_timeout,
             on_change=self._node_changed,
-            terms=terms_of(runtime.options, len(runtime.nodes)),
+            terms=self._terms,
             on_time=self._told_time,
         )
         for node in self._nodes:
@@ -127,11 +128,25 @@ class Background:
         )
         self._runtime.audience.tell(ClockStepped(node=None, seconds=seconds))
 
-    def _node_changed(self, node: Node) -> None:
-        conflict = _same_server(self._nodes) or _other_quorum(self._nodes)
+    def take_part(self) -> None:
+        """Use the nodes for locks from now on: write sentinels where there are none (R12)."""
+        if self._terms is not None and self._terms.looking:
+            self._terms.looking = False
+            self._find_conflict()
+            for node in self._nodes:
+                node.greet()
+
+    def _find_conflict(self) -> None:
+        """Find out why nothing can be locked over these nodes, if so (A4)."""
+        conflict = _same_server(self._nodes)
+        if conflict is None and self._terms is not None and not self._terms.looking:
+            conflict = _other_quorum(self._nodes)
         if conflict != self._runtime.conflict and conflict is not None:
             report(logging.ERROR, "%s", conflict)
         self._runtime.conflict = conflict
+
+    def _node_changed(self, node: Node) -> None:
+        self._find_conflict()
         standing = node.standing
         self._runtime.counters.quarantined += standing.state is NodeState.QUARANTINED
         self._runtime.audience.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
@@ -197,9 +212,9 @@ def _other_quorum(nodes: Sequence[Node]) -> str | None:
     return None
 
 
-def terms_of(options: Options, size: int) -> Terms | None:
+def terms_of(options: Options, size: int, *, looking: bool) -> Terms | None:
     """Return what a manager's sentinels say; None when nothing rests on them."""
     if options.sentinel is None:
         return None
     quarantine = options.restart_quarantine
-    return Terms(options.sentinel, size, milliseconds(quarantine) if quarantine else 0)
+    return Terms(options.sentinel, size, milliseconds(quarantine) if quarantine else 0, looking=looking)

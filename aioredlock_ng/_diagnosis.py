@@ -9,21 +9,16 @@ import asyncio
 import dataclasses
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Final, cast
 
-from . import _scripts
-from ._admin import ask, look_for, read
-from ._ask import Round, all_answered
-from ._core.command import Answer, Command, Purpose, Reply, Silence
+from ._admin import ask
+from ._core.command import Command, Purpose, Reply, Silence
 from ._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
-from ._core.quorum import Vote
+from ._core.diagnosis.sentinels import told
 from ._node import NodeState
-from ._node.link import heartbeat
-from ._specs import mutex_of
+from ._trial import try_locking
 
 if TYPE_CHECKING:
-    from ._kinds.mutex import Mutex
     from ._node import Node
     from ._runtime import Runtime
 
@@ -35,15 +30,6 @@ SAMPLES: Final = 5
 
 CONFIGURATION: Final = (b"appendfsync", b"bind", b"maxclients", b"protected-mode")
 """What is read of a node's configuration; what INFO tells as well needs no further right."""
-
-TRIAL_TTL: Final = 2.0
-"""Seconds that the locks of a trial live, unless their release is refused."""
-
-TRIAL_TTL_EXTENDED: Final = 5.0
-"""Seconds that they are extended to: more, or the script would not have to change anything."""
-
-TRIAL_FENCE: Final = 1
-"""Below every counter: what is raised to it stays where it is."""
 
 PORTS: Final = 65536
 """Port numbers: what is greater, behind a name, is the identity of an object."""
@@ -78,12 +64,9 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
     )
     sentinel = await _sentinel(runtime, node, timeout)
     voting = standing.state is NodeState.UP
-    failures = await _try_locking(runtime, node, timeout, voting=voting)
-    # Why it has none may be something that the other checks do not see.
-    if not (voting or distrusted or standing.votes_in is not None or standing.conflict):
-        failures = (("vote", standing.reason), *failures)
+    failures = await try_locking(runtime, node, timeout, voting=voting)
     facts = info if isinstance(info, Silence) else _info(info)
-    return NodeFacts(
+    gathered = NodeFacts(
         name=node.name,
         host=_host(node),
         run_id=standing.run_id or (None if isinstance(facts, Silence) else facts.get("run_id")),
@@ -98,6 +81,9 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
         without_vote=not voting,
         failures=failures,
     )
+    if voting or told(gathered, len(runtime.nodes)):
+        return gathered
+    return dataclasses.replace(gathered, failures=(("vote", standing.reason), *failures))
 
 
 def _host(node: Node) -> str | None:
@@ -197,121 +183,3 @@ async def _read_clock(
             best = ClockReading(offset=offset, uncertainty=took / 2)
     assert best is not None, "it was asked at least once"
     return round_trips, best
-
-
-# -- a trial -----------------------------------------------------------------------------------------
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
-    """One thing that locks do."""
-
-    what: str
-    command: Command
-    read: Callable[[Reply], Answer] = read
-    votes: bool = False
-    """Whether a node without a vote cannot do it."""
-
-
-async def _try_locking(
-    runtime: Runtime, node: Node, timeout: float, *, voting: bool
-) -> tuple[tuple[str, str], ...]:
-    """Do on one node what locks do, under random names; return what did not work, and why.
-
-    Everything is queued in one turn of the loop, so that nothing between acquire and release can fail
-    to release; what a release leaves ends with its ttl.  A node that is not `voting` is not asked to.
-    """
-    await _load_scripts(node, timeout)
-    rounds = []
-    for step in _trial(runtime):
-        if step.votes and not voting:
-            continue
-        round_ = Round((node,), step.read)
-        round_.ask(step.command, timeout)
-        rounds.append((step.what, round_))
-    failures = []
-    for what, round_ in rounds:
-        await round_.wait(all_answered)
-        (vote,) = round_.votes()
-        if vote.vote is not Vote.GRANTED:
-            failures.append((what, vote))
-    silent = [(what, vote) for what, vote in failures if vote.vote is Vote.SILENT]
-    # A refusal that follows from a silence tells nothing.
-    return tuple((what, vote.reason or "refused") for what, vote in silent or failures)
-
-
-async def _load_scripts(node: Node, timeout: float) -> None:
-    """Let the server know the scripts again, if it has forgotten them.
-
-    A command that it does not know is sent anew for a lock, but not when the release behind it is queued.
-    Whether this is allowed does not matter: where it must be, there is no connection without it.
-    """
-    for script in _scripts.ALL:
-        loaded = await _ask(node, timeout, _is_text, b"SCRIPT", b"LOAD", script.source)
-        if isinstance(loaded, Silence):
-            return
-
-
-def _trial(runtime: Runtime) -> Sequence[_Step]:
-    """Make what is to be tried on one node, in this order."""
-    names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
-    one, two = _mutex(runtime, names[:1]), _mutex(runtime, names[1:])
-    mine, other = runtime.new_owner(), runtime.new_owner()
-    fence = TRIAL_FENCE if runtime.options.fencing else 0
-    look = look_for(two.keys[1])
-    in_full = Command(
-        Purpose.OTHER, owner=b"", fits=look.fits, keys=(), args=look.words_in_full[1:], verb=b"EVAL"
-    )
-    steps = [
-        _Step(what="acquire", command=one.acquire(mine, TRIAL_TTL), read=one.read_acquire, votes=True),
-        _Step(
-            what="acquire two at once",
-            command=two.acquire(other, TRIAL_TTL),
-            read=two.read_acquire,
-            votes=True,
-        ),
-        _Step(
-            what="extend",
-            command=two.extend(other, TRIAL_TTL_EXTENDED, fence),
-            read=two.read_extend,
-            votes=True,
-        ),
-        _Step(
-            what="give back what a node lost",
-            command=two.top_up(other, TRIAL_TTL_EXTENDED, fence),
-            read=two.read_acquire,
-        ),
-        _Step(what="ping", command=heartbeat(names[0].encode())),
-        _Step(what="look", command=look),
-        _Step(what="send a script anew", command=in_full),
-        _Step(
-            what="release",
-            command=one.release(mine, TRIAL_TTL, fence),
-            read=one.read_release,
-            votes=True,  # without one there is nothing to release
-        ),
-        _Step(
-            what="release two at once",
-            command=two.release(other, TRIAL_TTL_EXTENDED, fence),
-            read=two.read_release,
-        ),
-    ]
-    if fence:
-        steps.insert(2, _Step(what="raise", command=two.raise_(other, fence), votes=True))
-        steps += [_forget(one, mine, runtime), _forget(two, other, runtime)]
-    return steps
-
-
-def _mutex(runtime: Runtime, names: tuple[str, ...]) -> Mutex:
-    """Make the primitive that locks use; its counters, which nobody needs again, live as long as its keys."""
-    return mutex_of(names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
-
-
-def _forget(mutex: Mutex, owner: bytes, runtime: Runtime) -> _Step:
-    """Delete the counters, behind the release of their owner."""
-    counters = tuple(map(runtime.options.counter, mutex.keys))
-    command = Command(
-        Purpose.OTHER, owner=owner, fits=lambda reply: isinstance(reply, int), keys=counters, verb=b"DEL"
-    )
-    return _Step(what="delete the counters", command=command)

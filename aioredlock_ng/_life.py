@@ -57,10 +57,14 @@ class Life:
             ManagerClosedError: the manager was closed.
             RuntimeError: the manager belongs to another event loop or another process.
         """
-        await self.ready()
+        await self._start()
+
+    async def _start(self, *, looking: bool = False) -> Runtime:
+        """Start; who is only `looking` leaves the nodes' sentinels as they are."""
+        await self.ready(looking=looking)
         if self._background is not None:
             await self._background.settled.wait()
-        await self.ready()  # what has been seen by now
+        return await self.ready(looking=looking)  # with what has been seen by now
 
     async def settled(self) -> Runtime:
         """Start, and return the runtime even if the nodes cannot be a quorum: for those who mend that.
@@ -68,7 +72,7 @@ class Life:
         All nodes are heard, at most a `connect_timeout` after that.
         """
         with suppress(ConfigurationError):
-            await self.start()
+            await self._start(looking=True)
         runtime, background = self._runtime, self._background
         assert runtime is not None, "start() made it, or has raised something else"
         assert background is not None, "likewise"
@@ -78,11 +82,11 @@ class Life:
                 await node.settled.wait()
         return runtime
 
-    async def ready(self, patience: float | None = None) -> Runtime:
+    async def ready(self, patience: float | None = None, *, looking: bool = False) -> Runtime:
         """Return the runtime of a manager that can be used here and now; start it if need be.
 
         Waits for a majority to be connected: at most a `node_timeout` longer than `patience` seconds,
-        and not longer than `start` anyway.
+        and not longer than `start` anyway.  `looking` as in `_start`.
         """
         runtime, background = self._runtime, self._background
         if runtime is None or background is None:
@@ -91,10 +95,12 @@ class Life:
             runtime = self._runtime = Runtime(
                 self._nodes, self._options, self.clock, self._random, self._audience
             )
-            background = self._background = Background(runtime)
+            background = self._background = Background(runtime, looking=looking)
         runtime.check_here()
         if runtime.closing:
             raise runtime.closed_error()
+        if not looking:
+            background.take_part()
         if not background.usable.is_set():
             with anyio.move_on_after(None if patience is None else patience + self._options.node_timeout):
                 await background.usable.wait()

@@ -203,8 +203,7 @@ class LockManager(Life):
 
     async def inspect(self, name: str) -> tuple[NodeInspection, ...]:
         """Return what each node holds under `name`: whether, how long, by whom, and whether by us."""
-        await self.start()
-        runtime = await self.ready()
+        runtime = await self._start(looking=True)
         return await _admin.inspect(runtime, self._key(name))
 
     async def force_release(self, name: str) -> tuple[NodeInspection, ...]:
@@ -212,8 +211,7 @@ class LockManager(Life):
 
         For administrators only: the holder, if alive, works on until its next extension is refused.
         """
-        await self.start()
-        runtime = await self.ready()
+        runtime = await self._start(looking=True)
         return await _admin.force_release(runtime, self._key(name))
 
     async def survey(self, *names: str, limit: int = 1000) -> Survey:
@@ -236,8 +234,7 @@ class LockManager(Life):
             raise ValueError(f"limit must be at least 1, got {limit!r}")
         prefix = self._options.prefix
         keys = tuple(map(self._key, dict.fromkeys(names)))
-        await self.start()
-        return await survey(await self.ready(), prefix, keys, limit)
+        return await survey(await self._start(looking=True), prefix, keys, limit)
 
     async def init(self, *, force: bool = False) -> tuple[NodeInitialisation, ...]:
         """State that no lock can be alive under the prefix: nodes without memory of locks may vote at once.
@@ -248,6 +245,7 @@ class LockManager(Life):
 
         Raises:
             LockTakenError: a lock is alive under the prefix; its name is in the message.
+            QuorumUnavailableError: it cannot be seen whether one is; the message says why.
             ConfigurationError: nothing rests on sentinels (``fencing=False`` without a quarantine).
         """
         return await _initialise.initialise(await self.settled(), force=force)

@@ -24,7 +24,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from aioredlock_ng._options import RESERVED_NAMES
+from aioredlock_ng._options import QUARANTINE_VARIABLE, RESERVED_NAMES
 from aioredlock_ng.testing._fresh import initialise
 from aioredlock_ng.testing._server import free_port
 from aioredlock_ng.testing.local_nodes import LocalNodes, NoServerError, find_server
@@ -114,6 +114,11 @@ def make_fresh(nodes: Nodes) -> None:
         ask(url, "FLUSHALL")
         ask(url, "SCRIPT FLUSH")
     initialise(nodes.urls)
+
+
+def without_quarantine_set() -> dict[str, str]:
+    """Return this process's environment as a user has it: with the default restart quarantine."""
+    return {name: value for name, value in os.environ.items() if name != QUARANTINE_VARIABLE}
 
 
 def ask(url: str, *words: str | float) -> Any:

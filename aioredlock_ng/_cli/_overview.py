@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -52,6 +52,13 @@ class Overview:
         """How many are needed."""
         return len(self.nodes) // 2 + 1
 
+    @property
+    def wait(self) -> float | None:
+        """Seconds until enough quarantines have ended for a majority; None when they are not all it lacks."""
+        missing = self.quorum - self.up
+        waits = sorted(node.votes_in for node in self.nodes if node.votes_in is not None)
+        return waits[missing - 1] if 0 < missing <= len(waits) else None
+
 
 async def look(manager: LockManager, names: Sequence[str] = ()) -> Overview:
     """Look at the nodes, and at the locks `names` or all."""
@@ -80,6 +87,7 @@ def as_json(overview: Overview) -> dict[str, Any]:
                 "node": node.name,
                 "state": str(node.state),
                 "reason": node.reason,
+                "votes_in": node.votes_in,
                 "round_trip": node.round_trip,
             }
             for node in overview.nodes
@@ -134,11 +142,14 @@ def _node_lines(overview: Overview) -> list[Line]:
         took = "" if node.round_trip is None else f"{node.round_trip * 1000:.1f} ms"
         reason = node.reason or silent.get(node.name, "")
         rows.append((printable(node.name), str(node.state), took, printable(reason) if reason else ""))
-    styles = [
-        "error" if node.state != "up" else "warning" if node.name in silent else "ok"
-        for node in overview.nodes
-    ]
+    styles = [_node_style(node, silent) for node in overview.nodes]
     return [Line(f"nodes up: {overview.up} of {len(overview.nodes)}", "head"), *_table(rows, styles)]
+
+
+def _node_style(node: NodeStatistics, silent: Container[str]) -> str:
+    if node.state == "up":
+        return "warning" if node.name in silent else "ok"
+    return "warning" if node.votes_in is not None else "error"  # a quarantine ends by itself
 
 
 def _lock_lines(survey: Survey, width: int | None) -> list[Line]:
@@ -181,7 +192,10 @@ def _notes(overview: Overview) -> list[Line]:
         text = f"{overview.answered} of {len(overview.nodes)} nodes answered, {overview.quorum} are needed"
         notes.append(Line(f"{text} to be sure: there may be other locks than these", "error"))
     if overview.up < overview.quorum:
-        notes.append(Line(f"{overview.up} of {len(overview.nodes)} nodes are up: nobody can lock", "error"))
+        text = f"{overview.up} of {len(overview.nodes)} nodes are up: nobody can lock"
+        if overview.wait is not None:
+            text += f" for another {overview.wait:.1f} s; `aioredlock-ng init` if no lock can be alive"
+        notes.append(Line(text, "error"))
     if survey is not None and survey.truncated:
         notes.append(Line("there may be more locks: the search was ended at its limit", "warning"))
     return notes

@@ -36,7 +36,7 @@ about the year 2250, so that they fit the doubles of Lua.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 SHIFT: Final = 10
@@ -82,6 +82,20 @@ def certified(fences: Iterable[int], quorum: int) -> int | None:
         if standing.count(fence) >= quorum:
             return fence
     return None
+
+
+def agreeable(granted: Collection[tuple[int, int]]) -> int:
+    """Return the counter that most nodes can be raised to; of several the least.
+
+    `granted` are the counters of the nodes that granted, each with the node's time in milliseconds.  The
+    greatest may be out of reach: where the clock is far ahead, or the floor is fresh.  One such node must not
+    keep the others from agreeing.
+    """
+
+    def followers(fence: int) -> int:
+        return sum(f == fence or f < fence <= at(ms + RAISE_AHEAD_MS) for f, ms in granted)
+
+    return min((-followers(counter), counter) for counter, _ in granted)[1]
 
 
 # -- the node's part ---------------------------------------------------------------------------------

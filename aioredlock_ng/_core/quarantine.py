@@ -99,8 +99,10 @@ def greeted(
         ready_ms = anew_ms
     elif longest_ms > known.quarantine_ms and ready_ms:
         ready_ms += wait_ms(longest_ms) - wait_ms(known.quarantine_ms)
-    # Further ahead than any wait: the clock went back since.
-    return bytes(replace(known, ready_ms=min(ready_ms, anew_ms), quarantine_ms=longest_ms))
+    floor = known.floor
+    if ready_ms > anew_ms:  # the clock went back since, and counters may have ended while it was ahead
+        floor, ready_ms = max(floor_at(now_us), floor), anew_ms
+    return bytes(replace(known, floor=floor, ready_ms=ready_ms, quarantine_ms=longest_ms))
 
 
 def initialised(
@@ -119,7 +121,7 @@ def initialised(
     lost = known is None or known.identity != identity
     asked = own if lost or not floor else min(floor, own)
     lowest = max(asked, known.floor if known else 0)
-    return _written(identity, lowest, 0, size, max(quarantine_ms, known.quarantine_ms if known else 0))
+    return _written(identity, lowest, 0, size, quarantine_ms)  # whoever needs a longer one, asks for it again
 
 
 def _written(identity: bytes, floor: int, ready_ms: int, size: int, quarantine_ms: int) -> bytes:
@@ -139,12 +141,14 @@ class Terms:
     its locks may live longer.
     """
 
-    __slots__ = ("key", "quarantine_ms", "size")
+    __slots__ = ("key", "looking", "quarantine_ms", "size")
 
-    def __init__(self, key: bytes, size: int, quarantine_ms: int) -> None:
+    def __init__(self, key: bytes, size: int, quarantine_ms: int, *, looking: bool = False) -> None:
         self.key = key
         self.size = size
         self.quarantine_ms = quarantine_ms
+        self.looking = looking
+        """Whether it takes no locks, so far: then it writes no sentinels, and may look at any quorum."""
 
     def adopt(self, quarantine_ms: int) -> bool:
         """Take over a longer quarantine; False when it is none."""
@@ -185,13 +189,22 @@ class Judgement:
     """Whether a newer version wrote the sentinel: it counts as present, and is left alone."""
 
 
-def judge(sentinel: bytes, *, now_us: int, role: str, size: int) -> Judgement:
-    """Say whether a node with this sentinel, clock and role may vote for a client with `size` nodes."""
+def judge(
+    sentinel: bytes, *, identity: bytes = UNKNOWN_IDENTITY, now_us: int, role: str, size: int
+) -> Judgement:
+    """Say whether the node that answered this to a greeting may vote for a client with `size` nodes.
+
+    Without a sentinel, or with another server's, it is after a greeting by somebody who only looks.
+    """
     if role not in ("", "master"):
         return Judgement(reason=f"the server is a {role}, not a master")
+    if not sentinel:
+        return Judgement(reason="no sentinel: not used yet, restarted empty, or flushed")
     known = parse(sentinel)
     if known is None:
         return Judgement(vow=Vow(sentinel=sentinel), unknown_format=True)
+    if UNKNOWN_IDENTITY != identity != known.identity:
+        return Judgement(reason="another server's sentinel: restarted with old data, or failed over")
     if known.size != size:
         reason = f"it belongs to a quorum of {known.size} nodes, here are {size} configured"
         return Judgement(reason=reason, conflict=True)

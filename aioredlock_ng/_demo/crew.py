@@ -74,6 +74,8 @@ class Crew:
         self.workers: list[Worker] = []
         self.sections: list[Section] = []
         """What all workers have reported so far, in the order of the reports."""
+        self._standings: dict[tuple[str, str], str] = {}
+        """How a worker last saw a node."""
 
     async def start(self, mode: str, name: str) -> Worker:
         """Start a process; `mode` as in `worker`."""
@@ -108,9 +110,15 @@ class Crew:
                 self.sections.append(Section(**facts))
             elif kind == "inside":
                 worker.inside = facts
+            elif kind == "node":
+                self._standings[worker.name, facts["node"]] = facts["state"]
             else:
                 worker.ready = True
         await worker.process.wait()
+
+    def standings(self, node: str) -> set[str]:
+        """Return how the workers that run see a node."""
+        return {self._standings.get((w.name, node), "") for w in self.workers if not w.ended}
 
     def check(self) -> None:
         """Raise `DemoError` if a worker failed."""

@@ -2,7 +2,7 @@
 
     python -m aioredlock_ng._demo.worker {count|hold} NAME COUNTER URL …
 
-It prints one JSON object per line (``kind``: ready, inside, section) and reads orders, one per line.
+It prints one JSON object per line (``kind``: node, ready, inside, section) and reads orders, one per line.
 The end of its standard input ends it: it never outlives the demo.
 """
 
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from .. import Lease, LockLostError, LockManager, RetryPolicy
+from ..events import NodeChanged
 from .history import Section
 
 LOCK: Final = "counter"
@@ -89,7 +90,7 @@ class Visit:
         """Write, if the lock is still ours: the check comes right before the write.
 
         Check and write are two steps.  A process that is frozen between them still writes late; only a
-        resource that compares fences can refuse that, and this version makes no fences yet.
+        resource that compares fences can refuse that, and a plain file is none.
 
         Raises:
             LockLostError: the lock is not ours any more; nothing was written.
@@ -185,10 +186,19 @@ async def hold(manager: LockManager, name: str, counter: Counter) -> None:
     here.report()
 
 
+class Hooks:
+    """Tells the demo what becomes of the nodes."""
+
+    def on_node_changed(self, event: NodeChanged) -> None:
+        """See `aioredlock_ng.events`."""
+        report("node", node=event.node, state=event.state)
+
+
 async def main() -> None:
     """Do what the command line says."""
     mode, name, path, *urls = sys.argv[1:]
-    async with LockManager(urls, ttl=TTL, retry=RETRY, holder=name) as manager:
+    options: dict[str, Any] = {"ttl": TTL, "restart_quarantine": TTL, "retry": RETRY, "holder": name}
+    async with LockManager(urls, hooks=[Hooks()], **options) as manager:
         await {"count": count, "hold": hold}[mode](manager, name, Counter(path))
 
 

@@ -46,6 +46,9 @@ class Greeting:
         self._sentinel = b""
         self._told: set[str] = set()
         self._push = b""
+        """The sentinel whose wait must begin anew; empty again once a greeting that said so was answered."""
+        self._pushing = b""
+        """What of it the last greeting that was sent said."""
         self.look = Command(Purpose.OTHER, owner=b"", fits=_fits_look, keys=(terms.key,), verb=b"GET")
         """The question what the sentinel is, for plain votes (`Probe`)."""
         self.heard = False
@@ -56,7 +59,7 @@ class Greeting:
     @property
     def judgement(self) -> Judgement:
         """Whether the node may vote."""
-        if self.distrusted:
+        if self.distrusted or self._push:
             return Judgement(reason="its clock has jumped: its vote does not count until that is settled")
         return self._judgement
 
@@ -75,13 +78,18 @@ class Greeting:
 
     def command(self, nonce: bytes) -> Command:
         """Build the next greeting."""
-        terms = self._terms
+        terms, self._pushing = self._terms, self._push
         return Command(
             Purpose.OTHER,
             owner=b"",
             fits=lambda reply: _fits(reply, nonce),
             keys=(terms.key,),
-            args=(nonce, b"%d" % terms.size, b"%d" % terms.quarantine_ms, self._push),
+            args=(
+                nonce,
+                b"%d" % (0 if terms.looking else terms.size),
+                b"%d" % terms.quarantine_ms,
+                self._push,
+            ),
             script=_scripts.GREET,
         )
 
@@ -93,8 +101,15 @@ class Greeting:
             return None
         _, sentinel, time_us, identity, role = cast("tuple[bytes, bytes, int, bytes, bytes]", reply)
         same_server, self._identity, self._sentinel = identity == self._identity, identity, sentinel
-        self._push = b""
-        judged = judge(sentinel, now_us=time_us, role=role.decode(errors="replace"), size=self._terms.size)
+        if self._pushing == self._push:
+            self._push = b""  # else it is for the next greeting: this one was on its way already
+        judged = judge(
+            sentinel,
+            identity=identity,
+            now_us=time_us,
+            role=role.decode(errors="replace"),
+            size=self._terms.size,
+        )
         self._judgement = judged
         self._tell(judged)
         return Greeted(time_us / 1_000_000, same_server)

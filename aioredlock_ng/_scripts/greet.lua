@@ -1,14 +1,17 @@
 -- A client presents itself: who is this server, may it vote, and what time does it have (R12, R14).
 -- KEYS[1]  the sentinel
 -- ARGV[1]  what to answer first, so that the client knows its own question (R15)
--- ARGV[2]  how many nodes the client has
+-- ARGV[2]  how many nodes the client has; 0: it only looks, and nothing is written
 -- ARGV[3]  its quarantine, milliseconds
 -- ARGV[4]  the sentinel whose wait begins anew if it is still there, or empty
--- returns  {ARGV[1], sentinel, µs, identity, role or empty}
+-- returns  {ARGV[1], sentinel or empty, µs, identity, role or empty}
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local size, quarantine = tonumber(ARGV[2]), tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
+if size == 0 then
+  return {ARGV[1], stored or '', us, me, role}
+end
 local function wait(span)
   return span > 0 and math.ceil(span * 101 / 100) + 10 or 0
 end
@@ -38,4 +41,7 @@ if stored == ARGV[4] then
 elseif longest > span and ready > 0 then
   ready = ready + wait(longest) - wait(span)
 end
-return written(who, floor, math.min(ready, anew), longest)  -- further ahead: the clock went back since
+if ready > anew then  -- the clock went back since, and counters may have ended while it was ahead
+  floor, ready = math.max(new_floor, floor), anew
+end
+return written(who, floor, ready, longest)

@@ -7,7 +7,7 @@
 local us, ms = clock()
 local me, own = identity(), (ms + 12000) * 1024 + us % 1000
 local stored = redis.call('GET', KEYS[1])
-local who, floor, span = string.match(stored or '', '^1:([^:]*):(%d+):%d+:%d+:(%d+)$')
+local who, floor = string.match(stored or '', '^1:([^:]*):(%d+):%d+:%d+:%d+$')
 if stored and not who then
   return stored
 end
@@ -16,7 +16,6 @@ if asked == 0 or who ~= me then
   asked = own
 end
 floor = math.max(math.min(asked, own), tonumber(floor) or 0)
-span = math.max(tonumber(ARGV[2]), tonumber(span) or 0)
-local value = string.format('1:%s:%.0f:0:%s:%.0f', me, floor, ARGV[1], span)
+local value = string.format('1:%s:%.0f:0:%s:%s', me, floor, ARGV[1], ARGV[2])
 redis.call('SET', KEYS[1], value)
 return value

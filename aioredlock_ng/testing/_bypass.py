@@ -70,7 +70,7 @@ class _Standing:
         return self._now
 
 
-async def _ready(manager: LockManager, _patience: float | None = None) -> Runtime:
+async def _ready(manager: LockManager, _patience: float | None = None, **_looking: bool) -> Runtime:
     """Stand in for `LockManager.ready`; `manager` itself stays as it was."""
     await asyncio.sleep(0)  # as with a real acquire, whoever takes locks in a loop lets others run
     clock = _Standing(manager.clock)

@@ -160,6 +160,8 @@ def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
 def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     nonce, size, quarantine_ms, push = argv
     stored, me, time_us = server.get(keys[0]), _identity(server), server.time_us()
+    if not int(size):
+        return [nonce, stored or b"", time_us, me, b"master"]
     if stored is None and server.pristine:  # its maker knows that there was never a lock, nor a fence
         first = Sentinel(identity=me, floor=0, ready_ms=0, size=int(size), quarantine_ms=int(quarantine_ms))
         sentinel = bytes(first)

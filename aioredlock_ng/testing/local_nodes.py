@@ -58,7 +58,9 @@ class LocalNodes:
         self._url = url
         root = Path(tempfile.mkdtemp(prefix="aioredlock-"))
         self._reaper: Reaper | None = Reaper(root)
-        self._nodes = [Server(executable, options or {}, env or {}, root / str(number)) for number in range(n)]
+        self._nodes = [
+            Server(executable, options or {}, env or {}, root / str(number)) for number in range(n)
+        ]
 
     @property
     def urls(self) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.environments.interpreters import ROOT
-from tests.servers import Nodes, ask
+from tests.servers import Nodes, ask, without_quarantine_set
 
 RUN: Final = (sys.executable, "-m", "aioredlock_ng", "run")
 
@@ -122,7 +122,7 @@ class Runs:
             "TMPDIR": str(self.directory),
             "PYTHONPATH": str(ROOT),
         }
-        return os.environ | ours
+        return without_quarantine_set() | ours
 
     def stamper(self, name: str, seconds: float = 60.0, manners: str = "meek") -> list[str]:
         """Return a command that stamps into the file `name`."""

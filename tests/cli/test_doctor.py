@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -165,10 +166,103 @@ async def test_one_server_under_two_names(nodes3: LocalNodes) -> None:
     first, second, third = nodes3.urls
     twin = first.replace("127.0.0.1", "localhost")
     findings = await diagnose(first, twin, second, third, "redis://127.0.0.1:1", prefix="twins:")
-    assert brief(findings) == [(None, "identity", "error"), ("redis://127.0.0.1:1", "reachable", "error")]
-    assert first in findings[0].message
-    assert twin in findings[0].message
+    (error, other) = [one for one in findings if one.level == "error"]
+    assert [(one.node, one.check) for one in (error, other)] == [
+        (None, "identity"),
+        ("redis://127.0.0.1:1", "reachable"),
+    ]
+    assert first in error.message
+    assert twin in error.message
     assert left(nodes3) == [[]] * 3
+
+
+async def test_nodes_that_nobody_has_used_yet(nodes3: LocalNodes) -> None:
+    """They have no vote for a while, which is no error; what needs none is tried; `init` ends it."""
+    options = {"prefix": "new:", "restart_quarantine": 30}
+    findings = await diagnose(*nodes3.urls, **options)
+    assert brief(findings) == [
+        (None, "quorum", "warning"),
+        *((url, "sentinel", "warning") for url in nodes3.urls),
+    ]
+    assert "3 more will after the restart quarantine" in findings[0].message
+    assert all("`aioredlock-ng init`" in one.advice for one in findings if one.check != "persistence")
+    assert [ask(url, "EXISTS", "new:{meta}") for url in nodes3.urls] == [0] * 3  # who looks writes nothing
+    assert left(nodes3) == [[]] * 3
+    arguments = ["--nodes", ",".join(nodes3.urls), "--prefix", "new:", "--node-timeout", str(PATIENT)]
+    assert await asyncio.to_thread(main, ["init", *arguments]) == 0
+    assert brief(await diagnose(*nodes3.urls, **options)) == []
+
+
+async def test_a_node_that_was_flushed(nodes3: LocalNodes) -> None:
+    """It alone has no vote; who locks lets its quarantine begin, and sees how long that is."""
+    manager = LockManager(nodes3.urls, node_timeout=PATIENT, restart_quarantine=30)
+    assert all(node.done for node in await manager.init())
+    assert [one for one in await manager.diagnose() if one.level != "ok"] == []
+    ask(nodes3.urls[1], "FLUSHALL")
+    (finding,) = [one for one in await diagnose(*nodes3.urls) if one.check == "sentinel"]
+    assert (finding.node, finding.level) == (nodes3.urls[1], "warning")
+    assert "not used yet, restarted empty, or flushed" in finding.message
+    async with manager.lock("a"):
+        await eventually(lambda: manager.statistics().nodes[1].votes_in)
+    (finding,) = [one for one in await manager.diagnose() if one.level != "ok"]
+    assert (finding.node, finding.check, finding.level) == (nodes3.urls[1], "sentinel", "warning")
+    assert re.search(r"no vote for another (30|29)", finding.message)
+    await manager.aclose()
+
+
+def test_nodes_of_another_quorum(nodes5: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
+    """Three of five: an error for each, with what to do, and exit code 1."""
+    code, output = doctor(capsys, nodes5.urls[:3])
+    assert code == 1
+    assert output.count("error    sentinel: it belongs to a quorum of 5 nodes, here are 3") == 3
+    assert output.count("run `aioredlock-ng init`") == 3
+    assert "0 of 3 nodes can grant a lock, 2 are needed: none can be had" in output
+
+
+def test_the_quarantine_that_nodes_have(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command asks for none of its own: it takes what there is, and compares what it is told."""
+    assert "warning  quarantine: the restart quarantine is off" in doctor(capsys, nodes3.urls)[1]
+    arguments = ["--nodes", ",".join(nodes3.urls), "--node-timeout", str(PATIENT)]
+    assert main(["init", *arguments, "--restart-quarantine", "50"]) == 0
+    capsys.readouterr()
+    for _ in range(2):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("REDLOCK_RESTART_QUARANTINE")
+            code, output = doctor(capsys, nodes3.urls)
+        assert (
+            code,
+            "ok       quarantine: a node that has lost its memory has no vote for 50 s" in output,
+        ) == (0, True)
+        assert "not needed: the restart quarantine of 50 s covers restarts" in output
+    code, output = doctor(capsys, nodes3.urls, "--restart-quarantine", "5")
+    assert (code, "is 50 s, this client asks for 5 s" in output) == (0, True)
+
+
+async def test_a_sentinel_of_a_newer_version(nodes3: LocalNodes) -> None:
+    """It counts as there, and stays as it is."""
+    ask(nodes3.urls[0], "SET", "redlock:{meta}", "2:new")
+    (finding,) = [one for one in await diagnose(*nodes3.urls) if one.check == "sentinel"]
+    assert (finding.node, finding.level) == (nodes3.urls[0], "warning")
+    assert "newer version" in finding.message
+    assert ask(nodes3.urls[0], "GET", "redlock:{meta}") == b"2:new"
+
+
+@pytest.mark.parametrize("by_client", [False, True])
+async def test_a_node_that_evicts_is_told_at_connect(
+    by_client: bool, nodes3: LocalNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning for the one node, by URL and by client; not where nothing rests on what it remembers."""
+    ask(nodes3.urls[1], "CONFIG SET", "maxmemory-policy", "volatile-lru")
+    clients = [Redis.from_url(url) for url in nodes3.urls]
+    nodes: list[Any] = clients if by_client else nodes3.urls
+    for options in ({}, {"fencing": False}):
+        async with LockManager(nodes, node_timeout=PATIENT, **options) as manager, manager.lock("a"):
+            pass
+    for client in clients:
+        await client.aclose()
+    told = [record.getMessage() for record in caplog.records if "maxmemory-policy" in record.getMessage()]
+    assert len(told) == 1
+    assert f":{nodes3.ports[1]}: its maxmemory-policy is volatile-lru" in told[0]
 
 
 async def test_a_replica_and_its_master(nodes5: LocalNodes) -> None:
@@ -182,7 +276,9 @@ async def test_a_replica_and_its_master(nodes5: LocalNodes) -> None:
         for replica, name in ((urls[0], urls[0]), (client, f"client:127.0.0.1:{nodes5.ports[0]}")):
             findings = await diagnose(replica, *urls[1:])
             seen = set(brief(findings, but="persistence quarantine latency"))
-            assert seen == {(name, "role", "error"), (urls[1], "replicas", "warning")}
+            # With its first replica a master's data gets a new name, as if it came from elsewhere.
+            renamed = (urls[1], "sentinel", "warning")
+            assert seen == {(name, "role", "error"), (urls[1], "replicas", "warning"), renamed}
             assert all("independent master" in one.advice for one in findings if one.check == "role")
     finally:
         await client.aclose()
@@ -249,6 +345,15 @@ async def test_a_missing_right_is_an_error(right: str, rights: Callable[[str], l
     else:
         assert {(one.check, one.level) for one in findings} == {("rights", "error"), ("quorum", "error")}
         assert all(acl_line(b"redlock:") in one.advice for one in findings if one.check == "rights")
+
+
+async def test_plain_locks_need_the_time_for_their_sentinels(rights: Callable[[str], list[str]]) -> None:
+    """Everything that is tried without a vote works then; that there is none is told all the same."""
+    urls = rights(f"{ACL_RIGHTS} -time")
+    findings = await diagnose(*urls, fencing=False, restart_quarantine=30)
+    errors = [one for one in findings if one.level == "error"]
+    assert {(one.check, one.level) for one in errors} == {("rights", "error"), ("quorum", "error")}
+    assert all(one.message.startswith("vote: ") for one in errors if one.check == "rights")
 
 
 async def test_rights_on_other_keys_are_an_error(rights: Callable[[str], list[str]]) -> None:

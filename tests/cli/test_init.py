@@ -170,23 +170,24 @@ async def test_fences_grow_across_a_loss_right_behind_it(raw_nodes: Callable[[in
 
 @pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize(
-    ("who", "known", "asked", "chosen"),
+    ("who", "floors", "chosen"),
     [
-        pytest.param("nobody", 0, 0, "its own", id="fresh"),
-        pytest.param("nobody", 0, 5, "its own", id="fresh, in the second round"),
-        pytest.param("itself", 7, 0, "its own", id="with memory: other nodes than before may decide"),
-        pytest.param("itself", 7, 9, 9, id="all get one"),
-        pytest.param("itself", 9, 7, 9, id="it never falls"),
-        pytest.param("itself", 7, FAR, "its own", id="not ahead of its clock"),
-        pytest.param("itself", FAR, 7, FAR, id="it never falls, wherever it was"),
-        pytest.param("another", 7, 9, "its own", id="another server's memory"),
-        pytest.param("unknown", 7, 9, 9, id="it does not tell who it is"),
+        pytest.param("nobody", (0, 0), "its own", id="fresh"),
+        pytest.param("nobody", (0, 5), "its own", id="fresh, in the second round"),
+        pytest.param("itself", (7, 0), "its own", id="with memory: other nodes than before may decide"),
+        pytest.param("itself", (7, 9), 9, id="all get one"),
+        pytest.param("itself", (9, 7), 9, id="it never falls"),
+        pytest.param("itself", (7, FAR), "its own", id="not ahead of its clock"),
+        pytest.param("itself", (FAR, 7), FAR, id="it never falls, wherever it was"),
+        pytest.param("another", (7, 9), "its own", id="another server's memory"),
+        pytest.param("unknown", (7, 9), 9, id="it does not tell who it is"),
     ],
 )
 def test_the_floor_that_a_node_chooses(
-    who: str, known: int, asked: int, chosen: object, memory: bool, raw_nodes: Callable[[int], LocalNodes]
+    who: str, floors: tuple[int, int], chosen: object, memory: bool, raw_nodes: Callable[[int], LocalNodes]
 ) -> None:
     """Above all its fences, by its own clock; the script, and the rule that masters in memory follow."""
+    known, asked = floors
     url = "" if memory else raw_nodes(1).urls[0]
     run_id, replid = "r" * 40, "m" * 40
     if url:
@@ -293,7 +294,7 @@ def test_who_may_not_look_is_told_so(
     urls = [*nodes.urls[:2], nodes.urls[2].replace("redis://", "redis://locks:secret@")]
     assert init(urls) == 1
     assert "NOPERM" in capsys.readouterr().err
-    assert all(sentinel.ready_ms for sentinel in sentinels(nodes.urls))
+    assert [ask(url, "GET", SENTINEL) for url in nodes.urls] == [None] * 3
     assert init(urls, "--force") == 0
 
 
@@ -329,11 +330,11 @@ def test_nodes_that_cannot_be_reached(
 def test_a_server_given_twice_is_wrong_usage(
     raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Under two names: exit code 2, and its sentinel is as it was."""
+    """Under two names: exit code 2, and nothing is written."""
     urls = raw_nodes(2).urls
     assert init([*urls, urls[0].replace("127.0.0.1", "localhost")]) == 2
     assert "are one server" in capsys.readouterr().err
-    assert all(sentinel.ready_ms for sentinel in sentinels(urls))
+    assert [ask(url, "GET", SENTINEL) for url in urls] == [None] * 2
 
 
 @pytest.mark.parametrize("arguments", [("--restart-quarantine", "-1"), ("--restart-quarantine", "x"), ("a",)])

@@ -127,11 +127,14 @@ def test_a_command_may_begin_with_a_dash(runs: Runs) -> None:
 
 
 def test_it_sees_the_lock_in_its_environment(runs: Runs) -> None:
-    """Name and ttl; no fence where locks have none, not even that of a run around it."""
-    environment = shown(runs, env={"REDLOCK_FENCE": "17", "OTHER": "kept"})["env"]
-    assert (environment["REDLOCK_NAME"], environment["REDLOCK_TTL"]) == ("job", "10")
-    assert environment["OTHER"] == "kept"
-    assert "REDLOCK_FENCE" not in environment or int(environment["REDLOCK_FENCE"]) != 17
+    """Name, ttl and its own fence, not that of a run around it; from run to run the fence grows."""
+    fences = [1 << 53]
+    for _ in range(2):
+        environment = shown(runs, env={"REDLOCK_FENCE": str(fences[0]), "OTHER": "kept"})["env"]
+        assert (environment["REDLOCK_NAME"], environment["REDLOCK_TTL"]) == ("job", "10")
+        assert environment["OTHER"] == "kept"
+        fences.append(int(environment["REDLOCK_FENCE"]))
+    assert 0 < fences[1] < fences[2] < fences[0]
     code, out, _ = runs.finish("--ttl", "2.5", "a b", "--", "sh", "-c", 'echo "$REDLOCK_NAME" $REDLOCK_TTL')
     assert (code, out) == (0, "a b 2.5\n")
 

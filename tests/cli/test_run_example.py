@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -10,7 +9,7 @@ import sys
 
 from tests.cli.runs import PATIENCE
 from tests.environments.interpreters import ROOT
-from tests.servers import Nodes
+from tests.servers import Nodes, without_quarantine_set
 
 EXAMPLE = ROOT / "examples" / "cron_singleton.py"
 HOSTS = 5
@@ -18,7 +17,8 @@ HOSTS = 5
 
 def outcomes(commands: list[list[str]], nodes: Nodes) -> list[tuple[int, str, str]]:
     """Start commands at once; return exit codes and outputs, sorted."""
-    environment = os.environ | {"REDLOCK_URLS": ",".join(nodes.urls), "PYTHONPATH": str(ROOT)}
+    ours = {"REDLOCK_URLS": ",".join(nodes.urls), "PYTHONPATH": str(ROOT)}
+    environment = without_quarantine_set() | ours
     pipe = subprocess.PIPE
     processes = [
         subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)

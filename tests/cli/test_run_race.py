@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng.testing import LocalNodes
+from aioredlock_ng.testing._fresh import initialise
 from tests.cli.runs import PATIENCE, Run, Runs, open_runs, until
 from tests.servers import Nodes
 
@@ -121,10 +122,13 @@ def test_without_quorum_it_is_69(impatient: list[str], dead_runs: Runs) -> None:
 
 
 async def test_without_quorum_it_waits_and_says_why(dead_runs: Runs) -> None:
-    """Asked to wait for ever it does, says once that nodes are missing, and goes on when they are back."""
+    """Asked to wait for ever it does, says once what is missing, and goes on when enough nodes may vote."""
     run = dead_runs.start("job", "--", "echo", "started")
     until(lambda: "too few nodes answer; still trying" in run.err, "it complains")
     await dead_runs.nodes.restart(0)
+    until(lambda: "`aioredlock-ng init` ends the wait" in run.err, "it says what it waits for")
+    assert run.process.poll() is None
+    initialise(dead_runs.nodes.urls)
     assert run.wait() == 0
     assert run.out == "started\n"
     assert run.err.count("still trying") == 1

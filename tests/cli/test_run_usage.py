@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from aioredlock_ng._core.quarantine import parse
+from aioredlock_ng._options import QUARANTINE_VARIABLE
 from aioredlock_ng.cli import main
 from tests.cli.runs import Runs, open_runs
-from tests.servers import Nodes
+from tests.servers import Nodes, ask
 
 
 @pytest.fixture
@@ -57,6 +59,25 @@ def test_wrong_usage_is_2(
     assert words in output.err
     assert "secret" not in output.err
     assert "Traceback" not in output.err
+
+
+def test_a_ttl_that_a_given_quarantine_does_not_outlast_is_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody may hold a lock for longer than a node that forgot it keeps still; the message names both."""
+    monkeypatch.setenv(QUARANTINE_VARIABLE, "60")
+    assert main(["run", "--nodes", "redis://127.0.0.1:1", "--ttl", "100", "job", "--", "true"]) == 2
+    said = capsys.readouterr().err
+    assert "ttl=100" in said
+    assert "=60" in said
+    assert "restart_quarantine" in said.lower()
+
+
+def test_a_long_ttl_makes_the_default_quarantine_longer(runs: Runs) -> None:
+    """The command runs, and every node will keep still for as long as its lock may live."""
+    assert runs.finish("-n", "--ttl", "100", "job", "--", "echo", "started") == (0, "started\n", "")
+    sentinels = [parse(ask(url, "GET", "redlock:{meta}")) for url in runs.nodes.urls]
+    assert {sentinel.quarantine_ms for sentinel in sentinels if sentinel} == {100_000}
 
 
 def test_without_nodes_it_says_how_to_name_them(

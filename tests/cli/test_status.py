@@ -99,7 +99,8 @@ async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
     assert abs(shown["at"] - time.time()) < 60
     assert [node["node"] for node in shown["nodes"]] == shared_nodes.urls
     assert {node["state"] for node in shown["nodes"]} == {"up"}
-    assert set(shown["nodes"][0]) == {"node", "state", "reason", "round_trip"}
+    assert set(shown["nodes"][0]) == {"node", "state", "reason", "votes_in", "round_trip"}
+    assert {node["votes_in"] for node in shown["nodes"]} == {None}
     evil, wrong, foreign = shown["locks"]
     assert [lock["name"] for lock in shown["locks"]] == [HOSTILE, "list", "\udcff"]
     assert set(evil) == {"name", "state", "holder", "since", "ttl", "held_by", "nodes"}
@@ -173,6 +174,32 @@ async def test_without_a_majority_it_says_so_and_shows_what_it_knows(nodes3: Loc
     shown = json.loads(machine.stdout)
     assert (shown["answered"], shown["locks"][0]["state"]) == (1, "unknown")
     assert [silent["node"] for silent in shown["silent"]] == nodes3.urls[:2]
+
+
+async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
+    """Why they have no vote, for how long, and when somebody can lock again; looking changes nothing."""
+    untouched = await run(shared_nodes, "--prefix", "new:")
+    assert (untouched.returncode, untouched.stderr) == (0, "")
+    assert [ask(url, "KEYS", "new:*") for url in shared_nodes.urls] == [[]] * 5
+    assert untouched.stdout.startswith("nodes up: 0 of 5\n")
+    assert len(re.findall(r"^  \S+ +quarantined .*no sentinel", untouched.stdout, re.MULTILINE)) == 5
+    async with LockManager(shared_nodes.urls, prefix="new:", restart_quarantine=90):
+        before = [ask(url, "GET", "new:{meta}") for url in shared_nodes.urls]
+        done = await run(shared_nodes, "--prefix", "new:")
+        machine = await run(shared_nodes, "--prefix", "new:", "--json")
+        assert [ask(url, "GET", "new:{meta}") for url in shared_nodes.urls] == before
+    assert (done.returncode, done.stderr) == (0, "")
+    for url in shared_nodes.urls:
+        row = (
+            rf"^  {re.escape(url)} +quarantined +[\d.]+ ms +restart quarantine: no vote for another [\d.]+ s$"
+        )
+        assert re.search(row, done.stdout, re.MULTILINE)
+    (note,) = [line for line in done.stdout.splitlines() if "nobody can lock" in line]
+    pattern = r"0 of 5 nodes are up: nobody can lock for another ([\d.]+) s; `aioredlock-ng init` .*"
+    assert (told := re.fullmatch(pattern, note))
+    assert 30 < float(told[1]) <= 90 * 1.01 + 0.1
+    for node in json.loads(machine.stdout)["nodes"]:
+        assert (node["state"], 30 < node["votes_in"] < float(told[1])) == ("quarantined", True)
 
 
 async def test_one_server_twice_is_wrong_usage(nodes3: LocalNodes) -> None:
@@ -304,10 +331,15 @@ def test_it_fits_into_the_room_that_there_is(room: int, crowded: Overview) -> No
         assert len(lines) == min(room, 58)
 
 
+def node_in(state: NodeState, votes_in: float | None = None) -> NodeStatistics:
+    """Make a node in that state."""
+    return NodeStatistics(name="node", state=state, reason="", round_trip=0.001, in_flight=0, owed=0,
+                          dropped=0, mismatched=0, votes_in=votes_in, clock=None)  # fmt: skip
+
+
 def overview(*names: str, silent: bool = False) -> Overview:
     """Make an overview of one node that is up, and of locks that nobody holds."""
-    node = NodeStatistics(name="node", state=NodeState.UP, reason="", round_trip=0.001, in_flight=0, owed=0,
-                          dropped=0)  # fmt: skip
+    node = node_in(NodeState.UP)
     free = NodeInspection(node="node", held=False)
     locks = tuple(LockInspection(name=name, nodes=(free,), agreed=()) for name in names)
     missing = (SilentNode(node="node", reason="NOPERM"),) if silent else ()
@@ -327,6 +359,26 @@ def test_a_node_that_is_up_but_did_not_tell_is_not_fine(silent: bool, style: str
     """The reason is not shown in green."""
     (line,) = [line for line in as_lines(overview(silent=silent)) if line.text.startswith("  node")]
     assert (line.style, "NOPERM" in line.text) == (style, silent)
+
+
+@pytest.mark.parametrize(
+    ("up", "waits", "lost", "words"),
+    [
+        (0, [3.0, 1.0, 2.0], 0, "0 of 3 nodes are up: nobody can lock for another 2.0 s"),
+        (1, [9.0], 1, "1 of 3 nodes are up: nobody can lock for another 9.0 s"),
+        (0, [9.0], 2, "0 of 3 nodes are up: nobody can lock"),
+        (2, [9.0], 0, ""),
+    ],
+)
+def test_how_long_nobody_can_lock(up: int, waits: list[float], lost: int, words: str) -> None:
+    """Until a majority votes again, if waiting is all it needs; who waits is not shown as broken."""
+    quarantined = [node_in(NodeState.QUARANTINED, wait) for wait in waits]
+    nodes = (*[node_in(NodeState.UP)] * up, *quarantined, *[node_in(NodeState.DOWN)] * lost)
+    survey = Survey(locks=(), truncated=False, silent=(), at=0.0)
+    shown = as_lines(Overview(nodes=nodes, survey=survey))
+    assert [line.style for line in shown[1:4]] == ["ok"] * up + ["warning"] * len(waits) + ["error"] * lost
+    (note,) = [line.text for line in shown[5:]] or [""]
+    assert note.partition("; `aioredlock-ng init`")[0] == words
 
 
 def test_without_limit_everything_is_there(crowded: Overview) -> None:

@@ -24,6 +24,7 @@ import pytest
 from aioredlock_ng import LockManager
 from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes
+from aioredlock_ng.testing._fresh import initialise
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask
 
@@ -128,7 +129,7 @@ async def test_in_a_pipe_it_shows_one_picture_after_the_other(
 def test_nodes_that_go_and_come_back_are_shown(
     code: str, nodes3: LocalNodes, start: Callable[..., Watch]
 ) -> None:
-    """Killed, frozen, all dead, back again: the picture follows, and nothing ends it."""
+    """Killed, frozen, all dead, back without memory, at work again: the picture follows."""
     fill(nodes3, 2)
     watch = start(nodes3.urls, code, rows=24)
     watch.until(r"nodes up: 3 of 3.*held locks: 2.*lock 2.*3/3")
@@ -141,6 +142,8 @@ def test_nodes_that_go_and_come_back_are_shown(
     nodes3.kill(2)
     watch.until(r"nodes up: 0 of 3.*held locks: 0.*0 of 3 nodes answered")
     nodes3.start()
+    watch.until(r"nodes up: 0 of 3(.*quarantined .*no sentinel){3}.*held locks: 0\b.*nobody can lock")
+    initialise(nodes3.urls)
     watch.until(r"nodes up: 3 of 3.*held locks: 0\b")
     assert watch.end() == 0
     assert watch.output.rindex(SHOW) > watch.output.rfind(HIDE)

@@ -74,11 +74,11 @@ class RealMaster:
     def __init__(self, nodes: Nodes, i: int) -> None:
         self.spec = nodes.urls[i]
         self._nodes, self._i = nodes, i
-        self._client = redis.Redis.from_url(self.spec, socket_timeout=5.0)
+        self.client = redis.Redis.from_url(self.spec, socket_timeout=5.0)
 
     def put(self, entries: Sequence[Entry]) -> None:
         """Set keys in one go."""
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = self.client.pipeline(transaction=False)
         for key, value, ttl in entries:
             pipeline.delete(key)
             if isinstance(value, bytes):
@@ -91,7 +91,7 @@ class RealMaster:
 
     def look(self, keys: Sequence[bytes]) -> list[tuple[Value, float | None]]:
         """Look at keys in one go."""
-        pipeline = self._client.pipeline(transaction=False)
+        pipeline = self.client.pipeline(transaction=False)
         for key in keys:
             pipeline.type(key)
             pipeline.get(key)
@@ -104,7 +104,7 @@ class RealMaster:
 
     def keys(self) -> list[bytes]:
         """Return every key."""
-        return sorted(self._client.keys("*"))
+        return sorted(self.client.keys("*"))
 
     def locks(self) -> list[bytes]:
         """Return the locks' keys."""
@@ -112,11 +112,11 @@ class RealMaster:
 
     def flush(self) -> None:
         """Lose everything."""
-        self._client.flushall()
+        self.client.flushall()
 
     def forget_scripts(self) -> None:
         """Forget all scripts."""
-        self._client.script_flush()
+        self.client.script_flush()
 
     def pause(self) -> None:
         """Freeze the process."""
@@ -128,7 +128,7 @@ class RealMaster:
 
     def close(self) -> None:
         """Close the connection past the package."""
-        self._client.close()
+        self.client.close()
 
 
 @pytest.fixture(params=("memory", *ARMS))

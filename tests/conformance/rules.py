@@ -10,6 +10,7 @@ import redis
 
 from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, START_LAG_MS, at
+from tests.conformance.tools import kind_of
 
 _CLOCK: Final = b"redis.call('TIME')"
 
@@ -30,11 +31,6 @@ def run_at(
         return client.execute_command("EVAL", source_at(script, now_us), len(keys), *keys, *args)
     except redis.ResponseError as error:
         return kind_of(str(error))
-
-
-def kind_of(error: str) -> str:
-    """Return what all servers say alike of an error."""
-    return "WRONGTYPE" if "WRONGTYPE" in error else error
 
 
 def some_time(random: Random) -> int:

@@ -118,6 +118,16 @@ async def test_an_unknown_format_is_left_alone(stage: Stage, value: bytes) -> No
     assert there(stage) == value
 
 
+async def test_who_only_looks_changes_nothing(stage: Stage) -> None:
+    """With no number of nodes a greeting tells what is there, and writes nothing."""
+    assert (await stage.greet(size=0))[0] == b""
+    assert there(stage) is None
+    for value in (bytes(await some(stage, identity=b"x" * 80)), b"2:newer"):
+        stage.put(SENTINEL, value)
+        assert (await stage.greet(size=0, quarantine_ms=QUARANTINE * 2, push=value))[0] == value
+        assert there(stage) == value
+
+
 async def test_another_type_is_an_error(stage: Stage) -> None:
     """Nobody can vouch for such a node; what is there stays."""
     stage.put(SENTINEL, WRONG)

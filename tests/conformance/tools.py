@@ -130,9 +130,14 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
+def kind_of(error: str) -> str:
+    """Return what all servers say alike of an error: old ones wrap those of scripts in words of their own."""
+    return "WRONGTYPE" if "WRONGTYPE" in error else error.partition(" ")[0]
+
+
 def plain(reply: Any) -> Any:
-    """Reduce a reply to what all servers say alike: of an error its first word."""
-    return reply.reason.partition(" ")[0] if isinstance(reply, Silence) else reply
+    """Reduce a reply to what all servers say alike: of an error its kind."""
+    return kind_of(reply.reason) if isinstance(reply, Silence) else reply
 
 
 def alike(seen: Any, wanted: Any) -> bool:

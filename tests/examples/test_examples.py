@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.environments.interpreters import ROOT
-from tests.servers import Nodes, ask
+from tests.servers import Nodes, ask, without_quarantine_set
 
 EXAMPLES: Final = ROOT / "examples"
 
@@ -52,8 +51,8 @@ def test_it_runs_and_says_so(
     name: str, given: bool, shared_nodes: Nodes, request: pytest.FixtureRequest
 ) -> None:
     """A program ends well, without a warning, says what it should, and leaves no lock behind."""
-    environment = {key: value for key, value in os.environ.items() if key != "REDLOCK_URLS"}
-    environment["PYTHONPATH"] = str(ROOT)
+    environment = without_quarantine_set() | {"PYTHONPATH": str(ROOT)}
+    environment.pop("REDLOCK_URLS", None)
     if given:
         environment["REDLOCK_URLS"] = ",".join(shared_nodes.urls)
     if "postgres" in name:

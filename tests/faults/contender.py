@@ -1,4 +1,4 @@
-"""Takes locks, again and again, in a process of its own: ``python contender.py ORDERS`` (`Orders`, as JSON)."""
+"""Takes locks, again and again, in a process of its own: ``python contender.py ORDERS`` (JSON)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, RetryPolicy
 from tests.faults.claims import Claim
 
-# Nodes that forgot are not reminded by extensions, and others ask all the time: so two are let in if they can be.
+# Nodes that forgot are not reminded by extensions, and others ask all the time: two get in if they can.
 EAGER: Final[dict[str, Any]] = {"extension": ExtensionPolicy.off(), "retry": RetryPolicy(cap=0.05)}
 
 

@@ -7,28 +7,22 @@ two apart: the lock is lost, the data behind it is not.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import shutil
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, Lease, LockManager, QuorumUnavailableError, Vote
+from aioredlock_ng import LockManager, QuorumUnavailableError, Vote
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, boot_time
 from tests.faults.accounts import GUARDED, filled
 from tests.faults.contention import contention, votes_again
-from tests.servers import ask, eventually
-
-NAME: Final = "account"
-KEY: Final = f"redlock:{NAME}"
-
-HOLDING: Final = (0, 1, 2)
-"""The nodes that A has, of five: no more than a majority."""
+from tests.faults.on_three import COUNTER, HOLDING, NAME, held_on_three
+from tests.servers import ask
 
 PERSISTENT: Final = {"appendonly": "yes", "appendfsync": "always"}
 
@@ -68,29 +62,6 @@ Loss = Callable[[LocalNodes, int, Path], Awaitable[None]]
 LOSSES: Final = (restart_empty, restart_older, flush)
 
 
-@contextlib.asynccontextmanager
-async def held_on_three(
-    nodes: LocalNodes, older: Path, **options: Any
-) -> AsyncIterator[tuple[Lease, LockManager]]:
-    """Have A hold the lock on exactly three nodes, without extensions, and B connected to all five.
-
-    The other two are frozen from before A connects until it has the lock, so that they never hear of it.
-    """
-    async with LockManager(nodes.urls, holder="B", **options) as b:
-        await all_up(b)
-        shutil.copytree(kept(nodes, HOLDING[0]), older)
-        others = [i for i in range(5) if i not in HOLDING]
-        for i in others:
-            nodes.pause(i)
-        async with LockManager(nodes.urls, holder="A", extension=ExtensionPolicy.off(), **options) as a:
-            lease = await a.lock(NAME).acquire()
-            for i in others:
-                nodes.resume(i)
-            await all_up(b)
-            assert [ask(url, "EXISTS", KEY) for url in nodes.urls] == [int(i in HOLDING) for i in range(5)]
-            yield lease, b
-
-
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 @pytest.mark.parametrize("lose", LOSSES)
 async def test_nobody_gets_a_lock_that_a_node_forgot(
@@ -98,7 +69,8 @@ async def test_nobody_gets_a_lock_that_a_node_forgot(
 ) -> None:
     """With a quarantine B must wait until A's lease has ended, though a majority of nodes is free."""
     nodes, older = make_nodes(5, options=PERSISTENT), tmp_path / "older"
-    async with held_on_three(nodes, older, ttl=4.0, restart_quarantine=4.0, fencing=fencing) as (by_a, b):
+    shutil.copytree(kept(nodes, HOLDING[0]), older)
+    async with held_on_three(nodes, ttl=4.0, restart_quarantine=4.0, fencing=fencing) as (by_a, b):
         await lose(nodes, HOLDING[0], older)
 
         by_b = await b.lock(NAME, blocking_timeout=PATIENCE).acquire()
@@ -114,10 +86,11 @@ async def test_without_a_quarantine_there_are_two_holders_and_the_fence_knows_th
 ) -> None:
     """Exclusion is broken while A's lease is valid; the account takes B's write and refuses A's."""
     nodes, older = make_nodes(5, options=PERSISTENT), tmp_path / "older"
+    shutil.copytree(kept(nodes, HOLDING[0]), older)
     path = str(tmp_path / "bank.sqlite")
     with filled("sqlite", path):
         account = GUARDED["sqlite"](path)
-        async with held_on_three(nodes, older, ttl=12.0, restart_quarantine=0.0) as (by_a, b):
+        async with held_on_three(nodes, ttl=12.0, restart_quarantine=0.0) as (by_a, b):
             assert await account.write(101, by_a.fence)
             await lose(nodes, HOLDING[0], older)
 
@@ -183,7 +156,7 @@ async def test_all_nodes_restored_from_an_older_backup(
                 pass
         for i in range(3):
             await restart_older(nodes, i, tmp_path / str(i))
-        assert [int(ask(url, "GET", f"redlock:fence:{{{KEY}}}")) for url in nodes.urls] == [before.fence] * 3
+        assert [int(ask(url, "GET", COUNTER)) for url in nodes.urls] == [before.fence] * 3
 
         async with manager.lock(NAME, blocking_timeout=PATIENCE) as after:
             assert before.fence < last.fence < after.fence

@@ -67,26 +67,29 @@ async def test_fences_grow_over_ten_thousand_acquisitions(nodes5: LocalNodes) ->
     seed = random.randrange(10**6)
     disturber = Disturber(nodes5, seed)
     began = time.monotonic()
-    async with contention(
-        nodes5.urls,
-        apart=APART,
-        names=[f"name-{number}" for number in range(8)],
-        quota=CLAIMS // len(APART),
-        idle=0.004,
-        ttl=QUARANTINE,
-        restart_quarantine=QUARANTINE,
-    ) as contenders:
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(2):
-                tasks.create_task(disturber.disturb(lambda: contenders.goes_on))
-            tasks.create_task(contenders.ended(within=240))
+    async with (
+        contention(
+            nodes5.urls,
+            apart=APART,
+            names=[f"name-{number}" for number in range(8)],
+            quota=CLAIMS // len(APART),
+            idle=0.004,
+            ttl=QUARANTINE,
+            restart_quarantine=QUARANTINE,
+        ) as contenders,
+        asyncio.TaskGroup() as tasks,
+    ):
+        for _ in range(2):
+            tasks.create_task(disturber.disturb(lambda: contenders.goes_on))
+        tasks.create_task(contenders.ended(within=240))
     took = time.monotonic() - began
 
     counts, did = contenders.counts, dict(disturber.did)
     print(
-        f"seed {seed}: {contenders.number / took:.0f} acquisitions/s for {took:.1f} s, {contenders.handovers} from "
-        f"process to process; {counts['certified'] / contenders.number:.1%} of the fences certified at once, "
-        f"{counts['raised']} raised, {counts['uncertified']} tries without; {counts['lost']} lost; faults: {did}"
+        f"seed {seed}: {contenders.number / took:.0f} acquisitions/s for {took:.1f} s, "
+        f"{contenders.handovers} from process to process; {counts['certified'] / contenders.number:.1%} "
+        f"certified at once, {counts['raised']} raised, {counts['uncertified']} tries without a fence, "
+        f"{counts['lost']} leases lost; faults: {did}"
     )
     assert contenders.number == CLAIMS
     assert contenders.handovers > CLAIMS / 20

@@ -9,7 +9,7 @@ import random
 import re
 import socket
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,33 +37,11 @@ from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from aioredlock_ng.testing._fresh import initialise
+from tests.nodes.clients import MakeClient
 from tests.servers import answers, ask, eventually, fastest_arm, lock_keys
 
 PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
-MakeClient = Callable[..., "Redis[Any]"]
-
-
-@pytest.fixture
-async def client() -> AsyncIterator[MakeClient]:
-    """Give a function that makes a client for a URL, closed at the end by us: nobody else closes it."""
-    async with contextlib.AsyncExitStack() as stack:
-
-        def make(url: str, **options: Any) -> Redis[Any]:
-            made = Redis.from_url(url, **options)
-            stack.push_async_callback(made.aclose)
-            return made
-
-        yield make
-
-
-@pytest.fixture(autouse=True)
-async def _no_stray_errors() -> AsyncIterator[None]:
-    """Fail the test when an error ends up with the loop instead of with a caller."""
-    stray: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: stray.append(context))
-    yield
-    assert stray == []
 
 
 def state(manager: LockManager, i: int = 0) -> NodeState:

@@ -29,6 +29,7 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     _scripts,
 )
+from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
@@ -229,10 +230,7 @@ def owner_in(text: str) -> bool:
     return re.search("[0-9a-f]{30}", text) is not None
 
 
-MINIMAL = (
-    "~redlock:* &redlock:* -@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +time +info +ping"
-    " +hello +auth +client|setname +publish +subscribe +unsubscribe"
-)
+MINIMAL = f"~redlock:* {ACL_RIGHTS}"
 
 
 def grant(url: str, rights: str, user: str = "locker") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.environments.interpreters import ROOT
+from tests.servers import without_quarantine_set
 
 OURS = ("-p", "aioredlock_ng.pytest_plugin")
 ASYNCIO = ("-p", "pytest_asyncio.plugin", "-o", "asyncio_default_fixture_loop_scope=function")
@@ -43,7 +43,8 @@ class Run:
 def run(folder: Path, source: str, *options: str, **environment: str) -> Run:
     """Run one file of tests in `folder`; every warning in it is an error."""
     (folder / "test_users.py").write_text(textwrap.dedent(source))
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    ours = without_quarantine_set()
+    inherited = {key: value for key, value in ours.items() if not key.startswith("PYTEST")}
     isolated = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT), "NO_COLOR": "1"}
     command = [
         sys.executable,

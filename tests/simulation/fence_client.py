@@ -50,12 +50,13 @@ class Connection:
         self.greeting = True
         self.send(ModelNode.greet, (self._client.terms.quarantine_ms, push), self._on_greeted)
 
-    def _on_greeted(self, _node: int, reply: tuple[bytes, int] | None) -> None:
+    def _on_greeted(self, _node: int, reply: tuple[bytes, int, bytes] | None) -> None:
         self.greeting = False
         if reply is None:
             return
-        terms = self._client.terms
-        judged = self._client.world.rules.judge(reply[0], now_us=reply[1], role="master", size=terms.size)
+        sentinel, now_us, identity = reply
+        terms, judge = self._client.terms, self._client.world.rules.judge
+        judged = judge(sentinel, identity=identity, now_us=now_us, role="master", size=terms.size)
         terms.adopt(judged.quarantine_ms)
         self.vow = judged.vow
 
@@ -108,6 +109,7 @@ class Attempt:
         self.valid_until = 0.0
         self.fence = 0
         self._fences: dict[int, int] = {}
+        self._times_ms: dict[int, int] = {}
         self._waiting = set(range(world.size))
         self._round = 0
 
@@ -123,14 +125,14 @@ class Attempt:
             if self._world.chance("repeat"):  # a user's own client may send a command again (R17)
                 connection.send(ModelNode.acquire, (self.claim, ballot, connection.vow))
 
-    def _on_granted(self, node: int, fence: int | None) -> None:
+    def _on_granted(self, node: int, reply: tuple[int, int] | None) -> None:
+        fence, time_ms = reply or (0, 0)
         if fence == NO_VOTE:
             self.client.distrust(node)
         if self.phase not in (Phase.ASKING, Phase.RAISING):
             return
-        if fence is not None and fence > 0:
-            self._fences[node] = fence
-            self.client.seen = max(self.client.seen, fence)
+        if fence > 0:
+            self._fences[node], self._times_ms[node] = fence, time_ms
         if self.phase is Phase.ASKING:
             self._waiting.discard(node)
         self.consider()
@@ -150,7 +152,8 @@ class Attempt:
             if self._fences:
                 world.in_between(self)
         elif self.phase is Phase.ASKING and len(self._fences) >= quorum:
-            self._raise(max(self._fences.values()))
+            granted = [(fence, self._times_ms[node]) for node, fence in self._fences.items()]
+            self._raise(world.rules.agreeable(granted))
         else:
             if self.phase is Phase.RAISING:
                 world.counts["an attempt was lost without a certificate"] += 1
@@ -158,6 +161,7 @@ class Attempt:
 
     def _raise(self, fence: int) -> None:
         self.phase, self.fence = Phase.RAISING, fence
+        self.client.seen = max(self.client.seen, fence)
         connections = self.client.connections
         # One that has not answered yet may well grant: its raise is queued behind that.
         below = [node for node in range(self._world.size) if self._fences.get(node, 0) < fence]

@@ -10,9 +10,6 @@ from aioredlock_ng._core.quarantine import Vow
 
 from .fence_rules import Rules
 
-SIZES: Final = (1, 2, 3, 4, 5, 7)
-"""Numbers of nodes that are searched."""
-
 NO_VOTE: Final = -1
 CLOCK: Final = -2
 ABOVE: Final = -3
@@ -90,40 +87,39 @@ class ModelNode:
 
     # -- what the scripts do -------------------------------------------------------------------
 
-    def greet(self, quarantine_ms: int, push: bytes) -> tuple[bytes, int]:
+    def greet(self, quarantine_ms: int, push: bytes) -> tuple[bytes, int, bytes]:
         """Do ``greet.lua``."""
         terms = {"identity": self.identity, "now_us": self.now_us, "size": self._size}
         self.data.sentinel = self._rules.greeted(
             self.data.sentinel, quarantine_ms=quarantine_ms, push=push, **terms
         )
-        return self.data.sentinel, self.now_us
+        return self.data.sentinel, self.now_us, self.identity
 
-    def initialise(self, quarantine_ms: int, floor: int) -> bytes:
+    def initialise(self, quarantine_ms: int, floor: int) -> bytes | None:
         """Do ``init.lua``."""
         terms = {"identity": self.identity, "now_us": self.now_us, "size": self._size}
-        self.data.sentinel = self._rules.initialised(
-            self.data.sentinel, quarantine_ms=quarantine_ms, floor=floor, **terms
-        )
+        done = self._rules.initialised(self.data.sentinel, quarantine_ms=quarantine_ms, floor=floor, **terms)
+        self.data.sentinel = done or None
         return self.data.sentinel
 
-    def acquire(self, claim: Claim, ballot: int, vow: Vow) -> int | None:
-        """Do ``acquire.lua``: the counter, 0 when taken, `NO_VOTE`."""
+    def acquire(self, claim: Claim, ballot: int, vow: Vow) -> tuple[int, int]:
+        """Do ``acquire.lua``: the counter, or 0 when taken, or `NO_VOTE`; and the node's time."""
         if self.data.sentinel != vow.sentinel:
             self._counts["quarantine refused a vote"] += 1
-            return NO_VOTE
+            return NO_VOTE, self.now_ms
         holders = [self._holder(name) for name in claim.names]
         if any(holder not in (None, claim.owner) for holder in holders):
-            return 0
+            return 0, self.now_ms
         fence = max(self._reading(name, vow.floor) for name in claim.names)
         if all(holders):
-            return fence  # a repeated command
+            return fence, self.now_ms  # a repeated command
         fence = self._rules.granted(fence, ballot, self.now_ms)
         for name in claim.names:
             if fence <= self.greatest.get(name, 0):
                 self.broken_law = f"an acquire sets F of {name} to {fence}, after {self.greatest[name]}"
             self._hold(name, claim)
             self._store(name, fence, claim)
-        return fence
+        return fence, self.now_ms
 
     def raise_(self, claim: Claim, fence: int, vow: Vow) -> int:
         """Do ``raise.lua``."""

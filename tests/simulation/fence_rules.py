@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -32,6 +32,7 @@ class Rules:
 
     ballot: Callable[[int, int], int] = fencing.ballot
     certified: Callable[[Iterable[int], int], int | None] = fencing.certified
+    agreeable: Callable[[Collection[tuple[int, int]]], int] = fencing.agreeable
     reading: Callable[..., int] = fencing.reading
     granted: Callable[[int, int, int], int] = fencing.granted
     raised: Callable[[int, int, int], int | None] = fencing.raised
@@ -78,7 +79,8 @@ def _initialised_without_floor(*args: Any, **terms: Any) -> bytes:
 def _initialised_by_others(*args: Any, floor: int, **terms: Any) -> bytes:
     """Take the floor that all are to have, however far it is ahead of this node's clock."""
     done = quarantine.initialised(*args, floor=floor, **terms)
-    return _with_floor(done, floor) if floor else done
+    known = quarantine.parse(done)
+    return done if known is None else _with_floor(done, max(floor, known.floor))
 
 
 def _from_nothing(stored: int | None, *, floor: int, now_ms: int) -> int:
@@ -90,6 +92,10 @@ def _from_own_ttl(stored: int | None, *, floor: int, now_ms: int) -> int:
     """Let a missing counter start as if all counters lived as long as this client's own."""
     start = fencing.at(now_ms - 2 * KEEP_MS + fencing.FLOOR_AHEAD_MS)
     return max(start if stored is None else stored, floor)
+
+
+def _greatest_of(granted: Collection[tuple[int, int]]) -> int:
+    return max(counter for counter, _ in granted)
 
 
 def _without_cap(before: int, fence: int, now_ms: int) -> int:
@@ -104,7 +110,7 @@ BROKEN: Final[dict[str, Rules]] = {
     "no start for a missing counter": Rules(reading=_from_nothing),
     "a start by the client's own fence_ttl": Rules(reading=_from_own_ttl),
     "counters that live 10 s": Rules(keep_ms=(KEEP_MS, 10_000)),
-    "no cap on the raise": Rules(raised=_without_cap),
+    "no cap on the raise": Rules(raised=_without_cap, agreeable=_greatest_of),
     "a raise without the floor": Rules(raise_floor=lambda _floor: 0),
     "a floor by another node's clock": Rules(initialised=_initialised_by_others),
     "a vow that outlives its connection": Rules(forgets_vows=False),

@@ -15,9 +15,11 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from .fence_node import SIZES
 from .fence_rules import BROKEN, SHIPPING, UNQUARANTINED, Rules
 from .fence_world import ExclusionError, OrderError, ViolationError, World
+
+SIZES: Final = (1, 2, 3, 4, 5, 7)
+"""Numbers of nodes that are searched."""
 
 TIMED_EVERY: Final = 3
 """Of so many runs one has exclusion checked, too."""
@@ -28,6 +30,8 @@ class Figures:
     """What came of a campaign."""
 
     runs: int = 0
+    eventful: int = 0
+    """Runs in which there was more than one fence, so that there was something to find."""
     events: Counter[str] = field(default_factory=Counter)
     fences: Counter[int] = field(default_factory=Counter)
     """How many fences were made, by the number of nodes."""
@@ -35,7 +39,7 @@ class Figures:
     """Seeds, and what was found."""
 
     def __str__(self) -> str:
-        lines = [f"{self.runs} runs"]
+        lines = [f"{self.runs} runs, in {self.eventful} of them several fences"]
         lines += [f"{count:9}  fences with {size} nodes" for size, count in sorted(self.fences.items())]
         lines += [f"{count:9}  {event}" for event, count in sorted(self.events.items())]
         lines += [f"seed {seed}: {type(error).__name__}: {error}" for seed, error in self.violations]
@@ -44,10 +48,13 @@ class Figures:
 
 def world(seed: int, *, rules: Rules = SHIPPING, timed: bool | None = None, trace: bool = False) -> World:
     """Build the run of `seed`; all sizes take turns, and so does `timed` unless it is given."""
-    turn, place = divmod(seed, len(SIZES))
     if timed is None:
-        timed = turn % TIMED_EVERY == 0
-    return World(seed, rules=rules, size=SIZES[place], timed=timed, trace=trace)
+        timed = seed // len(SIZES) % TIMED_EVERY == 0
+    return World(seed, rules=rules, size=_size(seed), timed=timed, trace=trace)
+
+
+def _size(seed: int) -> int:
+    return SIZES[seed % len(SIZES)]
 
 
 def campaign(
@@ -56,14 +63,15 @@ def campaign(
     """Run all seeds whose size is among `sizes`."""
     figures = Figures()
     for seed in seeds:
-        run = world(seed, rules=rules, timed=timed)
-        if run.size not in sizes:
+        if _size(seed) not in sizes:
             continue
+        run = world(seed, rules=rules, timed=timed)
         try:
             run.run()
         except ViolationError as error:
             figures.violations.append((seed, error))
         figures.runs += 1
+        figures.eventful += run.fences > 1
         figures.events.update(run.counts)
         figures.fences[run.size] += run.fences
     return figures
@@ -84,8 +92,10 @@ def first(
     """
     wanted = set(needs)
     for seed in seeds:
+        if _size(seed) not in sizes:
+            continue
         run = world(seed, rules=rules, timed=timed)
-        if run.size not in sizes or not wanted <= run.traits.union(run.kinds):
+        if not wanted <= run.traits.union(run.kinds):
             continue
         try:
             run.run()
@@ -108,13 +118,15 @@ def _trace(seed: int, rules: Rules) -> None:
 
 def main() -> None:
     """Run from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=20_000, help="how many runs")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--rules", choices=[*BROKEN, "no quarantine"], help="a broken variant instead")
     parser.add_argument("--trace", type=int, metavar="SEED", help="print what happens in one run")
     options = parser.parse_args()
-    rules = {**BROKEN, "no quarantine": UNQUARANTINED, None: SHIPPING}[options.rules]
+    rules = {**BROKEN, "no quarantine": UNQUARANTINED}.get(options.rules, SHIPPING)
     if options.trace is not None:
         _trace(options.trace, rules)
         return

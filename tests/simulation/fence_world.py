@@ -8,15 +8,12 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final
 
-from aioredlock_ng._core.fencing import SHIFT
-from aioredlock_ng._core.quarantine import NO_VOW, parse
-from aioredlock_ng._core.quorum import majority
+from aioredlock_ng._core.quarantine import NO_VOW
 
 from .fence_client import Attempt, Client, Connection, Phase
-from .fence_node import SIZES, Claim, ModelNode
-from .fence_rules import KEEP_MS, SHIPPING, Rules
-
-NAMES: Final = ("x", "y")
+from .fence_faults import FAULTS, NAMES, UNTIMED, initialise, keep, pause, relapse
+from .fence_node import Claim, ModelNode
+from .fence_rules import SHIPPING, Rules
 
 EPOCH_US: Final = 1_700_000_000_000_000
 """When every run begins; a run's own times count from here."""
@@ -36,9 +33,6 @@ TRAITS: Final = (
     "repeat",
 )
 """What a run may be like, besides the kinds of faults that it has."""
-
-UNTIMED: Final = ("expire a hold", "expire a name", "init", "ask for a longer quarantine")
-"""Faults that end exclusion, by hand: off where it is checked."""
 
 
 class ViolationError(Exception):
@@ -102,7 +96,7 @@ class World:
             ModelNode(rules, self.counts, size=size, offset_us=offset) for offset in self._clock_offsets()
         ]
         if not timed or draw.random() < 1 / 2:
-            _init(self)
+            initialise(self)
         self.clients = [self._client(number) for number in range(1, 2 + draw.randrange(1, 3))]
 
     def _clock_offsets(self) -> list[int]:
@@ -187,13 +181,13 @@ class World:
         """Give the adversary its chance while an attempt has not made its fence."""
         chance = self.random.random()
         if chance < 0.1 and "pause a client" in self.kinds:
-            _pause(self, attempt.client)
+            pause(self, attempt.client)
         elif chance > 0.8 and "relapse" in self.kinds and attempt.phase is Phase.ASKING:
-            _relapse(self, attempt.client)
+            relapse(self, attempt.client)
 
     def _fault(self) -> None:
         if self.random.random() < 1 / 4:
-            _keep(self)
+            keep(self)
         if self.kinds:
             kind = self.random.choice(self.kinds)
             if self.log is not None:
@@ -201,25 +195,29 @@ class World:
             FAULTS[kind](self)
 
     def _act(self, client: Client) -> None:
-        draw, attempt = self.random.random, client.attempt
+        draw = self.random.random
         if draw() < self._idleness:
             self.now_us += round(self.ttl_ms * 1000 * draw())
-        if attempt is None:
-            if draw() < (1 / 3 if "contention" in self.traits else 1 / 10) or not self._busy:
-                self._begin(client)
-        elif attempt.phase is Phase.HELD:
-            chance = draw()
-            if chance < 0.15:
-                attempt.extend()
-            elif chance < 0.3:
-                attempt.end(attempt.fence)
-            elif chance < 0.35:
-                attempt.forget()
-        elif client.paused_until < self.steps and draw() < (1 / 4 if "hasty" in self.traits else 1 / 20):
-            attempt.impatient()
+        if client.attempt is not None:
+            self._go_on(client, client.attempt)
+        elif draw() < (1 / 3 if "contention" in self.traits else 1 / 10) or not self._busy:
+            self._begin(client)
         for connection in client.connections:
             if not connection.greeting and (connection.vow is NO_VOW or draw() < 0.02):
                 connection.greet(connection.vow.sentinel if self.chance("repeat") else b"")
+
+    def _go_on(self, client: Client, attempt: Attempt) -> None:
+        chance = self.random.random()
+        if attempt.phase is not Phase.HELD:
+            impatience = 1 / 4 if "hasty" in self.traits else 1 / 20
+            if client.paused_until < self.steps and chance < impatience:
+                attempt.impatient()
+        elif chance < 0.15:
+            attempt.extend()
+        elif chance < 0.3:
+            attempt.end(attempt.fence)
+        elif chance < 0.35:
+            attempt.forget()
 
     @property
     def _busy(self) -> bool:
@@ -228,13 +226,11 @@ class World:
 
     def _begin(self, client: Client) -> None:
         self.owners += 1
-        if "several names" in self.traits:
-            names = self.random.choice((("x",), ("y",), ("x", "y")))
-        else:
-            names = ("x",)
+        choices = (("x",), ("y",), ("x", "y")) if "several names" in self.traits else (("x",),)
         if self.random.random() < 1 / 2:
             client.seen = 0  # not another attempt, but another acquisition
         owner = self.rules.new_owner(client.number, self.owners)
+        names = self.random.choice(choices)
         client.begin(Claim(owner=owner, names=names, ttl_ms=self.ttl_ms, keep_ms=client.keep_ms))
 
     # -- checking ------------------------------------------------------------------------------
@@ -256,199 +252,3 @@ class World:
             if held and attempt.valid:
                 self.counts["two holders at once"] += 1
                 self._rivals = f"{name}: two holders at step {self.steps}, {held[0].claim}, {attempt.claim}"
-
-
-# -- faults ----------------------------------------------------------------------------------------
-
-
-def _node(world: World) -> ModelNode:
-    node = world.random.choice(world.nodes)
-    node.look(world.now_us)
-    return node
-
-
-def _expire_hold(world: World) -> None:
-    _node(world).data.holds.pop(world.random.choice(NAMES), None)
-
-
-def _expire_name(world: World) -> None:
-    name = world.random.choice(NAMES)
-    for node in world.nodes:
-        node.data.holds.pop(name, None)
-
-
-def _pass_time(world: World) -> None:
-    world.now_us += round(world.ttl_ms * 1000 * world.random.choice((0.1, 0.5, 0.99, 1.0, 1.02)))
-
-
-def _pass_long(world: World) -> None:
-    """Let time pass until counters expire, to the moment or a little later."""
-    world.now_us += KEEP_MS * 1000 + world.random.choice((0, 1000, 1_000_000, 100_000_000))
-
-
-def _pass_short(world: World) -> None:
-    """Let nearly as much time pass, so that some counters do and some do not."""
-    world.now_us += world.random.choice((10_000_000, 12_000_000, 100_000_000, KEEP_MS * 1000 - 1_000_000))
-
-
-def _cut(world: World) -> None:
-    client = world.random.choice(world.clients)
-    client.reconnect(world.random.randrange(world.size), late=False)
-
-
-def _cut_late(world: World) -> None:
-    client = world.random.choice(world.clients)
-    node = world.random.randrange(world.size)
-    client.connections[node].blocked_until = world.steps + world.random.randrange(1, 100)
-    client.reconnect(node, late=True)
-
-
-def _partition(world: World) -> None:
-    until = world.steps + world.random.randrange(1, 100)
-    client = world.random.choice(world.clients)
-    for connection in client.connections:
-        if world.random.random() < 1 / 2:
-            connection.blocked_until = until
-
-
-def _freeze(world: World) -> None:
-    until = world.steps + world.random.randrange(1, 100)
-    node = world.random.randrange(world.size)
-    for client in world.clients:
-        client.connections[node].blocked_until = until
-
-
-def _pause(world: World, client: Client | None = None) -> None:
-    """Let all messages of a client wait, and its holds end."""
-    client = client or world.random.choice(world.clients)
-    until = client.paused_until = world.steps + world.random.randrange(10, 120)
-    for connection in client.connections:
-        connection.blocked_until = until
-    if not world.timed and client.attempt is not None:
-        for node in world.nodes:
-            for name in client.attempt.claim.names:
-                node.data.holds.pop(name, None)
-
-
-def _relapse(world: World, client: Client | None = None) -> None:
-    """Pause a client, let others go on, and bring a node back to the state that the client knows."""
-    client = client or world.random.choice(world.clients)
-    node = world.random.choice(world.nodes)
-    if client.attempt is not None and client.attempt.granted:
-        node = world.nodes[world.random.choice(client.attempt.granted)]
-    kept = node.data.copy()
-    _pause(world, client)
-
-    def relapse() -> None:
-        node.restart(kept)
-        _restarted(world, node)
-
-    for connection in client.connections:
-        connection.blocked_until += 40
-    world.put_off(relapse, client.paused_until + world.random.randrange(40) - world.steps)
-
-
-def _restarted(world: World, node: ModelNode) -> None:
-    for connection in world.tokens:
-        if world.nodes[connection.node] is node:
-            connection.requests.clear()  # of connections that were cut before: no connection survives
-    number = world.nodes.index(node)
-    for client in world.clients:
-        client.reconnect(number, late=False)
-
-
-def _restart_empty(world: World) -> None:
-    node = _node(world)
-    node.restart()
-    _restarted(world, node)
-
-
-def _keep(world: World) -> None:
-    for node in world.nodes:
-        node.look(world.now_us)
-        node.keep()
-
-
-def _restart_old(world: World) -> None:
-    """Restart with an older state, one that still knows of an attempt under way if there is one."""
-    node = _node(world)
-    under_way = {client.attempt.claim.owner for client in world.clients if client.attempt}
-    known = [data for data in node.kept if any(owner in under_way for owner, _ in data.holds.values())]
-    node.restart(world.random.choice(known or node.kept or (node.data,)))
-    _restarted(world, node)
-
-
-def _restart_most(world: World) -> None:
-    """Restart a majority, as a power failure does: empty, or with what the disks have."""
-    for node in world.random.sample(world.nodes, majority(world.size)):
-        node.look(world.now_us)
-        node.restart(world.random.choice((None, world.random.choice((*node.kept, node.data)))))
-        _restarted(world, node)
-
-
-def _flush(world: World) -> None:
-    _node(world).flush()
-
-
-def _flush_all(world: World) -> None:
-    for node in world.nodes:
-        node.flush()
-
-
-def _restart_client(world: World) -> None:
-    world.random.choice(world.clients).restart()
-
-
-def _push(world: World) -> None:
-    connection = world.random.choice(world.random.choice(world.clients).connections)
-    connection.greet(connection.vow.sentinel)
-
-
-def _longer(world: World) -> None:
-    world.random.choice(world.clients).terms.adopt(2 * world.ttl_ms)
-
-
-def _init(world: World) -> None:
-    """State that no lock can be alive, whether it is true or not: each its own floor, then all the greatest."""
-    floors = []
-    for node in world.nodes:
-        node.look(world.now_us)
-        known = parse(node.initialise(world.quarantine_ms, 0))
-        floors.append(known.floor if known else 0)
-
-    def agree() -> None:
-        for node in world.nodes:
-            node.look(world.now_us)
-            node.initialise(world.quarantine_ms, max(floors))
-
-    if world.random.random() < 1 / 4:
-        world.put_off(agree, world.random.randrange(1, 60))
-    else:
-        world.now_us += min((max(floors) - min(floors) >> SHIFT) + 1, 5000) * 1000
-        agree()
-
-
-FAULTS: Final[dict[str, Callable[[World], None]]] = {
-    "expire a hold": _expire_hold,
-    "expire a name": _expire_name,
-    "pass time": _pass_time,
-    "pass a long time": _pass_long,
-    "pass less": _pass_short,
-    "cut": _cut,
-    "cut, and come late": _cut_late,
-    "partition": _partition,
-    "freeze": _freeze,
-    "pause a client": _pause,
-    "relapse": _relapse,
-    "restart empty": _restart_empty,
-    "restart with an older state": _restart_old,
-    "restart most": _restart_most,
-    "flush": _flush,
-    "flush all": _flush_all,
-    "restart a client": _restart_client,
-    "push": _push,
-    "ask for a longer quarantine": _longer,
-    "init": _init,
-}
-
-assert SIZES, "there is something to search"

@@ -372,24 +372,27 @@ async def test_masters_in_memory_are_diagnosed() -> None:
     async with world(3) as w:
         findings = await w.manager.diagnose()
         assert {check for _, check, level in not_ok(findings) if level == "error"} == set()
-        assert {check for _, check, _ in not_ok(findings)} == {"persistence", "access"}
+        assert {check for _, check, _ in not_ok(findings)} == {"persistence", "access", "quarantine"}
         assert w.keys == [()] * 3
 
 
 @virtual
 async def test_a_trial_does_on_each_node_what_locks_do() -> None:
-    """The plain SET and the scripts around it, on names of the node's own, with fresh owners."""
+    """All the scripts of locks, on names of the node's own, with fresh owners."""
     async with world(3) as w:
         await w.manager.diagnose()
         await w.manager.diagnose()
         for node in w.nodes:
             done = [words[0] + words[1] for words in node.executed if words[0].startswith(b"EVAL")]
-            tried = (_scripts.SET_ALL, _scripts.EXTEND, _scripts.TOP_UP, _scripts.RELEASE, _scripts.INSPECT)
-            for script in tried:
-                assert done.count(b"EVALSHA" + script.digest) == (4 if script is _scripts.RELEASE else 2)
+            for script in (_scripts.ACQUIRE, _scripts.RELEASE):
+                assert done.count(b"EVALSHA" + script.digest) == 4
+            for script in (_scripts.RAISE, _scripts.EXTEND, _scripts.TOP_UP, _scripts.INSPECT):
+                assert done.count(b"EVALSHA" + script.digest) == 2
             assert done.count(b"EVAL" + _scripts.INSPECT.source) == 2
-        sets = [words for node in w.nodes for words in node.executed if words[0] == b"SET"]
-        assert len(sets) == len({words[1] for words in sets}) == len({words[2] for words in sets}) == 6
+        executed = [words for node in w.nodes for words in node.executed]
+        acquires = [words for words in executed if words[1:2] == (_scripts.ACQUIRE.digest,)]
+        owners = {words[3 + int(words[2])] for words in acquires}
+        assert len(acquires) == len({words[3] for words in acquires}) == len(owners) == 12
 
 
 @virtual

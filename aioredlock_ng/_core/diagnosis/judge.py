@@ -11,7 +11,7 @@ from .clocks import check_clocks
 from .facts import Facts
 from .findings import Finding, allow, bad, ok
 from .reasons import explained
-from .sentinels import FEW, INIT, check_quarantine, check_sentinel
+from .sentinels import FEW, INIT, check_quarantine, check_sentinel, waits
 
 
 def judge(facts: Facts) -> tuple[Finding, ...]:
@@ -40,11 +40,11 @@ def judge(facts: Facts) -> tuple[Finding, ...]:
 def _quorum(facts: Facts) -> Finding:
     size = len(facts.nodes)
     voting = sum(not (node.down or node.failures or node.without_vote) for node in facts.nodes)
-    waiting = sum(node.votes_in is not None and not node.failures for node in facts.nodes)
+    waiting = sum(node.without_vote and waits(node) and not node.failures for node in facts.nodes)
     needed = majority(size)
     if voting < needed <= voting + waiting:
         message = f"{voting} of {size} nodes can grant a lock now, {needed} are needed: {waiting} more will"
-        return bad(None, "quorum", "warning", f"{message} when their quarantine ends", INIT)
+        return bad(None, "quorum", "warning", f"{message} after the restart quarantine", INIT)
     if voting < needed:
         message = f"{voting} of {size} nodes can grant a lock, {needed} are needed: none can be had"
         return bad(None, "quorum", "error", message, "see below what keeps the others from it")

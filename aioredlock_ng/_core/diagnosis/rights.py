@@ -6,11 +6,12 @@ import re
 from typing import Final
 
 ACL_RIGHTS: Final = (
-    "-@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +info +ping +hello +auth +client|setname"
+    "-@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +time +info +ping +hello +auth"
+    " +client|setname"
 )
 """What locking needs, found by leaving out one command after the other."""
 
-ADMIN_RIGHTS: Final = "+scan +time +config|get +acl|getuser"
+ADMIN_RIGHTS: Final = "+scan +config|get +acl|getuser"
 """What listing all locks (``+scan``) and the diagnosis (the others) need beside it."""
 
 

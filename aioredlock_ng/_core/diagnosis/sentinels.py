@@ -16,6 +16,8 @@ FEW: Final = 3
 INIT: Final = "wait for it; if no lock can be alive, `aioredlock-ng init` ends it"
 """The advice on a quarantine that goes on."""
 
+_FIRST_USE: Final = "from its first use on it has no vote for the restart quarantine (R12)"
+
 _ALIKE: Final = "set restart_quarantine alike in all clients: the longest one holds for all"
 
 
@@ -28,6 +30,28 @@ def quarantine_of(node: NodeFacts) -> float:
     """Return how long a node has no vote after it has lost its memory, in seconds; 0 when that is unknown."""
     sentinel = sentinel_of(node)
     return sentinel.quarantine_ms / 1000 if sentinel else 0.0
+
+
+def waits(node: NodeFacts) -> bool:
+    """Whether a node without a vote will have one: a quarantine goes on, or begins with its first use."""
+    return node.votes_in is not None or node.sentinel is None or _of_another_server(node)
+
+
+def told(node: NodeFacts, size: int) -> bool:
+    """Whether it is known from the facts why the node has no vote."""
+    sentinel = sentinel_of(node)
+    return node.distrusted or waits(node) or (sentinel is not None and sentinel.size != size)
+
+
+def _of_another_server(node: NodeFacts) -> bool:
+    """Whether another process wrote the sentinel, or the data came from elsewhere; a replica's must."""
+    sentinel = sentinel_of(node)
+    if sentinel is None or isinstance(node.info, Silence) or "run_id" not in node.info:
+        return False
+    if node.info.get("role") == "slave":
+        return False
+    identity = node.info["run_id"] + node.info.get("master_replid", "")
+    return sentinel.identity != identity.encode()
 
 
 def check_quarantine(facts: Facts) -> Iterator[Finding]:
@@ -62,12 +86,13 @@ def check_quarantine(facts: Facts) -> Iterator[Finding]:
 def check_sentinel(node: NodeFacts, size: int) -> Finding | None:
     """Look at what the node knows of itself; None where nothing rests on that, or is told elsewhere."""
     if isinstance(node.sentinel, Silence):
-        told = node.sentinel is NOT_ASKED or node.failures
-        return None if told else unchecked(node, "sentinel", node.sentinel, "+get")
+        untold = node.sentinel is not NOT_ASKED and not node.failures
+        return unchecked(node, "sentinel", node.sentinel, "+get") if untold else None
     level: Level = "warning"
     sentinel = sentinel_of(node)
     if node.sentinel is None:
-        message, advice = "it has none: the node has just lost its data, and has no vote (R12)", INIT
+        message = f"it has none: not used yet, restarted empty, or flushed; {_FIRST_USE}"
+        advice = INIT
     elif sentinel is None:
         message = "it was written by a newer version of this package, or by something else, and is left alone"
         advice = "use one version in all clients; delete what is not ours while none of them runs"
@@ -78,6 +103,9 @@ def check_sentinel(node: NodeFacts, size: int) -> Finding | None:
             "give all clients the same nodes; after a change of the list stop them all, then run "
             "`aioredlock-ng init`"
         )
+    elif _of_another_server(node):
+        message = f"another server's: restarted with old data, or failed over; {_FIRST_USE}"
+        advice = INIT
     elif node.votes_in is not None:
         message = f"restart quarantine: the node has no vote for another {node.votes_in:.3g} s (R12)"
         advice = INIT

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager
+from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, NodeState
 from aioredlock_ng.contrib.aiohttp import LEASE, MANAGER, locked, setup
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up, keys
@@ -98,6 +98,22 @@ async def test_no_quorum(handler: Handle, nodes3: LocalNodes, caplog: pytest.Log
     (record,) = [record for record in caplog.records if "GET /" in record.message]
     assert (record.name, record.levelno) == ("aioredlock_ng", logging.WARNING)
     assert str(nodes3.ports[0]) in record.message
+
+
+@BOTH
+async def test_quarantined(handler: Handle, nodes3: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
+    """503, too, while a majority has no vote because it has lost its memory; the warning says so."""
+    async with site_with(nodes3.urls, handler, restart_quarantine=60) as (site, app):
+        for url in nodes3.urls[:2]:
+            ask(url, "FLUSHALL")
+
+        def states() -> list[NodeState]:
+            return [node.state for node in app[MANAGER].statistics().nodes]
+
+        await eventually(lambda: states().count(NodeState.QUARANTINED) == 2, what="the loss is noticed")
+        assert await site.get("/") == (503, UNAVAILABLE, "1")
+    (record,) = [record for record in caplog.records if "GET /" in record.message]
+    assert record.message.count("restart quarantine") == 2
 
 
 async def test_nothing_but_the_detail_is_told(nodes3: LocalNodes) -> None:

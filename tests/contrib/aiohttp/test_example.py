@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from aioredlock_ng._options import QUARANTINE_VARIABLE
 from tests.behaviour.tools import no_key_left
 from tests.contrib.web import web_server
 from tests.servers import Nodes
@@ -24,8 +25,9 @@ async def post(client: aiohttp.ClientSession, url: str) -> tuple[int, Any, str |
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["REDLOCK_URLS", "own nodes"])
-async def test_the_example(given: bool, shared_nodes: Nodes) -> None:
+async def test_the_example(given: bool, shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two requests for one order one is paid and one refused; another order does not care."""
+    monkeypatch.delenv(QUARANTINE_VARIABLE)  # as users have it
     urls = ",".join(shared_nodes.urls) if given else ""
     with web_server(*COMMAND, env={"REDLOCK_URLS": urls}) as server:
         async with aiohttp.ClientSession(server.url) as client:

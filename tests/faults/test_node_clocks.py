@@ -1,0 +1,310 @@
+"""Clocks of real servers that jump, or run fast, and our own (A1, R14).
+
+A server ends keys by its time of day: set ahead, it frees a lock that is held.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aioredlock_ng import LockManager, NodeState
+from aioredlock_ng.events import ClockStepped
+from aioredlock_ng.testing import LocalNodes
+from tests.behaviour.tools import ALLOWANCE, PATIENCE, Recorder, all_up, boot_time, extended
+from tests.faults.claims import Claim, check_claims
+from tests.faults.clock_shim.node_clocks import ClockedNodes, compiled
+from tests.faults.contender import ClockApart
+from tests.faults.contention import contention, may_vote, votes_again
+from tests.faults.on_three import COUNTER, HOLDING, NAME, held_on_three
+from tests.servers import ask, eventually
+
+HOUR: Final = 3600.0
+
+AT_ONCE: Final = 1.5
+"""Seconds within which a step is noticed: two heartbeats, and the greeting that follows."""
+
+
+@pytest.fixture(scope="session")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile the shim, once."""
+    return compiled(tmp_path_factory.mktemp("clock_shim"))
+
+
+@pytest.fixture
+def make_clocked(
+    make_nodes: Callable[..., LocalNodes], shim: Path, tmp_path: Path
+) -> Callable[[int], ClockedNodes]:
+    """Return a function that starts servers with clocks of their own."""
+    return lambda n: ClockedNodes(make_nodes, n, shim, tmp_path)
+
+
+@pytest.fixture
+def nodes(make_clocked: Callable[[int], ClockedNodes]) -> ClockedNodes:
+    """Give five servers with clocks of their own."""
+    return make_clocked(5)
+
+
+def steps(recorder: Recorder) -> list[ClockStepped]:
+    """Return the steps that were reported."""
+    return [event for event in recorder.events if isinstance(event, ClockStepped)]
+
+
+def states(manager: LockManager) -> list[NodeState]:
+    """Return where each node stands."""
+    return [node.state for node in manager.statistics().nodes]
+
+
+async def reported(recorder: Recorder, number: int) -> list[ClockStepped]:
+    """Wait until so many steps have been reported."""
+    await eventually(
+        lambda: len(steps(recorder)) >= number, within=AT_ONCE + ALLOWANCE, what="the step is reported"
+    )
+    return steps(recorder)
+
+
+def test_a_clock_goes_its_own_way(nodes: ClockedNodes) -> None:
+    """The shim moves the time of day of one server, and a key with a ttl ends with it."""
+    first, second = nodes.urls[:2]
+    for url in (first, second):
+        ask(url, "SET", "key", "value", "PX", 60_000)
+
+    nodes.step(0, HOUR)
+
+    assert ask(first, "TIME")[0] - time.time() == pytest.approx(HOUR, abs=2.0)
+    assert ask(second, "TIME")[0] - time.time() == pytest.approx(0.0, abs=2.0)
+    assert [ask(url, "EXISTS", "key") for url in (first, second)] == [0, 1]
+
+
+@pytest.mark.parametrize("seconds", [HOUR, 30.0], ids=["an hour", "half a minute"])
+@pytest.mark.parametrize("stepped", [(2,), (0, 3)], ids=["one", "two"])
+async def test_a_step_ahead_under_a_held_lock(
+    stepped: Sequence[int], seconds: float, nodes: ClockedNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is reported, its vote is dropped, the lease lives on, and nobody else is let in, whoever asks."""
+    recorder = Recorder()
+    options: dict[str, Any] = {"ttl": 2.0, "restart_quarantine": 2.0}
+    async with LockManager(nodes.urls, hooks=[recorder], **options) as a:
+        await all_up(a)
+        asked = time.monotonic()
+        async with (
+            contention(nodes.urls, apart=(0.0, 0.0), names=[NAME], idle=0.01, **options) as others,
+            a.lock(NAME) as lease,
+        ):
+            held = Claim(time.monotonic(), 0.0, lease.fence, asked)
+            await asyncio.sleep(0.7)  # whoever contends has seen all clocks
+            for i in stepped:
+                nodes.step(i, seconds)
+            events = await reported(recorder, len(stepped))
+
+            quarantined = {i for i, state in enumerate(states(a)) if state is NodeState.QUARANTINED}
+            assert quarantined == set(stepped)
+            assert {event.node for event in events} == {a.statistics().nodes[i].name for i in stepped}
+            assert all(seconds - ALLOWANCE < event.seconds < seconds + 0.01 for event in events)
+            assert a.statistics().steps == len(stepped)
+            assert sum("jumped ahead" in record.message for record in caplog.records) == len(stepped)
+            assert not any(may_vote(nodes.urls[i]) for i in stepped)
+
+            await all_up(a)  # the quarantine is over
+            await extended(lease, lease.extensions + 2)
+            lease.check()
+            held = held._replace(end=time.monotonic())
+            await lease.release()
+            await asyncio.sleep(1.0)
+            others.stop()
+            await others.ended(within=PATIENCE)
+
+    assert any(claim.start > held.end for claim in others.claims[NAME])
+    check_claims([*others.claims[NAME], held])
+
+
+async def test_a_step_where_every_vote_counts(nodes: ClockedNodes) -> None:
+    """A has three nodes of five, and one frees the lock: B knew its clock, and counts no such vote."""
+    options: dict[str, Any] = {"ttl": 5.0, "restart_quarantine": 5.0}
+    async with held_on_three(nodes.servers, **options) as (by_a, b):
+        nodes.step(HOLDING[0], 30.0)
+
+        by_b = await b.lock(NAME, blocking_timeout=2 * PATIENCE).acquire()
+
+        assert boot_time() >= by_a.valid_until
+        assert by_a.fence < by_b.fence
+        assert b.statistics().steps == 1
+        assert b.statistics().uncertified > 0, "a majority granted, but not with that clock"
+
+
+async def test_a_client_that_did_not_see_the_step_is_let_in_and_the_fence_knows(nodes: ClockedNodes) -> None:
+    """The watch detects, it does not prevent: a client that is new has nothing to compare a clock with."""
+    async with held_on_three(nodes.servers, ttl=12.0, restart_quarantine=0.0) as (by_a, _):
+        nodes.step(HOLDING[0], 30.0)
+
+        async with LockManager(nodes.urls, ttl=12.0, restart_quarantine=0.0) as c:
+            by_c = await c.lock(NAME, blocking_timeout=PATIENCE).acquire()
+
+            by_a.check()
+            assert by_a.fence < by_c.fence
+
+
+async def test_a_step_back(nodes: ClockedNodes, caplog: pytest.LogCaptureFixture) -> None:
+    """It is reported and nothing else: keys there live longer, which cannot let anybody in."""
+    recorder = Recorder()
+    async with LockManager(nodes.urls, ttl=2.0, restart_quarantine=2.0, hooks=[recorder]) as manager:
+        await all_up(manager)
+        async with manager.lock(NAME) as lease:
+            nodes.step(1, -HOUR)
+            (event,) = await reported(recorder, 1)
+            await extended(lease, 2)
+
+        assert -HOUR - 0.01 < event.seconds < -HOUR + ALLOWANCE
+        assert event.node == manager.statistics().nodes[1].name
+        assert manager.statistics().steps == 1
+        assert manager.statistics().quarantined == 0
+        assert states(manager) == [NodeState.UP] * 5
+        assert "jumped back" in caplog.text
+        async with manager.lock(NAME, blocking_timeout=PATIENCE) as later:
+            assert lease.fence < later.fence
+
+
+async def test_a_clock_that_was_ahead_for_a_while(nodes: ClockedNodes) -> None:
+    """Set right again, it waits one quarantine more, not the hour that its sentinel had in mind."""
+    quarantine = 2.0
+    recorder = Recorder()
+    async with LockManager(nodes.urls, ttl=2.0, restart_quarantine=quarantine, hooks=[recorder]) as manager:
+        await all_up(manager)
+        nodes.step(1, HOUR)
+        await reported(recorder, 1)
+        await eventually(lambda: not may_vote(nodes.urls[1]), what="its sentinel makes it wait")
+
+        nodes.step(1, -HOUR)
+        began = time.monotonic()
+        await reported(recorder, 2)
+        await eventually(lambda: manager.statistics().nodes[1].votes_in is not None, what="it says how long")
+        assert manager.statistics().nodes[1].votes_in <= quarantine * 1.01 + 0.01
+        await all_up(manager)
+
+        assert quarantine < time.monotonic() - began < quarantine + AT_ONCE + ALLOWANCE
+
+
+@pytest.mark.parametrize(("rate", "alarms"), [(1.01, 0), (1.1, 1)])
+async def test_a_clock_that_runs_fast(rate: float, alarms: int, nodes: ClockedNodes) -> None:
+    """One percent is what the drift margin pays for, however long it goes on; more adds up to a step."""
+    recorder = Recorder()
+    async with LockManager(nodes.urls, ttl=1.0, restart_quarantine=1.0, hooks=[recorder]) as manager:
+        await all_up(manager)
+        nodes.run_at(4, rate)
+        await asyncio.sleep(4.0)
+
+        assert bool(steps(recorder)) is bool(alarms)
+        assert {event.node for event in steps(recorder)} <= {manager.statistics().nodes[4].name}
+        assert (manager.statistics().quarantined > 0) is bool(alarms)
+
+
+class Settable(ClockApart):
+    """The machine's clock, ahead by what a test says, or standing still."""
+
+    stands: float | None = None
+
+    def now(self) -> float:
+        """Return the time that leases go by."""
+        return super().now() if self.stands is None else self.stands
+
+    def put(self, name: str, value: float | None) -> None:
+        """Change it."""
+        object.__setattr__(self, name, value)
+
+
+async def test_our_own_clock_blames_no_node(nodes5: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
+    """When every node seems to have jumped alike, it was us: ahead by an hour, or standing still."""
+    recorder = Recorder()
+    clock = Settable(0.0)
+    options: dict[str, Any] = {"ttl": 2.0, "restart_quarantine": 2.0}
+    async with LockManager(nodes5.urls, clock=clock, hooks=[recorder], **options) as manager:
+        await all_up(manager)
+        clock.put("seconds", HOUR)
+        (ahead,) = await reported(recorder, 1)
+        await asyncio.sleep(AT_ONCE)  # so that it knows the clocks again
+        clock.put("stands", clock.now())
+        still = (await reported(recorder, 2))[1]
+
+        assert ahead.node is still.node is None
+        assert 0.98 * HOUR < ahead.seconds < HOUR + ALLOWANCE
+        assert -2.0 < still.seconds < -0.02
+        assert states(manager) == [NodeState.UP] * 5
+        assert manager.statistics().steps == 0
+        assert all(may_vote(url) for url in nodes5.urls)
+        clock.put("stands", None)
+        async with manager.lock(NAME, blocking_timeout=PATIENCE):
+            pass
+    assert "this machine's clock has" in caplog.text
+
+
+async def test_one_clock_far_ahead_keeps_nobody_from_agreeing(nodes: ClockedNodes) -> None:
+    """Of four nodes one is an hour ahead, one has just lost its memory: three of them agree on a fence."""
+    async with LockManager(nodes.urls, ttl=1.0, restart_quarantine=1.0) as manager:
+        await all_up(manager)
+        nodes.step(0, HOUR)
+        for i, seconds in ((3, 0.05), (4, -0.05)):  # so that they do not agree by chance
+            nodes.step(i, seconds)
+        await eventually(lambda: manager.statistics().steps == 3, what="all steps are judged")
+        await all_up(manager)
+        nodes.servers.kill(1)
+        await nodes.servers.restart(2)
+
+        async with manager.lock(NAME, blocking_timeout=PATIENCE) as lease:
+            assert lease.fence < time.time() * 1000 * 1024 + (13_000 << 10), (
+                "not the fence of the clock ahead"
+            )
+
+
+async def test_fences_do_not_fall_where_a_clock_was_ahead_for_a_while(
+    make_clocked: Callable[[int], ClockedNodes],
+) -> None:
+    """The counter on the only node that A and B share has ended meanwhile, and its clock is behind again."""
+    nodes = make_clocked(3)
+    options: dict[str, Any] = {"ttl": 1.0, "restart_quarantine": 1.0}
+    recorder = Recorder()
+    async with LockManager(nodes.urls, hooks=[recorder], **options) as b:
+        await all_up(b)
+        await nodes.servers.restart(0)  # its counters start some seconds ahead of the time
+        await votes_again(nodes.urls[0])
+        nodes.servers.pause(2)
+        async with LockManager(nodes.urls, **options) as a, a.lock(NAME, blocking_timeout=PATIENCE) as by_a:
+            pass
+        nodes.servers.resume(2)
+        nodes.step(1, HOUR)
+        await reported(recorder, 1)
+        await eventually(lambda: not ask(nodes.urls[1], "EXISTS", COUNTER), what="the counter has ended")
+        nodes.step(1, -HOUR)
+        await reported(recorder, 2)
+        await all_up(b)
+        nodes.servers.kill(0)
+
+        async with b.lock(NAME, blocking_timeout=PATIENCE) as by_b:
+            assert by_a.fence < by_b.fence
+
+
+async def test_fences_grow_while_clocks_jump(nodes: ClockedNodes) -> None:
+    """Two clocks of five jump ahead and back, by an hour or by seconds, and the lock goes on."""
+    draw = random.Random()
+    ahead = [0.0] * 5
+    options: dict[str, Any] = {"ttl": 1.0, "restart_quarantine": 1.0}
+    names = ["first", "second", "third"]
+    async with contention(
+        nodes.urls, apart=(-HOUR, 0.0, HOUR), names=names, idle=0.004, **options
+    ) as contenders:
+        for _ in range(16):
+            await asyncio.sleep(draw.uniform(0.0, 1.2))
+            i = draw.choice((1, 3))
+            step = -ahead[i] or draw.choice((HOUR, -HOUR, 20.0, -5.0))
+            ahead[i] += step
+            nodes.step(i, step)
+        contenders.stop()
+        await contenders.ended(within=PATIENCE)
+
+    print(f"{contenders.number} claims, {contenders.handovers} handovers; {contenders.counts}")
+    assert contenders.number > 100

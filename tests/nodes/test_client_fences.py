@@ -1,0 +1,278 @@
+"""Fences and sentinels over the user's own clients: what a pool hides, the scripts see (R10, R12, R17)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from aioredlock_ng import Lease, LockManager, NodeState, QuorumUnavailableError
+from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS
+from aioredlock_ng._core.fencing import at
+from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, parse
+from aioredlock_ng._core.quorum import Vote
+from aioredlock_ng._kinds.mutex import NO_VOTE
+from aioredlock_ng.testing import LocalNodes
+from tests.behaviour.tools import all_up
+from tests.nodes.clients import MakeClient
+from tests.servers import ask, eventually, lock_keys
+
+QUARANTINE = 1.0
+"""Seconds; the ttl of these tests, too."""
+SENTINEL = "redlock:{meta}"
+MakeNodes = Callable[..., LocalNodes]
+
+PLAIN = pytest.param(False, id="plain")
+FENCED = pytest.param(True, id="fenced")
+KINDS = ["client", "url"]
+
+
+def over(nodes: list[Any], **options: Any) -> LockManager:
+    """Make a manager with a quarantine of its own."""
+    options = {"ttl": QUARANTINE, "restart_quarantine": QUARANTINE, "node_timeout": 0.3} | options
+    return LockManager(nodes, **options)
+
+
+def state(manager: LockManager, i: int = 0) -> NodeState:
+    """Return where a manager's node stands."""
+    return manager.statistics().nodes[i].state
+
+
+async def becomes(manager: LockManager, wanted: NodeState) -> None:
+    """Wait until the first node is what is wanted."""
+    await eventually(lambda: state(manager) is wanted, what=f"{wanted}: {manager!r}")
+
+
+async def granted(manager: LockManager) -> Lease:
+    """Take and release a lock."""
+    lease = await manager.lock("res", blocking=False).acquire()
+    await lease.release()
+    return lease
+
+
+async def denied(manager: LockManager) -> str:
+    """Return why a single node does not grant a lock."""
+    with pytest.raises(QuorumUnavailableError) as caught:
+        await manager.lock("res", blocking=False).acquire()
+    (vote,) = caught.value.votes
+    assert vote.vote is Vote.SILENT
+    return vote.reason
+
+
+async def swap(client: Redis[bytes], port: int) -> None:
+    """Let a client's connections lead to another server from now on, as after a failover."""
+    pool = client.connection_pool
+    pool.connection_kwargs["port"] = port
+    await pool.disconnect()
+    pool.reset()
+
+
+async def replicate(master: LocalNodes, replica: LocalNodes) -> None:
+    """Make an exact copy of a server, its sentinel included, and promote it."""
+    (source,), (copy,) = master.urls, replica.urls
+    ask(copy, "REPLICAOF", "127.0.0.1", master.ports[0])
+    await eventually(lambda: ask(copy, "GET", SENTINEL) == ask(source, "GET", SENTINEL), what="it is copied")
+    ask(copy, "REPLICAOF", "NO", "ONE")
+
+
+@pytest.fixture
+def one(make_nodes: MakeNodes) -> LocalNodes:
+    """Give one server."""
+    return make_nodes(1)
+
+
+def node(kind: str, url: str, client: MakeClient, **options: Any) -> Any:
+    """Return a URL, or a client for it."""
+    return client(url, **options) if kind == "client" else url
+
+
+@pytest.mark.parametrize("fencing", [FENCED, PLAIN])
+async def test_a_promoted_replica_behind_a_client_has_no_vote(
+    make_nodes: MakeNodes, client: MakeClient, fencing: bool
+) -> None:
+    """It has the same sentinel, and perhaps not the last locks: the script asks who it is."""
+    first, second = make_nodes(1), make_nodes(1)
+    async with over([made := client(first.urls[0])], fencing=fencing) as manager:
+        await all_up(manager)
+        await granted(manager)
+        await replicate(first, second)
+        await swap(made, second.ports[0])
+        with pytest.raises(QuorumUnavailableError) as caught:
+            await manager.lock("res", blocking=False).acquire()
+        reason = caught.value.votes[0].reason
+        assert reason == NO_VOTE.reason or "quarantine" in reason
+        await eventually(lambda: not lock_keys(second.urls[0]), what="a plain SET is undone")
+        await becomes(manager, NodeState.QUARANTINED)
+        await becomes(manager, NodeState.UP)
+        await granted(manager)
+    assert (
+        parse(ask(second.urls[0], "GET", SENTINEL)).identity[:40]
+        == ask(second.urls[0], "INFO", "server")["run_id"].encode()
+    )
+
+
+async def test_a_lease_is_not_extended_by_a_promoted_replica(
+    make_nodes: MakeNodes, client: MakeClient
+) -> None:
+    """Its copy of the key is extended, but that is no vote: the lease ends with its ttl."""
+    first, second = make_nodes(1), make_nodes(1)
+    async with over([made := client(first.urls[0])], ttl=2.0, restart_quarantine=3.0) as manager:
+        await all_up(manager)
+        lease = await manager.lock("res").acquire()
+        await replicate(first, second)
+        await swap(made, second.ports[0])
+        extensions = lease.extensions
+        await eventually(lambda: not lease.held, what="it expires")
+        assert lease.extensions <= extensions + 1, "one may have been under way"
+        await lease.release()
+
+
+@pytest.mark.parametrize("fencing", [FENCED, PLAIN])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_flushed_server_has_no_vote(
+    one: LocalNodes, client: MakeClient, kind: str, fencing: bool
+) -> None:
+    """The first acquire after it notices: in the script, or by the look behind the SET."""
+    (url,) = one.urls
+    async with over([node(kind, url, client)], fencing=fencing) as manager:
+        await all_up(manager)
+        await granted(manager)
+        ask(url, "FLUSHALL")
+        assert await denied(manager)
+        await eventually(lambda: not lock_keys(url), what="nothing is left of it")
+        await becomes(manager, NodeState.QUARANTINED)
+        await becomes(manager, NodeState.UP)
+        await granted(manager)
+
+
+async def test_a_probe_costs_one_node_its_vote_and_no_more(nodes3: LocalNodes, client: MakeClient) -> None:
+    """Plain mode with a quarantine: the flushed node's SET does not count, the two others decide."""
+    async with over([client(url) for url in nodes3.urls], fencing=False) as manager:
+        await all_up(manager)
+        ask(nodes3.urls[0], "FLUSHALL")
+        async with manager.lock("res") as lease:
+            assert [vote.vote for vote in lease.votes].count(Vote.GRANTED) == 2
+            assert lease.votes[0].vote is Vote.SILENT
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_user_without_info_gets_a_sentinel_that_names_nobody(
+    one: LocalNodes, client: MakeClient, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """One warning says what goes unnoticed then; locks and fences work, and a flush is still noticed."""
+    (url,) = one.urls
+    ask(url, "FLUSHALL")
+    ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", "~redlock:*", *ACL_RIGHTS.split(), "-info")
+    caplog.set_level(logging.WARNING, logger="aioredlock_ng")
+    login = url.replace("redis://", "redis://locks:secret@")
+    async with over([node(kind, login, client)]) as manager:
+        await all_up(manager)
+        first = await granted(manager)
+        assert parse(ask(url, "GET", SENTINEL)).identity == UNKNOWN_IDENTITY
+        greeted = manager.statistics().nodes[0].round_trip
+        await eventually(lambda: manager.statistics().nodes[0].round_trip != greeted, what="it greets again")
+        assert caplog.text.count("may not be asked for INFO") == 1
+        ask(url, "FLUSHALL")
+        assert await denied(manager)
+        await becomes(manager, NodeState.QUARANTINED)
+        await becomes(manager, NodeState.UP)
+        assert (await granted(manager)).fence > first.fence
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_master_that_was_a_replica_is_quarantined(
+    one: LocalNodes, client: MakeClient, kind: str
+) -> None:
+    """READONLY is no vote; promoted again it has another replication id, so its data may be another's."""
+    (url,) = one.urls
+    async with over([node(kind, url, client, retry=Retry(NoBackoff(), 0))]) as manager:
+        await all_up(manager)
+        before = (await granted(manager)).fence
+        ask(url, "REPLICAOF", "127.0.0.1", "1")
+        assert await denied(manager)
+        await eventually(lambda: state(manager) is not NodeState.UP)
+        ask(url, "REPLICAOF", "NO", "ONE")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        lease = await manager.lock("res", blocking_timeout=20).acquire()
+        assert loop.time() - began >= QUARANTINE
+        assert lease.fence > before
+        await lease.release()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_loading_server_has_no_vote(make_nodes: MakeNodes, client: MakeClient, kind: str) -> None:
+    """It says so itself; afterwards it votes as before, for it is the same server with the same data."""
+    (url,) = make_nodes(1, options={"enable-debug-command": "yes"}).urls
+    ask(url, "CONFIG SET", "loading-process-events-interval-bytes", "1024")
+    ask(url, "DEBUG", "POPULATE", "400", "key", "100")
+    ask(url, "CONFIG SET", "key-load-delay", "2000")  # microseconds per key
+    async with over([node(kind, url, client, retry=Retry(NoBackoff(), 0))]) as manager:
+        await all_up(manager)
+        loading = asyncio.create_task(asyncio.to_thread(ask, url, "DEBUG", "RELOAD"))
+        await eventually(lambda: ask(url, "INFO", "persistence")["loading"] == 1)
+        assert "loading" in (await denied(manager)).lower()
+        await loading
+        await becomes(manager, NodeState.UP)
+        await granted(manager)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_server_without_memory_still_releases(one: LocalNodes, client: MakeClient, kind: str) -> None:
+    """With noeviction an acquire is an error; a release deletes first, and raises what it can."""
+    (url,) = one.urls
+    async with over([node(kind, url, client)], ttl=30, restart_quarantine=60) as manager:
+        await all_up(manager)
+        lease = await manager.lock("held").acquire()
+        ask(url, "DEL", "redlock:fence:{redlock:held}")  # so that the release has something to raise
+        ask(url, "CONFIG SET", "maxmemory", "1mb")
+        assert "maxmemory" in await denied(manager)
+        await lease.extend(60)
+        (report,) = (await lease.release()).nodes
+        assert report.outcome == "released"
+        assert lock_keys(url) == []
+        ask(url, "CONFIG SET", "maxmemory", "0")
+        await granted(manager)
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_forgotten_script_is_sent_with_its_stamp(
+    one: LocalNodes, client: MakeClient, kind: str, protocol: int
+) -> None:
+    """EVAL carries the same vow as EVALSHA: the only node grants, extends and raises at once."""
+    (url,) = one.urls
+    async with over([node(kind, url, client, protocol=protocol)], ttl=30, restart_quarantine=60) as manager:
+        await all_up(manager)
+        fences = []
+        for _ in range(3):
+            ask(url, "SCRIPT FLUSH")
+            lease = await manager.lock("res", blocking=False).acquire()
+            ask(url, "SCRIPT FLUSH")
+            await lease.extend(60)
+            fences.append(lease.fence)
+            ask(url, "SCRIPT FLUSH")
+            assert (await lease.release()).nodes[0].outcome == "released"
+        assert fences == sorted(set(fences))
+
+
+async def test_nodes_over_clients_agree_by_a_raise(nodes3: LocalNodes, client: MakeClient) -> None:
+    """Counters that differ by less than ten seconds: one more round, and all stand at the greatest."""
+    async with over([client(url) for url in nodes3.urls], ttl=30, restart_quarantine=60) as manager:
+        await all_up(manager)
+        first = await granted(manager)
+        await eventually(lambda: not any(map(lock_keys, nodes3.urls)))
+        ahead = first.fence + at(15_000)  # of every ballot, and not too far to be raised
+        for i, url in enumerate(nodes3.urls):
+            ask(url, "SET", "redlock:fence:{redlock:res}", ahead + 100 * i, "PX", 600_000)
+        async with manager.lock("res", blocking=False) as lease:
+            assert lease.fence > ahead + 100
+            stored = [int(ask(url, "GET", "redlock:fence:{redlock:res}")) for url in nodes3.urls]
+            assert stored.count(lease.fence) >= 2
+        assert manager.statistics().raised >= 1

@@ -1,0 +1,96 @@
+"""Fences are unique and in order whatever happens to nodes and messages (R10–R12): a random search."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.simulation.fence_rules import BROKEN, SHIPPING, UNQUARANTINED
+from tests.simulation.fence_search import SIZES, Figures, campaign, first, world
+from tests.simulation.fence_world import ExclusionError, OrderError
+
+RUNS: Final = 5000
+"""Of the shipping rules; the command line is for more."""
+
+ENOUGH: Final = 60_000
+"""Seeds within which the search finds every broken variant; most of them within a hundred runs."""
+
+SEVERAL: Final = tuple(size for size in SIZES if size > 1)
+
+NEEDS: Final[dict[str, tuple[str, ...]]] = {
+    "a raise that does not look at the owner": ("pause a client",),
+    "no cap on the raise": ("clocks apart", "pass a long time"),
+    "a floor by another node's clock": ("clocks apart", "pass a long time", "restart empty"),
+    "a raise without the floor": ("relapse",),
+    "a vow that outlives its connection": ("restart with an older state",),
+}
+"""What a run must have so that it can find the variant; the others are skipped to save time."""
+
+SOMETIMES: Final = (
+    "certified at once",
+    "certified after a raise",
+    "a raise was refused by the clock",
+    "a raise was refused by a counter above it",
+    "a raise came too late",
+    "an attempt was lost without a certificate",
+    "a floor was in effect",
+    "a missing counter started",
+    "extended",
+    "topped up",
+    "quarantine refused a vote",
+    "two holders at once",
+)
+"""Events without which the search would not have looked into every corner."""
+
+
+@pytest.fixture(scope="module")
+def figures() -> Figures:
+    """The campaign for the shipping rules."""
+    return campaign(range(RUNS))
+
+
+def test_shipping_rules(figures):
+    """No fence is made twice or out of order; while time is kept there is one holder."""
+    assert figures.violations == []
+
+
+@pytest.mark.parametrize("event", SOMETIMES)
+def test_sometimes(figures, event):
+    """What the rules provide for does happen in the search."""
+    assert figures.events[event] > 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_fences_with_every_size(figures, size):
+    """For every number of nodes there are about as many fences as runs, or more."""
+    assert figures.fences[size] > RUNS / len(SIZES) / 2
+
+
+@pytest.mark.parametrize("variant", BROKEN)
+def test_broken_variant(variant):
+    """A rule that is broken is found out."""
+    sizes = (3,) if variant == "a raise without the floor" else SIZES
+    needs = NEEDS.get(variant, ())
+    assert first(OrderError, range(ENOUGH), rules=BROKEN[variant], sizes=sizes, needs=needs) is not None
+
+
+def test_no_quarantine_loses_exclusion():
+    """Without a restart quarantine two clients hold one lock after nodes came back empty."""
+    assert first(ExclusionError, range(ENOUGH), rules=UNQUARANTINED, timed=True, sizes=SEVERAL) is not None
+
+
+def test_no_quarantine_keeps_the_order():
+    """Without a restart quarantine the fences stay unique and in order all the same."""
+    found = campaign(range(1000), rules=UNQUARANTINED, timed=True)
+    assert {type(error) for _, error in found.violations} <= {ExclusionError}
+    assert found.events["two holders at once"] > 0
+
+
+def test_one_seed_decides_everything():
+    """The same seed gives the same run, step by step."""
+    runs = [world(57, rules=SHIPPING, trace=True) for _ in range(2)]
+    for run in runs:
+        run.run()
+    assert runs[0].log == runs[1].log
+    assert runs[0].log
