@@ -101,8 +101,6 @@ class Greeting:
             return None
         _, sentinel, time_us, identity, role = cast("tuple[bytes, bytes, int, bytes, bytes]", reply)
         same_server, self._identity, self._sentinel = identity == self._identity, identity, sentinel
-        if self._pushing == self._push:
-            self._push = b""  # else it is for the next greeting: this one was on its way already
         judged = judge(
             sentinel,
             identity=identity,
@@ -111,6 +109,9 @@ class Greeting:
             size=self._terms.size,
         )
         self._judgement = judged
+        if self._push and self._pushing == self._push:  # else this one was on its way already
+            done = judged.wait is not None or not judged.quarantine_ms or self._terms.looking
+            self._push = b"" if done else sentinel  # somebody else has written another one meanwhile
         self._tell(judged)
         return Greeted(time_us / 1_000_000, same_server)
 

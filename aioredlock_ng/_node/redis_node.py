@@ -26,7 +26,7 @@ GIVE_UP_AFTER: Final = 5
 """Heartbeats without any answer after which a connection is given up and made anew."""
 
 STALE_ROLE: Final = "READONLY"
-"""The error of a master that has become a replica."""
+"""In the error of a master that has become a replica; older servers put their own words before it."""
 
 
 @final
@@ -81,7 +81,7 @@ class RedisNode(BaseNode):
         """Look at an error reply: an unacknowledged release is owed, a demoted master is left."""
         if entry.command.purpose is Purpose.RELEASE:
             self._ledger.owe(entry.command, self.env.clock.now())
-        if message.startswith(STALE_ROLE) and self._link is not None:
+        if STALE_ROLE in message and self._link is not None:
             self._link.give_up("READONLY: the server is not a master any more")
 
     def _fail_all(self, link: Link, reason: str) -> None:

@@ -41,7 +41,7 @@ end
 if mine < n then
   local ballot = tonumber(ARGV[3])
   fence = math.max(fence + 1, math.min(ballot, ms * 1024))
-  local stored = fence == ballot and ARGV[3] or fence  -- to write a double as text takes a tenth of the time
+  local stored = fence == ballot and ARGV[3] or fence  -- writing a double as text would take longer
   for i = 1, n do
     if n > 1 then
       call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])

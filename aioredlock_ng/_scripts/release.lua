@@ -16,9 +16,13 @@ for i = 1, n do
     failure = holder  -- a wrong type: not ours, but the other names must still be released
   elseif holder == ARGV[1] then
     deleted = deleted + redis.call('DEL', KEYS[i])
-    if fence > 0 and redis.pcall('GET', KEYS[n + i]) ~= ARGV[2] then
-      local _, ms = clock()
-      pcall(raise, KEYS[n + i], fence, 0, ms, ARGV[3])  -- what fails here must not keep a lock from its release
+    if fence > 0 then  -- what fails here must not keep a lock from its release
+      if redis.pcall('GET', KEYS[n + i]) == ARGV[2] then
+        redis.pcall('PEXPIRE', KEYS[n + i], ARGV[3])
+      else
+        local _, ms = clock()
+        pcall(raise, KEYS[n + i], fence, 0, ms, ARGV[3])
+      end
     end
   elseif holder then
     local left = redis.call('PTTL', KEYS[i])

@@ -146,8 +146,7 @@ def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
             if server.get(key) == owner:
                 deleted += server.delete(key)
                 with suppress(CommandError):
-                    if counters and server.get(counters[i]) != fence:
-                        _raise_all(server, [counters[i]], int(fence), 0, keep_ms)
+                    _raise_all(server, counters[i : i + 1], int(fence), 0, keep_ms)
             else:
                 others.append(key)
         except CommandError as error:

@@ -176,10 +176,12 @@ async def test_a_push_begins_the_wait_anew(stage: Stage, ready: str) -> None:
 
 
 async def test_a_wait_never_takes_longer_than_a_quarantine(stage: Stage) -> None:
-    """The clock went back since it was written: what would take hours begins anew."""
+    """The clock went back since it was written: what would take hours begins anew, with a fresh floor."""
     before = await some(stage, ready_ms=await stage.now_ms() + 3_600_000)
     sentinel, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE)
-    assert read(sentinel) == replace(before, ready_ms=time_us // 1000 + wait_ms(QUARANTINE))
+    ready_ms = time_us // 1000 + wait_ms(QUARANTINE)
+    assert read(sentinel) == replace(before, floor=floor_at(time_us), ready_ms=ready_ms)
+    assert there(stage) == sentinel
 
 
 # -- init ----------------------------------------------------------------------------------------
@@ -201,14 +203,14 @@ async def test_an_initialised_node_may_vote_at_once(stage: Stage) -> None:
     assert there(stage) == value
 
 
-async def test_an_initialisation_forgets_neither_floor_nor_quarantine(stage: Stage) -> None:
-    """Whatever was written before, here or by another server, both only grow; N is the new one."""
+async def test_an_initialisation_never_lowers_the_floor(stage: Stage) -> None:
+    """Whatever was written before, here or by another server; N and quarantine are what is asked for now."""
     high = at(await stage.now_ms() + 3_600_000)
     for identity in (b"x" * 80, await stage.identity()):
         await some(stage, identity=identity, floor=high, ready_ms=2**45)
         sentinel = read(await stage.init(size=3, quarantine_ms=1000))
         assert (sentinel.floor, sentinel.ready_ms) == (high, 0)
-        assert (sentinel.size, sentinel.quarantine_ms) == (3, QUARANTINE)
+        assert (sentinel.size, sentinel.quarantine_ms) == (3, 1000)
 
 
 async def test_nodes_get_one_floor_in_the_second_round(stage: Stage) -> None:

@@ -9,13 +9,10 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, RetryPolicy
 from tests.faults.claims import Claim
-
-# Nodes that forgot are not reminded by extensions, and others ask all the time: two get in if they can.
-EAGER: Final[dict[str, Any]] = {"extension": ExtensionPolicy.off(), "retry": RetryPolicy(cap=0.05)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +28,15 @@ class Orders:
     """Seconds that its clocks are ahead of the machine's."""
     inside: float
     """Seconds that a claim lasts."""
+    retry: float
+    """Seconds between two tries, at most."""
     idle: float
     """Seconds between two claims of a task, at most, so that other processes get their turn."""
     options: dict[str, Any]
     """Of its manager."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ClockApart:
     """The machine's clocks, so many seconds ahead."""
 
@@ -65,7 +64,12 @@ class Contender:
         """Begin when told, and print the record at the end."""
         orders = self._orders
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._stop)
-        async with LockManager(orders.urls, clock=self._clock, **EAGER, **orders.options) as manager:
+        retry = RetryPolicy(cap=orders.retry)
+        # Extensions would remind nodes of what they forgot, which is not what is looked for.
+        off = ExtensionPolicy.off()
+        async with LockManager(
+            orders.urls, clock=self._clock, retry=retry, extension=off, **orders.options
+        ) as manager:
             print("ready", flush=True)
             await asyncio.to_thread(sys.stdin.readline)
             async with asyncio.TaskGroup() as tasks:

@@ -77,6 +77,7 @@ async def contention(
     names: Sequence[str],
     quota: int = UNTIL_STOPPED,
     inside: float = 0.0,
+    retry: float = 0.5,
     idle: float = 0.0,
     **options: Any,
 ) -> AsyncIterator[Contention]:
@@ -84,7 +85,8 @@ async def contention(
 
     The other arguments are those of `contender.Orders`; `quota` is that of each process.
     """
-    orders = {"urls": list(urls), "names": list(names), "quota": quota, "inside": inside, "idle": idle}
+    orders = {"urls": list(urls), "names": list(names), "quota": quota}
+    orders |= {"inside": inside, "retry": retry, "idle": idle}
     async with contextlib.AsyncExitStack() as stack:
         workers = [
             await stack.enter_async_context(_contender(orders | {"apart": seconds, "options": options}))

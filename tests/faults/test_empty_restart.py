@@ -172,7 +172,7 @@ async def test_a_rolling_restart_under_contention(fencing: bool, nodes5: LocalNo
         apart=(-1.0, 0.0, 1.0),
         names=[f"name-{number}" for number in range(6)],
         inside=0.5,
-        idle=0.01,
+        retry=0.05,
         ttl=1.0,
         restart_quarantine=1.0,
         fencing=fencing,

@@ -185,6 +185,19 @@ async def test_a_user_without_info_gets_a_sentinel_that_names_nobody(
         assert (await granted(manager)).fence > first.fence
 
 
+async def test_a_user_without_info_takes_nobodys_sentinel_for_anothers(one: LocalNodes) -> None:
+    """Who may ask has written down who it is; who may not, leaves that alone and votes all the same."""
+    (url,) = one.urls
+    ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", "~redlock:*", *ACL_RIGHTS.split(), "-info")
+    async with over([url]) as knowing, over([url.replace("redis://", "redis://locks:secret@")]) as unknowing:
+        await all_up(knowing)
+        sentinel = ask(url, "GET", SENTINEL)
+        await all_up(unknowing)
+        await granted(unknowing)
+        await granted(knowing)
+        assert ask(url, "GET", SENTINEL) == sentinel
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_master_that_was_a_replica_is_quarantined(
     one: LocalNodes, client: MakeClient, kind: str

@@ -825,6 +825,7 @@ def test_a_master_that_crashed_stays_out_for_the_longest_ttl(quarantine: float) 
             await asyncio.sleep(60)
             assert not lease.held
             if rival is not None:
+                assert (rival.fence or 0) > (lease.fence or 0), "the resource can tell"
                 await rival.release()
             for node in nodes[:2]:
                 node.freeze()
