@@ -111,17 +111,19 @@ def initialised(
     """Return the sentinel of a node of which somebody states that no lock can be alive.
 
     It is done twice: with a `floor` of 0 each node chooses the least floor that lies above all its fences;
-    then all of them get the greatest of these, so that they agree at once.  A node takes no floor that is
-    too far ahead of its own clock: after the next loss of its data its fences would fall (`fencing`).
+    then all of them lift theirs to the greatest of these, so that they agree at once.  A node lifts its floor
+    no further than its own clock allows: after the next loss of its data its fences would fall (`fencing`).
     """
     known = None if stored is None else parse(stored)
+    own = floor_at(now_us)
+    if floor:  # nothing is stated any more: locks may have been taken since, and forgotten
+        if known is None or (known.identity, known.size) != (identity, size):
+            return stored or b""
+        return bytes(replace(known, floor=max(known.floor, min(floor, own))))
     if stored is not None and known is None:
         return stored
-    own = floor_at(now_us)
-    lost = known is None or known.identity != identity
-    asked = own if lost or not floor else min(floor, own)
-    lowest = max(asked, known.floor if known else 0)
-    return _written(identity, lowest, 0, size, quarantine_ms)  # whoever needs a longer one, asks for it again
+    # Whoever needs a longer quarantine asks for it again.
+    return _written(identity, max(own, known.floor if known else 0), 0, size, quarantine_ms)
 
 
 def _written(identity: bytes, floor: int, ready_ms: int, size: int, quarantine_ms: int) -> bytes:

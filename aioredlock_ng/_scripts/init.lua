@@ -2,20 +2,22 @@
 -- KEYS[1]  the sentinel
 -- ARGV[1]  how many nodes there are
 -- ARGV[2]  the quarantine from now on, milliseconds
--- ARGV[3]  0: choose a floor.  Else the floor of all nodes; none is taken that is too far ahead of this clock
--- returns  the sentinel; one of another format is left as it is
+-- ARGV[3]  0.  In the second round the floor of all nodes, to which this one is lifted as far as its clock
+--          allows; nothing is stated any more then
+-- returns  the sentinel, or empty; one of another format is left as it is
 local us, ms = clock()
-local me, own = identity(), (ms + 12000) * 1024 + us % 1000
+local me, own, asked = identity(), (ms + 12000) * 1024 + us % 1000, tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
-local who, floor = string.match(stored or '', '^1:([^:]*):(%d+):%d+:%d+:%d+$')
-if stored and not who then
-  return stored
+local who, floor, ready, size, span = string.match(stored or '', '^1:([^:]*):(%d+):(%d+):(%d+):(%d+)$')
+if (stored and not who) or (asked > 0 and (who ~= me or size ~= ARGV[1])) then
+  return stored or ''
 end
-local asked = tonumber(ARGV[3])
-if asked == 0 or who ~= me then
-  asked = own
+floor = tonumber(floor) or 0
+if asked > 0 then
+  floor = math.max(floor, math.min(asked, own))
+else
+  floor, ready, span = math.max(floor, own), '0', ARGV[2]
 end
-floor = math.max(math.min(asked, own), tonumber(floor) or 0)
-local value = string.format('1:%s:%.0f:0:%s:%s', me, floor, ARGV[1], ARGV[2])
+local value = string.format('1:%s:%.0f:%s:%s:%s', me, floor, ready, ARGV[1], span)
 redis.call('SET', KEYS[1], value)
 return value

@@ -188,7 +188,8 @@ def _init(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> bytes:
         quarantine_ms=quarantine_ms,
         floor=floor,
     )
-    server.set(keys[0], sentinel)
+    if sentinel:
+        server.set(keys[0], sentinel)
     return sentinel
 
 

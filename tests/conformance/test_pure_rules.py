@@ -130,4 +130,4 @@ def test_initialisations_follow_the_rules(client: redis.Redis[bytes]) -> None:
         wanted = initialised(
             stored, identity=identity, now_us=now_us, size=size, quarantine_ms=quarantine_ms, floor=floor
         )
-        assert (reply, client.get(SENTINEL)) == (wanted, wanted), (stored, quarantine_ms, floor)
+        assert (reply, client.get(SENTINEL) or b"") == (wanted, wanted), (stored, quarantine_ms, floor)

@@ -133,6 +133,7 @@ class Attempt:
             return
         if fence > 0:
             self._fences[node], self._times_ms[node] = fence, time_ms
+            self.client.seen = max(self.client.seen, fence)  # a hint; with more of it clients meet more often
         if self.phase is Phase.ASKING:
             self._waiting.discard(node)
         self.consider()
@@ -161,7 +162,6 @@ class Attempt:
 
     def _raise(self, fence: int) -> None:
         self.phase, self.fence = Phase.RAISING, fence
-        self.client.seen = max(self.client.seen, fence)
         connections = self.client.connections
         # One that has not answered yet may well grant: its raise is queued behind that.
         below = [node for node in range(self._world.size) if self._fences.get(node, 0) < fence]
@@ -193,9 +193,9 @@ class Attempt:
             self.end(fence)
 
     @property
-    def granted(self) -> list[int]:
-        """The nodes that are known to have granted."""
-        return list(self._fences)
+    def granted(self) -> dict[int, int]:
+        """The nodes that are known to have granted, with their counters."""
+        return self._fences
 
     @property
     def valid(self) -> bool:

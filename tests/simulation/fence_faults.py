@@ -9,7 +9,7 @@ from aioredlock_ng._core.fencing import SHIFT
 from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng._core.quorum import majority
 
-from .fence_client import Client
+from .fence_client import Attempt, Client
 from .fence_node import ModelNode
 from .fence_rules import KEEP_MS
 
@@ -104,7 +104,7 @@ def relapse(world: World, client: Client | None = None) -> None:
     client = client or world.random.choice(world.clients)
     node = world.random.choice(world.nodes)
     if client.attempt is not None and client.attempt.granted:
-        node = world.nodes[world.random.choice(client.attempt.granted)]
+        node = world.nodes[world.random.choice(list(client.attempt.granted))]
     kept = node.data.copy()
     pause(world, client)
 
@@ -121,11 +121,22 @@ def relapse(world: World, client: Client | None = None) -> None:
         connection.blocked_until += GREETED_WITHIN
 
 
+def ahead(world: World, attempt: Attempt) -> list[int]:
+    """Return the nodes that have not answered, and will answer with a greater counter than others did."""
+    least, name = min(attempt.granted.values()), attempt.claim.names[0]
+    counters = [node.data.counters.get(name, (0, 0))[0] for node in world.nodes]
+    return [
+        number for number in range(world.size) if number not in attempt.granted and counters[number] >= least
+    ]
+
+
 def _hide_some(world: World, client: Client, but: ModelNode) -> None:
-    """Keep all other clients from a minority of the nodes while `client` is paused."""
-    hidden = world.random.sample(range(world.size), world.size - majority(world.size))
-    for other in world.clients:
-        for number in hidden:
+    """Keep all other clients from a minority of the nodes while `client` is paused, those ahead first."""
+    numbers = world.random.sample(range(world.size), world.size)
+    if client.attempt is not None and client.attempt.granted:
+        numbers = ahead(world, client.attempt) + numbers
+    for number in numbers[: world.size - majority(world.size)]:
+        for other in world.clients:
             if other is not client and world.nodes[number] is not but:
                 other.connections[number].blocked_until = client.paused_until
 

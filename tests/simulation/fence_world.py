@@ -11,7 +11,7 @@ from typing import Any, Final
 from aioredlock_ng._core.quarantine import NO_VOW
 
 from .fence_client import Attempt, Client, Connection, Phase
-from .fence_faults import FAULTS, NAMES, UNTIMED, initialise, keep, pause, relapse
+from .fence_faults import FAULTS, NAMES, UNTIMED, ahead, initialise, keep, pause, relapse
 from .fence_node import Claim, ModelNode
 from .fence_rules import SHIPPING, Rules
 
@@ -182,7 +182,9 @@ class World:
         chance = self.random.random()
         if chance < 0.1 and "pause a client" in self.kinds:
             pause(self, attempt.client)
-        elif chance > 0.8 and "relapse" in self.kinds and attempt.phase is Phase.ASKING:
+        elif "relapse" not in self.kinds or attempt.phase is not Phase.ASKING:
+            return
+        elif chance > 0.9 or (chance > 0.4 and ahead(self, attempt)):
             relapse(self, attempt.client)
 
     def _fault(self) -> None:
