@@ -187,16 +187,16 @@ def checked_quarantine(value: Seconds | None, ttl: float, size: int) -> float:
     quarantine = seconds(name, value)
     if not 0 <= quarantine <= MAX_TTL:
         raise ValueError(f"{name} must be 0 to {MAX_TTL:.0f} seconds (24 h), got {value!r}")
-    refuse_longer(ttl, quarantine)
+    refuse_longer(ttl, quarantine, name)
     return quarantine
 
 
-def refuse_longer(ttl: float, quarantine: float) -> None:
+def refuse_longer(ttl: float, quarantine: float, name: str = "restart_quarantine") -> None:
     """Refuse a ttl that a restarted node's quarantine would not outlast; 0 is no quarantine (R12)."""
     if 0 < quarantine < ttl:
         raise ValueError(
-            f"a ttl must not be longer than restart_quarantine, got ttl={ttl:g} and "
-            f"restart_quarantine={quarantine:g}: make restart_quarantine longer, for all clients alike"
+            f"a ttl must not be longer than the restart quarantine, got ttl={ttl:g} and "
+            f"{name}={quarantine:g}: make the quarantine longer, for all clients alike"
         )
 
 
