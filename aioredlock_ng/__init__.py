@@ -6,7 +6,8 @@ _core/       the protocol without I/O: start reading there, its docstring is the
 _scripts/    the Lua scripts
 _kinds/      lock kinds: what to send, how to read the answers
 _node/       how commands reach the masters
-_ask … _manager   the shell: rounds, gate, holding, watchdog, lease, lock, manager; survey, diagnosis
+_ask … _manager   the shell: rounds, gate, holding, watchdog, lease, lock, manager;
+              and what administrators do: admin, survey, diagnosis, trial, initialise
 testing/     for users' own tests: masters in memory, virtual time, local servers
 contrib/, sync, pytest_plugin, cli and _cli/, _demo/   built on the public interface alone
 

@@ -79,7 +79,7 @@ class Attempt:
         if self._certified():
             runtime.counters.certified += 1
             return True
-        if await self._raise(timeout):
+        if self._undone is None and await self._raise(timeout):
             runtime.counters.raised += 1
             return True
         runtime.counters.uncertified += 1
@@ -148,7 +148,10 @@ class Attempt:
         if won and self._primitive.fenced and not self.fence:
             if self._raising is not None:
                 votes = self._raising.votes()
-            msg = f"lock {printable(names)}: a majority granted it, but the nodes did not agree on a fence"
+            msg = (
+                f"lock {printable(names)}: a majority granted it, but the nodes did not agree on a fence; "
+                "after a loss of their memory that may take two seconds"
+            )
             return QuorumUnavailableError(msg, names=names, votes=votes), False
         if won:
             msg = f"lock {printable(names)}: a majority granted it too late to be of use"
@@ -199,7 +202,7 @@ def _refusal(names: tuple[str, ...], votes: tuple[NodeVote, ...]) -> tuple[LockN
     quorum = tally.quorum
     if tally.answered < quorum:
         wrong = sum(WRONG_TYPE in vote.reason for vote in votes)  # old servers wrap the errors of scripts
-        answered = f"{tally.answered} of {len(votes)} nodes answered, {quorum} are needed"
+        answered = f"{tally.answered} of {len(votes)} nodes voted, {quorum} are needed"
         msg = f"lock {printable(names)}: {answered}"
         return QuorumUnavailableError(msg, names=names, votes=votes), wrong > len(votes) - quorum
     waits = [0.0 if v.vote is Vote.GRANTED else v.retry_after for v in votes if v.vote is not Vote.SILENT]

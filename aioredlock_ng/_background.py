@@ -10,6 +10,7 @@ from typing import final
 import anyio
 
 from ._core.command import milliseconds
+from ._core.fencing import floor_at
 from ._core.quarantine import Terms
 from ._core.quorum import majority
 from ._log import report
@@ -17,7 +18,7 @@ from ._node import Node, NodeEnv, NodeState, TimeSample
 from ._options import Options
 from ._runtime import Runtime
 from .errors import LossReason
-from .events import ClockStepped, NodeChanged
+from .events import ClockStepped, Misconfigured, NodeChanged
 
 
 @final
@@ -28,6 +29,7 @@ class Background:
         self._runtime = runtime
         self._terms = terms_of(runtime.options, len(runtime.nodes), looking=looking)
         self._nodes = runtime.nodes
+        self._quarantined: set[Node] = set()
         self.settled = asyncio.Event()
         """Set when the manager has started: see `LockManager.start`."""
         self.usable = asyncio.Event()
@@ -97,17 +99,19 @@ class Background:
             self._report_step(self._nodes[step.node], step.seconds)
         if judged.own:
             self._report_own_step(judged.own)
-        pushed = {step.node for step in judged.steps}
         for i, other in enumerate(self._nodes):
-            other.distrust(clock=not clocks.trusted(i), push=i in pushed)
+            other.suspect(not clocks.trusted(i))
+        for step in judged.steps:
+            time = self._runtime.clock.now() + step.before  # what the node would tell if it had not jumped
+            self._nodes[step.node].push(floor_at(int(time * 1_000_000)))
 
     def _report_step(self, node: Node, seconds: float) -> None:
         self._runtime.counters.steps += 1
         if seconds > 0:
             report(
                 logging.ERROR,
-                "node %s: its clock jumped ahead by %.3f s or more and ended locks before their time; it is "
-                "quarantined: let its clock be slewed, not set",
+                "node %s: its clock jumped ahead by %.3f s or more and ended locks before their time: "
+                "let its clock be slewed, not set",
                 node.name,
                 seconds,
             )
@@ -128,27 +132,34 @@ class Background:
         )
         self._runtime.audience.tell(ClockStepped(node=None, seconds=seconds))
 
-    def take_part(self) -> None:
+    async def take_part(self) -> None:
         """Use the nodes for locks from now on: write sentinels where there are none (R12)."""
         if self._terms is not None and self._terms.looking:
             self._terms.looking = False
             self._find_conflict()
-            for node in self._nodes:
-                node.greet()
+            await self._runtime.greet()
 
     def _find_conflict(self) -> None:
         """Find out why nothing can be locked over these nodes, if so (A4)."""
-        conflict = _same_server(self._nodes)
-        if conflict is None and self._terms is not None and not self._terms.looking:
-            conflict = _other_quorum(self._nodes)
+        if self._runtime.closing:
+            return  # what is found while nodes go down one by one, is nobody's concern any more
+        conflict = same_server(self._nodes)
+        if self._terms is not None:
+            other = _other_quorum(self._nodes)
+            self._terms.conflicted = other is not None
+            if not self._terms.looking:
+                conflict = conflict or other
         if conflict != self._runtime.conflict and conflict is not None:
             report(logging.ERROR, "%s", conflict)
+            self._runtime.audience.tell(Misconfigured(reason=conflict))
         self._runtime.conflict = conflict
 
     def _node_changed(self, node: Node) -> None:
         self._find_conflict()
         standing = node.standing
-        self._runtime.counters.quarantined += standing.state is NodeState.QUARANTINED
+        quarantined = standing.state is NodeState.QUARANTINED
+        self._runtime.counters.quarantined += quarantined and node not in self._quarantined
+        (self._quarantined.add if quarantined else self._quarantined.discard)(node)
         self._runtime.audience.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
 
     async def aclose(self) -> None:
@@ -188,7 +199,7 @@ class Background:
                 await holding.ended(holding.deadline - self._runtime.clock.now())
 
 
-def _same_server(nodes: Sequence[Node]) -> str | None:
+def same_server(nodes: Sequence[Node]) -> str | None:
     """Tell of two nodes that are one server: they would vote twice (A4)."""
     seen: dict[str, str] = {}
     for node in nodes:

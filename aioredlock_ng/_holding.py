@@ -239,9 +239,14 @@ class Holding:
         runtime.counters.extended += 1
         if runtime.audience.wants(Extended):
             remaining = self.valid_until - runtime.clock.now()
-            runtime.audience.tell(
-                Extended(names=self.names, label=self._label, extensions=self.extensions, remaining=remaining)
+            event = Extended(
+                names=self.names,
+                label=self._label,
+                extensions=self.extensions,
+                remaining=remaining,
+                topped_up=len(missing),
             )
+            runtime.audience.tell(event)
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
@@ -250,6 +255,8 @@ class Holding:
         command = self._primitive.top_up(self.owner, ttl, self.fence)
         self._runtime.counters.topped_up += len(missing)
         for node in missing:
+            name = self._runtime.nodes[node].name
+            report(logging.INFO, "node %s had lost lock %s and is given it back", name, printable(self.names))
             self._runtime.nodes[node].submit(command, _TopUp(self), node)
         self._unsent = [node for node in self._unsent if node not in missing]
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Final, final
 import anyio
 
 from . import _scripts
-from ._admin import look_for, read
+from ._admin import read
 from ._ask import Round, all_answered
+from ._background import same_server
 from ._core.command import Answer, Command, Purpose, milliseconds
 from ._core.fencing import SHIFT
 from ._core.quarantine import parse
+from ._core.quorum import majority
 from ._node import NodeState
 from ._survey import Survey, survey
 from .errors import ConfigurationError, LockTakenError, QuorumUnavailableError, printable
@@ -43,7 +45,8 @@ async def initialise(runtime: Runtime, *, force: bool) -> tuple[NodeInitialisati
     """Let every node that answers vote at once, all with one floor, unless a lock is found."""
     if runtime.options.sentinel is None:
         raise ConfigurationError("fencing=False and no restart_quarantine: there is nothing to initialise")
-    _refuse_twins(runtime)
+    if twins := same_server(runtime.nodes):  # that a node is another quorum's is what we are for
+        raise ConfigurationError(twins)
     if not force:
         await _refuse_live_locks(runtime)
     answers = await _ask_all(runtime, _command(runtime, floor=0))
@@ -53,7 +56,7 @@ async def initialise(runtime: Runtime, *, force: bool) -> tuple[NodeInitialisati
         late_ms = ((max(floors) - min(floors)) >> SHIFT) + 1
         await anyio.sleep(min(late_ms / 1000, CLOCKS_APART))
         await _ask_all(runtime, _command(runtime, floor=max(floors)))
-    await _let_vote(runtime)
+    await runtime.greet()
     return tuple(
         NodeInitialisation(node=node.name, done=_floor(answer) is not None, reason=_why_not(answer))
         for node, answer in zip(runtime.nodes, answers, strict=True)
@@ -86,15 +89,6 @@ def _why_not(answer: Answer) -> str:
     return "its sentinel was written by a newer version, which has to do this"
 
 
-async def _let_vote(runtime: Runtime) -> None:
-    """Have this manager's nodes hear of it now."""
-    for node in runtime.nodes:
-        node.greet()
-    assert runtime.options.sentinel is not None, "the caller has looked"
-    # Answered behind the greetings, on connections that keep the order.
-    await _ask_all(runtime, look_for(runtime.options.sentinel))
-
-
 async def _ask_all(runtime: Runtime, command: Command) -> list[Answer]:
     round_ = Round(runtime.nodes, read)
     round_.ask(command, runtime.node_timeout)
@@ -103,14 +97,6 @@ async def _ask_all(runtime: Runtime, command: Command) -> list[Answer]:
 
 
 # -- what forbids it ---------------------------------------------------------------------------------
-
-
-def _refuse_twins(runtime: Runtime) -> None:
-    """Refuse a server that is given twice (A4).  That a node belongs to another quorum is what we are for."""
-    if runtime.conflict is not None:
-        known = [run_id for node in runtime.nodes if (run_id := node.standing.run_id) is not None]
-        if len(set(known)) < len(known):
-            runtime.check_configuration()
 
 
 async def _refuse_live_locks(runtime: Runtime) -> None:
@@ -133,12 +119,13 @@ async def _refuse_live_locks(runtime: Runtime) -> None:
 def _unseen(runtime: Runtime, found: Survey) -> Sequence[str]:
     """Say what could not be looked at, but for nodes that cannot be reached: they are not changed, either."""
     silent = {entry.node: entry.reason for entry in found.silent}
-    reached = [
-        node.name
-        for node in runtime.nodes
-        if node.name in silent and node.standing.state in (NodeState.UP, NodeState.QUARANTINED)
-    ]
-    unseen = [f"{name}: {silent[name]}" for name in reached]
+    reached = [node for node in runtime.nodes if node.standing.state in (NodeState.UP, NodeState.QUARANTINED)]
+    unseen = [f"{node.name}: {silent[node.name]}" for node in reached if node.name in silent]
+    remember = sum(node.standing.state is NodeState.UP for node in reached)
+    # Every majority has one of so many nodes; where none remembers, nothing was ever locked, or all is lost.
+    needed = len(runtime.nodes) - majority(len(runtime.nodes)) + 1
+    if 0 < remember < needed:
+        unseen.append(f"only {remember} of the nodes have not lost their memory, {needed} are needed")
     if found.truncated:
         unseen.append(f"there are more keys under the prefix than the {LOOKED_AT} that are looked at")
     return unseen

@@ -53,7 +53,8 @@ class Life:
         had a `node_timeout` more, or after `connect_timeout`.
 
         Raises:
-            ConfigurationError: two nodes turned out to be one server.
+            ConfigurationError: two nodes turned out to be one server, or one belongs to a quorum of another
+                size.
             ManagerClosedError: the manager was closed.
             RuntimeError: the manager belongs to another event loop or another process.
         """
@@ -100,7 +101,7 @@ class Life:
         if runtime.closing:
             raise runtime.closed_error()
         if not looking:
-            background.take_part()
+            await background.take_part()
         if not background.usable.is_set():
             with anyio.move_on_after(None if patience is None else patience + self._options.node_timeout):
                 await background.usable.wait()

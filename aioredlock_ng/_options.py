@@ -168,7 +168,7 @@ def checked_fence_ttl(value: Seconds) -> float:
     fence_ttl = seconds("fence_ttl", value)
     if not MIN_FENCE_TTL <= fence_ttl <= MAX_FENCE_TTL:
         raise ValueError(
-            f"fence_ttl must be {MIN_FENCE_TTL:g} to {MAX_FENCE_TTL:g} seconds (30 days), got {value!r}"
+            f"fence_ttl must be {MIN_FENCE_TTL:.0f} to {MAX_FENCE_TTL:.0f} seconds (30 days), got {value!r}"
         )
     return fence_ttl
 

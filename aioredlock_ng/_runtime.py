@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, final
 
+import anyio
+
 from ._ask import Round, all_answered
 from ._clock import Clock, wall_of
 from ._core.clock_watch import ClockWatch
@@ -93,7 +95,7 @@ class Runtime:
         self.loop = asyncio.get_running_loop()
         self._generation = generation()
         self.conflict: str | None = None
-        """Why no lock can be trusted: two nodes are one server (A4)."""
+        """Why no lock can be trusted: two nodes are one server, or one belongs to another quorum (A4)."""
         self.failure: BaseException | None = None
         """What ended the background tasks, if they did not end in order."""
         self._eternal: set[bytes] = set()
@@ -116,6 +118,13 @@ class Runtime:
         """Return how many seconds a node's time of day is ahead of ours; None while that is unknown."""
         offset = self.clocks.offset(node)
         return None if offset is None else sum(offset) / 2 - (self.wall() - self.clock.now())
+
+    async def greet(self) -> None:
+        """Have every node look now whether it may vote; at most one `node_timeout` (R12)."""
+        with anyio.move_on_after(self.node_timeout):
+            async with anyio.create_task_group() as tasks:
+                for node in self.nodes:
+                    tasks.start_soon(node.greet)
 
     async def pause(self, future: asyncio.Future[None], timeout: float | None) -> bool:
         """Wait for `future`, at most `timeout` seconds; True when it is done.
@@ -214,10 +223,10 @@ class Runtime:
         return self._generation != generation()
 
     def check_configuration(self) -> None:
-        """Refuse to lock anything while one server would vote twice.
+        """Refuse to lock anything over nodes that cannot be one quorum (A4).
 
         Raises:
-            ConfigurationError: names both nodes.
+            ConfigurationError: names the nodes at fault.
         """
         if self.conflict is not None:
             raise ConfigurationError(self.conflict)

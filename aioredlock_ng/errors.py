@@ -6,7 +6,7 @@ As a tree::
     └── LockError                        base of ours: `names`, `votes`
         ├── LockNotAcquiredError
         │   ├── LockTakenError           enough nodes answered: somebody holds it; `retry_after`
-        │   └── QuorumUnavailableError   too few nodes answered
+        │   └── QuorumUnavailableError   too few nodes answered, or they did not agree on a fence
         ├── LockLostError                `reason`: a `LossReason`
         ├── WouldDeadlockError           the task would wait for a lock that it holds itself
         └── ManagerClosedError
@@ -129,7 +129,7 @@ class LockTakenError(LockNotAcquiredError):
 
 @final
 class QuorumUnavailableError(LockNotAcquiredError):
-    """Too few nodes answered to tell; `votes` says what each of them did."""
+    """Too few nodes answered, may vote, or agree on a fence; `votes`: what each of them did, and why."""
 
 
 def _restore(kind: type[LockError], args: tuple[Any, ...], state: dict[str, Any]) -> LockError:

@@ -54,6 +54,8 @@ class Extended:
     extensions: int
     remaining: float
     """Seconds of validity after the extension."""
+    topped_up: int
+    """Nodes that had lost the lock's key and are given it back (R9), as far as they have answered by now."""
 
 
 @final
@@ -83,10 +85,18 @@ class Released:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChanged:
-    """A node came up, fell silent, or went down."""
+    """A node came up, fell silent, lost its vote, or went down."""
 
     node: str
     state: NodeState
+    reason: str
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misconfigured:
+    """Nothing can be locked over these nodes: two are one server, or they are another quorum's (A4)."""
+
     reason: str
 
 
@@ -111,7 +121,9 @@ class LoopStalled:
     """How many of them the machine was suspended."""
 
 
-Event = Acquired | Refused | Extended | Lost | Released | NodeChanged | ClockStepped | LoopStalled
+Event = (
+    Acquired | Refused | Extended | Lost | Released | NodeChanged | Misconfigured | ClockStepped | LoopStalled
+)
 
 
 class Hooks(Protocol):
@@ -123,6 +135,7 @@ class Hooks(Protocol):
     def on_lost(self, event: Lost) -> None: ...  # noqa: D102
     def on_released(self, event: Released) -> None: ...  # noqa: D102
     def on_node_changed(self, event: NodeChanged) -> None: ...  # noqa: D102
+    def on_misconfigured(self, event: Misconfigured) -> None: ...  # noqa: D102
     def on_clock_stepped(self, event: ClockStepped) -> None: ...  # noqa: D102
     def on_loop_stalled(self, event: LoopStalled) -> None: ...  # noqa: D102
 
@@ -134,6 +147,7 @@ _METHODS: dict[type[Event], str] = {
     Lost: "on_lost",
     Released: "on_released",
     NodeChanged: "on_node_changed",
+    Misconfigured: "on_misconfigured",
     ClockStepped: "on_clock_stepped",
     LoopStalled: "on_loop_stalled",
 }

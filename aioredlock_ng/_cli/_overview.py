@@ -194,7 +194,9 @@ def _notes(overview: Overview) -> list[Line]:
     if overview.up < overview.quorum:
         text = f"{overview.up} of {len(overview.nodes)} nodes are up: nobody can lock"
         if overview.wait is not None:
-            text += f" for another {overview.wait:.1f} s; `aioredlock-ng init` if no lock can be alive"
+            text += f" for another {overview.wait:.1f} s"
+        if any(node.state == "quarantined" for node in overview.nodes):
+            text += "; `aioredlock-ng init` if no lock can be alive"
         notes.append(Line(text, "error"))
     if survey is not None and survey.truncated:
         notes.append(Line("there may be more locks: the search was ended at its limit", "warning"))

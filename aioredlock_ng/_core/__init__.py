@@ -6,11 +6,12 @@ own random value, the *owner*.  Two majorities of the same N always share a mast
 holds one value per key, so two clients cannot hold the lock at once.
 
 **One round.**  To acquire, a client makes up a fresh owner and sends
-``SET name owner NX PX ttl`` to all N masters in the same moment.  Every master answers with one
-`Vote`: GRANTED (it stored our owner), REFUSED (somebody else's key is there), or SILENT (anything
-else: no answer in time, an error, no connection).  A `Tally` counts the votes into a `Verdict`
-as early as it is certain: WON with the Q-th grant, LOST as soon as Q grants can no longer be
-reached.  A slow master never delays a decided round; an even tie is LOST.
+``SET name owner NX PX ttl``, or a script that does the same and makes a fence, to all N masters
+in the same moment.  Every master answers with one `Vote`: GRANTED (it stored our owner), REFUSED
+(somebody else's key is there), or SILENT (anything else: no answer in time, an error, no
+connection).  A `Tally` counts the votes into a `Verdict` as early as it is certain: WON with the
+Q-th grant, LOST as soon as Q grants can no longer be reached.  A slow master never delays a decided
+round; an even tie is LOST.
 
 **Time.**  A key lives `ttl` from the moment its master stored it, which cannot be before the
 client read its clock and began to send.  So the lock is good until ``asked_at + ttl - drift``,
@@ -40,13 +41,13 @@ not; a resource that refuses smaller fences is then what keeps the late ones out
 **Memory.**  A master that has lost its data has forgotten locks.  It is known by its *sentinel*, and has no
 vote until every lock that it may have forgotten has ended (`quarantine`).
 
-**Clocks.**  Masters expire keys by their time of day.  Their answers tell it, and a clock that jumps ahead is
-noticed, reported and quarantined (`clock_watch`).
+**Clocks.**  Masters expire keys by their time of day.  Their answers tell it, and a master whose clock jumps
+ahead is noticed, reported and quarantined (`clock_watch`).
 
 All of this rests on assumptions that the README spells out:
 
-- A1: the clocks of nodes and clients advance at nearly the same rate for one ttl.
-- A2: a node that granted a vote remembers it for the ttl (no restart without its data).
+- A1: the clocks of nodes and clients advance at nearly the same rate for one ttl, and no node's jumps ahead.
+- A2: a node that granted a vote remembers it for the ttl, or is known to have forgotten it (`quarantine`).
 - A3: a holder stops using the resource when its validity ends.
 - A4: the N nodes are N different servers, and every client is configured with the same N.
 - A5: owner values are unguessable and fresh for every attempt.

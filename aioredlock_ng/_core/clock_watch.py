@@ -48,6 +48,8 @@ class Step:
 
     node: int
     seconds: float
+    before: float
+    """Seconds that it was ahead of our own clock until then, at most."""
 
 
 @final
@@ -86,6 +88,7 @@ class _Suspicion:
 
     low: float
     high: float
+    before: float
     began: float
 
     @property
@@ -164,12 +167,12 @@ class ClockWatch:
             slack = CLOCK_DRIFT_FACTOR * max(new.until - old.since, old.until - new.since)
             low, high = old.low - slack, old.high + slack
             if new.low - high > self._limit:
-                _suspect(self._ahead, node, new.low - high, new.high - low, new.until)
+                _suspect(self._ahead, node, _Suspicion(new.low - high, new.high - low, high, new.until))
             elif new.low > high:
                 old.asked_at = new.asked_at
                 return
             elif new.high - low < -self._limit:
-                _suspect(self._back, node, new.low - high, new.high - low, new.until)
+                _suspect(self._back, node, _Suspicion(new.low - high, new.high - low, high, new.until))
             elif new.high >= low:
                 new.low, new.high = max(new.low, low), min(new.high, high)
         assert new.low <= new.high, "stamps of a sample out of order"
@@ -190,7 +193,7 @@ class ClockWatch:
     def _resolve(self, pending: dict[int, _Suspicion], now: float) -> tuple[Step, ...]:
         """Take out the suspicions that nobody can share any more."""
         steps = tuple(
-            Step(node=node, seconds=suspicion.seconds)
+            Step(node=node, seconds=suspicion.seconds, before=suspicion.before)
             for node, suspicion in pending.items()
             if now - suspicion.began >= PATIENCE or self._others_asked_since(suspicion.began, node)
         )
@@ -206,13 +209,13 @@ class ClockWatch:
         self._median = lows[(len(lows) - 1) // 2] if lows else None
 
 
-def _suspect(pending: dict[int, _Suspicion], node: int, low: float, high: float, now: float) -> None:
+def _suspect(pending: dict[int, _Suspicion], node: int, new: _Suspicion) -> None:
     """Note a step; a further one of a suspect adds to the first, as our own steps do at the other nodes."""
     first = pending.get(node)
     pending[node] = (
-        _Suspicion(low, high, now)
+        new
         if first is None
-        else _Suspicion(first.low + low, first.high + high, first.began)
+        else _Suspicion(first.low + new.low, first.high + new.high, first.before, first.began)
     )
 
 

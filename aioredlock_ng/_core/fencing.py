@@ -24,7 +24,8 @@ two clients hold the lock at once, their fences still differ, and agree with the
 That is why a resource that refuses what is older than the newest fence it has seen stays safe.
 
 **Loss.**  Counters expire when they are not used, and nodes may lose them.  F is made of the node's time,
-`at` some milliseconds, and law 3 survives because time goes on: F is always below `at(now + 12 s)`.  A
+`at` some milliseconds, and law 3 survives because time goes on: F is always below `at(now + 12 s)`, unless
+the clock was set back, and then it is kept until that is true again for long enough (`kept_ms`).  A
 counter that has expired was not used for `MIN_FENCE_TTL` seconds, so that it was below what `start` says
 now; and the floor of a node that lost its data lies above all that F can have been.  What is needed is that
 the node's own clock does not run backwards across that loss.
@@ -44,6 +45,8 @@ SHIFT: Final = 10
 
 MIN_FENCE_TTL: Final = 300.0
 """Seconds that a counter lives after its last use, at least: `START_LAG_MS` rests on it."""
+
+MIN_FENCE_TTL_MS: Final = 300_000
 
 START_LAG_MS: Final = 288_000
 """How far behind the node's time a missing counter starts: `MIN_FENCE_TTL` less `FLOOR_AHEAD_MS`.  A constant
@@ -123,6 +126,15 @@ def raised(before: int, fence: int, now_ms: int) -> int | None:
     if fence > at(now_ms + RAISE_AHEAD_MS):
         return None
     return max(before, fence)
+
+
+def kept_ms(counter: int, now_ms: int, fence_ttl_ms: int) -> int:
+    """Return how many milliseconds a counter lives from now on: until `start` has passed it, at least.
+
+    That is longer than `fence_ttl` where the node's clock was far ahead when the counter was made, and is
+    right again.
+    """
+    return max(fence_ttl_ms, (counter >> SHIFT) - now_ms + MIN_FENCE_TTL_MS)
 
 
 def floor_at(now_us: int) -> int:

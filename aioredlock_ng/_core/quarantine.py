@@ -60,9 +60,15 @@ class Sentinel:
 
 
 def parse(value: bytes) -> Sentinel | None:
-    """Read a sentinel; None when it is of a format that this version does not know."""
-    parts = value.split(b":")
-    if len(parts) != _FIELDS or parts[0] != FORMAT or not all(part.isdigit() for part in parts[2:]):
+    """Read a sentinel of our format; None for any other."""
+    ours = value.startswith(FORMAT + b":") and value.count(b":") == _FIELDS - 1
+    return parse_any(value) if ours else None
+
+
+def parse_any(value: bytes) -> Sentinel | None:
+    """Read a sentinel of whatever format: the first six fields mean the same in all; None when it is none."""
+    parts = value.split(b":")[:_FIELDS]
+    if len(parts) < _FIELDS or not all(part.isdigit() for part in parts[2:]):
         return None
     floor, ready_ms, size, quarantine_ms = map(int, parts[2:])
     return Sentinel(identity=parts[1], floor=floor, ready_ms=ready_ms, size=size, quarantine_ms=quarantine_ms)
@@ -77,11 +83,20 @@ def wait_ms(quarantine_ms: int) -> int:
 
 
 def greeted(
-    stored: bytes | None, *, identity: bytes, now_us: int, size: int, quarantine_ms: int, push: bytes = b""
+    stored: bytes | None,
+    *,
+    identity: bytes,
+    now_us: int,
+    size: int,
+    quarantine_ms: int,
+    push: bytes = b"",
+    push_floor: int = 0,
 ) -> bytes:
     """Return the sentinel after a greeting by a client with `size` nodes and this quarantine.
 
-    `push` is the sentinel whose wait begins anew, if it is still there: the node's clock has jumped (R14).
+    `push` is the sentinel whose wait begins anew, if it is still there: the node's clock has jumped ahead
+    (R14).  That ended counters, too, and the clock may be back by now, where `start` is below what they were:
+    `push_floor` lies above that, by the clock as it was before.
     """
     now_ms = now_us // 1000
     if stored is None:
@@ -94,12 +109,12 @@ def greeted(
     anew_ms = now_ms + wait_ms(longest_ms)
     if identity not in (UNKNOWN_IDENTITY, known.identity):
         return _written(identity, max(floor_at(now_us), known.floor), anew_ms, size, longest_ms)
-    ready_ms = known.ready_ms
+    floor, ready_ms = known.floor, known.ready_ms
     if stored == push:
-        ready_ms = anew_ms
+        # No further than this clock allows: else fences would fall after the next loss.
+        floor, ready_ms = max(floor, min(push_floor, floor_at(now_us))), anew_ms
     elif longest_ms > known.quarantine_ms and ready_ms:
         ready_ms += wait_ms(longest_ms) - wait_ms(known.quarantine_ms)
-    floor = known.floor
     if ready_ms > anew_ms:  # the clock went back since, and counters may have ended while it was ahead
         floor, ready_ms = max(floor_at(now_us), floor), anew_ms
     return bytes(replace(known, floor=floor, ready_ms=ready_ms, quarantine_ms=longest_ms))
@@ -143,12 +158,14 @@ class Terms:
     its locks may live longer.
     """
 
-    __slots__ = ("key", "looking", "quarantine_ms", "size")
+    __slots__ = ("conflicted", "key", "looking", "quarantine_ms", "size")
 
     def __init__(self, key: bytes, size: int, quarantine_ms: int, *, looking: bool = False) -> None:
         self.key = key
         self.size = size
         self.quarantine_ms = quarantine_ms
+        self.conflicted = False
+        """Whether a node is another quorum's: who knows that writes no sentinels, either."""
         self.looking = looking
         """Whether it takes no locks, so far: then it writes no sentinels, and may look at any quorum."""
 
@@ -188,7 +205,7 @@ class Judgement:
     quarantine_ms: int = 0
     """The quarantine in force, which may be longer than our own."""
     unknown_format: bool = False
-    """Whether a newer version wrote the sentinel: it counts as present, and is left alone."""
+    """Whether a newer version wrote the sentinel: it counts, as far as it can be read, and stays."""
 
 
 def judge(
@@ -202,18 +219,24 @@ def judge(
         return Judgement(reason=f"the server is a {role}, not a master")
     if not sentinel:
         return Judgement(reason="no sentinel: not used yet, restarted empty, or flushed")
-    known = parse(sentinel)
+    judged = _judge(sentinel, identity=identity, now_ms=now_us // 1000, size=size)
+    return judged if parse(sentinel) else replace(judged, unknown_format=True)
+
+
+def _judge(sentinel: bytes, *, identity: bytes, now_ms: int, size: int) -> Judgement:
+    known = parse_any(sentinel)
     if known is None:
-        return Judgement(vow=Vow(sentinel=sentinel), unknown_format=True)
+        return Judgement(
+            reason="its sentinel is not ours to read: a newer version's, or something else; it is left as it is"
+        )
     if UNKNOWN_IDENTITY != identity != known.identity:
         return Judgement(reason="another server's sentinel: restarted with old data, or failed over")
     if known.size != size:
         reason = f"it belongs to a quorum of {known.size} nodes, here are {size} configured"
         return Judgement(reason=reason, conflict=True)
-    left_ms = known.ready_ms - now_us // 1000
+    left_ms = known.ready_ms - now_ms
     if left_ms > 0:
         wait = left_ms / 1000
-        reason = f"restart quarantine: no vote for another {wait:.3g} s"
+        reason = f"restart quarantine: no vote for another {wait:.1f} s"
         return Judgement(reason=reason, wait=wait, quarantine_ms=known.quarantine_ms)
-    vow = Vow(sentinel=sentinel, floor=known.floor)
-    return Judgement(vow=vow, quarantine_ms=known.quarantine_ms)
+    return Judgement(vow=Vow(sentinel=sentinel, floor=known.floor), quarantine_ms=known.quarantine_ms)

@@ -18,6 +18,9 @@ NO_VOTE: Final = Answer(Vote.SILENT, "the node's sentinel has changed: it may ha
 WITHOUT_VOTE: Final = 10
 """Added to what `extend.lua` says on such a node."""
 
+PLAIN_WITHOUT_VOTE: Final = -2
+"""What `set_all.lua` says there."""
+
 _RAISED: Final = {
     1: GRANTED,
     0: Answer(Vote.REFUSED, "the key is not ours any more"),
@@ -92,15 +95,18 @@ class Mutex:
                 keeps=ttl,
                 proof=Proof.STAMPED,
             )
-        several = len(self.keys) > 1
+        if len(self.keys) > 1:
+            args = (owner, ttl_ms)
+            return self._script(
+                Purpose.ACQUIRE, _scripts.SET_ALL, args, counters=False, vouched=True, keeps=ttl
+            )
         return Command(
             Purpose.ACQUIRE,
             owner=owner,
-            fits=_fits_int if several else _fits_set,
+            fits=_fits_set,
             keys=self.keys,
-            args=(owner, ttl_ms) if several else (owner, b"NX", b"PX", ttl_ms),
-            verb=b"" if several else b"SET",
-            script=_scripts.SET_ALL if several else None,
+            args=(owner, b"NX", b"PX", ttl_ms),
+            verb=b"SET",
             keeps=ttl,
             proof=Proof.PROBED if self._sentinel else Proof.NONE,
         )
@@ -161,7 +167,7 @@ class Mutex:
         if isinstance(reply, Silence):
             return Answer(Vote.SILENT, reply.reason, sent=reply.sent)
         assert isinstance(reply, int), "checked by `fits`"
-        return Answer(Vote.REFUSED, wait=_seconds(reply))
+        return NO_VOTE if reply == PLAIN_WITHOUT_VOTE else Answer(Vote.REFUSED, wait=_seconds(reply))
 
     def read_raise(self, reply: Reply) -> Answer:
         """Read the answer to `raise_`."""

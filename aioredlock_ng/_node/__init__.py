@@ -111,14 +111,14 @@ class Node(Protocol):
         owner take effect in the order of their submission.
         """
 
-    def greet(self) -> None:
-        """Look now whether the node may vote, rather than at the next heartbeat (R12)."""
+    async def greet(self) -> None:
+        """Ask now, rather than at the next heartbeat, whether the node may vote; await the answer (R12)."""
 
-    def distrust(self, *, clock: bool, push: bool = False) -> None:
-        """Take the node's vote away while its `clock` is suspected to have jumped (R14).
+    def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
+        """Take the node's vote away while its clock is suspected to have jumped; give it back (R14)."""
 
-        With `push` its sentinel's wait begins anew.
-        """
+    def push(self, floor: int) -> None:
+        """Let the wait of the node's sentinel begin anew, with this floor: its clock has jumped (R14)."""
 
     async def aclose(self) -> None:
         """Send what is still queued and let the connection go; at most a `node_timeout` or so."""

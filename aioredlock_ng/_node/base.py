@@ -18,8 +18,8 @@ MAX_TOLD: Final = 8
 
 
 HINT: Final = (
-    " (first use, restart, flush, failover or a jump of its clock); if no lock can be alive, "
-    "`aioredlock-ng init` ends the wait"
+    " (first use, restart, flush, failover, its first replica or a jump of its clock); if no lock can be "
+    "alive, `aioredlock-ng init` ends the wait"
 )
 """What to know and to do about a node that is quarantined for a while."""
 
@@ -44,6 +44,7 @@ class BaseNode(ABC):
         self._greeting: Greeting | None = None
         """None when nothing rests on sentinels."""
         self._votes_at: float | None = None
+        self._conflict = False
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self._state}>"
@@ -91,19 +92,26 @@ class BaseNode(ABC):
         without_vote = self._state is NodeState.QUARANTINED and not command.purpose.needs_vote
         return "" if without_vote else self._reason
 
-    def distrust(self, *, clock: bool, push: bool = False) -> None:
+    def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
         """As in `Node`."""
-        if self._greeting is None or (self._greeting.distrusted is clock and not push):
-            return
-        self._greeting.distrusted = clock
-        if push:
-            self._greeting.push()
-            self.greet()
-        self._judged()
+        if self._greeting is not None and self._greeting.distrusted is not jumped:
+            self._greeting.distrusted = jumped
+            self._judged()
+
+    def push(self, floor: int) -> None:
+        """As in `Node`."""
+        if self._greeting is not None:
+            self._greeting.push(floor)
+            self._judged()
+            self._greet()
 
     @abstractmethod
-    def greet(self) -> None:
+    async def greet(self) -> None:
         """As in `Node`."""
+
+    @abstractmethod
+    def _greet(self) -> None:
+        """Send a greeting now, unless one is under way."""
 
     @abstractmethod
     def _stamp(self) -> None:
@@ -158,7 +166,9 @@ class BaseNode(ABC):
 
     def _become(self, state: NodeState, reason: str) -> None:
         """Note, log and tell a change of state, and every new reason why the node is down."""
-        changed, self._state, self._reason = state is not self._state, state, reason
+        conflict = self._greeting is not None and self._greeting.judgement.conflict
+        changed = state is not self._state or conflict is not self._conflict
+        self._state, self._reason, self._conflict = state, reason, conflict
         if state is NodeState.UP:
             self._told.clear()
         elif state is NodeState.DOWN:

@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
+from .._core.quarantine import NO_VOW, Vow
 from ..errors import ConfigurationError
 from . import NodeEnv, NodeState
 from .base import BaseNode
@@ -103,8 +104,9 @@ class ClientNode(BaseNode):
             await asyncio.wait((before,))
         try:
             async with asyncio.timeout(self.env.connect_timeout + CALL_LIMIT):
+                vow = self._greeting.judgement.vow if self._greeting is not None else NO_VOW
                 reply = await self._execute(command)
-                if command.proof is Proof.PROBED and await self._has_changed():
+                if command.proof is Proof.PROBED and await self._has_changed(vow):
                     return CHANGED
         except Exception as error:  # noqa: BLE001 (whatever a client raises is silence, with its reason)
             return self._failed(command, why(error))
@@ -124,13 +126,13 @@ class ClientNode(BaseNode):
             self._ledger.owe(command, self.env.clock.now())
         return Silence(without_secrets(reason, command))
 
-    async def _has_changed(self) -> bool:
-        """Whether the sentinel is not the one that votes are asked for with any more.
+    async def _has_changed(self, vow: Vow) -> bool:
+        """Whether the sentinel is not the one that was vowed by any more.
 
         By a greeting, since the call may have gone to another server than the calls before it.
         """
         assert self._greeting is not None, "only where there is a sentinel"
-        vow, greeting = self._greeting.judgement.vow, self._greeting.command(b"")
+        greeting = self._greeting.command(b"")
         reply = await self._execute(greeting)
         return not greeting.fits(reply) or bool(reply[1] != vow.sentinel)
 
@@ -218,7 +220,12 @@ class ClientNode(BaseNode):
             fits = command.fits(reply)
             self._heard(reply if fits else Silence("the answer to its greeting makes no sense"), asked_at)
 
-    def greet(self) -> None:
+    async def greet(self) -> None:
+        """As in `Node`."""
+        if not self._closed:
+            await self._look()
+
+    def _greet(self) -> None:
         """As in `BaseNode`: `run` greets often enough."""
 
     def _stamp(self) -> None:

@@ -47,6 +47,7 @@ class Greeting:
         self._told: set[str] = set()
         self._push = b""
         """The sentinel whose wait must begin anew; empty again once a greeting that said so was answered."""
+        self._push_floor = 0
         self._pushing = b""
         """What of it the last greeting that was sent said."""
         self.look = Command(Purpose.OTHER, owner=b"", fits=_fits_look, keys=(terms.key,), verb=b"GET")
@@ -68,9 +69,14 @@ class Greeting:
         vow = self.judgement.vow
         return vow.sentinel, b"%d" % vow.floor, self._identity if with_identity else b""
 
-    def push(self) -> None:
+    def push(self, floor: int) -> None:
         """Let the sentinel's wait begin anew with the next greeting, unless somebody else has seen to it."""
-        self._push = self._sentinel
+        self._push, self._push_floor = self._sentinel, floor
+
+    @property
+    def pushes(self) -> bool:
+        """Whether the next greeting has that to say."""
+        return bool(self._push)
 
     def restart(self) -> None:
         """Forget what was heard on a connection that has ended."""
@@ -86,9 +92,10 @@ class Greeting:
             keys=(terms.key,),
             args=(
                 nonce,
-                b"%d" % (0 if terms.looking else terms.size),
+                b"%d" % (0 if terms.looking or terms.conflicted else terms.size),
                 b"%d" % terms.quarantine_ms,
                 self._push,
+                b"%d" % self._push_floor,
             ),
             script=_scripts.GREET,
         )
@@ -125,8 +132,8 @@ class Greeting:
             self._warn("its sentinel was written by a newer version; it is left as it is")
         if self._terms.adopt(judged.quarantine_ms):
             self._warn(
-                f"another client asks for a restart quarantine of {judged.quarantine_ms / 1000:g} s; "
-                "the longer one holds: set restart_quarantine alike everywhere"
+                f"its restart quarantine is {judged.quarantine_ms / 1000:g} s, longer than this client's, "
+                "and holds: set restart_quarantine alike everywhere"
             )
 
     def tell_eviction(self, policy: str | None) -> None:

@@ -39,6 +39,8 @@ class RedisNode(BaseNode):
         self._link: Link | None = None
         self._pinged_at = 0.0
         self._pinging = False
+        self._answered = asyncio.Event()
+        self._answered.set()
 
     @property
     def in_flight(self) -> int:
@@ -132,7 +134,7 @@ class RedisNode(BaseNode):
         self._link = link
         self._ledger.reconnected(self.env.clock.now())
         self._pay_debts(link)  # before any acquire
-        self.greet()
+        self._greet()
         if self._greeting is None:
             self._judged()
             self.settled.set()
@@ -166,13 +168,13 @@ class RedisNode(BaseNode):
                 return
             answered = link.pipe.answered
             self._pay_debts(link)
-            self.greet()
+            self._greet()
 
     def _pay_debts(self, link: Link) -> None:
         for debt in self._ledger.due(self.env.clock.now()):
             debt.sent = link.put(debt.command, debt, 0)
 
-    def greet(self) -> None:
+    def _greet(self) -> None:
         """Ask for a sign of life: where there are sentinels, by a greeting."""
         if self._link is None or self._pinging:
             return
@@ -180,6 +182,14 @@ class RedisNode(BaseNode):
         command = heartbeat(nonce) if self._greeting is None else self._greeting.command(nonce)
         self._pinged_at = self.env.clock.now()
         self._pinging = self._link.put(command, self, 0)
+        if self._pinging:
+            self._answered.clear()
+
+    async def greet(self) -> None:
+        """As in `Node`."""
+        await self._answered.wait()  # to what is under way already, and was asked too early
+        self._greet()
+        await self._answered.wait()
 
     def _stamp(self) -> None:
         """As in `BaseNode`."""
@@ -190,7 +200,7 @@ class RedisNode(BaseNode):
     def _look_again(self) -> None:
         """Greet again as soon as a wait is over, rather than at the next heartbeat."""
         if (wait := self._votes_in) is not None and wait < HEARTBEAT:
-            asyncio.get_running_loop().call_later(wait, self.greet)
+            asyncio.get_running_loop().call_later(wait, self._greet)
 
     @property
     def pending(self) -> bool:
@@ -200,12 +210,15 @@ class RedisNode(BaseNode):
     def on_reply(self, node: int, reply: Reply) -> None:
         """Take the answer to a heartbeat: the first sign of life of a suspect node."""
         self._pinging = False
+        self._answered.set()
         if not isinstance(reply, Silence):
             self._round_trip = self.env.clock.now() - self._pinged_at
         if self._greeting is not None and self._link is not None and not self._link.lost.done():
             self._heard(reply, self._pinged_at)
             self._look_again()
             self.settled.set()
+            if self._greeting.pushes:
+                self._greet()
         elif not isinstance(reply, Silence):
             self._judged()
 

@@ -23,7 +23,7 @@ def _load(name: str, *parts: str) -> Script:
 
 ACQUIRE: Final = _load("acquire", "identity", "vow", "counter")
 RAISE: Final = _load("raise", "identity", "vow", "counter")
-SET_ALL: Final = _load("set_all")
+SET_ALL: Final = _load("set_all", "identity", "vow")
 EXTEND: Final = _load("extend", "identity", "vow", "counter")
 TOP_UP: Final = _load("top_up", "counter")
 RELEASE: Final = _load("release", "counter")

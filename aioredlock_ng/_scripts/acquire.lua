@@ -46,7 +46,7 @@ if mine < n then
     if n > 1 then
       call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
     end
-    call('SET', KEYS[n + i], stored, 'PX', ARGV[4])
+    call('SET', KEYS[n + i], stored, 'PX', kept(fence, ms, ARGV[4]))
   end
 end
 return {1, fence, us}

@@ -4,6 +4,7 @@
 -- ARGV[2]  how many nodes the client has; 0: it only looks, and nothing is written
 -- ARGV[3]  its quarantine, milliseconds
 -- ARGV[4]  the sentinel whose wait begins anew if it is still there, or empty
+-- ARGV[5]  the floor that goes with that
 -- returns  {ARGV[1], sentinel or empty, µs, identity, role or empty}
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
@@ -37,7 +38,7 @@ if me ~= '-' and me ~= who then
   return written(me, math.max(new_floor, floor), anew, longest)
 end
 if stored == ARGV[4] then
-  ready = anew
+  floor, ready = math.max(floor, math.min(tonumber(ARGV[5]), new_floor)), anew
 elseif longest > span and ready > 0 then
   ready = ready + wait(longest) - wait(span)
 end

@@ -17,10 +17,10 @@ for i = 1, n do
   elseif holder == ARGV[1] then
     deleted = deleted + redis.call('DEL', KEYS[i])
     if fence > 0 then  -- what fails here must not keep a lock from its release
+      local _, ms = clock()
       if redis.pcall('GET', KEYS[n + i]) == ARGV[2] then
-        redis.pcall('PEXPIRE', KEYS[n + i], ARGV[3])
+        redis.pcall('PEXPIRE', KEYS[n + i], kept(fence, ms, ARGV[3]))
       else
-        local _, ms = clock()
         pcall(raise, KEYS[n + i], fence, 0, ms, ARGV[3])
       end
     end

@@ -1,11 +1,21 @@
 -- Several names at once, all or nothing, without a fence (for one name that is SET NX PX).
--- KEYS     the locks
+-- KEYS     n locks; with a vow the sentinel
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
+-- ARGV[3]  the sentinel that the client vowed by; nothing where there are no sentinels
+-- ARGV[4]  the floor in it
+-- ARGV[5]  this server's identity, or empty
 -- returns  0: all set.  n > 0: taken, the longest of the keys in the way has n ms left.
---          -1: taken by a key without expiry.
-local wait = 0
-for _, key in ipairs(KEYS) do
+--          -1: taken by a key without expiry.  -2: this node has no vote (R12).
+local n, wait = #KEYS, 0
+if ARGV[3] then
+  n = n - 1
+  if not vouched(KEYS[#KEYS], ARGV[3], ARGV[5]) then
+    return -2
+  end
+end
+for i = 1, n do
+  local key = KEYS[i]
   local left = redis.call('PTTL', key)
   if left == -1 then
     wait = -1
@@ -16,7 +26,7 @@ end
 if wait ~= 0 then
   return wait
 end
-for _, key in ipairs(KEYS) do
-  redis.call('SET', key, ARGV[1], 'PX', ARGV[2])
+for i = 1, n do
+  redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
 end
 return 0

@@ -54,7 +54,7 @@ class _Willing:
             return _REPLIES[command.purpose]
         return _LOOKS[command.verb] if command.script is None else _SCRIPTED_LOOKS[command.script.name]
 
-    def greet(self) -> None:
+    async def greet(self) -> None:
         """Do nothing: there is no sentinel to look at."""
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import _scripts
-from .._core.fencing import granted, raised, reading
+from .._core.fencing import granted, kept_ms, raised, reading
 from .._core.quarantine import Sentinel, greeted, initialised
 from ._memory_data import CommandError
 
@@ -32,10 +32,15 @@ def _prolong(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> None
 
 
 def _set_all(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
+    owner, ttl_ms, *stamp = argv
+    if stamp:
+        *keys, sentinel = keys
+        if not _vouched(server, sentinel, stamp):
+            return -2
     wait = _wait(server, keys)
     if wait == 0:
         for key in keys:
-            server.set(key, argv[0], int(argv[1]))
+            server.set(key, owner, int(ttl_ms))
     return wait
 
 
@@ -45,7 +50,7 @@ def _identity(server: MemoryServer) -> bytes:
 
 def _vouched(server: MemoryServer, sentinel: bytes, stamp: list[bytes]) -> bool:
     vow, _, expected = stamp
-    return server.get(sentinel) == vow and expected in (b"", _identity(server))
+    return vow != b"" and server.get(sentinel) == vow and expected in (b"", _identity(server))
 
 
 def _reading(server: MemoryServer, counter: bytes, floor: int) -> int:
@@ -55,16 +60,16 @@ def _reading(server: MemoryServer, counter: bytes, floor: int) -> int:
 
 def _raise_all(server: MemoryServer, counters: list[bytes], fence: int, floor: int, keep_ms: bytes) -> bool:
     """Lift counters to a fence, as far as that is allowed; False when one does not stand there then."""
-    agreed = True
+    agreed, now_ms = True, server.time_us() // 1000
     for counter in counters:
         before = _reading(server, counter, floor)
-        after = raised(before, fence, server.time_us() // 1000) if before < fence else before
+        after = raised(before, fence, now_ms) if before < fence else before
         if after is None:
             stored = server.get(counter)
             if stored is not None:
-                server.set(counter, stored, int(keep_ms))
+                server.set(counter, stored, kept_ms(before, now_ms, int(keep_ms)))
         else:
-            server.set(counter, b"%d" % after, int(keep_ms))
+            server.set(counter, b"%d" % after, kept_ms(after, now_ms, int(keep_ms)))
         agreed = agreed and after == fence
     return agreed
 
@@ -87,7 +92,7 @@ def _acquire(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
         fence = granted(fence, int(proposed), time_us // 1000)
         for key, counter in zip(locks, counters, strict=True):
             server.set(key, owner, int(ttl_ms))
-            server.set(counter, b"%d" % fence, int(keep_ms))
+            server.set(counter, b"%d" % fence, kept_ms(fence, time_us // 1000, int(keep_ms)))
     return [1, fence, time_us]
 
 
@@ -157,7 +162,7 @@ def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
 
 
 def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[Any]:
-    nonce, size, quarantine_ms, push = argv
+    nonce, size, quarantine_ms, push, push_floor = argv
     stored, me, time_us = server.get(keys[0]), _identity(server), server.time_us()
     if not int(size):
         return [nonce, stored or b"", time_us, me, b"master"]
@@ -172,6 +177,7 @@ def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[A
             size=int(size),
             quarantine_ms=int(quarantine_ms),
             push=push,
+            push_floor=int(push_floor),
         )
     if sentinel != stored:
         server.set(keys[0], sentinel)

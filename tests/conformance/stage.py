@@ -100,10 +100,12 @@ class Stage:
         return await self.node.run(_scripts.RELEASE, keys, OURS, fence, KEEP_MS)
 
     async def greet(
-        self, size: int = 5, quarantine_ms: int = 0, push: bytes = b""
+        self, size: int = 5, quarantine_ms: int = 0, push: bytes = b"", push_floor: int = 0
     ) -> tuple[bytes, int, bytes, bytes]:
         """Run `greet.lua`; returns the sentinel, the time (µs), the identity and the role."""
-        reply = await self.node.run(_scripts.GREET, [SENTINEL], b"nonce", size, quarantine_ms, push)
+        reply = await self.node.run(
+            _scripts.GREET, [SENTINEL], b"nonce", size, quarantine_ms, push, push_floor
+        )
         assert isinstance(reply, list), reply
         nonce, *rest = reply
         assert nonce == b"nonce"

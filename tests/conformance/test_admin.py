@@ -32,7 +32,7 @@ async def test_a_survey_finds_locks_and_what_is_in_their_way(
     """Locks of anybody, leftovers, other programs' keys, and keys of another type; not our own keys."""
     first, second = await make_manager(holder="first"), await make_manager(holder="second")
     for master in masters:
-        master.put([(b"redlock:fence:{redlock:a}", b"7", 60.0), (b"redlock:{meta}", b"x", None)])
+        master.put([(b"redlock:fence:{redlock:a}", b"7", 60.0)])
         master.put([(b"redloc", b"x", None), (b"other:a", b"x", None), (b"redlock:foreign", FOREIGN, 60.0)])
     masters[0].put([(b"redlock:left", FOREIGN, 60.0), (b"redlock:list", WRONG, None)])
     async with first.lock("a", ttl=30), second.lock("b", ttl=30):

@@ -43,7 +43,7 @@ class Pair:
         server = memory.spec._server
         server.time_us = lambda: self.now_us
         server.load_all()
-        self.identity: bytes = self.run(_scripts.GREET, [b"other"], b"", 5, 0, b"")[1][3]
+        self.identity: bytes = self.run(_scripts.GREET, [b"other"], b"", 5, 0, b"", 0)[1][3]
         server.run_id, server.replid = self.identity[:40].decode(), self.identity[40:].decode()
 
     def put(self, entry: Entry) -> None:
@@ -161,7 +161,7 @@ class Player:
             lambda _: (_scripts.RELEASE, plain, owner, 0, keep),
             lambda _: (_scripts.SET_ALL, plain, owner, ttl),
             lambda _: (_scripts.INSPECT, plain[:1]),
-            lambda s: (_scripts.GREET, [SENTINEL], b"n", 5, self.random.choice((0, ttl)), self.vow(s)),
+            lambda s: (_scripts.GREET, [SENTINEL], b"n", 5, self.random.choice((0, ttl)), self.vow(s), 0),
             lambda _: (_scripts.INIT, [SENTINEL], 5, 0, self.random.choice((0, fence))),
         ]
 

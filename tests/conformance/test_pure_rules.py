@@ -101,14 +101,21 @@ def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
     random = Random(3)
     for _ in range(TRIES):
         now_us = some_time(random)
-        identity = run_at(client, now_us, _scripts.GREET, [b"other"], b"", 5, 0, b"")[3]
+        identity = run_at(client, now_us, _scripts.GREET, [b"other"], b"", 5, 0, b"", 0)[3]
         stored = some_sentinel(random, now_us, identity)
         put(client, SENTINEL, stored)
         quarantine_ms = random.choice((0, 1, 60_000, random.randrange(86_400_001)))
         push = random.choice((b"", stored or b"", VOW))
-        reply = run_at(client, now_us, _scripts.GREET, [SENTINEL], b"nonce", 5, quarantine_ms, push)
+        floor = random.choice((0, floor_at(now_us + random.randrange(-(10**9), 10**9))))
+        reply = run_at(client, now_us, _scripts.GREET, [SENTINEL], b"nonce", 5, quarantine_ms, push, floor)
         wanted = greeted(
-            stored, identity=identity, now_us=now_us, size=5, quarantine_ms=quarantine_ms, push=push
+            stored,
+            identity=identity,
+            now_us=now_us,
+            size=5,
+            quarantine_ms=quarantine_ms,
+            push=push,
+            push_floor=floor,
         )
         assert reply == [b"nonce", wanted, now_us, identity, b"master"], (stored, quarantine_ms, push)
         assert client.get(SENTINEL) == wanted
@@ -117,7 +124,7 @@ def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
 def test_initialisations_follow_the_rules(client: redis.Redis[bytes]) -> None:
     """The sentinel after it, too."""
     random = Random(4)
-    identity = run_at(client, some_time(random), _scripts.GREET, [b"other"], b"", 5, 0, b"")[3]
+    identity = run_at(client, some_time(random), _scripts.GREET, [b"other"], b"", 5, 0, b"", 0)[3]
     for _ in range(TRIES):
         now_us = some_time(random)
         stored = some_sentinel(random, now_us, identity)

@@ -30,6 +30,7 @@ from aioredlock_ng import (
     ManagerClosedError,
     ManagerStatistics,
     Node,
+    NodeInitialisation,
     NodeInspection,
     NodeRelease,
     NodeState,
@@ -44,7 +45,17 @@ from aioredlock_ng import (
     Vote,
     WouldDeadlockError,
 )
-from aioredlock_ng.events import Acquired, Extended, LoopStalled, Lost, NodeChanged, Refused, Released
+from aioredlock_ng.events import (
+    Acquired,
+    ClockStepped,
+    Extended,
+    LoopStalled,
+    Lost,
+    Misconfigured,
+    NodeChanged,
+    Refused,
+    Released,
+)
 from aioredlock_ng.testing import MemoryNode, SimLoop, local_nodes
 
 
@@ -76,6 +87,8 @@ def make_managers() -> None:
         holder="worker-1",
         hooks=[Metrics()],
     )
+    LockManager(["redis://a"], fencing=False, fence_ttl=timedelta(hours=1), restart_quarantine=60)
+    LockManager(["redis://a"], fencing=True, fence_ttl=600.0, restart_quarantine=None)
     LockManager(["redis://a"], ttl=timedelta(minutes=1), extension=ExtensionPolicy(max_extensions=None))
     assert_type(LockManager.from_env(), LockManager)
     assert_type(LockManager.from_env(ttl=5.0), LockManager)
@@ -266,7 +279,7 @@ class Metrics:
     def on_acquired(self, event: Acquired) -> None:
         """Look at what it is told."""
         assert_type((event.names, event.label), tuple[tuple[str, ...], str])
-        assert_type((event.waited, event.attempts), tuple[float, int])
+        assert_type((event.waited, event.attempts, event.fence), tuple[float, int, int | None])
 
     def on_refused(self, event: Refused) -> None:
         """Likewise."""
@@ -274,7 +287,7 @@ class Metrics:
 
     def on_extended(self, event: Extended) -> None:
         """Likewise."""
-        assert_type((event.extensions, event.remaining), tuple[int, float])
+        assert_type((event.extensions, event.remaining, event.topped_up), tuple[int, float, int])
 
     def on_lost(self, event: Lost) -> None:
         """Likewise."""
@@ -288,9 +301,31 @@ class Metrics:
         """Likewise."""
         assert_type((event.node, event.state, event.reason), tuple[str, NodeState, str])
 
+    def on_misconfigured(self, event: Misconfigured) -> None:
+        """Likewise."""
+        assert_type(event.reason, str)
+
+    def on_clock_stepped(self, event: ClockStepped) -> None:
+        """Likewise."""
+        assert_type((event.node, event.seconds), tuple[str | None, float])
+
     def on_loop_stalled(self, event: LoopStalled) -> None:
         """Likewise."""
         assert_type((event.seconds, event.suspended), tuple[float, float])
+
+
+async def fresh_nodes(manager: LockManager) -> None:
+    """What states that no lock can be alive, and what is told of the nodes."""
+    nodes = await manager.init()
+    assert_type(nodes, tuple[NodeInitialisation, ...])
+    assert_type((nodes[0].node, nodes[0].done, nodes[0].reason), tuple[str, bool, str])
+    await manager.init(force=True)
+    statistics = manager.statistics()
+    assert_type((statistics.certified, statistics.raised, statistics.uncertified), tuple[int, int, int])
+    assert_type((statistics.topped_up, statistics.quarantined, statistics.steps), tuple[int, int, int])
+    assert_type(statistics.conflict, str | None)
+    node = statistics.nodes[0]
+    assert_type((node.votes_in, node.clock, node.mismatched), tuple[float | None, float | None, int])
 
 
 async def testing_kit() -> None:

@@ -113,7 +113,7 @@ def test_a_quarantine_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(name, "12.5")
     assert manager()._options.restart_quarantine == 12.5
     assert manager(restart_quarantine=20)._options.restart_quarantine == 20
-    fails(lambda: manager(ttl=13), ValueError, "ttl=13", "restart_quarantine=12.5")
+    fails(lambda: manager(ttl=13), ValueError, "ttl=13", "REDLOCK_RESTART_QUARANTINE=12.5")
     for wrong in ("soon", "-1", "nan", "1e9"):
         monkeypatch.setenv(name, wrong)
         fails(manager, ValueError, name)

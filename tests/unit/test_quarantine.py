@@ -276,7 +276,7 @@ def warnings(caplog: pytest.LogCaptureFixture, words: str) -> list[str]:
 @virtual
 async def test_the_longest_quarantine_holds_for_all(caplog: pytest.LogCaptureFixture) -> None:
     """Another client's longer one is taken over, with one warning; a shorter one changes nothing (R12)."""
-    words = "another client asks for a restart quarantine of 120 s"
+    words = "its restart quarantine is 120 s, longer than this client's"
     async with world(restart_quarantine=QUARANTINE) as w:
         async with w.process(restart_quarantine=30.0):
             await asyncio.sleep(NOTICED)
@@ -493,24 +493,53 @@ async def test_there_is_nothing_to_initialise_without_sentinels() -> None:
             await w.manager.init()
 
 
+def newer(node: MemoryNode, *, ready_ms: int = 0, size: int = 3) -> bytes:
+    """Return the sentinel that a version to come might write: whatever follows, the first fields stay."""
+    return b"2:%b:0:%d:%d:60000:more" % ("".join(node.identity).encode(), ready_ms, size)
+
+
 @virtual
 async def test_a_sentinel_of_a_newer_version_counts_as_present(caplog: pytest.LogCaptureFixture) -> None:
     """It is vowed by and looked at as any other, reported once for each node, and never rewritten (R12)."""
     nodes = fresh()
-    newer = b"2:somebody:else:knows"
     for node in nodes:
-        node.set(META, newer)
+        node.set(META, newer(node))
     async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
         for _ in range(3):
             async with manager.lock("a", blocking_timeout=0) as lease:
                 assert lease.fence
             await asyncio.sleep(2 * NOTICED)
-        assert [node.get(META) for node in nodes] == [newer] * 3
+        assert [node.get(META) for node in nodes] == [newer(node) for node in nodes]
         assert len(warnings(caplog, "written by a newer version")) == 3
-        nodes[0].set(META, b"2:it:has:changed")
-        nodes[1].set(META, b"2:it:has:changed")
+        nodes[0].set(META, newer(nodes[0]) + b":changed")
+        nodes[1].set(META, newer(nodes[1]) + b":changed")
         end = await in_task(manager.lock("a", blocking_timeout=0).acquire)
         assert isinstance(end.error, QuorumUnavailableError)
+
+
+@virtual
+async def test_what_a_newer_version_says_holds() -> None:
+    """Its quarantine, its number of nodes; and what cannot be read at all is nothing to vote by (R12)."""
+    nodes = fresh()
+    for node, sentinel in zip(
+        nodes, (newer(nodes[0], ready_ms=2**52), b"2:somebody:else:knows", b"junk"), strict=True
+    ):
+        node.set(META, sentinel)
+    async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
+        states = [node.reason for node in manager.statistics().nodes]
+        assert "no vote for another" in states[0]
+        assert (
+            states[1]
+            == states[2]
+            == "its sentinel is not ours to read: a newer version's, or something else; it is left as it is"
+        )
+        end = await in_task(manager.lock("a", blocking_timeout=0).acquire)
+        assert isinstance(end.error, QuorumUnavailableError)
+    for node in nodes:
+        node.set(META, newer(node, size=5))
+    with pytest.raises(ConfigurationError, match="quorum of 5 nodes"):
+        async with opened(nodes, seed=2, restart_quarantine=QUARANTINE):
+            pass
 
 
 @virtual

@@ -106,7 +106,7 @@ def _eviction(node: NodeFacts, info: Mapping[str, str]) -> Finding:
         "eviction",
         "error",
         f"maxmemory-policy is {policy}: it deletes locks that are held, and the counters of fences, {when}; "
-        "nothing notices that (A2, R11)",
+        "nothing notices that (A2)",
         "CONFIG SET maxmemory-policy noeviction, there and in its configuration file; "
         "give locks a server of their own",
     )

@@ -29,7 +29,7 @@ def check_clocks(facts: Facts) -> dict[int, Finding]:
                 node,
                 "clock",
                 "warning",
-                "it seems to have jumped: the node has no vote for now (R14)",
+                "it seems to have jumped: the node has no vote for now",
                 _ADVICE,
             )
         elif isinstance(node.clock, Silence):
@@ -47,9 +47,9 @@ def _clock(node: NodeFacts, apart: float, unsure: float, *, fencing: bool) -> Fi
     if least < CLOCK_WARNING:
         return ok(node, "clock", message)
     if fencing and least >= CLOCK_ERROR:
-        message += ": nodes so far apart may be unable to agree on a fence (R10), and then it has no vote"
+        message += ": nodes so far apart may be unable to agree on a fence, and then it has no vote"
         return bad(node, "clock", "error", message, _ADVICE)
     why = "one that is so far off is likely to be set, and a step forward ends locks early (A1)"
     if fencing:
-        why += f"; from {CLOCK_ERROR:g} s on nodes may be unable to agree on a fence (R10)"
+        why += f"; from {CLOCK_ERROR:g} s on nodes may be unable to agree on a fence"
     return bad(node, "clock", "warning", f"{message}: {why}", _ADVICE)

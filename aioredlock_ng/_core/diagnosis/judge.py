@@ -44,7 +44,7 @@ def _quorum(facts: Facts) -> Finding:
     needed = majority(size)
     if voting < needed <= voting + waiting:
         message = f"{voting} of {size} nodes can grant a lock now, {needed} are needed: {waiting} more will"
-        return bad(None, "quorum", "warning", f"{message} after the restart quarantine", INIT)
+        return bad(None, "quorum", "warning", f"{message}, at once or after the restart quarantine", INIT)
     if voting < needed:
         message = f"{voting} of {size} nodes can grant a lock, {needed} are needed: none can be had"
         return bad(None, "quorum", "error", message, "see below what keeps the others from it")

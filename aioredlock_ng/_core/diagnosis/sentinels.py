@@ -16,7 +16,7 @@ FEW: Final = 3
 INIT: Final = "wait for it; if no lock can be alive, `aioredlock-ng init` ends it"
 """The advice on a quarantine that goes on."""
 
-_FIRST_USE: Final = "from its first use on it has no vote for the restart quarantine (R12)"
+_FIRST_USE: Final = "from its first use on it has no vote for the restart quarantine, if there is one"
 
 _ALIKE: Final = "set restart_quarantine alike in all clients: the longest one holds for all"
 
@@ -107,7 +107,7 @@ def check_sentinel(node: NodeFacts, size: int) -> Finding | None:
         message = f"another server's: restarted with old data, or failed over; {_FIRST_USE}"
         advice = INIT
     elif node.votes_in is not None:
-        message = f"restart quarantine: the node has no vote for another {node.votes_in:.3g} s (R12)"
+        message = f"restart quarantine: the node has no vote for another {node.votes_in:.1f} s"
         advice = INIT
     elif sentinel.identity == UNKNOWN_IDENTITY or isinstance(node.info, Silence):
         message = (

@@ -8,13 +8,18 @@ end
 local function reading(stored, floor, ms)
   return math.max(tonumber(stored) or (ms - 288000) * 1024, floor)
 end
+-- How long a counter is kept: until `start` has passed it, also where this clock was far ahead when it was made.
+local function kept(value, ms, keep_ms)
+  return math.max(tonumber(keep_ms), math.floor(value / 1024) - ms + 300000)
+end
 -- The lock's owner lifts a counter to its fence (R10); false when it does not stand there then.
 local function raise(counter, fence, floor, ms, keep_ms)
   local before = reading(redis.call('GET', counter), floor, ms)
   if before < fence and fence > (ms + 10000) * 1024 then
-    redis.call('PEXPIRE', counter, keep_ms)  -- too far ahead of this node's clock
+    redis.call('PEXPIRE', counter, kept(before, ms, keep_ms))  -- too far ahead of this node's clock
     return false
   end
-  redis.call('SET', counter, math.max(before, fence), 'PX', keep_ms)
+  local after = math.max(before, fence)
+  redis.call('SET', counter, after, 'PX', kept(after, ms, keep_ms))
   return before <= fence
 end
