@@ -14,7 +14,7 @@ from .errors import NodeVote
 Decided: TypeAlias = Callable[[Tally], bool]
 """Whether a tally is all that a waiter needs to know."""
 
-NOTHING_KNOWN: Final[Mapping[int, Reply]] = {}
+NOTHING_KNOWN: Final[Mapping[int, Answer]] = {}
 
 NO_REPLY: Final = Silence("no answer yet")
 """Stands for the reply that has not come."""
@@ -52,14 +52,14 @@ class Round:
         self.tally = Tally(len(nodes))
         self.answers: list[Answer | None] = [None] * len(nodes)
 
-    def ask(self, command: Command, timeout: float, *, known: Mapping[int, Reply] = NOTHING_KNOWN) -> None:
+    def ask(self, command: Command, timeout: float, *, known: Mapping[int, Answer] = NOTHING_KNOWN) -> None:
         """Put `command` in every node's queue in this turn of the loop; nobody is waited for.
 
         Nodes whose answer is `known` are not asked.
         """
         for index, node in enumerate(self._nodes):
             if index in known:
-                self.on_reply(index, known[index])
+                self._take(index, known[index])
             else:
                 node.submit(command, self, index)
         if self.tally.pending:
@@ -72,7 +72,9 @@ class Round:
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Take a node's reply and let go whoever knows enough now."""
-        answer = self._read(reply)
+        self._take(node, self._read(reply))
+
+    def _take(self, node: int, answer: Answer) -> None:
         if self._heed is not None:
             self._heed(node, answer)
         if self.answers[node] is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from ._ask import Round, all_answered
-from ._core.command import Answer, Primitive, Reply, Silence
+from ._core.command import Answer, Primitive
 from ._core.fencing import agreeable, ballot, certified
 from ._core.quorum import Tally, Verdict, Vote
 from ._core.validity import free_after
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 STRAGGLERS: Final = 0.01
 """Seconds that slower nodes are given, once a round is lost, to tell how long their key will stay."""
 
-STANDS_THERE: Final[Reply] = 1
-"""What a node would answer to a raise to the fence at which it stands already."""
+STANDS_THERE: Final = Answer(Vote.GRANTED)
+"""What a raise would come to at a node that stands at the fence already."""
 
-STANDS_ABOVE: Final[Reply] = -3
-"""What it would answer to a raise to a smaller one."""
+STANDS_ABOVE: Final = Answer(Vote.SILENT, "the node's counter is above the fence")
+"""What it would come to at one that is beyond it."""
 
 WRONG_TYPE: Final = "WRONGTYPE"
 """The error of a node where something that is not a lock lives under the lock's key."""
@@ -110,13 +110,13 @@ class Attempt:
             return False
         fence = agreeable([(answer.fence, int(answer.time * 1000)) for answer in grants.values()])
         self.seen = max(self.seen, fence)
-        known: dict[int, Reply] = {}
+        known: dict[int, Answer] = {}
         for node, answer in enumerate(self.asked.answers):
             if node in grants:
                 if grants[node].fence >= fence:
                     known[node] = STANDS_THERE if grants[node].fence == fence else STANDS_ABOVE
             elif answer is not None:  # else it may well grant still: its raise is queued behind that
-                known[node] = Silence(answer.reason or "it did not grant")
+                known[node] = Answer(Vote.SILENT, answer.reason or "its grant does not count")
         round_ = self._raising = Round(runtime.nodes, self._primitive.read_raise)
         round_.ask(self._primitive.raise_(self.owner, fence), left, known=known)
         await round_.wait(_decided)

@@ -67,7 +67,7 @@ class Life:
             await self._background.settled.wait()
         return await self.ready(looking=looking)  # with what has been seen by now
 
-    async def settled(self) -> Runtime:
+    async def _settled(self) -> Runtime:
         """Start, and return the runtime even if the nodes cannot be a quorum: for those who mend that.
 
         All nodes are heard, at most a `connect_timeout` after that.

@@ -248,7 +248,7 @@ class LockManager(Life):
             QuorumUnavailableError: it cannot be seen whether one is; the message says why.
             ConfigurationError: nothing rests on sentinels (``fencing=False`` without a quarantine).
         """
-        return await _initialise.initialise(await self.settled(), force=force)
+        return await _initialise.initialise(await self._settled(), force=force)
 
     async def diagnose(self) -> tuple[Finding, ...]:
         """Look for what silently voids a quorum, and say what to do about it: ``aioredlock-ng doctor``.
@@ -263,7 +263,7 @@ class LockManager(Life):
         from ._core.diagnosis.judge import judge  # here: who only locks need not import all this
         from ._diagnosis import gather
 
-        runtime = await self.settled()
+        runtime = await self._settled()
         facts = await gather(runtime)
         if runtime.closing:
             raise runtime.closed_error()  # what looked like dead nodes was our own end

@@ -17,7 +17,8 @@ import anyio
 from ._ask import Round, all_answered
 from ._clock import Clock, wall_of
 from ._core.clock_watch import ClockWatch
-from ._core.command import Primitive, Purpose, Reply
+from ._core.command import Answer, Primitive, Purpose
+from ._core.quorum import Vote
 from ._core.validity import drift
 from ._gate import Gates
 from ._log import report
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ._attempt import Attempt
     from ._holding import Holding
 
-NOT_HELD: Final[Reply] = [0, 0]
+NOT_HELD: Final = Answer(Vote.REFUSED, "was not held", wait=0.0)
 """What a node would answer to a release whose acquire it was never sent."""
 
 MAX_REPORTED: Final = 1000
@@ -61,7 +62,7 @@ class Counters:
     topped_up: int = 0
     """Keys given back to nodes that had lost them."""
     quarantined: int = 0
-    """Times that a node lost its vote."""
+    """Times that a node was found without a vote."""
     steps: int = 0
     """Jumps of nodes' clocks that were noticed."""
 

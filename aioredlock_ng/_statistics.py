@@ -74,7 +74,7 @@ class ManagerStatistics:
     topped_up: int
     """Keys given back to nodes that had lost them."""
     quarantined: int
-    """Times that a node lost its vote."""
+    """Times that a node was found without a vote."""
     steps: int
     """Jumps of nodes' clocks that were noticed."""
     conflict: str | None

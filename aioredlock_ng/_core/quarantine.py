@@ -35,6 +35,9 @@ FORMAT: Final = b"1"
 UNKNOWN_IDENTITY: Final = b"-"
 """Stands for the identity of a server that does not tell it."""
 
+SENTINEL_CHANGED: Final = "the node's sentinel has changed: it may have lost its memory"
+"""Why a node does not grant what comes with another sentinel than it has."""
+
 _FIELDS: Final = 6
 
 MARGIN_FACTOR: Final = 1.01
@@ -227,7 +230,7 @@ def _judge(sentinel: bytes, *, identity: bytes, now_ms: int, size: int) -> Judge
     known = parse_any(sentinel)
     if known is None:
         return Judgement(
-            reason="its sentinel is not ours to read: a newer version's, or something else; it is left as it is"
+            reason="its sentinel cannot be read: a newer version's, or something else; it is left as it is"
         )
     if UNKNOWN_IDENTITY != identity != known.identity:
         return Judgement(reason="another server's sentinel: restarted with old data, or failed over")

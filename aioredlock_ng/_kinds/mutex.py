@@ -6,13 +6,14 @@ from typing import Final, cast, final
 
 from .. import _scripts
 from .._core.command import Answer, Command, Proof, Purpose, Reply, Script, Silence, milliseconds
+from .._core.quarantine import SENTINEL_CHANGED
 from .._core.quorum import Vote
 
 GRANTED = Answer(Vote.GRANTED)
 REFUSED = Answer(Vote.REFUSED)
 RELEASED: Final = Answer(Vote.GRANTED, "released", wait=0.0)
 
-NO_VOTE: Final = Answer(Vote.SILENT, "the node's sentinel has changed: it may have lost its memory")
+NO_VOTE: Final = Answer(Vote.SILENT, SENTINEL_CHANGED)
 """What a node says whose sentinel is not the one that was vowed by (R12)."""
 
 WITHOUT_VOTE: Final = 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, final
 
 from .._core.command import Reply, Silence, Sink
-from .._core.quarantine import Vow
+from .._core.quarantine import SENTINEL_CHANGED, Vow
 
-CHANGED: Final = Silence("the node's sentinel has changed: it may have lost its memory")
+CHANGED: Final = Silence(SENTINEL_CHANGED)
 
 _NO_ROOM: Final = Silence("its sentinel could not be looked at: too many commands in flight")
 

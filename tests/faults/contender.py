@@ -70,6 +70,7 @@ class Contender:
         async with LockManager(
             orders.urls, clock=self._clock, retry=retry, extension=off, **orders.options
         ) as manager:
+            await self._knows_all_clocks(manager)
             print("ready", flush=True)
             await asyncio.to_thread(sys.stdin.readline)
             async with asyncio.TaskGroup() as tasks:
@@ -78,6 +79,11 @@ class Contender:
             did = manager.statistics()
         counts = {word: getattr(did, word) for word in ("certified", "raised", "uncertified", "lost")}
         print(json.dumps({"claims": self._claims, "counts": counts}))
+
+    async def _knows_all_clocks(self, manager: LockManager) -> None:
+        async with asyncio.timeout(10.0):
+            while any(node.clock is None for node in manager.statistics().nodes):
+                await asyncio.sleep(0.01)
 
     def _stop(self) -> None:
         self._left = 0

@@ -76,6 +76,7 @@ async def swap(client: Redis[bytes], port: int) -> None:
 async def replicate(master: LocalNodes, replica: LocalNodes) -> None:
     """Make an exact copy of a server, its sentinel included, and promote it."""
     (source,), (copy,) = master.urls, replica.urls
+    ask(source, "CONFIG SET", "repl-diskless-sync-delay", "0")  # else it waits 5 s for more replicas
     ask(copy, "REPLICAOF", "127.0.0.1", master.ports[0])
     await eventually(lambda: ask(copy, "GET", SENTINEL) == ask(source, "GET", SENTINEL), what="it is copied")
     ask(copy, "REPLICAOF", "NO", "ONE")

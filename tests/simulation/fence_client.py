@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from aioredlock_ng._core.fencing import floor_at
 from aioredlock_ng._core.quarantine import NO_VOW, Terms
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng._core.validity import valid_until
@@ -35,6 +36,8 @@ class Connection:
         self.requests: deque[Message] = deque()
         self.replies: deque[tuple[OnReply, Any]] = deque()
         self.vow = NO_VOW
+        self._heard_us = 0
+        """What time the node had when it was last greeted; a push goes by it."""
         self.cut = False
         self.greeting = False
         self.blocked_until = 0
@@ -48,13 +51,15 @@ class Connection:
     def greet(self, push: bytes = b"") -> None:
         """Present the client, as on connecting and with every heartbeat."""
         self.greeting = True
-        self.send(ModelNode.greet, (self._client.terms.quarantine_ms, push), self._on_greeted)
+        args = (self._client.terms.quarantine_ms, push, floor_at(self._heard_us) if push else 0)
+        self.send(ModelNode.greet, args, self._on_greeted)
 
     def _on_greeted(self, _node: int, reply: tuple[bytes, int, bytes] | None) -> None:
         self.greeting = False
         if reply is None:
             return
         sentinel, now_us, identity = reply
+        self._heard_us = now_us
         terms, judge = self._client.terms, self._client.world.rules.judge
         judged = judge(sentinel, identity=identity, now_us=now_us, role="master", size=terms.size)
         terms.adopt(judged.quarantine_ms)

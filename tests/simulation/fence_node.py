@@ -87,11 +87,11 @@ class ModelNode:
 
     # -- what the scripts do -------------------------------------------------------------------
 
-    def greet(self, quarantine_ms: int, push: bytes) -> tuple[bytes, int, bytes]:
+    def greet(self, quarantine_ms: int, push: bytes, push_floor: int) -> tuple[bytes, int, bytes]:
         """Do ``greet.lua``."""
         terms = {"identity": self.identity, "now_us": self.now_us, "size": self._size}
         self.data.sentinel = self._rules.greeted(
-            self.data.sentinel, quarantine_ms=quarantine_ms, push=push, **terms
+            self.data.sentinel, quarantine_ms=quarantine_ms, push=push, push_floor=push_floor, **terms
         )
         return self.data.sentinel, self.now_us, self.identity
 
@@ -203,7 +203,8 @@ class ModelNode:
         return value
 
     def _store(self, name: str, fence: int, claim: Claim) -> None:
-        self.data.counters[name] = (fence, self.now_ms + claim.keep_ms)
+        kept_ms = self._rules.kept_ms(fence, self.now_ms, claim.keep_ms)
+        self.data.counters[name] = (fence, self.now_ms + kept_ms)
         if fence > self.greatest.get(name, 0):
             self.greatest[name] = fence
 

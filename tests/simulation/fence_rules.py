@@ -36,6 +36,7 @@ class Rules:
     reading: Callable[..., int] = fencing.reading
     granted: Callable[[int, int, int], int] = fencing.granted
     raised: Callable[[int, int, int], int | None] = fencing.raised
+    kept_ms: Callable[[int, int, int], int] = fencing.kept_ms
     greeted: Callable[..., bytes] = quarantine.greeted
     initialised: Callable[..., bytes] = quarantine.initialised
     judge: Callable[..., quarantine.Judgement] = quarantine.judge
@@ -94,6 +95,10 @@ def _from_own_ttl(stored: int | None, *, floor: int, now_ms: int) -> int:
     return max(start if stored is None else stored, floor)
 
 
+def _as_long_as_asked(_counter: int, _now_ms: int, fence_ttl_ms: int) -> int:
+    return fence_ttl_ms
+
+
 def _greatest_of(granted: Collection[tuple[int, int]]) -> int:
     return max(counter for counter, _ in granted)
 
@@ -109,7 +114,7 @@ BROKEN: Final[dict[str, Rules]] = {
     "no floor after a loss": Rules(greeted=_greeted_without_floor, initialised=_initialised_without_floor),
     "no start for a missing counter": Rules(reading=_from_nothing),
     "a start by the client's own fence_ttl": Rules(reading=_from_own_ttl),
-    "counters that live 10 s": Rules(keep_ms=(KEEP_MS, 10_000)),
+    "counters that live 10 s": Rules(keep_ms=(KEEP_MS, 10_000), kept_ms=_as_long_as_asked),
     "no cap on the raise": Rules(raised=_without_cap, agreeable=_greatest_of),
     "a raise without the floor": Rules(raise_floor=lambda _floor: 0),
     "a floor by another node's clock": Rules(initialised=_initialised_by_others),

@@ -189,7 +189,9 @@ def test_the_vote_is_not_back_before_the_push(frozen: tuple[int, ...]) -> None:
             for index in frozen:
                 w.nodes[index].freeze()
             w.nodes[1].step_clock(HOUR)
+            deadline = sim().time() + NOTICED
             while states(w)[1] is UP:
+                assert sim().time() < deadline, "it is not suspected"
                 await asyncio.sleep(LATENCY / 4)
             suspected_at = sim().time()
             while sim().time() < suspected_at + PATIENCE + 2 * HEARTBEAT:

@@ -531,7 +531,7 @@ async def test_what_a_newer_version_says_holds() -> None:
         assert (
             states[1]
             == states[2]
-            == "its sentinel is not ours to read: a newer version's, or something else; it is left as it is"
+            == "its sentinel cannot be read: a newer version's, or something else; it is left as it is"
         )
         end = await in_task(manager.lock("a", blocking_timeout=0).acquire)
         assert isinstance(end.error, QuorumUnavailableError)

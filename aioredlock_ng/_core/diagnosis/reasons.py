@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple, final
 
+from ..quarantine import SENTINEL_CHANGED
 from .rights import acl_line
 
 
@@ -74,7 +75,7 @@ _KINDS: Final = (
         r"NOREPLICAS", "writes", "set min-replicas-to-write 0: a node of a quorum has no replicas to wait for"
     ),
     _kind(
-        r"sentinel has changed",
+        re.escape(SENTINEL_CHANGED),
         "sentinel",
         "diagnose it again: it has lost its data just now, or `aioredlock-ng init` was run meanwhile",
     ),

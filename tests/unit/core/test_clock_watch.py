@@ -42,8 +42,11 @@ def watching(size: int, sampled: Iterable[int] | None = None) -> ClockWatch:
 
 
 def steps(*expected: tuple[int, float]) -> tuple[Step, ...]:
-    """Return the steps, with sizes to the hundredth."""
-    return tuple(Step(node=node, seconds=pytest.approx(seconds, abs=0.02)) for node, seconds in expected)
+    """Return the steps, to the hundredth, of clocks that had been right until then."""
+    before = pytest.approx(UNIX, abs=0.02)
+    return tuple(
+        Step(node=node, seconds=pytest.approx(seconds, abs=0.02), before=before) for node, seconds in expected
+    )
 
 
 # -- one sample, two samples -----------------------------------------------------------------------
@@ -397,8 +400,7 @@ def test_a_node_that_keeps_stepping_is_judged_all_the_same() -> None:
     watch = watching(5)
     for tenths in range(20):
         assert answer(watch, 0, 1.0 + tenths / 10, 5.0 * (1 + tenths)) == NOTHING
-    (step,) = answer(watch, 0, 3.0, 100.0).steps
-    assert step == Step(node=0, seconds=pytest.approx(99.9, abs=0.02))  # 20 round trips, 20 drifts
+    assert answer(watch, 0, 3.0, 100.0).steps == steps((0, 99.9))  # 20 round trips, 20 drifts
 
 
 def test_a_step_there_and_back_is_both() -> None:
