@@ -30,6 +30,8 @@ class Background:
         self._terms = terms_of(runtime.options, len(runtime.nodes), looking=looking)
         self._nodes = runtime.nodes
         self._quarantined: set[Node] = set()
+        self._takes_part = not looking
+        self._joining = anyio.Lock()
         self.settled = asyncio.Event()
         """Set when the manager has started: see `LockManager.start`."""
         self.usable = asyncio.Event()
@@ -99,11 +101,11 @@ class Background:
             self._report_step(self._nodes[step.node], step.seconds)
         if judged.own:
             self._report_own_step(judged.own)
-        for i, other in enumerate(self._nodes):
-            other.suspect(not clocks.trusted(i))
-        for step in judged.steps:
+        for step in judged.steps:  # first, or the vote would be back for a moment
             time = self._runtime.clock.now() + step.before  # what the node would tell if it had not jumped
             self._nodes[step.node].push(floor_at(int(time * 1_000_000)))
+        for i, other in enumerate(self._nodes):
+            other.suspect(not clocks.trusted(i))
 
     def _report_step(self, node: Node, seconds: float) -> None:
         self._runtime.counters.steps += 1
@@ -134,10 +136,14 @@ class Background:
 
     async def take_part(self) -> None:
         """Use the nodes for locks from now on: write sentinels where there are none (R12)."""
-        if self._terms is not None and self._terms.looking:
-            self._terms.looking = False
-            self._find_conflict()
-            await self._runtime.greet()
+        if self._terms is None or self._takes_part:
+            return
+        async with self._joining:  # who comes meanwhile waits, too; the first one may be cancelled
+            if not self._takes_part:
+                self._terms.looking = False
+                self._find_conflict()
+                await self._runtime.greet()
+                self._takes_part = True
 
     def _find_conflict(self) -> None:
         """Find out why nothing can be locked over these nodes, if so (A4)."""

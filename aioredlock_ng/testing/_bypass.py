@@ -16,7 +16,7 @@ from .._core.command import Command, Purpose, Reply, Sink
 from .._core.diagnosis.findings import Finding
 from .._core.fencing import at
 from .._manager import LockManager
-from .._node import Node
+from .._node import Node, NodeState, Standing
 from .._runtime import Runtime
 from ..errors import LossReason
 
@@ -39,6 +39,8 @@ _runtimes: Final[WeakKeyDictionary[Runtime, LockManager]] = WeakKeyDictionary()
 @final
 class _Willing:
     """A node that grants everything; a round needs no more of a node than this."""
+
+    standing = Standing(state=NodeState.UP)
 
     def __init__(self, name: str, fence: int) -> None:
         self.name = name

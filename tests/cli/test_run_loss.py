@@ -36,7 +36,8 @@ def runs(tmp_path: Path, make_nodes: Callable[..., Any]) -> Iterator[Runs]:
 def holding(runs: Runs, *command: str, ttl: float = TTL, **options: Any) -> Run:
     """Start a run, and wait until its command runs."""
     run = runs.start("--ttl", str(ttl), "job", "--", *command, process_group=0, **options)
-    until(lambda: runs.words("first"), "the command runs")
+    until(lambda: runs.words("first") or run.process.poll() is not None, "the command runs")
+    assert runs.words("first"), run.err
     return run
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from aioredlock_ng import LockManager, Survey
+from aioredlock_ng import LockManager, NodeState, Survey
 from aioredlock_ng import _survey as survey_module
 from aioredlock_ng._admin import ask as ask_node
 from aioredlock_ng._admin import look_for
@@ -144,6 +145,23 @@ async def test_the_longest_label_is_shown_whole(masters: Masters, make_manager: 
         await everywhere(masters, b"redlock:a")
         entries = await manager.inspect("a")
     assert {(entry.holder, entry.ours) for entry in entries} == {("\U0001f512" * 200, True)}
+
+
+@pytest.mark.parametrize("by", ["url", "client"])
+@pytest.mark.parametrize("look", ["survey", "inspect"])
+async def test_who_has_looked_can_lock_at_once(look: str, by: str, shared_nodes: Nodes) -> None:
+    """On a server that has never seen the prefix, the first try after a look is greeted for (R12)."""
+    url = shared_nodes.urls[0]
+    async with Redis.from_url(url) as client:
+        manager = LockManager(
+            [url if by == "url" else client], prefix=f"{by} after {look}:", node_timeout=0.5
+        )
+        async with contextlib.aclosing(manager):
+            await getattr(manager, look)(*() if look == "survey" else ("a",))
+            assert manager.statistics().nodes[0].state is NodeState.QUARANTINED
+            lease = await manager.lock("a").try_acquire()
+            assert lease is not None
+            await lease.release()
 
 
 # -- by clients --------------------------------------------------------------------------------------

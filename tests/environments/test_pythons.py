@@ -25,7 +25,15 @@ NEWEST = (*TOOLS, *WEB_TOOLS, "redis[hiredis]", "hiredis", "fastapi", "aiohttp")
 OLDEST_REDIS = (*TOOLS, "redis[hiredis]==5.0.1", "hiredis==3.2.*")
 OLDEST_WEB = (*TOOLS, *WEB_TOOLS, "fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.10.11")
 
-SUITE = ("tests/unit/test_deadline.py", "tests/conformance", "tests/nodes/test_connection_real.py")
+SUITE = (
+    "tests/unit/test_deadline.py",
+    "tests/unit/test_fence.py",
+    "tests/conformance/test_admin.py",
+    "tests/conformance/test_fenced_acquire.py",
+    "tests/conformance/test_fenced_lease.py",
+    "tests/conformance/test_lock.py",
+    "tests/nodes/test_connection_real.py",
+)
 CANCELLED_WEB = (
     "tests/contrib/fastapi/test_locked.py",
     "tests/contrib/fastapi/test_loss.py",

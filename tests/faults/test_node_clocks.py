@@ -22,7 +22,7 @@ from tests.faults.claims import Claim, check_claims
 from tests.faults.clock_shim.node_clocks import ClockedNodes, compiled
 from tests.faults.contender import ClockApart
 from tests.faults.contention import contention, may_vote, votes_again
-from tests.faults.on_three import COUNTER, HOLDING, NAME, held_on_three
+from tests.faults.on_three import COUNTER, HOLDING, KEY, NAME, held_on_three
 from tests.servers import ask, eventually
 
 HOUR: Final = 3600.0
@@ -98,6 +98,8 @@ async def test_a_step_ahead_under_a_held_lock(
             a.lock(NAME) as lease,
         ):
             held = Claim(time.monotonic(), 0.0, lease.fence, asked)
+            # Whoever contended may have had a node; then it takes an extension to top that up.
+            await eventually(lambda: len({ask(url, "GET", KEY) for url in nodes.urls}) == 1, what="A has all")
             for i in stepped:
                 nodes.step(i, seconds)
             events = await reported(recorder, len(stepped))

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Any
 
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeInspection, Survey
+from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeInspection, NodeState, Survey
 from aioredlock_ng import _survey as survey_module
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.worlds import (
+    LATENCY,
     PREFIX,
     TTL,
     count,
     in_task,
     locks,
+    make,
     opened,
     sim,
     virtual,
@@ -25,6 +28,28 @@ from tests.unit.worlds import (
 )
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567"
+
+
+# -- who has only looked so far -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("look", ["survey", "inspect", "force_release"])
+def test_who_has_looked_can_lock_at_once(look: str, number: int) -> None:
+    """The first try after that is not made before the nodes know this client, be it one or two (R12)."""
+
+    async def main() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            manager = make([MemoryNode(latency=LATENCY) for _ in range(number)])
+            stack.push_async_callback(manager.aclose)
+            await getattr(manager, look)(*() if look == "survey" else ("a",))
+            assert {node.state for node in manager.statistics().nodes} == {NodeState.QUARANTINED}
+            tries = (manager.lock(name).try_acquire() for name in "ab")
+            for lease in await asyncio.gather(*tries):
+                assert lease is not None
+                await lease.release()
+
+    virtual(main)()
 
 
 # -- one value ---------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from tests.unit.worlds import (
     World,
     ago,
     count,
+    counter,
     in_task,
     put,
     sim,
@@ -248,6 +249,48 @@ async def test_an_unreachable_node_does_not_hold_up_the_judgement() -> None:
         await asyncio.sleep(HEARTBEAT)
         assert ready_in(w.nodes[1], HOUR) > QUARANTINE - 2 * PATIENCE
         w.nodes[2].thaw()
+
+
+@pytest.mark.parametrize("back", ["before the push", "after it"])
+def test_a_clock_that_comes_back_makes_no_fence_fall(back: str) -> None:
+    """A node's counter ended while its clock was ahead; by the time it votes again, its clock is right and so
+    is no measure: the floor that came with the push is (R11, R14).
+    """
+
+    class Setter:
+        def __init__(self) -> None:
+            self.set_back: Callable[[], None] | None = None
+
+        def on_clock_stepped(self, event: ClockStepped) -> None:
+            if event.seconds > 0 and self.set_back is not None:
+                self.set_back()
+
+    async def main() -> None:
+        setter, short = Setter(), {"ttl": 1.0, "restart_quarantine": 1.0}
+        async with world(hooks=[setter], **short) as w:
+            await asyncio.sleep(2.5 * HEARTBEAT)
+            put(w, "a", ago(-9.9), ago(-9.9), None)
+            w.nodes[2].freeze()
+            async with w.process(**short) as other, other.lock("a", blocking_timeout=5) as lease:
+                first = lease.fence or 0
+            w.nodes[2].disconnect()
+            w.nodes[2].thaw()
+            await asyncio.sleep(0.9)
+            stepped = w.nodes[1]
+            if back == "before the push":
+                setter.set_back = lambda: stepped.step_clock(-HOUR)
+            stepped.step_clock(HOUR)
+            assert stepped.get(counter("a")) is None
+            await asyncio.sleep(NOTICED)
+            if back == "after it":
+                stepped.step_clock(-HOUR)
+            await asyncio.sleep(4.0)
+            assert states(w) == [UP] * 3
+            w.nodes[0].crash()
+            async with w.manager.lock("a", blocking_timeout=10) as lease:
+                assert (lease.fence or 0) > first
+
+    virtual(main)()
 
 
 # -- what is none ----------------------------------------------------------------------------------------

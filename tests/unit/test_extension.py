@@ -614,6 +614,23 @@ def test_every_node_that_lost_the_key_gets_it_back(index):
     virtual(main)()
 
 
+@pytest.mark.parametrize(("index", "told"), [(0, 1), (4, 0)])
+def test_the_event_tells_of_nodes_that_are_topped_up(index, told):
+    """Those that have answered by then; the statistics count the others, too."""
+
+    async def main() -> None:
+        diary = Diary()
+        async with world(5, hooks=[diary]) as w, w.manager.lock("a", extension=PLAIN) as lease:
+            w.vacate("a", index)
+            await lease.extend()
+            await lease.extend()
+            await asyncio.sleep(0.01)
+            assert [event.topped_up for _, event in diary.extended] == [told, 0]
+            assert w.manager.statistics().topped_up == 1
+
+    virtual(main)()
+
+
 @virtual
 async def test_a_slow_node_that_lost_the_key_gets_it_back():
     """An answer "missing" that comes well after the verdict, but within the round, is still of use."""

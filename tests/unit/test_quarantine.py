@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -20,7 +21,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.quarantine import Sentinel, parse
 from aioredlock_ng.errors import LockError
-from aioredlock_ng.events import NodeChanged
+from aioredlock_ng.events import Misconfigured, NodeChanged
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
     LATENCY,
@@ -345,6 +346,68 @@ async def test_a_list_of_nodes_that_changes_under_a_running_client(caplog: pytes
         assert len([one for one in caplog.records if one.levelno == logging.ERROR]) == 1
 
 
+class Misled:
+    """A hook that notes why nothing can be locked."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def on_misconfigured(self, event: Misconfigured) -> None:
+        """Note it."""
+        self.reasons.append(event.reason)
+
+
+@virtual
+async def test_a_conflict_does_not_stick() -> None:
+    """It is told by event and statistics, ends with its cause, and is told again if it returns (A4)."""
+    hook = Misled()
+    async with world(hooks=[hook]) as w:
+        ours = sentinel(w.nodes[1])
+        theirs = replace(ours, size=5)
+        for number in (1, 2):
+            w.nodes[1].set(META, bytes(theirs))
+            await asyncio.sleep(2 * NOTICED)
+            assert len(hook.reasons) == number
+            assert w.manager.statistics().conflict == hook.reasons[-1]
+            assert f"node {w.nodes[1].name}: it belongs to a quorum of 5" in hook.reasons[-1]
+            w.nodes[1].set(META, bytes(ours))
+            await asyncio.sleep(NOTICED)
+            assert w.manager.statistics().conflict is None
+            async with w.manager.lock("a", blocking_timeout=0):
+                pass
+
+
+@virtual
+async def test_one_server_twice_is_told_by_an_event() -> None:
+    """The same reason as in the error, once, however often somebody asks (A4)."""
+    nodes, hook = [MemoryNode(latency=LATENCY) for _ in range(3)], Misled()
+    nodes[1]._server.run_id = nodes[0]._server.run_id
+    manager = make(nodes, hooks=[hook])
+    for _ in range(2):
+        with pytest.raises(ConfigurationError) as caught:
+            await manager.lock("a").acquire()
+        await asyncio.sleep(NOTICED)
+    assert hook.reasons == [str(caught.value)] == [manager.statistics().conflict]
+    await manager.aclose()
+
+
+@virtual
+async def test_who_knows_of_a_conflict_writes_no_sentinel() -> None:
+    """A client with a wrong list goes on trying; a node that restarts empty becomes ours anyway (A4)."""
+    async with world(restart_quarantine=QUARANTINE) as w:
+        wrong = make([*w.nodes[:2], MemoryNode(), MemoryNode(), w.nodes[2]], restart_quarantine=QUARANTINE)
+        for moment in range(8):
+            with pytest.raises(ConfigurationError, match="quorum of 3 nodes, here are 5"):
+                await wrong.lock("z", blocking_timeout=0).acquire()
+            await asyncio.sleep(0.43)
+            if moment % 2:
+                w.nodes[2].restart()  # whoever greets it first writes its sentinel
+        await asyncio.sleep(RECONNECTED)
+        assert sentinel(w.nodes[2]).size == 3
+        assert w.manager.statistics().conflict is None
+        await wrong.aclose()
+
+
 # -- plain votes ---------------------------------------------------------------------------------------
 
 
@@ -362,6 +425,22 @@ async def test_a_plain_vote_is_followed_by_a_look_at_the_sentinel() -> None:
         assert lease.fence is None
         assert [node.keys for node in w.nodes] == [(PREFIX + b"a", META)] * 3
         await lease.release()
+
+
+@pytest.mark.parametrize("names", ["a", "ab"])
+@MODES
+def test_a_node_that_forgot_the_scripts_votes_at_once(mode: dict[str, Any], names: str) -> None:
+    """After SCRIPT FLUSH the source goes along again, with the vow: the very next try is won (R12)."""
+
+    async def main() -> None:
+        async with world(**mode) as w:
+            for _ in range(2):
+                async with w.manager.lock(*names, blocking_timeout=0) as lease:
+                    assert [vote.reason for vote in lease.votes[:2]] == [""] * 2
+                for node in w.nodes:
+                    node.flush_scripts()
+
+    virtual(main)()
 
 
 # -- without a quarantine ------------------------------------------------------------------------------

@@ -41,9 +41,9 @@ def watching(size: int, sampled: Iterable[int] | None = None) -> ClockWatch:
     return watch
 
 
-def steps(*expected: tuple[int, float]) -> tuple[Step, ...]:
-    """Return the steps, to the hundredth, of clocks that had been right until then."""
-    before = pytest.approx(UNIX, abs=0.02)
+def steps(*expected: tuple[int, float], ahead: float = 0.0) -> tuple[Step, ...]:
+    """Return the steps, to the hundredth, of clocks that had been ahead by so much until then."""
+    before = pytest.approx(UNIX + ahead, abs=0.02)
     return tuple(
         Step(node=node, seconds=pytest.approx(seconds, abs=0.02), before=before) for node, seconds in expected
     )
@@ -410,7 +410,7 @@ def test_a_step_there_and_back_is_both() -> None:
     answer(watch, 0, 1.1, 0.0)
     assert not watch.trusted(0)
     answer(watch, 1, 1.2)
-    assert answer(watch, 2, 1.2) == Conclusion(steps=steps((0, 5.0)), back=steps((0, -5.0)))
+    assert answer(watch, 2, 1.2) == Conclusion(steps=steps((0, 5.0)), back=steps((0, -5.0), ahead=5.0))
 
 
 # -- forgetting, and the median --------------------------------------------------------------------
