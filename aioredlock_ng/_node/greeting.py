@@ -117,8 +117,8 @@ class Greeting:
         )
         self._judgement = judged
         if self._push and self._pushing == self._push:  # else this one was on its way already
-            done = judged.wait is not None or not judged.quarantine_ms or self._terms.looking
-            self._push = b"" if done else sentinel  # somebody else has written another one meanwhile
+            overtaken = judged.wait is None and judged.quarantine_ms and sentinel != self._push
+            self._push = sentinel if overtaken else b""  # else done, or not ours to write
         self._tell(judged)
         return Greeted(time_us / 1_000_000, same_server)
 

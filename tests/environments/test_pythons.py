@@ -28,9 +28,7 @@ OLDEST_WEB = (*TOOLS, *WEB_TOOLS, "fastapi==0.121.1", "starlette==0.40.*", "aioh
 SUITE = (
     "tests/unit/test_deadline.py",
     "tests/unit/test_fence.py",
-    "tests/conformance/test_admin.py",
     "tests/conformance/test_fenced_acquire.py",
-    "tests/conformance/test_fenced_lease.py",
     "tests/conformance/test_lock.py",
     "tests/nodes/test_connection_real.py",
 )

@@ -177,7 +177,7 @@ async def test_a_rolling_restart_under_contention(fencing: bool, nodes5: LocalNo
         restart_quarantine=1.0,
         fencing=fencing,
     ) as contenders:
-        for _ in range(3 if fencing else 2):
+        for _ in range(2):
             await asyncio.sleep(AGREEING + 0.5)  # so that locks are held
             for i in draw.sample(range(5), 5):
                 await asyncio.sleep(draw.uniform(0.0, 0.1))
