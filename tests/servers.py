@@ -111,8 +111,8 @@ def make_fresh(nodes: Nodes) -> None:
         nodes.resume(i)
     nodes.start()
     for url in nodes.urls:
-        ask(url, "FLUSHALL")
-        ask(url, "SCRIPT FLUSH")
+        with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), socket_timeout=5.0) as client:
+            client.pipeline(transaction=False).flushall().script_flush().execute()
     initialise(nodes.urls)
 
 

@@ -27,11 +27,11 @@ OLDEST_WEB = (*TOOLS, *WEB_TOOLS, "fastapi==0.121.1", "starlette==0.40.*", "aioh
 
 SUITE = (
     "tests/unit/test_deadline.py",
-    "tests/unit/test_fence.py",
     "tests/conformance/test_fenced_acquire.py",
     "tests/conformance/test_lock.py",
-    "tests/nodes/test_connection_real.py",
 )
+CONNECTIONS = ("tests/nodes/test_connection_real.py",)
+"""What rests on redis-py's own connections."""
 CANCELLED_WEB = (
     "tests/contrib/fastapi/test_locked.py",
     "tests/contrib/fastapi/test_loss.py",
@@ -39,6 +39,8 @@ CANCELLED_WEB = (
     "tests/contrib/aiohttp/test_leaving.py",
 )
 """Where the frameworks cancel, or are cancelled: what may differ between Pythons."""
+
+ANSWERS = ("tests/contrib/fastapi/test_answers.py", "tests/contrib/aiohttp/test_answers.py")
 
 
 class Case(NamedTuple):
@@ -51,8 +53,8 @@ class Case(NamedTuple):
 
 
 CASES = [
-    Case("oldest-redis-py", RUNNING, OLDEST_REDIS, SUITE),
-    Case("oldest-web", RUNNING, OLDEST_WEB, ("tests/contrib/fastapi", "tests/contrib/aiohttp")),
+    Case("oldest-redis-py", RUNNING, OLDEST_REDIS, (*SUITE, *CONNECTIONS)),
+    Case("oldest-web", RUNNING, OLDEST_WEB, (*CANCELLED_WEB, *ANSWERS)),
     *(Case("newest", version, NEWEST, (*SUITE, *CANCELLED_WEB)) for version in OTHERS),
 ]
 
