@@ -39,9 +39,6 @@ for i = 1, n do
   end
 end
 if fence > 0 then
-  local _, ms = clock()
-  for i = n + 1, 2 * n do
-    raise(KEYS[i], fence, floor, ms, ARGV[4])
-  end
+  raise_all(n, fence, floor, ARGV[4])
 end
 return vote + 1

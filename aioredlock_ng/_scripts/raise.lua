@@ -11,7 +11,7 @@
 if not vouched(KEYS[#KEYS], ARGV[4], ARGV[6]) then
   return -1
 end
-local n, fence, agreed = (#KEYS - 1) / 2, tonumber(ARGV[2]), 1
+local n, fence = (#KEYS - 1) / 2, tonumber(ARGV[2])
 local _, ms = clock()
 for i = 1, n do
   if redis.call('GET', KEYS[i]) ~= ARGV[1] then
@@ -21,9 +21,4 @@ end
 if fence > (ms + 10000) * 1024 then
   return -2
 end
-for i = n + 1, 2 * n do
-  if not raise(KEYS[i], fence, tonumber(ARGV[5]), ms, ARGV[3]) then
-    agreed = -3
-  end
-end
-return agreed
+return raise_all(n, fence, tonumber(ARGV[5]), ARGV[3]) and 1 or -3

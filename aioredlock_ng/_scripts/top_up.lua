@@ -22,9 +22,6 @@ for i = 1, n do
   end
 end
 if fence > 0 then
-  local _, ms = clock()
-  for i = n + 1, 2 * n do
-    raise(KEYS[i], fence, 0, ms, ARGV[4])
-  end
+  raise_all(n, fence, 0, ARGV[4])
 end
 return 0

@@ -28,6 +28,7 @@ from tests.unit.worlds import (
     in_task,
     put,
     sim,
+    states,
     virtual,
     world,
 )
@@ -65,11 +66,6 @@ async def watched(number: int = 3, **options: Any) -> AsyncIterator[tuple[World,
     async with world(number, hooks=[listener], **options) as w:
         await asyncio.sleep(2.5 * HEARTBEAT)
         yield w, listener
-
-
-def states(w: World) -> list[NodeState]:
-    """Return how the nodes stand."""
-    return [node.state for node in w.manager.statistics().nodes]
 
 
 def ready_in(node: MemoryNode, ahead: float) -> float:

@@ -38,6 +38,7 @@ from tests.unit.worlds import (
     put,
     sent,
     sim,
+    states,
     virtual,
     world,
 )
@@ -62,11 +63,6 @@ def sentinel(node: MemoryNode) -> Sentinel:
     known = parse(node.get(META) or b"")
     assert known is not None
     return known
-
-
-def states(w: World) -> list[NodeState]:
-    """Return how the nodes stand."""
-    return [node.state for node in w.manager.statistics().nodes]
 
 
 async def error_of(w: World, name: str = "a") -> LockError:

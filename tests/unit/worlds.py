@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from aioredlock_ng import ExtensionPolicy, Lease, LockManager, _scripts
+from aioredlock_ng import ExtensionPolicy, Lease, LockManager, NodeState, _scripts
 from aioredlock_ng._core.fencing import at
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing.sim_loop import EPOCH
@@ -194,6 +194,11 @@ async def world(
     nodes = [MemoryNode(latency=latency) for _ in range(number)]
     async with opened(nodes, **options) as manager:
         yield World(nodes, manager)
+
+
+def states(w: World) -> list[NodeState]:
+    """Return how the nodes stand."""
+    return [node.state for node in w.manager.statistics().nodes]
 
 
 @dataclass(frozen=True, slots=True)

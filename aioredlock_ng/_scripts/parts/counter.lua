@@ -23,3 +23,12 @@ local function raise(counter, fence, floor, ms, keep_ms)
   redis.call('SET', counter, after, 'PX', kept(after, ms, keep_ms))
   return before <= fence
 end
+-- The same for the counters behind n locks; false when one of them does not stand there then.
+local function raise_all(n, fence, floor, keep_ms)
+  local _, ms = clock()
+  local agreed = true
+  for i = n + 1, 2 * n do
+    agreed = raise(KEYS[i], fence, floor, ms, keep_ms) and agreed
+  end
+  return agreed
+end
