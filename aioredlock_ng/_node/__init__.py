@@ -83,6 +83,8 @@ class NodeEnv:
     """What the manager's sentinels say; None when nothing rests on sentinels."""
     on_time: Callable[[Node, TimeSample], None] = lambda _node, _sample: None
     """Called when a node has told its time."""
+    on_notice: Callable[[Node, bytes], None] = lambda _node, _channel: None
+    """Called when something was published on a channel that a node listens to."""
 
 
 @runtime_checkable
@@ -110,6 +112,18 @@ class Node(Protocol):
         Never blocks and never raises; the call back may come before this returns.  Commands of one
         owner take effect in the order of their submission.
         """
+
+    def subscribe(self, channel: bytes) -> None:
+        """Have `NodeEnv.on_notice` called whenever something is published there, over reconnects too.
+
+        Never blocks and never raises (R13).  What is submitted after it is executed after it.
+        """
+
+    def unsubscribe(self, channel: bytes) -> None:
+        """Take `subscribe` back."""
+
+    def hears(self, channel: bytes) -> bool:
+        """Whether that subscription stands: confirmed, on the present connection."""
 
     async def greet(self) -> None:
         """Ask now, rather than at the next heartbeat, whether the node may vote; await the answer (R12)."""

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 import os
+from typing import Final, Protocol
+from weakref import WeakSet
+
+
+class Closable(Protocol):
+    """What must not be used in a child."""
+
+    def close(self) -> None:
+        """Take nothing more."""
+
 
 _generation = 0
+_not_for_children: Final[WeakSet[Closable]] = WeakSet()
 
 
 def generation() -> int:
@@ -12,9 +23,16 @@ def generation() -> int:
     return _generation
 
 
+def close_in_children(thing: Closable) -> None:
+    """Have `thing` closed in every child that is forked from now on: no use of it has to ask."""
+    _not_for_children.add(thing)
+
+
 def _forked() -> None:
     global _generation  # noqa: PLW0603 (the one fact that must survive a fork)
     _generation += 1
+    for thing in _not_for_children:
+        thing.close()
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final, final
 
 from .._core.command import Command, Purpose, Sink
-from .fork import generation
+from .fork import close_in_children, generation
 from .pipe import DesynchronisedError, Entry, Pipe
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
@@ -38,36 +38,24 @@ class Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport = transport
         self._keep = keep
-        self._flushing = False
-        self._generation = generation()
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self.pipe = Pipe(on_failure)
+        self.pipe = Pipe(on_failure, self._flush_soon)
         self.mismatched = False
         """Whether a reply came that cannot belong to its request (R15)."""
+        self._generation = generation()
+        close_in_children(self.pipe)  # there the socket is the parent's, and so are the locks on it
 
     @property
     def lost(self) -> asyncio.Future[str]:
         """Done, with the reason, when the connection has ended."""
         return self._lost
 
-    def put(self, command: Command, sink: Sink, index: int) -> bool:
-        """Queue a command; False when the connection is over or its backlog full."""
-        if self._lost.done() or self._inherited or not self.pipe.put(command, sink, index):
-            return False
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
-        return True
-
-    @property
-    def _inherited(self) -> bool:
-        """Whether this is a forked child: the socket is its parent's, and so are the locks on it."""
-        return self._generation != generation()
+    def _flush_soon(self) -> None:
+        self._loop.call_soon(self._flush)
 
     def _flush(self) -> None:
-        self._flushing = False
-        if not self._lost.done() and not self._inherited and (data := self.pipe.take()):
+        if not self.pipe.closed and (data := self.pipe.take()):
             self._transport.write(data)
 
     def data_received(self, data: bytes) -> None:
@@ -77,8 +65,6 @@ class Link(asyncio.Protocol):
         except DesynchronisedError as error:
             self.mismatched = True
             self.give_up(str(error))
-        else:
-            self._flush()  # scripts that are sent again
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the transport has ended."""
@@ -105,7 +91,7 @@ class Link(asyncio.Protocol):
 
         A peer that does not say goodbye (TLS wants it) is left after `timeout` seconds.
         """
-        if self._inherited:
+        if self._generation != generation():
             return
         self._flush()
         self._transport.close()
@@ -117,6 +103,7 @@ class Link(asyncio.Protocol):
                 self._transport.abort()
 
     def _end(self, reason: str) -> None:
+        self.pipe.close()
         if not self._lost.done():
             self._lost.set_result(reason)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple, final
+from typing import Final, TypeAlias, final
 
 import hiredis
 
@@ -33,25 +33,37 @@ class DesynchronisedError(Exception):
     """A reply that cannot belong to its request: nothing on this connection can be trusted."""
 
 
-class Entry(NamedTuple):
-    """A command that waits for its reply, and the sink's number for this node."""
-
-    command: Command
-    sink: Sink
-    node: int
+Entry: TypeAlias = tuple[Command, Sink, int]
+"""A command that waits for its reply, who waits, and their number for this node.  A plain tuple: there are
+ten in every cycle."""
 
 
 @final
 class Pipe:
-    """The queue of one connection.  `on_failure` hears of every error reply, with its entry."""
+    """The queue of one connection.
 
-    __slots__ = ("_entries", "_on_failure", "_out", "_reader", "answered", "stamp")
+    `on_failure` hears of every error reply, with its entry; `on_output` when there is something to `take`.
+    """
 
-    def __init__(self, on_failure: Callable[[Entry, str], None]) -> None:
+    __slots__ = (
+        "__weakref__",
+        "_entries",
+        "_on_failure",
+        "_on_output",
+        "_out",
+        "_reader",
+        "_room",
+        "answered",
+        "stamp",
+    )
+
+    def __init__(self, on_failure: Callable[[Entry, str], None], on_output: Callable[[], None]) -> None:
         self._entries: deque[Entry] = deque()
         self._out: list[bytes] = []
+        self._room = MAX_IN_FLIGHT
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._on_failure = on_failure
+        self._on_output = on_output
         self.answered = 0
         self.stamp = _BLANK * STAMP_SIZE
         """What stands behind every stamped command, packed: see `pack_stamp`."""
@@ -60,20 +72,31 @@ class Pipe:
         return len(self._entries)
 
     def put(self, command: Command, sink: Sink, index: int) -> bool:
-        """Queue `command`; False when there is no room for it."""
-        room = MAX_IN_FLIGHT
-        if command.purpose is Purpose.RELEASE:
-            room += RESERVED_FOR_RELEASES
-        if len(self._entries) >= room:
+        """Queue `command`; False when there is no room for it, or the pipe is closed."""
+        entries, out = self._entries, self._out
+        if len(entries) >= self._room and not self._has_room(command):
             return False
-        self._entries.append(Entry(command, sink, index))
-        self._write(command, command.packed or _pack_once(command))
+        if not out:
+            self._on_output()
+        entries.append((command, sink, index))
+        out.append(command.packed or _pack_once(command))
+        if command.proof is Proof.STAMPED:
+            out.append(self.stamp)
         return True
 
-    def _write(self, command: Command, packed: bytes) -> None:
-        self._out.append(packed)
-        if command.proof is Proof.STAMPED:
-            self._out.append(self.stamp)
+    def _has_room(self, command: Command) -> bool:
+        """Whether there is room beyond that for all: releases have some of their own."""
+        room = self._room + RESERVED_FOR_RELEASES
+        return bool(self._room) and command.purpose is Purpose.RELEASE and len(self._entries) < room
+
+    def close(self) -> None:
+        """Take nothing more; what is queued keeps waiting for its replies, or for `abandon`."""
+        self._room = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is taken any more."""
+        return not self._room
 
     def take(self) -> bytes:
         """Return the bytes to be written now."""
@@ -87,53 +110,60 @@ class Pipe:
         Raises:
             DesynchronisedError: when a reply cannot belong to its request, or is no reply at all.
         """
+        entries, gets = self._entries, self._reader.gets
         try:
             self._reader.feed(data)
-            while (reply := self._reader.gets()) is not _NOTHING:
-                self._answer(reply)
+            while (reply := gets()) is not _NOTHING:
+                if not entries:
+                    raise DesynchronisedError("an answer came that nothing was asked for")
+                entry = entries.popleft()
+                self.answered += 1
+                command, sink, node = entry
+                if command.fits(reply):
+                    sink.on_reply(node, reply)
+                else:
+                    self._misfit(entry, reply)
         except hiredis.ProtocolError as error:
             raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
 
-    def _answer(self, reply: Reply | hiredis.ReplyError) -> None:
-        if not self._entries:
-            raise DesynchronisedError("an answer came that nothing was asked for")
-        entry = self._entries.popleft()
-        self.answered += 1
+    def _misfit(self, entry: Entry, reply: object) -> None:
+        """Take what is no answer to `entry`: an error, or somebody else's answer."""
         if isinstance(reply, hiredis.ReplyError):
             self._fail(entry, str(reply))
-        elif entry.command.fits(reply):
-            entry.sink.on_reply(entry.node, reply)
         else:
             self._entries.appendleft(entry)  # it is still unanswered
             raise DesynchronisedError(
-                f"an answer of type {type(reply).__name__} cannot belong to {entry.command!r}"
+                f"an answer of type {type(reply).__name__} cannot belong to {entry[0]!r}"
             )
 
     def _fail(self, entry: Entry, message: str) -> None:
-        command = entry.command
-        if message.startswith("NOSCRIPT") and self._may_go_again(entry):
+        command, sink, node = entry
+        if message.startswith("NOSCRIPT") and self._may_go_again(command, sink):
+            if not self._out:
+                self._on_output()
             self._entries.append(entry)
-            self._write(command, _pack(command, command.words_in_full))
+            self._out.append(_pack(command, command.words_in_full))
+            if command.proof is Proof.STAMPED:
+                self._out.append(self.stamp)
             return
         self._on_failure(entry, message)
-        entry.sink.on_reply(entry.node, Silence(without_secrets(message, command)))
+        sink.on_reply(node, Silence(without_secrets(message, command)))
 
-    def _may_go_again(self, entry: Entry) -> bool:
+    def _may_go_again(self, command: Command, sink: Sink) -> bool:
         """Whether a script that the server did not know may be sent once more, at the queue's end.
 
         A release always.  Anything else only while its round waits for it and no release of its
         owner is queued: behind that release it could bring back what was given up (R15).
         """
-        command = entry.command
         if command.purpose is Purpose.RELEASE:
             return True
-        return entry.sink.pending and not any(
-            other.command.owner == command.owner and other.command.purpose is Purpose.RELEASE
-            for other in self._entries
+        return sink.pending and not any(
+            other.owner == command.owner and other.purpose is Purpose.RELEASE for other, _, _ in self._entries
         )
 
     def abandon(self) -> list[Entry]:
         """Empty the queue and return what was never answered, oldest first."""
+        self.close()
         entries = list(self._entries)
         self._entries.clear()
         self._out.clear()

@@ -53,11 +53,14 @@ class RedisNode(BaseNode):
         """Send `command`, or answer at once why it cannot be sent."""
         link = self._link
         release = command.purpose is Purpose.RELEASE
-        reason = "" if release else self._why_not(command)
+        reason = ""
         if link is None:
             reason = self._reason
-        elif not reason:
-            if self._put(link, command, sink, index):
+        elif self._state is not NodeState.UP and not release:
+            reason = self._why_not(command)
+        if not reason and link is not None:
+            put = self._put_probed if command.proof is Proof.PROBED else link.pipe.put
+            if put(command, sink, index):
                 if release and self._ledger.in_doubt(command.owner):
                     self._ledger.owe(command, self.env.clock.now())
                 return
@@ -68,21 +71,22 @@ class RedisNode(BaseNode):
             self._ledger.owe(command, self.env.clock.now())
         sink.on_reply(index, Silence(reason, sent=False))
 
-    def _put(self, link: Link, command: Command, sink: Sink, index: int) -> bool:
-        if command.proof is not Proof.PROBED:
-            return link.put(command, sink, index)
+    def _put_probed(self, command: Command, sink: Sink, index: int) -> bool:
         assert self._greeting is not None, "only where there is a sentinel"
+        assert self._link is not None, "connected"
+        pipe = self._link.pipe
         probe = Probe(self._greeting.judgement.vow, sink)
-        if not link.put(command, probe, index):
+        if not pipe.put(command, probe, index):
             return False
-        if not link.put(self._greeting.look, probe, index):
+        if not pipe.put(self._greeting.look, probe, index):
             probe.without_look()
         return True
 
     def _on_failure(self, entry: Entry, message: str) -> None:
         """Look at an error reply: an unacknowledged release is owed, a demoted master is left."""
-        if entry.command.purpose is Purpose.RELEASE:
-            self._ledger.owe(entry.command, self.env.clock.now())
+        command = entry[0]
+        if command.purpose is Purpose.RELEASE:
+            self._ledger.owe(command, self.env.clock.now())
         if STALE_ROLE in message and self._link is not None:
             self._link.give_up("READONLY: the server is not a master any more")
 
@@ -172,7 +176,7 @@ class RedisNode(BaseNode):
 
     def _pay_debts(self, link: Link) -> None:
         for debt in self._ledger.due(self.env.clock.now()):
-            debt.sent = link.put(debt.command, debt, 0)
+            debt.sent = link.pipe.put(debt.command, debt, 0)
 
     def _greet(self) -> None:
         """Ask for a sign of life: where there are sentinels, by a greeting."""
@@ -181,7 +185,7 @@ class RedisNode(BaseNode):
         nonce = b"%016x" % self.env.random.getrandbits(64)
         command = heartbeat(nonce) if self._greeting is None else self._greeting.command(nonce)
         self._pinged_at = self.env.clock.now()
-        self._pinging = self._link.put(command, self, 0)
+        self._pinging = self._link.pipe.put(command, self, 0)
         if self._pinging:
             self._answered.clear()
 

@@ -14,7 +14,6 @@ from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,
     RESERVED_FOR_RELEASES,
     DesynchronisedError,
-    Entry,
     Pipe,
     without_secrets,
 )
@@ -48,8 +47,8 @@ class Watched:
     """A pipe together with the failures that it reported."""
 
     def __init__(self) -> None:
-        self.failures: list[tuple[Entry, str]] = []
-        self.pipe = Pipe(lambda entry, message: self.failures.append((entry, message)))
+        self.failures: list[tuple[object, str]] = []
+        self.pipe = Pipe(lambda entry, message: self.failures.append((entry, message)), lambda: None)
 
     def put(self, command: Command, *, pending: bool = True, index: int = 0) -> Recorder:
         """Put a command and return its sink."""
@@ -268,7 +267,7 @@ def test_a_reply_of_the_wrong_shape_counts_nothing(watched: Watched, command: Co
     with pytest.raises(DesynchronisedError, match="cannot belong to"):
         watched.pipe.feed(reply + b":1\r\n")
     assert sink.replies == behind.replies == []
-    assert [entry.sink for entry in watched.pipe.abandon()] == [sink, behind]
+    assert [sink for _, sink, _ in watched.pipe.abandon()] == [sink, behind]
 
 
 def test_a_nonce_that_is_the_heartbeats_own_is_an_answer(watched: Watched) -> None:
@@ -303,7 +302,7 @@ def test_what_is_not_resp_is_an_error(watched: Watched, noise: bytes) -> None:
     with pytest.raises(DesynchronisedError, match="not RESP"):
         watched.pipe.feed(b":0\r\n" + noise)
     assert sinks[0].reply == 0
-    assert [entry.sink for entry in watched.pipe.abandon()] == sinks[1:]
+    assert [sink for _, sink, _ in watched.pipe.abandon()] == sinks[1:]
 
 
 def test_a_desynchronised_pipe_names_no_owner(watched: Watched) -> None:
@@ -320,7 +319,7 @@ def test_abandoning_returns_the_unanswered_oldest_first_and_nothing_leaves(watch
     sinks = [watched.put(echo(i), index=i) for i in range(3)]
     watched.pipe.feed(b":0\r\n")
     abandoned = watched.pipe.abandon()
-    assert [(entry.sink, entry.node) for entry in abandoned] == [(sinks[1], 1), (sinks[2], 2)]
+    assert [(sink, node) for _, sink, node in abandoned] == [(sinks[1], 1), (sinks[2], 2)]
     assert watched.pipe.take() == b""
     assert len(watched.pipe) == 0
 
@@ -396,7 +395,7 @@ def test_anything_else_goes_again_only_while_it_is_waited_for(
         assert watched.pipe.take() == b""
         assert isinstance(sink.reply, Silence)
         assert sink.reply.reason.startswith("NOSCRIPT")
-        assert [entry.sink for entry, _ in watched.failures] == [sink]
+        assert [entry[1] for entry, _ in watched.failures] == [sink]
 
 
 @pytest.mark.parametrize("purpose", ["acquire", "extend", "top_up"])
@@ -458,7 +457,7 @@ def test_an_error_reply_is_silence_with_its_reason(watched: Watched) -> None:
     watched.pipe.feed(b"-READONLY You can't write against a read only replica.\r\n")
     message = "READONLY You can't write against a read only replica."
     assert sink.replies == [(4, Silence(message))]
-    assert watched.failures == [(Entry(command, sink, 4), message)]
+    assert watched.failures == [((command, sink, 4), message)]
     assert watched.pipe.answered == 1
 
 
