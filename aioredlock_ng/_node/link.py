@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, final
 
-from .._core.command import Command, Purpose, Sink
+from .._core.command import Command, Purpose
 from .fork import close_in_children, generation
 from .pipe import DesynchronisedError, Entry, Pipe
 

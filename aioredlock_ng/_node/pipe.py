@@ -13,7 +13,7 @@ from typing import Final, TypeAlias, final
 
 import hiredis
 
-from .._core.command import STAMP_SIZE, Command, Proof, Purpose, Reply, Silence, Sink
+from .._core.command import STAMP_SIZE, Command, Proof, Purpose, Silence, Sink
 from .failures import without_secrets
 
 MAX_IN_FLIGHT: Final = 8192
