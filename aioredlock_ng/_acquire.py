@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
+from ._ask import majority_answered
 from ._attempt import Attempt
 from ._core.command import Primitive
 from ._core.policy import ExtensionPolicy
+from ._core.quorum import majority
 from ._core.validity import min_validity, valid_until
 from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
 from ._options import OnLost
 from ._runtime import Runtime
+from ._turns import GLIMPSE, TURN, YIELD, Turn
+from ._wakeup import Ear
 from .errors import (
     LockNotAcquiredError,
     LockTakenError,
@@ -24,10 +28,14 @@ from .errors import (
 from .events import Acquired, Refused
 
 
+SPLIT_WITHIN: Final = 4
+"""Round trips after a try in which the notices of those who lost it, too, are expected."""
+
+
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: that doubles the price of making one
 class Request:
-    """What a `Lock` asks for; times in seconds."""
+    """What a `Lock` asks for; times in seconds.  Never changed."""
 
     primitive: Primitive
     ttl: float
@@ -53,6 +61,10 @@ class Acquisition:
         self._began = began
         self._attempts = 0
         self._seen = 0  # the greatest counter that a node has told us: the next ballot is above it
+        self._ear: Ear | None = None  # since the first refusal, if this call waits
+        self._round_trip = 0.0  # of the last try
+        self._asked_at = 0.0  # of the last try
+        self._splits = 0  # tries in a row that nobody seems to have won
 
     async def run(self) -> Holding:
         """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
@@ -62,12 +74,16 @@ class Acquisition:
         except BaseException:
             way.open()
             raise
-        way.held_by(holding, self._held_here(holding))
-        try:
-            self._tell(holding)
-        except BaseException:
-            holding.release()  # nobody has it yet who could
-            raise
+        finally:
+            if self._ear is not None:
+                self._runtime.wakeups.rest(self._request.primitive.keys)
+        way.held_by(holding, lambda: self._held_here(holding))
+        if self._runtime.audience.wants(Acquired):
+            try:
+                self._tell(holding)
+            except BaseException:
+                holding.release()  # nobody has it yet who could
+                raise
         return holding
 
     def _left(self) -> float | None:
@@ -79,32 +95,33 @@ class Acquisition:
     # -- the gate ------------------------------------------------------------------------------
 
     async def _pass_gates(self) -> Pass:
+        runtime, names = self._runtime, self._request.names
+        gates = runtime.gates
         passed: list[str] = []
         try:
-            for name in self._request.names:  # sorted: two tasks cannot wait for each other
-                self._refuse_deadlock()
-                await self._pass_gate(name)
+            for name in names:  # sorted: two tasks cannot wait for each other
+                if not gates.enter(name):
+                    self._refuse_deadlock()
+                    await self._queue_up(name)
                 passed.append(name)
-            await self._let_others_ask()
+            now = runtime.clock.now()
+            for turn in [turn for name in names if (turn := runtime.turns.take(name, now)) is not None]:
+                await self._let_others_ask(turn)
         except BaseException:
-            Pass(self._runtime.gates, tuple(passed)).open()
+            Pass(gates, tuple(passed)).open()
             raise
-        return Pass(self._runtime.gates, tuple(passed))
+        return Pass(gates, names)
 
-    async def _pass_gate(self, name: str) -> None:
+    async def _queue_up(self, name: str) -> None:
         gates = self._runtime.gates
         single_try = self._patience == 0
-        gate = gates.get(name)
-        if gate is not None:
-            if single_try and (gate.holding or gate.refusal):
-                raise self._gate_error(gate)
-            if len(gate.queue) >= MAX_WAITERS:
-                msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
-                raise LockTakenError(msg, names=self._request.names)
-        place = gates.enter(name, single_try=single_try)
-        if place is None:
-            return
-        assert gate is not None, "there is a queue only where somebody is through"
+        gate = gates[name]
+        if single_try and (gate.holding or gate.refusal):
+            raise self._gate_error(gate)
+        if len(gate.queue) >= MAX_WAITERS:
+            msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
+            raise LockTakenError(msg, names=self._request.names)
+        place = gates.queue(name, single_try=single_try, alone=len(self._request.names) == 1)
         # A single try that finds a contender without a verdict waits for that verdict, not longer.
         patience = self._time_for_answers() if single_try else self._left()
         try:
@@ -130,16 +147,23 @@ class Acquisition:
                     names=self._request.names,
                 )
 
-    async def _let_others_ask(self) -> None:
-        """Keep still for a moment when this process has had its turn (see `_gate`)."""
+    async def _let_others_ask(self, turn: Turn) -> None:
+        """Keep still for a moment when this process has had its turn (see `_turns`)."""
         runtime = self._runtime
-        now = runtime.clock.now()
-        pause = max(runtime.gates.pause_due(name, now) for name in self._request.names)
         left = self._left()
-        if left is not None:
-            pause = min(pause, left)
-        if pause > 0:
-            await runtime.pause(asyncio.get_running_loop().create_future(), pause)
+        if turn.release is None or (left is not None and left <= 0):
+            return
+        await turn.release.wait(majority_answered, within=left)
+        heard = [answer.heard for answer in turn.release.answers if answer is not None]
+        quorum = turn.release.tally.quorum
+        others = any(count > turn.listened for count in heard)
+        if others or sum(count < 0 for count in heard) >= quorum or runtime.wakeups.deaf:
+            pause = YIELD
+            ear = self._listen()
+        else:
+            pause, ear = GLIMPSE, Ear(quorum)
+        left = self._left()
+        await runtime.pause(ear.enough(), pause if left is None else max(0.0, min(pause, left)))
 
     def _gate_error(self, gate: Gate, verdict: LockNotAcquiredError | None = None) -> LockNotAcquiredError:
         """Tell what the nodes said last to the contender that is through the gate (R13)."""
@@ -174,25 +198,61 @@ class Acquisition:
             if isinstance(outcome, Holding):
                 return outcome
             error, hopeless = outcome
+            for name in way.names:
+                runtime.turns.lose(name)
             way.refused(error)
             left = self._left()
             if hopeless or (left is not None and left <= 0):
                 raise error
-            wait = self._wait_before_retry(error)
-            if left is not None:
-                wait = min(wait, left)  # the last try comes when the time is up, and no sleep after it
-            await runtime.pause(asyncio.get_running_loop().create_future(), wait)
+            await self._wait_to_retry(error)
             if self._time_for_answers() < runtime.node_timeout / 2:
                 raise error  # the loop stood still past the time: hardly an answer could come within it
 
+    async def _wait_to_retry(self, error: LockNotAcquiredError) -> None:
+        """Wait for the earliest of: a release, the moment the keys expire, a back-off (R13).
+
+        The last try comes when the time is up, and there is no wait after it.
+        """
+        runtime = self._runtime
+        ear = self._ear or Ear(len(runtime.nodes) + 1)
+        if await runtime.pause(ear.enough(), self._within(self._wait_before_retry(error))):
+            await runtime.pause(runtime.loop.create_future(), self._within(self._step_aside()))
+
+    def _step_aside(self) -> float:
+        """Return the seconds to wait after a notice, since all who wait have heard of it at the same time.
+
+        Come apart by a round trip, or by more if that was not enough: a notice right after the last try
+        tells that nobody won.  Who has waited for long goes first.
+        """
+        runtime, now = self._runtime, self._runtime.clock.now()
+        split = now - self._asked_at < SPLIT_WITHIN * self._round_trip
+        self._splits = self._splits + 1 if split else 0
+        apart = min(self._round_trip * 2.0**self._splits, runtime.options.retry.base)
+        return runtime.random.random() * apart * TURN / (TURN + now - self._began)
+
+    def _within(self, wait: float) -> float:
+        left = self._left()
+        return wait if left is None else max(0.0, min(wait, left))
+
     def _wait_before_retry(self, error: LockNotAcquiredError) -> float:
         """Return the seconds to the earlier of the back-off and the moment the keys expire (R13)."""
-        policy, random = self._runtime.options.retry, self._runtime.random
-        wait = policy.backoff(self._attempts - 1, random.random())
+        runtime = self._runtime
+        policy, random = runtime.options.retry, runtime.random
+        keys = self._request.primitive.keys
+        if self._ear is not None and runtime.wakeups.heard_by(keys) >= majority(len(runtime.nodes)):
+            wait = policy.cap * (0.5 + random.random() / 2)  # a release is told, and the rest can wait
+        else:
+            wait = policy.backoff(self._attempts - 1, random.random())
         if isinstance(error, LockTakenError) and error.retry_after:
             # All who wait for one holder read the same moment off the nodes: come apart a little.
             wait = min(wait, error.retry_after + policy.backoff(0, random.random()))
         return wait
+
+    def _listen(self) -> Ear:
+        """Be told of releases from now on."""
+        if self._ear is None:
+            self._ear = self._runtime.wakeups.listen(self._request.primitive.keys)
+        return self._ear
 
     async def _try(self, way: Pass) -> Holding | tuple[LockNotAcquiredError, bool]:
         """Ask all nodes once.  Returns the holding, or the refusal and whether it is final."""
@@ -201,6 +261,8 @@ class Acquisition:
         self._attempts += 1
         attempt = Attempt(runtime, request.primitive, request.ttl, seen=self._seen)
         way.trying(attempt)
+        if self._ear is not None:
+            self._ear.clear()
         # A first try whose time was used up before it began is still a try.
         won = await attempt.ask(self._time_for_answers() or runtime.node_timeout)
         self._seen = max(self._seen, attempt.seen)
@@ -210,7 +272,12 @@ class Acquisition:
         won = won and runtime.conflict is None
         if won and left > min_validity(request.ttl, runtime.node_timeout, grace):
             return self._won(way, attempt)
+        self._asked_at, self._round_trip = attempt.asked_at, runtime.clock.now() - attempt.asked_at
+        waits = self._patience is None or self._patience > 0
+        ear = self._listen() if waits else None  # queued before the release that tells how long to wait
         refusal = await attempt.refused(self._time_for_answers())
+        if ear is not None:
+            ear.free(attempt.granted)
         runtime.counters.refused += 1
         if runtime.closing:
             raise runtime.closed_error()
@@ -250,15 +317,13 @@ class Acquisition:
 
     def _tell(self, holding: Holding) -> None:
         runtime, request = self._runtime, self._request
-        if runtime.audience.wants(Acquired):
-            waited = runtime.clock.now() - self._began
-            votes = holding.votes()
-            event = Acquired(
+        runtime.audience.tell(
+            Acquired(
                 names=request.names,
                 label=request.label,
-                waited=waited,
+                waited=runtime.clock.now() - self._began,
                 attempts=self._attempts,
                 fence=holding.fence or None,
-                votes=votes,
+                votes=holding.votes(),
             )
-            runtime.audience.tell(event)
+        )

@@ -25,6 +25,11 @@ def all_answered(tally: Tally) -> bool:
     return tally.pending == 0
 
 
+def majority_answered(tally: Tally) -> bool:
+    """Wait until a majority has answered, or nobody will."""
+    return tally.answered >= tally.quorum or tally.pending == 0
+
+
 @final
 class Round:
     """One command, asked of all `nodes`; `read` turns a reply into an answer.
@@ -35,7 +40,7 @@ class Round:
     has answered or its time is up.  A reply that comes later counts for nothing.
     """
 
-    __slots__ = ("_heed", "_loop", "_nodes", "_read", "_timer", "_waiting", "answers", "tally")
+    __slots__ = ("_heed", "_loop", "_nodes", "_read", "_then", "_timer", "_waiting", "answers", "tally")
 
     def __init__(
         self,
@@ -48,7 +53,8 @@ class Round:
         self._heed = heed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[tuple[Decided, Callable[[], None]]] = []
+        self._waiting: list[tuple[Decided, asyncio.Future[None]]] = []
+        self._then: tuple[Decided, Callable[[], None]] | None = None
         self.tally = Tally(len(nodes))
         self.answers: list[Answer | None] = [None] * len(nodes)
 
@@ -68,7 +74,7 @@ class Round:
     @property
     def pending(self) -> bool:
         """Whether anybody waits for the outcome."""
-        return bool(self._waiting)
+        return bool(self._waiting) or self._then is not None
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Take a node's reply and let go whoever knows enough now."""
@@ -82,17 +88,15 @@ class Round:
         self.answers[node] = answer
         tally = self.tally
         tally.cast(answer.vote)
-        if self._timer is not None and tally.pending == 0:
+        if not tally.pending and self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._waiting:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        done = [waiter for waiter in self._waiting if waiter[0](self.tally)]
-        for waiter in done:
-            self._waiting.remove(waiter)
-            waiter[1]()
+        for decided, future in self._waiting:
+            if decided(tally):
+                _ring(future)
+        if self._then is not None and self._then[0](tally):
+            callback, self._then = self._then[1], None
+            callback()
 
     def _time_out(self, timeout: float) -> None:
         """Count everybody who has not answered as silent: silence is an answer (R1)."""
@@ -102,33 +106,28 @@ class Round:
             if answer is None:
                 self.on_reply(node, silence)
 
-    def notify(self, decided: Decided, callback: Callable[[], None]) -> None:
-        """Call `callback` once, as soon as `decided`: now, or while a reply is taken."""
+    def then(self, decided: Decided, callback: Callable[[], None]) -> None:
+        """Call `callback` once, as soon as `decided`: now, or while a reply is taken.  One per round."""
+        assert self._then is None, "one per round"
         if decided(self.tally):
             callback()
         else:
-            self._waiting.append((decided, callback))
+            self._then = (decided, callback)
 
     async def wait(self, decided: Decided, *, within: float | None = None) -> None:
         """Wait until `decided`, at the latest until the round's time is up, at most `within` seconds."""
         if decided(self.tally):
             return
         future: asyncio.Future[None] = self._loop.create_future()
-
-        def let_go() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        waiter = (decided, let_go)
+        waiter = (decided, future)
         self._waiting.append(waiter)
-        timer = None if within is None else self._loop.call_later(within, let_go)
+        timer = None if within is None else self._loop.call_later(within, _ring, future)
         try:
             await future
         finally:
             if timer is not None:
                 timer.cancel()
-            if waiter in self._waiting:
-                self._waiting.remove(waiter)
+            self._waiting.remove(waiter)
 
     def votes(self) -> tuple[NodeVote, ...]:
         """Return what each node said so far, in the order of the nodes."""
@@ -137,3 +136,8 @@ class Round:
             NodeVote(node.name, answer.vote, answer.reason, answer.wait)
             for node, answer in zip(self._nodes, (b or silent for b in self.answers), strict=True)
         )
+
+
+def _ring(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -123,6 +123,12 @@ class Attempt:
         self.fence = fence if round_.tally.verdict is Verdict.WON else 0
         return self.fence > 0
 
+    @property
+    def granted(self) -> list[int]:
+        """The nodes that granted: free again once this try is undone."""
+        answers = self.asked.answers
+        return [node for node, answer in enumerate(answers) if answer and answer.vote is Vote.GRANTED]
+
     def undo(self, timeout: float) -> Round:
         """Release on every node that was asked, queued before anything is awaited; once (R5)."""
         if self._undone is None:

@@ -43,7 +43,9 @@ class Background:
             connect_timeout=runtime.options.connect_timeout,
             on_change=self._node_changed,
             terms=self._terms,
+            prefix=runtime.options.prefix,
             on_time=self._told_time,
+            on_notice=runtime.wakeups.on_notice,
         )
         for node in self._nodes:
             node.bind(env)

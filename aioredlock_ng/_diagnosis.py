@@ -16,6 +16,7 @@ from ._core.command import Command, Purpose, Reply, Silence
 from ._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
 from ._core.diagnosis.sentinels import told
 from ._node import NodeState
+from ._node.plain import plain
 from ._trial import try_locking
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ async def _ask(
     Such an answer is silence here; it is no reason to give up a connection that locks use.
     """
     command = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), args=args, verb=verb)
-    reply = await ask(node, command, timeout)
+    reply: Reply = plain(await ask(node, command, timeout))
     if isinstance(reply, Silence) or fits(reply):
         return reply
     return Silence(f"an answer of type {type(reply).__name__} makes no sense")

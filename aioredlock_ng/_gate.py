@@ -3,15 +3,12 @@
 Tasks of one process that want the same name queue here, first in, first out, instead of fighting
 each other over the network.  The gate is for calm, not for safety: who passes still has to win the
 quorum.
-
-Handing a name on inside the process takes no time at all, so that other processes, which only ask
-now and then, would never find it free.  After a turn of the process its next contender therefore
-waits a moment (`TURN`, `YIELD`).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
@@ -23,23 +20,15 @@ if TYPE_CHECKING:
 MAX_WAITERS: Final = 65536
 """Tasks of one process that may wait for one name."""
 
-TURN: Final = 0.25
-"""Seconds for which one process may hand a name from task to task before it lets others ask."""
-
-YIELD: Final = 0.025
-"""Seconds for which it then keeps from asking: a tenth of its turn."""
-
-MAX_TURNS: Final = 1024
-"""Names whose turns are remembered after their gate has gone; the oldest gives way."""
-
 
 @final
 @dataclass(slots=True, eq=False)
 class Place:
-    """A place in the queue; `future` is done when it is first, or has been given up."""
+    """A place in the queue; `future` is True when it is first, False when waiting is over."""
 
-    future: asyncio.Future[None]
-    single_try: bool
+    future: asyncio.Future[bool]
+    alone: bool
+    """Whether this name is all that is wanted: then who is first asks at once."""
     verdict: LockNotAcquiredError | None = None
     """What the contender before a single try was told: it waits for no more than that."""
 
@@ -56,13 +45,25 @@ class Gate:
     """What the contender that is through the gate is trying."""
     refusal: LockNotAcquiredError | None = None
     """What the nodes said last to a contender."""
+    tries: list[Place] = field(default_factory=list)
+    """The places of single tries: they wait for a verdict on the contender, not for their turn."""
+
+    @property
+    def next_asks(self) -> bool:
+        """Whether the first in the queue asks as soon as it is let through."""
+        for place in self.queue:
+            if not place.future.done():
+                return place.alone
+        return False
 
     def judged(self, verdict: LockNotAcquiredError) -> None:
         """Send away who only waited for a verdict."""
-        for place in [place for place in self.queue if place.single_try]:
-            del self.queue[place]
+        tries, self.tries = self.tries, []
+        for place in tries:
+            self.queue.pop(place, None)
             place.verdict = verdict
-            place.future.cancel()
+            if not place.future.done():
+                place.future.set_result(False)
 
 
 @final
@@ -80,17 +81,24 @@ class Pass:
         for name in self.names:
             self._gates[name].attempt = attempt
 
-    def held_by(self, holding: Holding, taken: LockTakenError) -> None:
+    def held_by(self, holding: Holding, taken: Callable[[], LockTakenError]) -> None:
         """Tell who waits behind this pass that the names are held now."""
         for name in self.names:
             gate = self._gates[name]
             gate.holding, gate.refusal = holding, None
-            gate.judged(taken)
+            if gate.tries:
+                gate.judged(taken())
+            if not gate.queue:
+                self._gates.on_idle(name)
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether somebody else of this process asks as soon as this pass is opened."""
+        return len(self.names) == 1 and self._gates[self.names[0]].next_asks
 
     def refused(self, error: LockNotAcquiredError) -> None:
         """Tell who waits behind this pass what the nodes said last."""
         for name in self.names:
-            self._gates.lose_turn(name)
             gate = self._gates[name]
             gate.refusal = error
             gate.judged(error)
@@ -106,11 +114,12 @@ class Pass:
 class Gates:
     """The gates of one manager, by name; a gate exists while somebody is through it."""
 
-    __slots__ = ("_gates", "_turns")
+    __slots__ = ("_gates", "on_idle")
 
-    def __init__(self) -> None:
+    def __init__(self, on_idle: Callable[[str], None]) -> None:
         self._gates: dict[str, Gate] = {}
-        self._turns: dict[str, tuple[float, float]] = {}  # name → when the turn began, when it was last used
+        self.on_idle = on_idle
+        """Called when nobody waits for a name any more."""
 
     def __getitem__(self, name: str) -> Gate:
         return self._gates[name]
@@ -119,27 +128,34 @@ class Gates:
         """Return the gate of `name` if somebody is through it."""
         return self._gates.get(name)
 
-    def enter(self, name: str, *, single_try: bool) -> Place | None:
-        """Pass the gate of `name`: None when it was free, else a place in its queue.
+    def enter(self, name: str) -> bool:
+        """Pass the gate of `name` if it is free; else ask for a place in its `queue`."""
+        if name in self._gates:
+            return False
+        self._gates[name] = Gate()
+        return True
 
-        A caller that stops waiting must call `leave` with it.
-        """
-        gate = self._gates.get(name)
-        if gate is None:
-            self._gates[name] = Gate()
-            return None
-        place = Place(asyncio.get_running_loop().create_future(), single_try)
+    def queue(self, name: str, *, single_try: bool, alone: bool) -> Place:
+        """Return a place in the queue of `name`; who stops waiting there must call `leave`."""
+        place = Place(asyncio.get_running_loop().create_future(), alone)
+        gate = self._gates[name]
         gate.queue[place] = None
+        if single_try:
+            gate.tries.append(place)
         return place
 
     def leave(self, name: str, place: Place) -> None:
         """Stop waiting; what came in the same moment goes to the next in line."""
-        if place.future.done() and not place.future.cancelled():
+        future = place.future
+        if future.done() and not future.cancelled() and future.result():
             self.open(name)
             return
-        place.future.cancel()
-        if (gate := self._gates.get(name)) is not None:
-            gate.queue.pop(place, None)
+        future.cancel()
+        gate = self._gates.get(name)
+        if gate is not None and place in gate.queue:
+            del gate.queue[place]
+            if not gate.queue and gate.holding is not None:
+                self.on_idle(name)
 
     def open(self, name: str) -> None:
         """Let the next in line through."""
@@ -149,31 +165,7 @@ class Gates:
             place = next(iter(gate.queue))
             del gate.queue[place]
             if not place.future.done():
-                place.future.set_result(None)
+                place.future.set_result(True)
                 return
         del self._gates[name]
-
-    # -- turns of the process ------------------------------------------------------------------
-
-    def pause_due(self, name: str, now: float) -> float:
-        """Return the seconds that this process should keep from asking for `name` now."""
-        began, used = self._turns.get(name, (now, now))
-        if now - used >= YIELD:
-            began = now  # others had their moment
-        elif now - began >= TURN:
-            self._turns.pop(name, None)
-            return YIELD
-        self._turns.pop(name, None)
-        self._turns[name] = (began, now)
-        if len(self._turns) > MAX_TURNS:
-            del self._turns[next(iter(self._turns))]
-        return 0.0
-
-    def use_turn(self, name: str, now: float) -> None:
-        """Note that this process gives `name` back now."""
-        if name in self._turns:
-            self._turns[name] = (self._turns[name][0], now)
-
-    def lose_turn(self, name: str) -> None:
-        """Note that somebody else has `name`: this process has had its turn."""
-        self._turns.pop(name, None)
+        self.on_idle(name)

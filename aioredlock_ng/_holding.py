@@ -189,7 +189,7 @@ class Holding:
 
         round_ = self._extending = Round(self._runtime.nodes, self._primitive.read_extend, heed)
         round_.ask(self._primitive.extend(self.owner, ttl, self.fence), self._runtime.node_timeout)
-        round_.notify(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
+        round_.then(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
         return round_
 
     @property
@@ -271,7 +271,7 @@ class Holding:
         runtime = self._runtime
         runtime.watchdog.forget(self)
         for name in self._way.names:
-            runtime.gates.lose_turn(name)
+            runtime.turns.lose(name)
         self._way.open()
         if self._lost is not None:
             self._lost.set()
@@ -291,7 +291,11 @@ class Holding:
         if self._release is not None:
             return self._release
         self.judge()
-        runtime = self._runtime
+        runtime, way = self._runtime, self._way
+        now = runtime.clock.now()
+        over = [turn for name in way.names if (turn := runtime.turns.give_back(name, now)) is not None]
+        quiet = not over and way.hands_on
+        way.open()  # first: then the next acquire leaves in the same write, behind these releases (R15)
         round_ = self._release = runtime.release(
             self._primitive,
             self.owner,
@@ -299,13 +303,12 @@ class Holding:
             fence=self.fence,
             unsent=self._unsent,
             timeout=runtime.node_timeout,
+            quiet=quiet,
         )
+        for turn in over:
+            turn.release, turn.listened = round_, runtime.wakeups.listening(self._primitive.keys[0])
         runtime.watchdog.forget(self)
         runtime.holdings.discard(self)
-        now = runtime.clock.now()
-        for name in self._way.names:
-            runtime.gates.use_turn(name, now)
-        self._way.open()
         runtime.counters.released += 1
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)

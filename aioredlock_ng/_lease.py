@@ -10,9 +10,9 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
-from ._ask import all_answered
+from ._ask import all_answered, majority_answered
 from ._body import Body
-from ._core.quorum import Extension, Tally, Vote, extension_verdict
+from ._core.quorum import Extension, Vote, extension_verdict
 from ._holding import Holding, extension_decided
 from ._options import OnLost, Seconds
 from .errors import NodeVote, QuorumUnavailableError, printable
@@ -57,11 +57,6 @@ _OUTCOMES = {
     Vote.REFUSED: ReleaseOutcome.NOT_HELD,
     Vote.SILENT: ReleaseOutcome.UNKNOWN,
 }
-
-
-def _free_again(tally: Tally) -> bool:
-    """Wait until a majority has answered to a release: then another client can get in."""
-    return tally.answered >= tally.quorum or tally.pending == 0
 
 
 @final
@@ -230,7 +225,7 @@ class Lease:
             exc.add_note(str(holding.error()))
         if isinstance(exc, GeneratorExit):
             return  # the coroutine is being thrown away: it must not wait, and the releases are queued
-        await round_.wait(_free_again)
+        await round_.wait(majority_answered)  # then another client can get in
         if ours or (lost and exc is None):
             raise holding.error() from exc
 

@@ -85,8 +85,10 @@ class Lock:
         The current task's last entry; else, since fixtures leave in another task than they entered,
         one whose task has ended; else the oldest.
         """
-        current = asyncio.current_task()
-        own = [i for i, (task, _) in enumerate(self._entries) if task is current]
-        orphaned = [i for i, (task, _) in enumerate(self._entries) if task is not None and task.done()]
+        current, entries = asyncio.current_task(), self._entries
+        if entries[-1][0] is current:
+            return entries.pop()[1]
+        own = [i for i, (task, _) in enumerate(entries) if task is current]
+        orphaned = [i for i, (task, _) in enumerate(entries) if task is not None and task.done()]
         index = own[-1] if own else (orphaned or [0])[0]
-        return self._entries.pop(index)[1]
+        return entries.pop(index)[1]

@@ -31,7 +31,7 @@ from ._options import (
     checked_policy,
 )
 from ._runtime import Counters
-from ._specs import NodeSpec, make_nodes, mutex_of
+from ._specs import NodeSpec, Primitives, make_nodes
 from ._statistics import ManagerStatistics, NodeStatistics
 from ._survey import Survey, survey
 from .errors import ConfigurationError
@@ -124,6 +124,7 @@ class LockManager(Life):
             random=secrets.SystemRandom() if random is None else random,
             audience=Audience(hooks),
         )
+        self._primitives = Primitives(options)
 
     @classmethod
     def from_env(cls, **options: Any) -> LockManager:
@@ -166,11 +167,11 @@ class LockManager(Life):
             ValueError, TypeError: a bad value, with the value in the message.
         """
         options = self._options
-        names = checked_names(names)
+        primitive = self._primitives.over(names)
         if extension is not None:
             checked_policy(extension)
         request = Request(
-            primitive=mutex_of(names, options),
+            primitive=primitive,
             ttl=options.ttl if ttl is None else options.checked_ttl(ttl),
             blocking_timeout=checked_blocking(blocking, blocking_timeout),
             extension=options.extension if extension is None else extension,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio
 
-from ._ask import Round, all_answered
+from ._ask import NOTHING_KNOWN, Round, all_answered
 from ._clock import Clock, wall_of
 from ._core.clock_watch import ClockWatch
 from ._core.command import Answer, Primitive, Purpose
@@ -25,6 +26,8 @@ from ._log import report
 from ._node import Node
 from ._node.fork import generation
 from ._options import Options
+from ._turns import Turns
+from ._wakeup import Wakeups
 from ._watchdog import Watchdog
 from .errors import ConfigurationError, ManagerClosedError
 from .events import Audience, LoopStalled
@@ -41,6 +44,9 @@ MAX_REPORTED: Final = 1000
 
 OWNER_BITS: Final = 160
 """Random bits of an owner value (A5), as many as the Redlock page takes from /dev/urandom."""
+
+OWNERS_AT_ONCE: Final = 16
+"""Owner values whose random bits are drawn together."""
 
 
 @final
@@ -83,16 +89,19 @@ class Runtime:
         self.random = random
         self.audience = audience
         self.counters = Counters()
-        self.gates = Gates()
+        self.gates = Gates(self._nobody_waits)
+        self.turns = Turns()
+        self.wakeups = Wakeups(nodes)
         self.watchdog = Watchdog(clock, self._stalled)
         self.holdings: set[Holding] = set()
         """Every lease that is not released."""
         self.attempts: set[Attempt] = set()
         """Every try that waits for its verdict."""
-        self._releases: set[Round] = set()
+        self._releases: deque[Round] = deque()  # all that have not been answered, and some that have
         self.closing = False
         self._holder = b":" + (options.holder or f"{socket.gethostname()}:{os.getpid()}").encode()
-        self._pauses: set[asyncio.Future[None]] = set()
+        self._pauses: set[asyncio.Future[bool]] = set()
+        self._random_owners: list[str] = []
         self.loop = asyncio.get_running_loop()
         self._generation = generation()
         self.conflict: str | None = None
@@ -107,8 +116,11 @@ class Runtime:
         The last two are for people who look at a lock: no decision rests on them, and as parts of the
         value they are compared with it as a whole.
         """
-        number = self.random.getrandbits(OWNER_BITS)
-        return b"%040x:%013d" % (number, self.wall() * 1000) + self._holder
+        if not self._random_owners:  # asking the system for each one would take longer than all the rest
+            digits = OWNER_BITS // 4
+            some = f"{self.random.getrandbits(OWNER_BITS * OWNERS_AT_ONCE):0{digits * OWNERS_AT_ONCE}x}"
+            self._random_owners = [some[i : i + digits] for i in range(0, len(some), digits)]
+        return b"%b:%013d" % (self._random_owners.pop().encode(), self.wall() * 1000) + self._holder
 
     def nodes_time_ms(self) -> int:
         """Return the nodes' time of day, as far as it is known: what a ballot is made of, and only a hint."""
@@ -127,20 +139,28 @@ class Runtime:
                 for node in self.nodes:
                     tasks.start_soon(node.greet)
 
-    async def pause(self, future: asyncio.Future[None], timeout: float | None) -> bool:
-        """Wait for `future`, at most `timeout` seconds; True when it is done.
+    async def pause(self, future: asyncio.Future[bool], timeout: float | None) -> bool:
+        """Wait for `future`, at most `timeout` seconds, and return its result; False when the time is up.
 
         Raises:
             ManagerClosedError: when the manager is closed meanwhile.
         """
         self._pauses.add(future)
+        timer = None if timeout is None else self.loop.call_later(timeout, _end_pause, future)
         try:
-            await asyncio.wait((future,), timeout=timeout)
+            done = await future
         finally:
             self._pauses.discard(future)
+            if timer is not None:
+                timer.cancel()
         if self.closing:
             raise self.closed_error()
-        return future.done() and not future.cancelled()
+        return done
+
+    def _nobody_waits(self, name: str) -> None:
+        """Listen no more for the releases of a name that nobody of this process waits for."""
+        if self.wakeups.any:
+            self.wakeups.drop(self.options.prefix + name.encode())
 
     def check_here(self) -> None:
         """Refuse to be used from another process or another event loop."""
@@ -157,8 +177,7 @@ class Runtime:
         for attempt in list(self.attempts):
             attempt.undo(self.node_timeout)
         for future in self._pauses:
-            if not future.done():
-                future.cancel()
+            _end_pause(future)
 
     def release(
         self,
@@ -169,15 +188,20 @@ class Runtime:
         fence: int,
         unsent: Sequence[int],
         timeout: float,
+        quiet: bool = False,
     ) -> Round:
-        """Queue the release of `owner` on all nodes but those that were never sent its acquire."""
+        """Queue the release of `owner` on all nodes but those that were never sent its acquire.
+
+        A `quiet` one is not told to those who wait in other processes.
+        """
         round_ = Round(self.nodes, primitive.read_release)
-        command = primitive.release(owner, keeps, fence)
+        command = primitive.release(owner, keeps, fence, quiet=quiet)
         assert command.purpose is Purpose.RELEASE
-        round_.ask(command, timeout, known=dict.fromkeys(unsent, NOT_HELD))
-        if round_.tally.pending:
-            self._releases.add(round_)
-            round_.notify(all_answered, lambda: self._releases.discard(round_))
+        round_.ask(command, timeout, known=dict.fromkeys(unsent, NOT_HELD) if unsent else NOTHING_KNOWN)
+        releases = self._releases
+        releases.append(round_)
+        while releases and not releases[0].tally.pending:
+            releases.popleft()
         return round_
 
     async def released(self) -> None:
@@ -256,3 +280,8 @@ class Runtime:
                 seconds,
             )
         self.audience.tell(LoopStalled(seconds=seconds, suspended=suspended))
+
+
+def _end_pause(future: asyncio.Future[bool]) -> None:
+    if not future.done():
+        future.set_result(False)

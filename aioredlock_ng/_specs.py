@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Final, TypeAlias, final
 
 from redis.asyncio import Redis
 
@@ -12,8 +12,11 @@ from ._node import Node, NodeSource
 from ._node.client_node import ClientNode
 from ._node.connection import UrlEndpoint
 from ._node.redis_node import RedisNode
-from ._options import Options
+from ._options import Options, checked_names
 from .errors import ConfigurationError
+
+MAX_PRIMITIVES: Final = 1024
+"""Primitives that a manager keeps; the oldest gives way."""
 
 NodeSpec: TypeAlias = str | Redis | Node | NodeSource
 """What may stand in a node list: a URL, a client, a node, or something that makes one."""
@@ -54,6 +57,30 @@ def _make_node(spec: NodeSpec) -> Node:
     raise ConfigurationError(
         f"a node is a URL, a redis.asyncio.Redis client or a Node, got a {type(spec).__name__}"
     )
+
+
+@final
+class Primitives:
+    """The primitives over names that a manager was asked for lately: most are asked for again and again."""
+
+    __slots__ = ("_known", "_options")
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._known: dict[tuple[str, ...], Mutex] = {}
+
+    def over(self, names: tuple[str, ...]) -> Mutex:
+        """Return the primitive over `names`, in whatever order; fails as `checked_names` does."""
+        try:
+            known = self._known.get(names)
+        except TypeError:  # unhashable: no string, and `checked_names` says so
+            known = None
+        if known is None:
+            known = mutex_of(checked_names(names), self._options)
+            self._known[names] = known
+            if len(self._known) > MAX_PRIMITIVES:
+                del self._known[next(iter(self._known))]
+        return known
 
 
 def mutex_of(names: tuple[str, ...], options: Options) -> Mutex:

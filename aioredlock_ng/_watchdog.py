@@ -45,10 +45,12 @@ class Watchdog:
         self._watched: dict[Holding, int] = {}  # the number of its one valid entry in the heap
         self._alarm: asyncio.Future[None] | None = None
         self._wakes_at = float("inf")  # when the alarm goes off, or was rung
+        self._lately = False  # whether there was a lease since the last sleep began
 
     def watch(self, holding: Holding) -> None:
         """Look at `holding` when it is next due; call again whenever that has moved."""
         due = holding.due
+        self._lately = True
         number = self._watched[holding] = next(self._order)
         heapq.heappush(self._heap, (due, number, holding))
         if len(self._heap) > 2 * len(self._watched) + SPARE_ENTRIES:
@@ -69,14 +71,19 @@ class Watchdog:
             self._judge(self._clock.now())
 
     async def _sleep(self) -> None:
-        """Sleep until something is due, at most a tick; without any lease, until there is one."""
+        """Sleep until something is due, at most a tick; after a tick without any lease, until there is one.
+
+        So where leases come and go, none of them has to ring the alarm.
+        """
         loop = asyncio.get_running_loop()
         alarm = self._alarm = loop.create_future()
         began = self._clock.now()
         ahead = began - loop.time()  # grows by what the machine is suspended
         timer: asyncio.TimerHandle | None = None
         self._wakes_at = float("inf")
-        if self._watched:
+        held = bool(self._watched)
+        lately, self._lately = self._lately, False
+        if held or lately:
             delay = min(max(self._heap[0][0] - began, COALESCE), TICK) if self._heap else TICK
             self._wakes_at = began + delay
             timer = loop.call_later(delay, _ring, alarm)
@@ -87,7 +94,7 @@ class Watchdog:
                 timer.cancel()
         now = self._clock.now()
         late = now - self._wakes_at
-        if late > STALL:
+        if late > STALL and (held or self._lately):
             self._on_stall(late, min(late, max(0.0, now - loop.time() - ahead)))
 
     def _judge(self, now: float) -> None:

@@ -180,6 +180,8 @@ class Answer(NamedTuple):
     """The node's time of day when it answered to a fenced acquire, in Unix seconds (R14)."""
     found: object = None
     """What an inspection found under the key."""
+    heard: int = 0
+    """How many subscribers the notice of a release reached; -1 when publishing was refused (R13)."""
 
 
 class Primitive(Protocol):
@@ -212,8 +214,14 @@ class Primitive(Protocol):
     def top_up(self, owner: bytes, ttl: float, fence: int) -> Command:
         """Every name missing or ours → all ours for at least `ttl` seconds (R9)."""
 
-    def release(self, owner: bytes, keeps: float, fence: int) -> Command:
-        """Delete what is ours.  Every kind's release answers ``[keys deleted, wait in ms]``."""
+    def release(self, owner: bytes, keeps: float, fence: int, *, quiet: bool) -> Command:
+        """Delete what is ours.
+
+        Every kind's release answers ``[keys deleted, wait in ms, subscribers reached]``.  For each key that
+        it deletes it publishes a notice, an empty message on the channel of the key's own name, which
+        wakes those who wait in other processes; unless it is `quiet`, since somebody of this process has
+        the names next and their waking would be for nothing (R13).
+        """
 
     def read_acquire(self, reply: Reply) -> Answer:
         """Read the answer to `acquire`."""

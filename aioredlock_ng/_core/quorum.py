@@ -46,7 +46,7 @@ def majority(size: int) -> int:
 class Tally:
     """The votes of one round over `size` nodes; each node is counted once."""
 
-    __slots__ = ("granted", "quorum", "refused", "silent", "size")
+    __slots__ = ("granted", "pending", "quorum", "refused", "silent", "size", "verdict")
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -54,6 +54,10 @@ class Tally:
         self.granted = 0
         self.refused = 0
         self.silent = 0
+        self.pending = size
+        """How many nodes have not voted yet."""
+        self.verdict = Verdict.PENDING
+        """WON with the Q-th grant, LOST once Q grants are out of reach, else PENDING (R4)."""
 
     def __repr__(self) -> str:
         return (
@@ -63,33 +67,25 @@ class Tally:
 
     def cast(self, vote: Vote) -> Verdict:
         """Count the vote of a node that has not voted yet, and return the verdict so far."""
+        assert self.pending > 0, "more votes than nodes"
+        self.pending -= 1
         if vote is Vote.GRANTED:
             self.granted += 1
-        elif vote is Vote.REFUSED:
+            if self.granted == self.quorum:
+                self.verdict = Verdict.WON
+            return self.verdict
+        if vote is Vote.REFUSED:
             self.refused += 1
         else:
             self.silent += 1
-        assert self.pending >= 0, "more votes than nodes"
+        if self.granted + self.pending < self.quorum:
+            self.verdict = Verdict.LOST
         return self.verdict
-
-    @property
-    def pending(self) -> int:
-        """How many nodes have not voted yet."""
-        return self.size - self.granted - self.refused - self.silent
 
     @property
     def answered(self) -> int:
         """How many nodes gave an answer that counts."""
         return self.granted + self.refused
-
-    @property
-    def verdict(self) -> Verdict:
-        """WON with the Q-th grant, LOST once Q grants are out of reach, else PENDING (R4)."""
-        if self.granted >= self.quorum:
-            return Verdict.WON
-        if self.granted + self.pending < self.quorum:
-            return Verdict.LOST
-        return Verdict.PENDING
 
     @property
     def taken(self) -> bool | None:

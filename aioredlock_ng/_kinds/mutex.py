@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final, cast, final
+from typing import Any, Final, final
 
 from .. import _scripts
 from .._core.command import Answer, Command, Proof, Purpose, Reply, Script, Silence, milliseconds
 from .._core.quarantine import SENTINEL_CHANGED
 from .._core.quorum import Vote
 
-GRANTED = Answer(Vote.GRANTED)
-REFUSED = Answer(Vote.REFUSED)
-RELEASED: Final = Answer(Vote.GRANTED, "released", wait=0.0)
+_GRANTED: Final = Vote.GRANTED
+_REFUSED: Final = Vote.REFUSED
+"""Names of their own: looking up the member of an enumeration takes its time."""
+
+GRANTED: Final = Answer(_GRANTED)
+REFUSED: Final = Answer(_REFUSED)
+RELEASED: Final = Answer(_GRANTED, "released", wait=0.0)
 
 NO_VOTE: Final = Answer(Vote.SILENT, SENTINEL_CHANGED)
 """What a node says whose sentinel is not the one that was vowed by (R12)."""
@@ -21,6 +25,9 @@ WITHOUT_VOTE: Final = 10
 
 PLAIN_WITHOUT_VOTE: Final = -2
 """What `set_all.lua` says there."""
+
+_TRIPLE: Final = 3
+"""Numbers in the answers of `acquire.lua` and `release.lua`."""
 
 _RAISED: Final = {
     1: GRANTED,
@@ -37,15 +44,15 @@ def _fits_set(reply: object) -> bool:
 
 
 def _fits_int(reply: object) -> bool:
-    return isinstance(reply, int)
-
-
-def _fits_pair(reply: object) -> bool:
-    return isinstance(reply, list) and [type(part) for part in reply] == [int, int]
+    return type(reply) is int
 
 
 def _fits_triple(reply: object) -> bool:
-    return isinstance(reply, list) and [type(part) for part in reply] == [int, int, int]
+    # Of exactly these types: a push is a list, too, of a class of its own.
+    if type(reply) is not list or len(reply) != _TRIPLE:
+        return False
+    first, second, third = reply
+    return type(first) is int and type(second) is int and type(third) is int
 
 
 def _seconds(wait_ms: int) -> float | None:
@@ -127,9 +134,9 @@ class Mutex:
         args = (owner, b"%d" % milliseconds(ttl), b"%d" % fence, self._fence_ttl_ms)
         return self._script(Purpose.TOP_UP, _scripts.TOP_UP, args, counters=fence > 0, keeps=ttl)
 
-    def release(self, owner: bytes, keeps: float, fence: int = 0) -> Command:
-        """Build the owner-checked delete; `keeps` as in `Command`."""
-        args = (owner, b"%d" % fence, self._fence_ttl_ms)
+    def release(self, owner: bytes, keeps: float, fence: int = 0, *, quiet: bool = False) -> Command:
+        """Build the owner-checked delete; `keeps` as in `Command`, `quiet` as in `Primitive`."""
+        args = (owner, b"%d" % fence, self._fence_ttl_ms, b"" if quiet else b"1")
         return self._script(Purpose.RELEASE, _scripts.RELEASE, args, counters=fence > 0, keeps=keeps)
 
     def _script(
@@ -147,7 +154,7 @@ class Mutex:
         return Command(
             purpose,
             owner=args[0],
-            fits=_fits_pair if purpose is Purpose.RELEASE else _fits_int,
+            fits=_fits_triple if purpose is Purpose.RELEASE else _fits_int,
             keys=keys + self._sentinel if stamped else keys,
             args=args,
             script=script,
@@ -159,8 +166,8 @@ class Mutex:
 
     def read_acquire(self, reply: Reply) -> Answer:
         """Read the answer to `acquire` or `top_up`."""
-        if isinstance(reply, list):
-            return _read_fenced(cast("list[int]", reply))  # checked by `fits`
+        if type(reply) is list:
+            return _read_fenced(reply)
         if reply == b"OK" or reply == 0:  # noqa: PLR1714 (a set lookup would hash lists)
             return GRANTED
         if reply is None:
@@ -192,20 +199,25 @@ class Mutex:
 
     def read_release(self, reply: Reply) -> Answer:
         """Read the answer to `release`."""
-        if isinstance(reply, Silence):
-            return Answer(Vote.SILENT, reply.reason)
-        deleted, wait = cast("list[int]", reply)  # checked by `fits`
-        if deleted and not wait:
-            return RELEASED
-        if deleted:
-            return Answer(Vote.GRANTED, "released", wait=_seconds(wait))
-        return Answer(Vote.REFUSED, "was not held", wait=_seconds(wait))
+        if type(reply) is list:
+            return _read_release(reply)
+        assert isinstance(reply, Silence), "checked by `fits`"
+        return Answer(Vote.SILENT, reply.reason)
 
 
-def _read_fenced(reply: list[int]) -> Answer:
+def _read_fenced(reply: list[Any]) -> Answer:
     code, value, time_us = reply
-    if code == 1:
-        return Answer(Vote.GRANTED, fence=value, time=time_us / 1_000_000)
+    if code == 1:  # with all its fields in their order, which is the fastest way to make one
+        return Answer._make((_GRANTED, "", None, True, False, value, time_us / 1_000_000, None, 0))
     if code == 0:
-        return Answer(Vote.REFUSED, wait=_seconds(value))
+        return Answer(_REFUSED, "", _seconds(value))
     return NO_VOTE
+
+
+def _read_release(reply: list[Any]) -> Answer:
+    deleted, wait, heard = reply
+    if not deleted:
+        return Answer(_REFUSED, "was not held", _seconds(wait))
+    if not wait and not heard:
+        return RELEASED
+    return Answer(_GRANTED, "released", _seconds(wait), heard=heard)

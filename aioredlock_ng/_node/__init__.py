@@ -81,6 +81,8 @@ class NodeEnv:
     """Called when a node's state changes."""
     terms: Terms | None = None
     """What the manager's sentinels say; None when nothing rests on sentinels."""
+    prefix: bytes = b""
+    """How all keys and channels begin (R16)."""
     on_time: Callable[[Node, TimeSample], None] = lambda _node, _sample: None
     """Called when a node has told its time."""
     on_notice: Callable[[Node, bytes], None] = lambda _node, _channel: None

@@ -78,6 +78,20 @@ class BaseNode(ABC):
     async def aclose(self) -> None:
         """As in `Node`."""
 
+    # -- channels ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def subscribe(self, channel: bytes) -> None:
+        """As in `Node`."""
+
+    @abstractmethod
+    def unsubscribe(self, channel: bytes) -> None:
+        """As in `Node`."""
+
+    @abstractmethod
+    def hears(self, channel: bytes) -> bool:
+        """As in `Node`."""
+
     # -- the sentinel --------------------------------------------------------------------------
 
     @property

@@ -21,6 +21,7 @@ from . import NodeEnv, NodeState
 from .base import BaseNode
 from .failures import why, without_secrets
 from .fork import generation
+from .plain import plain
 from .probe import CHANGED
 
 MAX_CALLS: Final = 256
@@ -77,6 +78,16 @@ class ClientNode(BaseNode):
         else:
             call = self._chain(command)
             self._spawn(self._answer(command, sink, index, call))
+
+    def subscribe(self, channel: bytes) -> None:
+        """As in `Node`: a client's connections, which are its own, tell us nothing (R17)."""
+
+    def unsubscribe(self, channel: bytes) -> None:
+        """As in `Node`."""
+
+    def hears(self, channel: bytes) -> bool:
+        """As in `Node`."""
+        return False
 
     def _spawn(self, coroutine: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -155,7 +166,7 @@ class ClientNode(BaseNode):
         """
         verb, *arguments = words
         call = self._client.execute_command(verb if raw else verb.decode(), *arguments)  # type: ignore[no-untyped-call]
-        return _plain(await call)
+        return plain(await call)
 
     async def _answer(self, command: Command, sink: Sink, index: int, call: asyncio.Task[Reply]) -> None:
         """Give the sink the call's reply, or silence when the time is up; the call itself goes on."""
@@ -256,19 +267,6 @@ class ClientNode(BaseNode):
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(set(self._tasks))
-
-
-def _plain(reply: Any) -> Any:
-    """Undo what a client does to replies: decoded text, True for OK, and the maps and sets of RESP3."""
-    if reply is True:
-        return b"OK"
-    if isinstance(reply, str):
-        return reply.encode()
-    if isinstance(reply, dict):
-        return [_plain(part) for pair in reply.items() for part in pair]
-    if isinstance(reply, (list, tuple, set, frozenset)):
-        return [_plain(part) for part in reply]
-    return reply
 
 
 def _describe(client: Redis) -> tuple[str, tuple[object, ...]]:

@@ -8,6 +8,7 @@ that a connection's stream pair is only in the way of multiplexing: its transpor
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from .. import _scripts
+from .._log import report
 from ..errors import ConfigurationError
+from .failures import why
 from .link import Link, notice_dead_peers
 from .pipe import Entry
 
@@ -32,6 +35,11 @@ _PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")
 
 _SECTIONS: Final = ("server", "replication", "memory")
 """Of a server's ``INFO``: what tells who it is, and whether it forgets."""
+
+_RESP3: Final = 3
+"""The protocol in which a connection can be told what nobody has asked for: release notices (R13)."""
+
+_RESP2: Final = 2
 
 _POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
 """What a redis-py URL may say about a pool; there is no pool here."""
@@ -105,7 +113,8 @@ class UrlEndpoint:
             self._connection_class = self._options.get("connection_class", Connection)
             for option in _POOL_OPTIONS:
                 self._options.pop(option, None)
-            self._make(timeout=1.0)
+            self._protocol = int(self._options.pop("protocol", _RESP3))
+            self._make(1.0, self._protocol)
         except (ValueError, TypeError, RedisError):
             # The parser's own message may quote the part of the URL that holds the password.
             raise ConfigurationError(
@@ -115,15 +124,17 @@ class UrlEndpoint:
             what = "path" if scheme == "unix" else "host"
             raise ConfigurationError(f"node {self.name}: the URL names no {what}")
         self.address: tuple[object, ...] = address
+        self._told = False
 
-    def _make(self, timeout: float) -> Connection:
+    def _make(self, timeout: float, protocol: int) -> Connection:
         """Make a connection object; nothing is sent.  Our settings win over the URL's."""
         options = self._options | {
             "socket_connect_timeout": timeout,  # without it a frozen server hangs the handshake for ever
             "socket_timeout": timeout,
             "retry": Retry(NoBackoff(), 0),
             "health_check_interval": 0,
-            "protocol": 2,
+            "protocol": protocol,
+            "redis_connect_func": _log_in if protocol == _RESP3 else None,
             "decode_responses": False,
         }
         connection: Connection = self._connection_class(**options)
@@ -132,16 +143,66 @@ class UrlEndpoint:
     async def connect(
         self, timeout: float, on_failure: Callable[[Entry, str], None]
     ) -> tuple[Link, Identity]:
-        """Connect, log in, load the scripts; raises `OSError` or `RedisError` when that fails."""
-        connection = self._make(timeout)
+        """Connect, log in, load the scripts; raises `OSError` or `RedisError` when that fails.
+
+        A server or proxy that refuses to log in by RESP3 is asked again, at once, by RESP2.
+        """
+        refusal: Exception | None = None
+        async with asyncio.timeout(timeout):
+            if self._protocol == _RESP3:
+                try:
+                    return await self._connect(timeout, on_failure, _RESP3)
+                except _LoginError as error:
+                    refusal = error.reason
+            connected = await self._connect(timeout, on_failure, _RESP2)
+        if refusal is not None:
+            self._fall_back(refusal)
+        return connected
+
+    async def _connect(
+        self, timeout: float, on_failure: Callable[[Entry, str], None], protocol: int
+    ) -> tuple[Link, Identity]:
+        connection = self._make(timeout, protocol)
         try:
-            async with asyncio.timeout(timeout):
-                await connection.connect()  # type: ignore[no-untyped-call]
-                identity = await _identify(connection)
-                await _load_scripts(connection)
-                return _take_over(connection, on_failure), identity
+            await connection.connect()  # type: ignore[no-untyped-call]
+            identity = await _identify(connection)
+            await _load_scripts(connection)
+            return _take_over(connection, on_failure, pushes=protocol == _RESP3), identity
         finally:
             _discard(connection)
+
+    def _fall_back(self, refusal: Exception) -> None:
+        """Note that RESP2 was understood where RESP3 was not, and say so once."""
+        if isinstance(refusal, ResponseError):
+            self._protocol = _RESP2  # it said so; who only hung up is asked again next time
+        if not self._told:
+            self._told = True
+            reason = why(refusal).partition(", with args beginning with")[0]
+            password = self._options.get("password")
+            if password and password in reason:  # HELLO has it among its arguments
+                reason = type(refusal).__name__
+            report(
+                logging.WARNING,
+                "node %s does not speak RESP3 (%s), so it tells nobody of releases: waiters will poll",
+                self.name,
+                reason,
+            )
+
+
+class _LoginError(Exception):
+    """The handshake failed, on a connection that was made."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+async def _log_in(connection: Connection) -> None:
+    """Do what redis-py does when connected, and tell its failure from those before and after it."""
+    try:
+        await connection.on_connect()
+    except Exception as error:
+        raise _LoginError(error) from error
 
 
 async def _identify(connection: Connection) -> Identity:
@@ -154,7 +215,7 @@ async def _identify(connection: Connection) -> Identity:
             answer = await connection.read_response(disconnect_on_error=False)
         except NoPermissionError:
             continue
-        for line in answer.splitlines():
+        for line in answer.splitlines() if isinstance(answer, bytes) else ():
             name, _, value = line.partition(b":")
             facts[name] = value
 
@@ -178,12 +239,12 @@ async def _load_scripts(connection: Connection) -> None:
         raise refusal
 
 
-def _take_over(connection: Connection, on_failure: Callable[[Entry, str], None]) -> Link:
+def _take_over(connection: Connection, on_failure: Callable[[Entry, str], None], *, pushes: bool) -> Link:
     """Take the transport of a connection whose handshake is done; every reply has been read."""
     writer = connection._writer  # noqa: SLF001
     assert writer is not None, "connected"
     # A stream writer closes its transport when it is collected: the link keeps it alive.
-    link = Link(writer.transport, on_failure, keep=writer)
+    link = Link(writer.transport, on_failure, keep=writer, pushes=pushes)
     notice_dead_peers(writer.transport)
     writer.transport.set_protocol(link)
     connection._reader = connection._writer = None  # noqa: SLF001

@@ -34,10 +34,13 @@ class Link(asyncio.Protocol):
         on_failure: Callable[[Entry, str], None],
         *,
         keep: object = None,
+        pushes: bool = True,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport = transport
         self._keep = keep
+        self.pushes = pushes
+        """Whether the server may tell what nobody has asked for: whether RESP3 is spoken."""
         self._lost: asyncio.Future[str] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self.pipe = Pipe(on_failure, self._flush_soon)

@@ -3,6 +3,9 @@
 Redis answers the commands of one connection in the order in which they came, so a first-in-first-
 out queue of sinks is all it takes to match replies with requests.  A caller that stops waiting
 leaves its entry in the queue; the late reply is read, handed over and ignored there.
+
+What RESP3 *pushes* comes anywhere between the replies and belongs to none of them, with one exception:
+a command that (un)subscribes has no other answer than a push, which comes in its turn.
 """
 
 from __future__ import annotations
@@ -27,6 +30,18 @@ _BLANK: Final = b"$0\r\n\r\n"
 
 _NOTHING: Final = object()
 """What the parser returns when no reply is complete (its default, False, is a RESP3 value)."""
+
+
+_MESSAGE: Final = b"message"
+_CONFIRMATIONS: Final = {b"subscribe": b"SUBSCRIBE", b"unsubscribe": b"UNSUBSCRIBE"}
+"""Kinds of pushes that answer a command, and which."""
+
+PUSH: Final = hiredis.PushNotification
+"""What RESP3 pushes: a list of a type of its own."""
+
+
+_ERROR: Final = hiredis.ReplyError
+"""What an error reply is parsed into."""
 
 
 class DesynchronisedError(Exception):
@@ -54,6 +69,7 @@ class Pipe:
         "_reader",
         "_room",
         "answered",
+        "on_notice",
         "stamp",
     )
 
@@ -65,6 +81,8 @@ class Pipe:
         self._on_failure = on_failure
         self._on_output = on_output
         self.answered = 0
+        self.on_notice: Callable[[bytes], None] = lambda _channel: None
+        """Called when something was published on a channel."""
         self.stamp = _BLANK * STAMP_SIZE
         """What stands behind every stamped command, packed: see `pack_stamp`."""
 
@@ -114,21 +132,35 @@ class Pipe:
         try:
             self._reader.feed(data)
             while (reply := gets()) is not _NOTHING:
+                if type(reply) is PUSH and not self._confirms(reply):
+                    continue
                 if not entries:
                     raise DesynchronisedError("an answer came that nothing was asked for")
                 entry = entries.popleft()
                 self.answered += 1
                 command, sink, node = entry
-                if command.fits(reply):
+                if type(reply) is not _ERROR and command.fits(reply):
                     sink.on_reply(node, reply)
                 else:
                     self._misfit(entry, reply)
         except hiredis.ProtocolError as error:
             raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
 
+    def _confirms(self, push: list[object]) -> bool:
+        """Whether a push is the answer to the oldest command; any other is dealt with here."""
+        kind = push[0] if push else None
+        channel = push[1] if len(push) > 1 else None
+        if kind == _MESSAGE and isinstance(channel, bytes) and not self.closed:
+            self.on_notice(channel)
+        if not isinstance(kind, bytes) or kind not in _CONFIRMATIONS:
+            return False
+        if self._entries and self._entries[0][0].verb == _CONFIRMATIONS[kind]:
+            return True
+        raise DesynchronisedError(f"a push of kind {kind.decode()} confirms what was not asked for")
+
     def _misfit(self, entry: Entry, reply: object) -> None:
         """Take what is no answer to `entry`: an error, or somebody else's answer."""
-        if isinstance(reply, hiredis.ReplyError):
+        if isinstance(reply, _ERROR):
             self._fail(entry, str(reply))
         else:
             self._entries.appendleft(entry)  # it is still unanswered

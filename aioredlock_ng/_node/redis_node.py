@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final, final
 
 from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
+from .._core.diagnosis.rights import NOTICE_RIGHTS, channel_rule
 from .._core.policy import RetryPolicy
+from .._log import report
 from . import NodeState
 from .base import BaseNode
+from .channels import Channels, is_refusal
 from .connection import Endpoint
 from .failures import why
 from .link import Link, heartbeat
@@ -41,6 +45,8 @@ class RedisNode(BaseNode):
         self._pinging = False
         self._answered = asyncio.Event()
         self._answered.set()
+        self._channels = Channels(self._send_listening)
+        self._told_deaf = False
 
     @property
     def in_flight(self) -> int:
@@ -89,6 +95,17 @@ class RedisNode(BaseNode):
             self._ledger.owe(command, self.env.clock.now())
         if STALE_ROLE in message and self._link is not None:
             self._link.give_up("READONLY: the server is not a master any more")
+        if is_refusal(command, message) and not self._told_deaf:
+            self._told_deaf = True
+            report(
+                logging.WARNING,
+                "node %s does not let us listen to releases (%s): waiters will poll; the user in its URL "
+                "needs %s %s",
+                self.name,
+                message,
+                channel_rule(self.env.prefix),
+                NOTICE_RIGHTS,
+            )
 
     def _fail_all(self, link: Link, reason: str) -> None:
         """Answer for everything that was in flight on a connection that has ended, oldest first."""
@@ -100,6 +117,31 @@ class RedisNode(BaseNode):
             elif command.purpose is Purpose.RELEASE:
                 self._ledger.owe(command, now)
             sink.on_reply(index, silence)
+
+    # -- channels ----------------------------------------------------------------------------
+
+    def subscribe(self, channel: bytes) -> None:
+        """As in `Node`."""
+        if not self._closed:
+            self._channels.add(channel)
+
+    def unsubscribe(self, channel: bytes) -> None:
+        """As in `Node`."""
+        self._channels.remove(channel)
+
+    def hears(self, channel: bytes) -> bool:
+        """As in `Node`."""
+        link = self._link
+        return link is not None and not link.pipe.closed and self._channels.stands(channel)
+
+    def _send_listening(self, command: Command, sink: Sink) -> bool:
+        link = self._link
+        return link is not None and link.pushes and link.pipe.put(command, sink, 0)
+
+    def _noticed(self, channel: bytes) -> None:
+        """Tell the manager, unless the message was on its way when nobody listened any more."""
+        if self._channels.wants(channel):
+            self.env.on_notice(self, channel)
 
     # -- connection --------------------------------------------------------------------------
 
@@ -136,8 +178,10 @@ class RedisNode(BaseNode):
     async def _serve(self, link: Link) -> None:
         """Keep one connection until it is lost."""
         self._link = link
+        link.pipe.on_notice = self._noticed
         self._ledger.reconnected(self.env.clock.now())
         self._pay_debts(link)  # before any acquire
+        self._channels.tell_all()
         self._greet()
         if self._greeting is None:
             self._judged()
@@ -149,6 +193,7 @@ class RedisNode(BaseNode):
                 self._link = None
                 reason = link.lost.result()
                 self._mismatched += link.mismatched
+                self._channels.disconnected()
                 self._become(NodeState.DOWN, reason)
                 self._fail_all(link, reason)
 
@@ -172,6 +217,7 @@ class RedisNode(BaseNode):
                 return
             answered = link.pipe.answered
             self._pay_debts(link)
+            self._channels.tell_all()
             self._greet()
 
     def _pay_debts(self, link: Link) -> None:

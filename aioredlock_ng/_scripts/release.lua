@@ -3,19 +3,30 @@
 -- ARGV[1]  owner
 -- ARGV[2]  the lease's fence, 0 without
 -- ARGV[3]  how long a counter lives unused, milliseconds
--- returns  {deleted, wait}: so many keys were ours and are gone; the longest of the others has wait ms left
---          (0: there is none, -1: it has no expiry)
+-- ARGV[4]  empty: nobody is told, else each key that is gone is published as an empty message on the channel
+--          of its own name
+-- returns  {deleted, wait, heard}: so many keys were ours and are gone; the longest of the others has wait ms
+--          left (0: there is none, -1: it has no expiry); one of the messages reached heard subscribers, and
+--          none more (0: nothing was published, -1: publishing was refused)
 local n, fence = #KEYS, tonumber(ARGV[2])
 if fence > 0 then
   n = n / 2
 end
-local deleted, wait, failure = 0, 0, nil
+local deleted, wait, heard, failure = 0, 0, 0, nil
 for i = 1, n do
   local holder = redis.pcall('GET', KEYS[i])
   if type(holder) == 'table' then
     failure = holder  -- a wrong type: not ours, but the other names must still be released
   elseif holder == ARGV[1] then
     deleted = deleted + redis.call('DEL', KEYS[i])
+    if ARGV[4] ~= '' then
+      local reached = redis.pcall('PUBLISH', KEYS[i], '')
+      if type(reached) == 'table' then
+        heard = -1
+      elseif heard >= 0 then
+        heard = math.max(heard, reached)
+      end
+    end
     if fence > 0 then  -- what fails here must not keep a lock from its release
       local _, ms = clock()
       if redis.pcall('GET', KEYS[n + i]) == ARGV[2] then
@@ -33,4 +44,4 @@ for i = 1, n do
     end
   end
 end
-return failure or {deleted, wait}
+return failure or {deleted, wait, heard}

@@ -24,7 +24,7 @@ _REPLIES: Final[dict[Purpose, Reply]] = {
     Purpose.ACQUIRE: 0,  # without a fence
     Purpose.RAISE: 1,
     Purpose.EXTEND: 1,
-    Purpose.RELEASE: [1, 0],
+    Purpose.RELEASE: [1, 0, 0],
 }
 _LOOKS: Final[dict[bytes, Reply]] = {b"SCAN": [b"0", []], b"DEL": 0, b"TIME": [b"0", b"0"]}
 _SCRIPTED_LOOKS: Final[dict[str, Reply]] = {

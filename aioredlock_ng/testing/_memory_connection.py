@@ -19,8 +19,8 @@ class Server(Protocol):
     def delay(self) -> float:
         """Return the seconds that the next message takes."""
 
-    def execute(self, words: list[bytes]) -> bytes:
-        """Execute one command and return the reply."""
+    def execute(self, words: list[bytes], client: MemoryConnection | None) -> bytes:
+        """Execute one command of a client and return the reply."""
 
     def forget(self, connection: MemoryConnection) -> None:
         """Drop a connection that has ended."""
@@ -30,8 +30,8 @@ class Server(Protocol):
 class MemoryConnection(asyncio.Transport):
     """A TCP connection in memory, seen as the client's transport.
 
-    Nothing inside it is skipped or overtaken.  After `close` (FIN) the server still executes all that
-    was sent; after `abort` (RST) only what had arrived.
+    Nothing inside it is skipped or overtaken, neither replies nor what is pushed between them.  After
+    `close` (FIN) the server still executes all that was sent; after `abort` (RST) only what had arrived.
     """
 
     def __init__(self, server: Server) -> None:
@@ -40,6 +40,9 @@ class MemoryConnection(asyncio.Transport):
         self._loop = asyncio.get_running_loop()
         self._requests = hiredis.Reader(notEnoughData=None)
         self._arrived: deque[bytes] = deque()
+        self._answers: list[bytes] = []
+        self._on_the_way_back: deque[bytes] = deque()
+        self._working = False
         self._there_at = self._back_at = 0.0
         self._protocol: asyncio.Protocol | None = None
         self._reset = False
@@ -68,23 +71,36 @@ class MemoryConnection(asyncio.Transport):
 
     def work(self) -> None:
         """Execute what has arrived, if the server runs, and send the replies."""
-        replies = []
+        self._working = True
         while self._arrived and self._server.answers:
             self._requests.feed(self._arrived.popleft())
             while (words := self._requests.gets()) is not None:
-                replies.append(self._server.execute(words))
-        if replies:
-            self._back_at = max(self._back_at, self._loop.time() + self._server.delay())
-            self._loop.call_at(self._back_at, self._reply, b"".join(replies))
+                self._answers.append(self._server.execute(words, self))
+        self._working = False
+        self._send_back()
         if self._over and not self._arrived:
             self._server.forget(self)
+
+    def push(self, data: bytes) -> None:
+        """Send what nobody has asked for, such as a message on a channel."""
+        self._answers.append(data)
+        if not self._working:
+            self._send_back()
+
+    def _send_back(self) -> None:
+        if self._answers:
+            self._on_the_way_back.append(b"".join(self._answers))
+            self._answers.clear()
+            self._back_at = max(self._back_at, self._loop.time() + self._server.delay())
+            self._loop.call_at(self._back_at, self._reply)
 
     def _finish(self) -> None:
         """Nothing more will arrive; a frozen server keeps what has, and executes it later."""
         self._over = True
         self.work()
 
-    def _reply(self, data: bytes) -> None:
+    def _reply(self) -> None:
+        data = self._on_the_way_back.popleft()
         if not self._closing and self._protocol is not None:
             self._protocol.data_received(data)
 

@@ -5,13 +5,27 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 from .. import _scripts
 from ._memory_data import CommandError, MemoryData
 from ._memory_scripts import SCRIPTS
 
 _identities = itertools.count(1)
+
+
+class Client(Protocol):
+    """Somebody who is connected, and can be told what nobody has asked for."""
+
+    def push(self, data: bytes) -> None:
+        """Send this, in order with the replies."""
+
+
+@final
+class _Push(tuple[Any, ...]):
+    """What RESP3 tells beside the replies."""
+
+    __slots__ = ()
 
 
 @final
@@ -27,6 +41,10 @@ class MemoryServer(MemoryData):
         super().__init__(clock_offset=clock_offset)
         self._clients = clients
         self._scripts: set[bytes] = set()
+        self._channels: dict[bytes, dict[Client, None]] = {}
+        """Who listens to a channel: first come, first told."""
+        self._listening: dict[Client, dict[bytes, None]] = {}
+        """To what a client listens."""
         self.new_process()
 
     # -- the process ---------------------------------------------------------------------------
@@ -61,9 +79,11 @@ class MemoryServer(MemoryData):
 
     # -- commands ------------------------------------------------------------------------------
 
-    def execute(self, words: list[bytes]) -> bytes:
-        """Execute one command and return the reply as RESP2 bytes."""
+    def execute(self, words: list[bytes], client: Client | None = None) -> bytes:
+        """Execute one command of a client and return the reply: as RESP2, but for what only RESP3 has."""
         verb, *args = words
+        if client is not None and verb in _LISTENING:
+            return b"".join(_encode(_LISTENING[verb](self, client, channel)) for channel in args)
         command = _COMMANDS.get(verb)
         if command is None:
             return f"-ERR unknown command '{verb.decode()}'\r\n".encode()
@@ -79,9 +99,48 @@ class MemoryServer(MemoryData):
         keys = int(count)
         return SCRIPTS[digest](self, list(args[:keys]), list(args[keys:]))
 
+    # -- channels ------------------------------------------------------------------------------
+
+    def publish(self, channel: bytes, message: bytes) -> int:
+        """Tell all who listen to a channel; return how many they are.
+
+        Who publishes and listens is told before the reply, as by Redis 7.0; later ones tell it behind it.
+        """
+        clients = self._channels.get(channel, {})
+        for client in clients:
+            client.push(_encode(_Push((b"message", channel, message))))
+        return len(clients)
+
+    def subscribe(self, client: Client, channel: bytes) -> _Push:
+        """Have a client told what is published on a channel; return what confirms that."""
+        self._channels.setdefault(channel, {})[client] = None
+        listening = self._listening.setdefault(client, {})
+        listening[channel] = None
+        return _Push((b"subscribe", channel, len(listening)))
+
+    def unsubscribe(self, client: Client, channel: bytes) -> _Push:
+        """Take that back, if it was so."""
+        listening = self._listening.get(client, {})
+        if channel in listening:
+            del listening[channel], self._channels[channel][client]
+            if not self._channels[channel]:
+                del self._channels[channel]
+        return _Push((b"unsubscribe", channel, len(listening)))
+
+    def hang_up(self, client: Client) -> None:
+        """Forget a client whose connection has ended."""
+        for channel in list(self._listening.get(client, ())):
+            self.unsubscribe(client, channel)
+        self._listening.pop(client, None)
+
+    def listeners(self, channels: list[bytes]) -> list[bytes | int]:
+        """Do ``PUBSUB NUMSUB``."""
+        counts = [(channel, len(self._channels.get(channel, ()))) for channel in channels]
+        return [part for pair in counts for part in pair]
+
 
 def _encode(reply: Any) -> bytes:
-    """Encode a reply as RESP2: str is a status, bytes a bulk string."""
+    """Encode a reply: str is a status, bytes a bulk string."""
     if reply is None:
         return b"$-1\r\n"
     if isinstance(reply, str):
@@ -90,7 +149,8 @@ def _encode(reply: Any) -> bytes:
         return b"$%d\r\n%b\r\n" % (len(reply), reply)
     if isinstance(reply, int):
         return b":%d\r\n" % reply
-    return b"*%d\r\n" % len(reply) + b"".join(map(_encode, reply))
+    kind = b">" if isinstance(reply, _Push) else b"*"
+    return b"%b%d\r\n" % (kind, len(reply)) + b"".join(map(_encode, reply))
 
 
 def _set(server: MemoryServer, args: list[bytes]) -> str | None:
@@ -123,8 +183,13 @@ _COMMANDS: Final[dict[bytes, Callable[[MemoryServer, list[bytes]], Any]]] = {
     b"SCAN": _scan,
     b"TIME": lambda server, _: [b"%d" % part for part in divmod(server.time_us(), 1_000_000)],
     b"INFO": lambda server, _: server.info(),
+    b"PUBLISH": lambda server, args: server.publish(*args),
+    b"PUBSUB": lambda server, args: server.listeners(args[1:]),  # only PUBSUB NUMSUB
     b"PING": lambda _, args: args[0] if args else "PONG",
     b"EVALSHA": lambda server, args: server.run_script(*args),
     b"EVAL": lambda server, args: server.run_script(server.load(args[0]), *args[1:]),
     b"SCRIPT": lambda server, args: server.load(args[1]),  # only SCRIPT LOAD
 }
+
+_LISTENING: Final = {b"SUBSCRIBE": MemoryServer.subscribe, b"UNSUBSCRIBE": MemoryServer.unsubscribe}
+"""The commands that concern the client's own connection; every channel is confirmed by a push."""

@@ -150,13 +150,13 @@ class MemoryNode:
 
     # -- connections ---------------------------------------------------------------------------
 
-    def execute(self, words: list[bytes]) -> bytes:
-        """Execute one command and return the reply as RESP2 bytes."""
+    def execute(self, words: list[bytes], client: MemoryConnection | None = None) -> bytes:
+        """Execute one command and return the reply's bytes; only a `client` can listen to channels."""
         if words[0] != b"PING" and words[1:2] != [_scripts.GREET.digest]:
             self.executed.append(tuple(words))
             if len(self.executed) > EXECUTED_KEPT:
                 del self.executed[: EXECUTED_KEPT // 2]
-        return self._server.execute(words)
+        return self._server.execute(words, client)
 
     def delay(self) -> float:
         """Return the seconds that the next message takes."""
@@ -185,6 +185,7 @@ class MemoryNode:
 
     def forget(self, connection: MemoryConnection) -> None:
         """Drop a connection that has ended."""
+        self._server.hang_up(connection)
         if connection in self._connections:
             self._connections.remove(connection)
 

@@ -94,10 +94,10 @@ class Stage:
         keys = [*locks(names), *counters(names)]
         return await self.node.run(_scripts.TOP_UP, keys, OURS, TTL_MS, fence, KEEP_MS)
 
-    async def release(self, fence: int, names: str = "a") -> Any:
+    async def release(self, fence: int, names: str = "a", *, loud: bytes = b"") -> Any:
         """Run `release.lua`; a fence of 0 is none, and has no counters."""
         keys = [*locks(names), *(counters(names) if fence else ())]
-        return await self.node.run(_scripts.RELEASE, keys, OURS, fence, KEEP_MS)
+        return await self.node.run(_scripts.RELEASE, keys, OURS, fence, KEEP_MS, loud)
 
     async def greet(
         self, size: int = 5, quarantine_ms: int = 0, push: bytes = b"", push_floor: int = 0

@@ -153,6 +153,7 @@ class Player:
         """Return what may be run: script, keys, arguments, for what the sentinel is."""
         names = self.names()
         owner, ttl, keep, fence = self.owner(), self.span(), self.span(), self.number()
+        loud = self.random.choice((b"", b"1"))
         voters = self.keys(names, SENTINEL)
         plain = locks(names)
         return [
@@ -163,8 +164,8 @@ class Player:
             lambda _: (_scripts.EXTEND, plain, owner, ttl, 0, keep),
             lambda _: (_scripts.TOP_UP, self.keys(names), owner, ttl, max(1, fence), keep),
             lambda _: (_scripts.TOP_UP, plain, owner, ttl, 0, keep),
-            lambda _: (_scripts.RELEASE, self.keys(names), owner, max(1, fence), keep),
-            lambda _: (_scripts.RELEASE, plain, owner, 0, keep),
+            lambda _: (_scripts.RELEASE, self.keys(names), owner, max(1, fence), keep, loud),
+            lambda _: (_scripts.RELEASE, plain, owner, 0, keep, loud),
             lambda _: (_scripts.SET_ALL, plain, owner, ttl),
             lambda s: (_scripts.SET_ALL, [*plain, SENTINEL], owner, ttl, *self.stamp(s)),
             lambda _: (_scripts.INSPECT, plain[:1]),

@@ -131,9 +131,9 @@ async def test_a_release_raises_in_passing(stage: Stage, stored: str) -> None:
     number = {"missing": None, "below": fence - 1, "equal": fence, "above": fence + 1}[stored]
     stage.put(locks("a")[0], OURS, 30.0)
     stage.put(counters("a")[0], None if number is None else b"%d" % number, 30.0)
-    assert await stage.release(fence) == [1, 0]
+    assert await stage.release(fence) == [1, 0, 0]
     assert stage.stored() == [None, b"%d" % max(number or 0, fence)]
-    assert await stage.release(fence) == [0, 0], "a repetition finds nothing"
+    assert await stage.release(fence) == [0, 0, 0], "a repetition finds nothing"
     assert stage.stored() == [None, b"%d" % max(number or 0, fence)]
 
 
@@ -142,7 +142,7 @@ async def test_a_release_raises_only_where_the_lock_was_ours(stage: Stage) -> No
     fence = await stage.fence(0)
     stage.put(locks("a")[0], OURS, 30.0)
     stage.put(locks("b")[0], OTHERS, 30.0)
-    deleted, wait = await stage.release(fence, "abc")
+    deleted, wait, _ = await stage.release(fence, "abc")
     assert deleted == 1
     assert 22_000 < wait <= 30_000
     assert stage.stored("abc") == [None, OTHERS, None, b"%d" % fence, None, None]
@@ -151,7 +151,7 @@ async def test_a_release_raises_only_where_the_lock_was_ours(stage: Stage) -> No
 async def test_a_release_far_ahead_of_the_nodes_clock_deletes(stage: Stage) -> None:
     """The lock goes, the counter stays below the cap."""
     stage.put(locks("a")[0], OURS, 30.0)
-    assert await stage.release(await stage.fence(FAR)) == [1, 0]
+    assert await stage.release(await stage.fence(FAR)) == [1, 0, 0]
     assert stage.stored() == [None, None]
 
 
@@ -162,7 +162,7 @@ async def test_a_counter_of_another_type_does_not_keep_a_lock(stage: Stage, name
     for name in names:
         stage.put(locks(name)[0], OURS, 30.0)
     stage.put(counters("a")[0], WRONG)
-    assert await stage.release(fence, names) == [len(names), 0]
+    assert await stage.release(fence, names) == [len(names), 0, 0]
     assert stage.stored(names) == [None] * len(names) + [WRONG] + [b"%d" % fence] * (len(names) - 1)
 
 
@@ -178,10 +178,10 @@ async def test_a_lock_of_another_type_does_not_keep_the_others(stage: Stage) -> 
 async def test_a_release_repeated_late_harms_nobody(stage: Stage) -> None:
     """The ledger repeats it (R5): it neither deletes nor raises what has become somebody else's."""
     fence = (await stage.acquire())[1]
-    assert await stage.release(fence) == [1, 0]
+    assert await stage.release(fence) == [1, 0, 0]
     stage.put(locks("a")[0], OTHERS, 30.0)
     stage.put(counters("a")[0], b"%d" % (fence + 1), 30.0)
-    deleted, wait = await stage.release(fence + 2)
+    deleted, wait, _ = await stage.release(fence + 2)
     assert (deleted, wait > 0) == (0, True)
     assert stage.stored() == [OTHERS, b"%d" % (fence + 1)]
 
@@ -198,5 +198,5 @@ async def test_numbers_are_written_out_in_full(stage: Stage, number: int) -> Non
     assert stage.stored() == [OURS, b"%d" % fence]
     assert await stage.extend(1, floor=number + 1) == 1
     assert stage.stored() == [OURS, b"%d" % fence]
-    assert await stage.release(fence) == [1, 0]
+    assert await stage.release(fence) == [1, 0, 0]
     assert stage.stored() == [None, b"%d" % fence]

@@ -86,7 +86,7 @@ def expected(what: str, states: Sequence[State]) -> tuple[Any, list[tuple[bytes 
     if what == "release":
         others = [state for state in states if state.value != OURS]
         after = [(None, None) if state.value == OURS else kept(state) for state in states]
-        return (ERROR if WRONG in values else [values.count(OURS), longest_wait(others)]), after
+        return (ERROR if WRONG in values else [values.count(OURS), longest_wait(others), 0]), after
     if what == "inspect":
         (state,) = states
         left = -2 if state.value is None else -1 if state.ttl is None else round(state.ttl * 1000)
@@ -163,14 +163,14 @@ async def test_a_key_about_to_expire_counts_until_it_has(master: Master) -> None
             if what == "set_all":
                 assert 1 <= await node.ask(command("set_all", keys)) <= 80
             elif what == "release":
-                deleted, wait = await node.ask(command("release", keys))
+                deleted, wait, _ = await node.ask(command("release", keys))
                 assert deleted == 0
                 assert 1 <= wait <= 80
             await eventually(lambda: not master.locks(), what="the keys expire")
             if what == "set_all":
                 assert await node.ask(command("set_all", keys)) == 0
             elif what == "release":
-                assert await node.ask(command("release", keys)) == [0, 0]
+                assert await node.ask(command("release", keys)) == [0, 0, 0]
             else:
                 assert await node.ask(command("extend", keys)) == 0
                 assert master.locks() == []
@@ -193,7 +193,7 @@ async def test_a_fraction_of_a_millisecond_is_rounded_up(master: Master) -> None
     async with connected(master) as node:
         assert await node.ask(mutex.acquire(OURS, 59.9991)) == b"OK"
         assert await node.ask(mutex.extend(OURS, 0.0001)) == 1
-        assert await node.ask(mutex.release(OURS, 60)) == [1, 0]
+        assert await node.ask(mutex.release(OURS, 60)) == [1, 0, 0]
         assert await node.ask(mutex.acquire(OURS, 0.00001)) == b"OK"
         await eventually(lambda: not master.locks(), what="the key expires")
 
@@ -205,12 +205,12 @@ async def test_values_and_keys_are_bytes(master: Master) -> None:
     async with connected(master) as node:
         assert await node.ask(mutex.acquire(OURS, TTL)) == b"OK"
         assert master.locks() == [key]
-        assert await node.ask(mutex.release(OURS, TTL)) == [1, 0]
+        assert await node.ask(mutex.release(OURS, TTL)) == [1, 0, 0]
         master.put([(key, b"\x00\r\n\xff", None)])
         assert await node.ask(command("inspect", (key,))) == [b"\x00\r\n\xff", -1]
         master.put([(key, b"", None)])
         assert await node.ask(command("inspect", (key,))) == [b"", -1]
-        assert await node.ask(mutex.release(OURS, TTL)) == [0, -1]
+        assert await node.ask(mutex.release(OURS, TTL)) == [0, -1, 0]
 
 
 @pytest.mark.parametrize("what", ["set_all", "extend", "top_up", "release", "inspect"])

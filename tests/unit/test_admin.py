@@ -294,8 +294,8 @@ async def test_a_survey_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 def endless(execute: Any) -> Any:
     """Let a node answer to every SCAN that there is more."""
 
-    def scan(words: list[bytes]) -> bytes:
-        return b"*2\r\n$1\r\n7\r\n*0\r\n" if words[0] == b"SCAN" else execute(words)
+    def scan(words: list[bytes], *who: Any) -> bytes:
+        return b"*2\r\n$1\r\n7\r\n*0\r\n" if words[0] == b"SCAN" else execute(words, *who)
 
     return scan
 

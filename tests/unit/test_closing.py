@@ -194,8 +194,11 @@ async def test_a_forked_child_has_no_connection(monkeypatch):
         assert runtime is not None
         assert all(isinstance(node, RedisNode) for node in runtime.nodes)
         executed = [len(node.executed) for node in w.nodes]
-        with monkeypatch.context() as patch:
-            patch.setattr(fork, "_generation", fork.generation() + 1)
+        with monkeypatch.context() as patch:  # it puts back what the fork changes
+            patch.setattr(fork, "_generation", fork.generation())
+            for node in runtime.nodes:
+                patch.setattr(node._link.pipe, "_room", node._link.pipe._room)
+            fork._forked()
             mutex = Mutex(("b",), (b"redlock:b",))
             seen = Round(runtime.nodes, mutex.read_acquire)
             seen.ask(mutex.acquire(b"somebody", 1.0), 1.0)

@@ -450,7 +450,9 @@ def test_strange_answers_cost_no_connection(
         async with world(3) as w, w.manager.lock("held") as lease:
             node = w.nodes[0]
             connections, execute = list(node._connections), node.execute
-            monkeypatch.setattr(node, "execute", lambda words: reply if words[0] == verb else execute(words))
+            monkeypatch.setattr(
+                node, "execute", lambda words, *who: reply if words[0] == verb else execute(words, *who)
+            )
             findings = await w.manager.diagnose()
             assert not [finding for finding in findings if finding.level == "error"]
             assert node._connections == connections

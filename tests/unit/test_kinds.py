@@ -102,8 +102,19 @@ def test_everything_else_is_an_owner_checked_script(
     counters = BEHIND[: len(mutex.names)] if fence else ()
     sentinel = (SENTINEL,) if script is _scripts.EXTEND and mutex.fenced else ()
     assert command.keys == (*mutex.keys, *counters, *sentinel)
-    assert command.args == (*arguments, b"%d" % fence, b"600000" if mutex.fenced else b"1")
+    loud = (b"1",) if script is _scripts.RELEASE else ()
+    assert command.args == (*arguments, b"%d" % fence, b"600000" if mutex.fenced else b"1", *loud)
     assert command.proof is (Proof.STAMPED if sentinel else Proof.NONE)
+
+
+@every_kind
+@pytest.mark.parametrize("fence", [0, 777])
+def test_a_release_is_loud_unless_it_is_told_to_be_quiet(mutex: Mutex, fence: int) -> None:
+    """The last argument of its script says so; all the rest is the same."""
+    fence *= mutex.fenced
+    loud, quiet = mutex.release(OWNER, 7.5, fence), mutex.release(OWNER, 7.5, fence, quiet=True)
+    assert (loud.args[-1], quiet.args[-1]) == (b"1", b"")
+    assert (loud.keys, loud.args[:-1]) == (quiet.keys, quiet.args[:-1])
 
 
 @every_kind
@@ -141,7 +152,8 @@ def test_a_ttl_is_rounded_up_on_the_wire(ttl: float, wire: bytes) -> None:
 
 # -- which answers can be answers at all -------------------------------------------------------------
 
-SHAPES: list[object] = [None, b"OK", b"QUEUED", b"", 0, 1, -1, 500, [1, 0], [0, -1], [], [1], [1, 2, 3]]
+SHAPES: list[object] = [None, b"OK", b"QUEUED", b"", 0, 1, -1, 500, [1, 0], [], [1], [1, 2, 3], [1, 0, True],
+                        [1, 2, b"3"], [0, -1, 0, 0]]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -153,14 +165,26 @@ SHAPES: list[object] = [None, b"OK", b"QUEUED", b"", 0, 1, -1, 500, [1, 0], [0, 
         (FENCED_TWO.raise_(OWNER, 1), [0, 1, -1, 500]),
         (ONE.extend(OWNER, 1), [0, 1, -1, 500]),
         (TWO.top_up(OWNER, 1), [0, 1, -1, 500]),
-        (ONE.release(OWNER, 1), [[1, 0], [0, -1]]),
-        (TWO.release(OWNER, 1), [[1, 0], [0, -1]]),
+        (ONE.release(OWNER, 1), [[1, 2, 3]]),
+        (TWO.release(OWNER, 1), [[1, 2, 3]]),
     ],
     ids=["set", "acquire", "fenced", "raise", "extend", "top_up", "release", "release two"],
 )
 def test_an_answer_of_another_shape_does_not_fit(command: Command, fitting: list[object]) -> None:
     """Of a list of shapes exactly those fit that the command can be answered with (R15)."""
     assert [shape for shape in SHAPES if command.fits(shape)] == fitting
+
+
+def test_a_push_is_no_answer() -> None:
+    """What a server tells unasked is a list, too, and fits nothing, whatever is in it (R13, R15)."""
+    reader = hiredis.Reader()
+    for words in ([b"1", b"2", b"3"], [b"1"], [b"0", b"0"]):
+        reader.feed(b">%d\r\n" % len(words) + b"".join(b":%b\r\n" % word for word in words))
+        push = reader.gets()
+        assert isinstance(push, list)
+        for mutex in (ONE, TWO, FENCED_ONE, FENCED_TWO):
+            commands = [mutex.acquire(OWNER, 1), mutex.extend(OWNER, 1), mutex.release(OWNER, 1)]
+            assert not any(command.fits(push) for command in commands)
 
 
 # -- readings ----------------------------------------------------------------------------------------
@@ -246,19 +270,25 @@ def test_an_extension_is_read(mutex: Mutex, reply: Reply, vote: Vote, missing: b
 @pytest.mark.parametrize(
     ("reply", "vote", "wait"),
     [
-        ([1, 0], Vote.GRANTED, 0.0),
-        ([2, 0], Vote.GRANTED, 0.0),
-        ([1, 700], Vote.GRANTED, 0.7),
-        ([0, 0], Vote.REFUSED, 0.0),
-        ([0, 1500], Vote.REFUSED, 1.5),
-        ([0, -1], Vote.REFUSED, None),
+        ([1, 0, 0], Vote.GRANTED, 0.0),
+        ([2, 0, 0], Vote.GRANTED, 0.0),
+        ([1, 700, 0], Vote.GRANTED, 0.7),
+        ([1, -1, 3], Vote.GRANTED, None),
+        ([1, 0, 3], Vote.GRANTED, 0.0),
+        ([2, 700, -1], Vote.GRANTED, 0.7),
+        ([0, 0, 0], Vote.REFUSED, 0.0),
+        ([0, 1500, 0], Vote.REFUSED, 1.5),
+        ([0, -1, 0], Vote.REFUSED, None),
     ],
 )
 @every_kind
-def test_a_release_is_read(mutex: Mutex, reply: Reply, vote: Vote, wait: float | None) -> None:
-    """Released or was not held, and how long another's key will stay; no time when it has no expiry."""
-    answer = mutex.read_release(reply)
-    assert (answer.vote, answer.wait) == (vote, wait)
+def test_a_release_is_read(mutex: Mutex, reply: list[int], vote: Vote, wait: float | None) -> None:
+    """Released or was not held, how long another's key will stay (no time when it has no expiry), and how
+    many were told.
+    """
+    released = vote is Vote.GRANTED
+    reason = "released" if released else "was not held"
+    assert mutex.read_release(reply) == Answer(vote, reason, wait=wait, heard=reply[2])
 
 
 @pytest.mark.parametrize("silence", ERRORS)

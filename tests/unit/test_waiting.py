@@ -18,7 +18,7 @@ from aioredlock_ng import (
     Vote,
     WouldDeadlockError,
 )
-from aioredlock_ng._gate import YIELD
+from aioredlock_ng._turns import YIELD
 from aioredlock_ng.events import Refused
 from tests.unit.worlds import (
     LATENCY,

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+NOTICE_RIGHTS: Final = "+subscribe +unsubscribe +publish"
+"""What release notices need, beside a right on their channels; without them waiters poll."""
+
 ACL_RIGHTS: Final = (
     "-@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +time +info +ping +hello +auth"
-    " +client|setname"
+    f" +client|setname {NOTICE_RIGHTS}"
 )
 """What locking needs, found by leaving out one command after the other."""
 
@@ -16,10 +19,19 @@ ADMIN_RIGHTS: Final = "+scan +config|get +acl|getuser"
 
 
 def acl_line(prefix: bytes, rights: str = ACL_RIGHTS) -> str:
-    """Return the command that makes a user with these rights on the keys under `prefix`."""
-    # A key pattern cannot hold a space; "?" stands for any one byte.
-    pattern = glob_escaped(prefix).replace(b" ", b"?").decode(errors="replace")
-    return f"ACL SETUSER locks on >secret resetkeys ~{pattern}* {rights}"
+    """Return the command that makes a user with these rights on keys and channels under `prefix`."""
+    keys = f"resetkeys ~{_pattern(prefix)}"
+    return f"ACL SETUSER locks on >secret {keys} resetchannels {channel_rule(prefix)} {rights}"
+
+
+def channel_rule(prefix: bytes) -> str:
+    """Return the rule that allows the channels under `prefix`: the locks' own keys' names (R13)."""
+    return f"&{_pattern(prefix)}"
+
+
+def _pattern(prefix: bytes) -> str:
+    # A pattern of ACL rules cannot hold a space; "?" stands for any one byte.
+    return glob_escaped(prefix).replace(b" ", b"?").decode(errors="replace") + "*"
 
 
 def glob_escaped(text: bytes) -> bytes:

@@ -134,10 +134,10 @@ def test_digests_are_distinct() -> None:
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
-        ([1, 0], True),
-        ([2, 500], True),
-        ([0, 0], False),
-        ([0, -1], False),
+        ([1, 0, 0], True),
+        ([2, 500, -1], True),
+        ([0, 0, 0], False),
+        ([0, -1, 0], False),
         (None, False),
         (1, False),
         (b"OK", False),

@@ -9,9 +9,9 @@ from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node.ledger import LEDGER_LIMIT, PAID_AT_ONCE, Ledger
 
 NAME = Mutex(("a",), (b"redlock:a",))
-NOT_HELD: Reply = [0, 0]
-HELD_BY_ANOTHER: Reply = [0, 5000]
-DELETED: Reply = [1, 0]
+NOT_HELD: Reply = [0, 0, 0]
+HELD_BY_ANOTHER: Reply = [0, 5000, 0]
+DELETED: Reply = [1, 0, 0]
 
 
 def owner(number: int) -> bytes:

@@ -140,7 +140,7 @@ STREAM = (
     b"+OK\r\n"
     b"$-1\r\n"
     b":-1\r\n"
-    b"*2\r\n:1\r\n:0\r\n"
+    b"*3\r\n:1\r\n:0\r\n:0\r\n"
     b"*2\r\n$6\r\nab\r\ncd\r\n:42\r\n"
     b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
     b":7\r\n"
@@ -161,7 +161,7 @@ EXPECTED = [
     b"OK",
     None,
     -1,
-    [1, 0],
+    [1, 0, 0],
     [b"ab\r\ncd", 42],
     Silence("OOM command not allowed when used memory > 'maxmemory'."),
     7,
@@ -246,13 +246,13 @@ WRONG_SHAPES = [
     pytest.param(scripted("release"), b"$-1\r\n", id="release-nil"),
     pytest.param(scripted("release"), b"*0\r\n", id="release-empty"),
     pytest.param(scripted("release"), b"*1\r\n:1\r\n", id="release-one"),
-    pytest.param(scripted("release"), b"*3\r\n:1\r\n:0\r\n:0\r\n", id="release-three"),
+    pytest.param(scripted("release"), b"*2\r\n:1\r\n:0\r\n", id="release-two"),
     pytest.param(scripted("release"), b"*2\r\n$1\r\nx\r\n:7\r\n", id="release-an-inspection's"),
     pytest.param(scripted("release"), b"*2\r\n$-1\r\n:-2\r\n", id="release-an-empty-inspection's"),
-    pytest.param(scripted("release"), b"*2\r\n:1\r\n$-1\r\n", id="release-no-wait"),
-    pytest.param(scripted("release"), b"*2\r\n-ERR x\r\n:0\r\n", id="release-error-inside"),
+    pytest.param(scripted("release"), b"*3\r\n:1\r\n$-1\r\n:0\r\n", id="release-no-wait"),
+    pytest.param(scripted("release"), b"*3\r\n-ERR x\r\n:0\r\n:0\r\n", id="release-error-inside"),
     pytest.param(INSPECTION, b"+OK\r\n", id="inspect-status"),
-    pytest.param(INSPECTION, b"*2\r\n:1\r\n:0\r\n", id="inspect-a-release's"),
+    pytest.param(INSPECTION, b"*3\r\n:1\r\n:0\r\n:0\r\n", id="inspect-a-release's"),
     pytest.param(INSPECTION, b"*2\r\n$1\r\nx\r\n$1\r\ny\r\n", id="inspect-no-ttl"),
     pytest.param(heartbeat(b"nonce"), b"+PONG\r\n", id="ping-pong"),
     pytest.param(heartbeat(b"nonce"), b"$5\r\nother\r\n", id="ping-other-nonce"),
@@ -367,8 +367,8 @@ def test_a_release_goes_again_in_full(watched: Watched, pending: bool) -> None:
     watched.pipe.feed(NOSCRIPT)
     assert watched.sent() == [command.words_in_full]
     assert sink.replies == watched.failures == []
-    watched.pipe.feed(b"*2\r\n:2\r\n:0\r\n")
-    assert sink.reply == [2, 0]
+    watched.pipe.feed(b"*3\r\n:2\r\n:0\r\n:0\r\n")
+    assert sink.reply == [2, 0, 0]
 
 
 @pytest.mark.parametrize("purpose", ["acquire", "extend", "top_up"])
@@ -388,7 +388,7 @@ def test_anything_else_goes_again_only_while_it_is_waited_for(
         assert watched.sent() == [command.words_in_full]
         assert sink.replies == watched.failures == []
         if queued is not None:
-            watched.pipe.feed(b"*2\r\n:0\r\n:0\r\n")  # in the queue, the release came first
+            watched.pipe.feed(b"*3\r\n:0\r\n:0\r\n:0\r\n")  # in the queue, the release came first
         watched.pipe.feed(b":1\r\n")
         assert sink.reply == 1
     else:
@@ -419,9 +419,9 @@ def test_a_release_follows_what_was_sent_again(watched: Watched) -> None:
     watched.pipe.feed(NOSCRIPT)
     released = watched.put(release)
     assert watched.sent() == [extend.words_in_full, release.words]
-    watched.pipe.feed(b":1\r\n*2\r\n:2\r\n:0\r\n")
+    watched.pipe.feed(b":1\r\n*3\r\n:2\r\n:0\r\n:0\r\n")
     assert extended.reply == 1
-    assert released.reply == [2, 0]
+    assert released.reply == [2, 0, 0]
 
 
 def test_repetitions_keep_the_order_of_an_owners_commands(watched: Watched) -> None:

@@ -1,0 +1,156 @@
+"""The channels that one node listens to, without I/O (rule R13).
+
+What a manager wants and what the server has been told are two things: a command may find no connection or
+no room, and a connection may end.  So every channel remembers both, and whoever owns the connection has
+the difference sent: at each change, when it is connected, and whenever it looks at the connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, cast, final
+
+from .._core.command import Command, Purpose, Reply, Silence, Sink
+from .pipe import PUSH
+
+MAX_CHANNELS: Final = 8192
+"""Channels of one node; who wants to listen to more does not hear them, and polls."""
+
+SENT_AT_ONCE: Final = 1024
+"""Subscriptions that one look sends: what locks ask for finds room between them."""
+
+_SUBSCRIBE: Final = b"SUBSCRIBE"
+_UNSUBSCRIBE: Final = b"UNSUBSCRIBE"
+_SUBSCRIBED: Final = b"subscribe"
+
+_FOR_GOOD: Final = ("NOPERM", "ERR")
+"""How errors begin that come again on the same connection: no right, no such command."""
+
+
+def is_refusal(command: Command, message: str) -> bool:
+    """Whether a server will not let us listen, in an error reply to `command`."""
+    return command.verb in (_SUBSCRIBE, _UNSUBSCRIBE) and message.startswith(_FOR_GOOD)
+
+
+def _listening(verb: bytes, channel: bytes) -> Command:
+    """Build a command that is confirmed in its turn, as all are answered, by a push of its own kind."""
+
+    def fits(reply: object) -> bool:
+        return type(reply) is PUSH and reply[:2] == [verb.lower(), channel]
+
+    return Command(Purpose.OTHER, owner=b"", fits=fits, keys=(channel,), verb=verb)
+
+
+@final
+class _Channel:
+    """One channel on one connection; the sink of what is sent for it."""
+
+    __slots__ = ("_channels", "asked", "name", "refused", "stands", "unanswered", "wanted")
+
+    def __init__(self, name: bytes, channels: Channels) -> None:
+        self._channels = channels
+        self.name = name
+        self.wanted = True
+        self.asked = False
+        """Whether the last command that was sent for it was to subscribe."""
+        self.unanswered = 0
+        self.stands = False
+        """Whether we are subscribed, as the last confirmation said."""
+        self.refused = False
+        """Whether there is no use in asking on this connection."""
+
+    @property
+    def pending(self) -> bool:
+        """As a `Sink`."""
+        return True
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Take the confirmation of one command, or the news that there is none."""
+        self.unanswered -= 1
+        if not isinstance(reply, Silence):
+            self.stands = cast("list[object]", reply)[0] == _SUBSCRIBED
+        elif reply.reason.startswith(_FOR_GOOD):
+            self.refused = True
+        self._channels.settle(self)
+
+
+@final
+class Channels:
+    """What one node listens to.
+
+    `send` queues a command, whose reply comes later, or returns False when it cannot do so now.
+    """
+
+    __slots__ = ("_by_name", "_late", "_send")
+
+    def __init__(self, send: Callable[[Command, Sink], bool]) -> None:
+        self._send = send
+        self._by_name: dict[bytes, _Channel] = {}
+        self._late: dict[bytes, _Channel] = {}
+        """Those of which the server has not been told what is wanted now."""
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def add(self, name: bytes) -> None:
+        """Listen to a channel, if there is room for one more."""
+        channel = self._by_name.get(name)
+        if channel is None:
+            if len(self._by_name) >= MAX_CHANNELS:
+                return
+            channel = self._by_name[name] = _Channel(name, self)
+        channel.wanted = True
+        self._tell(channel)
+
+    def remove(self, name: bytes) -> None:
+        """Listen to it no longer."""
+        if channel := self._by_name.get(name):
+            channel.wanted = False
+            self._tell(channel)
+            self.settle(channel)
+
+    def _tell(self, channel: _Channel) -> bool:
+        """Send what is wanted now, unless that was the last thing that was sent; False if it cannot be."""
+        self._late.pop(channel.name, None)
+        if channel.wanted is channel.asked or channel.refused:
+            return True
+        verb = _SUBSCRIBE if channel.wanted else _UNSUBSCRIBE
+        if not self._send(_listening(verb, channel.name), channel):
+            self._late[channel.name] = channel
+            return False
+        channel.asked = channel.wanted
+        channel.unanswered += 1
+        return True
+
+    def tell_all(self) -> None:
+        """Send what could not be sent before, as far as there is room now."""
+        for channel in list(self._late.values())[:SENT_AT_ONCE]:
+            if not self._tell(channel):
+                return
+
+    def settle(self, channel: _Channel) -> None:
+        """Compare what is wanted of a channel with what the server knows, once it has answered everything."""
+        if channel.unanswered or self._by_name.get(channel.name) is not channel:
+            return
+        channel.asked = channel.stands  # they differ when the last command was not executed
+        if channel.wanted is not channel.asked:
+            self._late[channel.name] = channel
+        elif not channel.wanted:
+            self._late.pop(channel.name, None)
+            del self._by_name[channel.name]
+
+    def disconnected(self) -> None:
+        """Note that the connection has ended, and with it all that the server knew."""
+        wanted = [name for name, channel in self._by_name.items() if channel.wanted]
+        self._by_name = {name: _Channel(name, self) for name in wanted}  # the old ones may still be answered
+        self._late = dict(self._by_name)
+
+    def stands(self, name: bytes) -> bool:
+        """Whether what is published there is heard."""
+        channel = self._by_name.get(name)
+        return channel is not None and channel.wanted and channel.stands and not channel.unanswered
+
+    def wants(self, name: bytes) -> bool:
+        """Whether anybody listens to it: what was on its way may come when nobody does any more."""
+        channel = self._by_name.get(name)
+        return channel is not None and channel.wanted

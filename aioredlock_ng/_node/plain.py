@@ -1,0 +1,18 @@
+"""Replies as RESP2 has them, whatever the protocol and the client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def plain(reply: Any) -> Any:
+    """Undo the maps and sets of RESP3, and what clients do to replies: decoded text, True for OK."""
+    if reply is True:
+        return b"OK"
+    if isinstance(reply, str):
+        return reply.encode()
+    if isinstance(reply, dict):
+        return [plain(part) for pair in reply.items() for part in pair]
+    if isinstance(reply, (list, tuple, set, frozenset)):
+        return [plain(part) for part in reply]
+    return reply

@@ -1,0 +1,85 @@
+"""Turns: a process that hands a name from task to task lets other processes have it (rule R13).
+
+Handing a name on inside the process takes no time at all, and nobody is told of it: the next acquire leaves
+in the same write as the release before it.  So that others get in, a turn is bounded in time and in count.
+The release that ends it is told to all who listen, and the next contender of this process lets them ask
+first: for `YIELD` seconds, or until the next release, if anybody listened; else for a `GLIMPSE`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from ._ask import Round
+
+TURN: Final = 0.1
+"""Seconds for which one process may hand a name from task to task before it lets others ask."""
+
+MAX_HAND_OFFS: Final = 1024
+"""How often it may do so in one turn."""
+
+YIELD: Final = 0.025
+"""Seconds for which it then keeps from asking, at most: a good part of a waiter's first waits."""
+
+GLIMPSE: Final = 0.002
+"""Seconds for which it keeps from asking when nobody listens: who polls may still be there."""
+
+MAX_TURNS: Final = 1024
+"""Names whose turns are remembered after their gate has gone; the oldest gives way."""
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A stretch of time in which this process has had a name again and again."""
+
+    began: float
+    used: float
+    """When the name was last given back."""
+    count: int = 0
+    """How often."""
+    over: bool = False
+    release: Round | None = None
+    """The release that ended it."""
+    listened: bool = False
+    """Whether this process itself listened to that release."""
+
+
+@final
+class Turns:
+    """The turns of one process, by name.  Times are the manager's clock."""
+
+    __slots__ = ("_turns",)
+
+    def __init__(self) -> None:
+        self._turns: dict[str, Turn] = {}
+
+    def take(self, name: str, now: float) -> Turn | None:
+        """Note that this process is about to ask for `name`; returns a turn that is over, once."""
+        turn = self._turns.get(name)
+        if turn is not None and now - turn.used < YIELD:
+            if not turn.over:
+                return None
+        else:
+            turn = None  # others had their moment
+        self._turns.pop(name, None)
+        self._turns[name] = Turn(now, now)
+        if len(self._turns) > MAX_TURNS:
+            del self._turns[next(iter(self._turns))]
+        return turn
+
+    def give_back(self, name: str, now: float) -> Turn | None:
+        """Note that this process gives `name` back; returns its turn if that ends it."""
+        turn = self._turns.get(name)
+        if turn is None:
+            return None
+        turn.used = now
+        turn.count += 1
+        turn.over = now - turn.began >= TURN or turn.count >= MAX_HAND_OFFS
+        return turn if turn.over else None
+
+    def lose(self, name: str) -> None:
+        """Note that somebody else has `name`: this process has had its turn."""
+        self._turns.pop(name, None)

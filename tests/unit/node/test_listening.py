@@ -1,0 +1,217 @@
+"""A node that listens to channels: over reconnects, in order with its commands.  On virtual time (R13)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from random import Random
+from typing import Any
+
+import fakeredis
+import pytest
+
+from aioredlock_ng._core.command import Reply
+from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._node import Node, NodeEnv, NodeState
+from aioredlock_ng._node.channels import MAX_CHANNELS
+from aioredlock_ng._node.client_node import ClientNode
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import sim, virtual
+
+KEY = b"redlock:a"
+NAME = Mutex(("a",), (KEY,))
+OWNER = b"%040x:host" % 1
+LATENCY = 0.001
+
+
+class Hearing:
+    """A node, and what it has heard."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.notices: list[tuple[float, bytes]] = []
+        self.replies: list[Reply] = []
+        self.pending = True
+
+    def noticed(self, node: Node, channel: bytes) -> None:
+        """Write down a notice."""
+        assert node is self.node
+        self.notices.append((sim().time(), channel))
+
+    def on_reply(self, _: int, reply: Reply) -> None:
+        """Write down a reply."""
+        self.replies.append(reply)
+
+    async def hear(self, channel: bytes = KEY) -> None:
+        """Wait until a subscription stands."""
+        async with asyncio.timeout(30):
+            while not self.node.hears(channel):
+                await asyncio.sleep(0.0001)
+
+
+@contextlib.asynccontextmanager
+async def hearing(server: MemoryNode) -> AsyncIterator[Hearing]:
+    """Run a node for as long as the block lasts."""
+    it = Hearing(server.link())
+    it.node.bind(
+        NodeEnv(
+            clock=sim().clock, random=Random(0), node_timeout=0.1, connect_timeout=0.5,
+            on_change=lambda _: None, on_notice=it.noticed,
+        )
+    )  # fmt: skip
+    task = asyncio.create_task(it.node.run())
+    try:
+        await it.node.settled.wait()
+        yield it
+    finally:
+        task.cancel()
+        await it.node.aclose()
+
+
+def listeners(server: MemoryNode, channel: bytes = KEY) -> int:
+    """Return how many connections are subscribed."""
+    return int(server.execute([b"PUBSUB", b"NUMSUB", channel]).rpartition(b":")[2])
+
+
+@virtual
+async def test_a_notice_comes_one_way_after_it_was_published() -> None:
+    """A subscription stands after one round trip, and then every message is heard."""
+    server = MemoryNode(latency=LATENCY)
+    async with hearing(server) as it:
+        began = sim().time()
+        it.node.subscribe(KEY)
+        assert not it.node.hears(KEY)
+        await it.hear()
+        assert sim().time() - began == pytest.approx(2 * LATENCY, abs=0.0002)
+        published = sim().time()
+        assert server.execute([b"PUBLISH", KEY, b""]) == b":1\r\n"
+        server.execute([b"PUBLISH", b"redlock:other", b""])
+        await asyncio.sleep(1)
+        assert it.notices == [(pytest.approx(published + LATENCY), KEY)]
+
+
+@virtual
+async def test_what_is_submitted_behind_it_is_executed_behind_it() -> None:
+    """The notice of a release that leaves in the same write is heard already."""
+    server = MemoryNode(latency=LATENCY)
+    server.set(KEY, OWNER)
+    async with hearing(server) as it:
+        it.node.subscribe(KEY)
+        it.node.submit(NAME.release(OWNER, 1.0), it, 0)
+        await it.hear()
+        assert it.replies == [[1, 0, 1]]
+        assert [channel for _, channel in it.notices] == [KEY]
+
+
+@virtual
+async def test_who_listens_no_longer_is_not_told() -> None:
+    """Neither by what is on its way nor by what is published later; the server forgets it."""
+    server = MemoryNode(latency=LATENCY)
+    async with hearing(server) as it:
+        it.node.subscribe(KEY)
+        await it.hear()
+        server.execute([b"PUBLISH", KEY, b""])
+        it.node.unsubscribe(KEY)
+        assert not it.node.hears(KEY)
+        await asyncio.sleep(1)
+        assert it.notices == []
+        assert listeners(server) == 0
+
+
+def _disconnect(server: MemoryNode) -> None:
+    server.disconnect()
+
+
+def _restart(server: MemoryNode) -> None:
+    server.restart()
+
+
+@pytest.mark.parametrize("end", [_disconnect, _restart])
+@virtual
+async def test_a_subscription_outlives_its_connection(end: Callable[[MemoryNode], None]) -> None:
+    """It does not stand while there is none, and does again by itself."""
+    server = MemoryNode(latency=LATENCY)
+    async with hearing(server) as it:
+        for channel in (KEY, b"redlock:gone"):
+            it.node.subscribe(channel)
+            await it.hear(channel)
+        end(server)
+        it.node.unsubscribe(b"redlock:gone")
+        await asyncio.sleep(0.001)
+        assert not it.node.hears(KEY)
+        await it.hear()
+        server.execute([b"PUBLISH", KEY, b""])
+        await asyncio.sleep(1)
+        assert [channel for _, channel in it.notices] == [KEY]
+        assert listeners(server, b"redlock:gone") == 0
+
+
+@virtual
+async def test_a_node_that_is_down_is_told_when_it_comes_back() -> None:
+    """Subscribing neither waits nor fails."""
+    server = MemoryNode(latency=LATENCY)
+    server.crash()
+    async with hearing(server) as it:
+        assert it.node.standing.state is NodeState.DOWN
+        it.node.subscribe(KEY)
+        server.restart()
+        await it.hear()
+
+
+@virtual
+async def test_a_frozen_node_is_not_known_to_hear_until_it_is_given_up() -> None:
+    """What was confirmed stands on a connection that is up; its notices come when it goes on."""
+    server = MemoryNode(latency=LATENCY)
+    async with hearing(server) as it:
+        it.node.subscribe(KEY)
+        await it.hear()
+        server.freeze()
+        it.node.subscribe(b"redlock:b")
+        await asyncio.sleep(1)
+        assert not it.node.hears(b"redlock:b")
+        server.thaw()
+        await it.hear(b"redlock:b")
+
+
+@virtual
+async def test_no_more_channels_than_the_limit() -> None:
+    """One more is not heard; commands find their room all the same."""
+    server = MemoryNode(latency=LATENCY)
+    async with hearing(server) as it:
+        names = [b"redlock:%d" % number for number in range(MAX_CHANNELS + 1)]
+        for name in names:
+            it.node.subscribe(name)
+            await asyncio.sleep(0)
+        await it.hear(names[-2])
+        assert not it.node.hears(names[-1])
+        server.disconnect()
+        await asyncio.sleep(0.6)
+        it.node.submit(NAME.acquire(OWNER, 1.0), it, 0)
+        await asyncio.sleep(0.01)
+        assert it.replies == [b"OK"]
+        await it.hear(names[-2])
+
+
+@virtual
+async def test_a_closed_node_hears_nothing() -> None:
+    """And takes no new subscription."""
+    server = MemoryNode(latency=LATENCY)
+    async with hearing(server) as it:
+        it.node.subscribe(KEY)
+        await it.hear()
+        await it.node.aclose()
+        it.node.subscribe(b"redlock:b")
+        server.execute([b"PUBLISH", KEY, b""])
+        await asyncio.sleep(1)
+        assert it.notices == []
+        assert listeners(server) == 0
+
+
+async def test_a_users_own_client_hears_nothing() -> None:
+    """There are no pushes to be had from its pool (R17): nothing is asked, and nothing fails."""
+    node: Any = ClientNode(fakeredis.FakeAsyncRedis())
+    node.subscribe(KEY)
+    assert not node.hears(KEY)
+    node.unsubscribe(KEY)
+    assert not node.hears(KEY)

@@ -1,0 +1,279 @@
+"""What a server tells without having been asked, between the replies of a pipe (rules R13, R15).  No I/O."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from aioredlock_ng._core.command import Command, Purpose, Silence
+from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._node.channels import Channels
+from aioredlock_ng._node.link import heartbeat
+from aioredlock_ng._node.pipe import DesynchronisedError, Pipe
+
+A, B = b"redlock:a", b"redlock:b"
+OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
+NAME = Mutex(("a",), (A,))
+ANYTHING = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), verb=b"INFO")
+
+
+class Recorder:
+    """A sink that writes down what it is told."""
+
+    pending = True
+
+    def __init__(self, told: list[object]) -> None:
+        self.told = told
+
+    def on_reply(self, node: int, reply: object) -> None:
+        """Write it down."""
+        self.told.append(reply)
+
+
+class Listening:
+    """A pipe whose server pushes, and all that it hands over, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        """Replies as they are, notices as texts, failures as pairs."""
+        self.pipe = Pipe(lambda entry, text: self.told.append((entry[0].verb, text)), lambda: None)
+        self.pipe.on_notice = lambda channel: self.told.append(channel.decode())
+        self.channels = Channels(lambda command, sink: self.pipe.put(command, sink, 0))
+
+    def put(self, command: Command) -> None:
+        """Put a command."""
+        assert self.pipe.put(command, Recorder(self.told), 0)
+
+
+@pytest.fixture
+def it() -> Listening:
+    """Give an empty pipe."""
+    return Listening()
+
+
+def push(kind: bytes, *parts: bytes | int) -> bytes:
+    """Return a push as a server sends it."""
+    texts = [
+        b":%d\r\n" % part if isinstance(part, int) else b"$%d\r\n%b\r\n" % (len(part), part) for part in parts
+    ]
+    return b">%d\r\n$%d\r\n%b\r\n" % (len(parts) + 1, len(kind), kind) + b"".join(texts)
+
+
+def message(channel: bytes) -> bytes:
+    """Return a message on a channel."""
+    return push(b"message", channel, b"")
+
+
+# -- notices -------------------------------------------------------------------------------------------
+
+
+def test_a_notice_needs_no_command(it: Listening) -> None:
+    """It comes when nothing was asked, is no answer, and says where it was published."""
+    it.pipe.feed(message(A) + message(B))
+    assert it.told == ["redlock:a", "redlock:b"]
+    assert it.pipe.answered == 0
+
+
+STREAM = (
+    push(b"subscribe", A, 1),
+    b"+OK\r\n",
+    push(b"unsubscribe", A, 0),
+    b"_\r\n",
+    b"-OOM command not allowed\r\n",
+    b"*3\r\n:1\r\n:0\r\n:2\r\n",
+)
+
+
+def put_stream(it: Listening) -> None:
+    """Put the commands that STREAM answers."""
+    it.channels.add(A)
+    it.put(NAME.acquire(OWNER, 1.0))
+    it.channels.remove(A)
+    it.put(NAME.acquire(OWNER, 1.0))
+    it.put(NAME.acquire(OWNER, 1.0))
+    it.put(NAME.release(OWNER, 1.0))
+
+
+REPLIES = [b"OK", None, (b"SET", "OOM command not allowed"), Silence("OOM command not allowed"), [1, 0, 2]]
+
+
+@pytest.mark.parametrize("place", range(len(STREAM) + 1))
+@pytest.mark.parametrize("number", [1, 3])
+def test_notices_come_before_between_and_behind_replies(place: int, number: int) -> None:
+    """Wherever they are, every command gets its own reply, and each is told once."""
+    it = Listening()
+    put_stream(it)
+    parts = list(STREAM)
+    parts[place:place] = [message(B)] * number
+    it.pipe.feed(b"".join(parts))
+    assert [one for one in it.told if one != "redlock:b"] == REPLIES
+    assert it.told.count("redlock:b") == number
+    assert len(it.pipe) == 0
+    assert it.pipe.answered == len(STREAM)
+
+
+WITH_NOTICES = b"".join(itertools.chain.from_iterable((message(B), part) for part in STREAM)) + message(A)
+
+
+@pytest.mark.parametrize("at", range(len(WITH_NOTICES) + 1))
+def test_pushes_may_be_split_at_every_byte(at: int) -> None:
+    """However TCP cuts the stream in two, what is handed over is the same, in the same order."""
+    whole, it = Listening(), Listening()
+    for one in (whole, it):
+        put_stream(one)
+    whole.pipe.feed(WITH_NOTICES)
+    it.pipe.feed(WITH_NOTICES[:at])
+    it.pipe.feed(WITH_NOTICES[at:])
+    assert it.told == whole.told
+    assert it.told.count("redlock:b") == len(STREAM)
+    assert it.told[-1] == "redlock:a"
+
+
+def test_pushes_may_come_byte_by_byte(it: Listening) -> None:
+    """A stream in pieces of one byte is put together again."""
+    put_stream(it)
+    for i in range(len(WITH_NOTICES)):
+        it.pipe.feed(WITH_NOTICES[i : i + 1])
+    assert [one for one in it.told if one not in ("redlock:a", "redlock:b")] == REPLIES
+
+
+def test_a_notice_may_have_something_done_at_once(it: Listening) -> None:
+    """Whoever hears it may send, subscribe or take the pipe apart while it is handed over."""
+    it.pipe.on_notice = lambda _: it.put(heartbeat(b"x"))
+    it.pipe.feed(message(A) + b"$1\r\nx\r\n")
+    assert it.told == [b"x"]
+    it.pipe.on_notice = it.channels.add
+    it.pipe.feed(message(A) + push(b"subscribe", A, 1))
+    assert it.channels.stands(A)
+
+
+@pytest.mark.parametrize("end", [Pipe.close, Pipe.abandon])
+def test_a_pipe_that_is_closed_tells_nothing_more(it: Listening, end: Callable[[Pipe], object]) -> None:
+    """Its connection has ended, or it is another process's now."""
+    end(it.pipe)
+    it.pipe.feed(message(A))
+    assert it.told == []
+
+
+def test_a_pipe_that_is_closed_between_two_notices_tells_the_first(it: Listening) -> None:
+    """Even when both came in one piece."""
+    it.channels.add(A)
+    it.pipe.on_notice = lambda channel: (it.told.append(channel), it.pipe.close())[0]
+    it.pipe.feed(message(A) * 2)
+    assert it.told == [A]
+
+
+# -- confirmations -------------------------------------------------------------------------------------
+
+
+def test_a_confirmation_takes_its_turn_among_the_replies(it: Listening) -> None:
+    """It is the answer to the command that subscribed, and to no other."""
+    it.put(heartbeat(b"x"))
+    it.channels.add(A)
+    it.put(heartbeat(b"y"))
+    it.pipe.feed(b"$1\r\nx\r\n")
+    assert not it.channels.stands(A)
+    it.pipe.feed(push(b"subscribe", A, 1))
+    assert it.channels.stands(A)
+    it.pipe.feed(b"$1\r\ny\r\n")
+    assert it.told == [b"x", b"y"]
+
+
+@pytest.mark.parametrize(
+    "confirmation",
+    [push(b"subscribe", A, 1), push(b"unsubscribe", A, 0), push(b"subscribe", B, 1), b">1\r\n+subscribe\r\n"],
+    ids=repr,
+)
+@pytest.mark.parametrize("head", [None, ANYTHING, heartbeat(b"x")], ids=["nothing", "anything", "a ping"])
+def test_a_confirmation_of_nothing_drops_the_connection(
+    it: Listening, confirmation: bytes, head: Command | None
+) -> None:
+    """It never counts as the reply of another command, not even of one that takes any (R15)."""
+    if head is not None:
+        it.put(head)
+    it.channels.add(A)  # its turn has not come, where there is one before it
+    if head is None:
+        it.pipe.feed(push(b"subscribe", A, 1))
+    with pytest.raises(DesynchronisedError):
+        it.pipe.feed(confirmation)
+    assert it.told == []
+    assert [command for command, _, _ in it.pipe.abandon()][:1] == ([head] if head else [])
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        push(b"subscribe", B, 1),
+        push(b"unsubscribe", A, 0),
+        b">1\r\n+subscribe\r\n",
+        b"*3\r\n$9\r\nsubscribe\r\n$9\r\nredlock:a\r\n:1\r\n",
+        b"+OK\r\n",
+        b"_\r\n",
+        b":1\r\n",
+    ],
+    ids=repr,
+)
+def test_another_answer_to_a_subscription_drops_the_connection(it: Listening, reply: bytes) -> None:
+    """Another channel's, another kind's, one that is not pushed, or none at all (R15)."""
+    it.channels.add(A)
+    with pytest.raises(DesynchronisedError):
+        it.pipe.feed(reply)
+    assert not it.channels.stands(A)
+    assert len(it.pipe) == 1, "it is still unanswered"
+
+
+def test_confirmations_out_of_order_drop_the_connection(it: Listening) -> None:
+    """Two subscriptions are confirmed in the order in which they were sent."""
+    it.channels.add(A)
+    it.channels.add(B)
+    with pytest.raises(DesynchronisedError):
+        it.pipe.feed(push(b"subscribe", B, 1) + push(b"subscribe", A, 2))
+
+
+def test_an_error_is_the_answer_of_a_subscription_like_of_any_command(it: Listening) -> None:
+    """It is refused then; the commands around it have their own replies."""
+    it.put(heartbeat(b"x"))
+    it.channels.add(A)
+    it.put(heartbeat(b"y"))
+    it.pipe.feed(b"$1\r\nx\r\n-NOPERM no permissions\r\n" + message(A) + b"$1\r\ny\r\n")
+    assert it.told == [b"x", (b"SUBSCRIBE", "NOPERM no permissions"), "redlock:a", b"y"]
+    assert not it.channels.stands(A)
+
+
+# -- whatever else is pushed ---------------------------------------------------------------------------
+
+OTHERS = [
+    push(b"invalidate", A),
+    b">2\r\n$10\r\ninvalidate\r\n*1\r\n$9\r\nredlock:a\r\n",
+    b">2\r\n$10\r\ninvalidate\r\n_\r\n",
+    push(b"pmessage", b"redlock:*", A, b""),
+    push(b"smessage", A, b""),
+    push(b"ssubscribe", A, 1),
+    push(b"psubscribe", A, 1),
+    push(b"MOVING", 1, 15, b"10.0.0.1:6379"),
+    push(b"message"),
+    push(b"message", 1, b""),
+    b">3\r\n+message\r\n*1\r\n:1\r\n$0\r\n\r\n",
+    b">0\r\n",
+    b">1\r\n:5\r\n",
+    b">1\r\n_\r\n",
+    b">2\r\n*1\r\n+subscribe\r\n+x\r\n",
+]
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=repr)
+@pytest.mark.parametrize(
+    "head", [None, ANYTHING, NAME.acquire(OWNER, 1.0)], ids=["nothing", "anything", "SET"]
+)
+def test_any_other_push_is_ignored(it: Listening, other: bytes, head: Command | None) -> None:
+    """It is nobody's reply and harms nobody: servers may learn to push what we have never heard of."""
+    if head is not None:
+        it.put(head)
+    it.pipe.feed(other)
+    assert it.told == []
+    assert it.pipe.answered == 0
+    if head is not None:
+        it.pipe.feed(b"+OK\r\n")
+        assert it.told == [b"OK"]

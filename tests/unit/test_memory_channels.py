@@ -1,0 +1,182 @@
+"""Channels of a master in memory: who is told what, and when.  On virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aioredlock_ng.testing import MemoryNode
+from tests.listening import Listener, listen_in_memory
+from tests.unit.worlds import sim, turns, virtual
+
+CHANNEL = b"redlock:a"
+NOTICE = [b"message", CHANNEL, b""]
+
+
+def publish(node: MemoryNode, message: bytes = b"") -> int:
+    """Publish past every connection; return how many are told."""
+    reply = node.execute([b"PUBLISH", CHANNEL, message])
+    return int(reply[1:])
+
+
+async def subscribed(node: MemoryNode) -> Listener:
+    """Connect and listen."""
+    listener = listen_in_memory(node)
+    await listener.subscribe(CHANNEL)
+    return listener
+
+
+@virtual
+async def test_a_message_takes_the_time_of_its_own_connection() -> None:
+    """One way from the server: a subscription takes two."""
+    node = MemoryNode(latency=0.5)
+    listener = listen_in_memory(node)
+    began = sim().time()
+    listener.send(b"SUBSCRIBE", CHANNEL)
+    await listener.until(1)
+    assert listener.times == [began + 1.0]
+    assert publish(node) == 1
+    await listener.until(2)
+    assert listener.told[1] == NOTICE
+    assert listener.times[1] == began + 1.5
+
+
+@virtual
+async def test_a_subscription_counts_from_its_execution() -> None:
+    """What is published while it is on its way there is not heard; afterwards all is."""
+    node = MemoryNode(latency=0.5)
+    listener = listen_in_memory(node)
+    listener.send(b"SUBSCRIBE", CHANNEL)
+    await asyncio.sleep(0.4)
+    assert publish(node, b"early") == 0
+    await asyncio.sleep(0.2)
+    assert publish(node) == 1
+    assert (await listener.until(2))[1] == NOTICE
+
+
+@virtual
+async def test_a_quick_message_waits_for_the_slow_one_before_it() -> None:
+    """It neither overtakes nor hurries it."""
+    delays = iter((0.0, 0.0, 0.5, 0.1))
+    node = MemoryNode(latency=lambda: next(delays))
+    listener = await subscribed(node)
+    began = sim().time()
+    publish(node, b"slow")
+    publish(node, b"quick")
+    await listener.until(2)
+    assert [push[2] for push in listener.told] == [b"slow", b"quick"]
+    assert listener.times == [began + 0.5] * 2
+
+
+@virtual
+async def test_messages_and_replies_come_in_their_order() -> None:
+    """However long each of them takes: nothing on a connection is overtaken."""
+    delays = random.Random(5)
+    node = MemoryNode(latency=lambda: delays.choice((0.0, 0.001, 0.5)))
+    listener = await subscribed(node)
+    for number in range(100):
+        listener.send(b"PING", b"%d" % (2 * number))
+        await asyncio.sleep(delays.choice((0.0, 0.6)))
+        publish(node, b"%d" % (2 * number + 1))
+    told = await listener.until(200)
+    pings = [int(one) for one in told if isinstance(one, bytes)]
+    messages = [int(one[2]) for one in told if isinstance(one, list)]
+    assert pings == list(range(0, 200, 2))
+    assert messages == list(range(1, 200, 2))
+    assert listener.times == sorted(listener.times)
+
+
+@virtual
+async def test_a_frozen_master_tells_nothing_until_it_goes_on() -> None:
+    """What is published over a connection waits there, and so does the message; what had left arrives."""
+    node = MemoryNode(latency=0.1)
+    listener, other = await subscribed(node), listen_in_memory(node)
+    publish(node, b"left")
+    node.freeze()
+    other.send(b"PUBLISH", CHANNEL, b"waits")
+    await asyncio.sleep(10)
+    assert [push[2] for push in listener.told] == [b"left"]
+    assert other.told == []
+    node.thaw()
+    await listener.until(2)
+    assert [push[2] for push in listener.told] == [b"left", b"waits"]
+    await turns(3)
+    assert other.told == [1]
+
+
+def _close(_: MemoryNode, listener: Listener) -> None:
+    listener.transport.close()
+
+
+def _abort(_: MemoryNode, listener: Listener) -> None:
+    listener.transport.abort()
+
+
+def _disconnect(node: MemoryNode, _: Listener) -> None:
+    node.disconnect()
+
+
+def _crash(node: MemoryNode, _: Listener) -> None:
+    node.crash(keep_data=True)
+
+
+def _restart(node: MemoryNode, _: Listener) -> None:
+    node.restart()
+
+
+@pytest.mark.parametrize("end", [_close, _abort, _disconnect, _crash, _restart])
+@virtual
+async def test_a_subscription_ends_with_its_connection(end: Callable[[MemoryNode, Listener], None]) -> None:
+    """Nobody is left who would be counted, and what was on its way is not delivered any more."""
+    node = MemoryNode(latency=0.1)
+    listener = await subscribed(node)
+    assert publish(node) == 1
+    end(node, listener)
+    await asyncio.sleep(1)
+    assert listener.lost
+    assert listener.told == []
+    assert publish(node) == 0
+    assert node._server._channels == node._server._listening == {}
+
+
+@virtual
+async def test_others_hear_on_when_one_has_gone() -> None:
+    """A connection that ends takes its own subscriptions only."""
+    node = MemoryNode(latency=0.1)
+    gone, there = await subscribed(node), await subscribed(node)
+    gone.transport.close()
+    await asyncio.sleep(1)
+    assert publish(node) == 1
+    assert await there.until(1) == [NOTICE]
+
+
+@virtual
+async def test_data_that_is_lost_does_not_end_subscriptions() -> None:
+    """They belong to connections, not to keys: ``FLUSHALL`` leaves both."""
+    node = MemoryNode()
+    listener = await subscribed(node)
+    node.flush()
+    assert publish(node) == 1
+    assert await listener.until(1) == [NOTICE]
+
+
+@virtual
+async def test_a_message_is_neither_replayed_nor_kept() -> None:
+    """Who subscribes later hears nothing of what was published before."""
+    node = MemoryNode()
+    publish(node)
+    listener = await subscribed(node)
+    await asyncio.sleep(1)
+    assert listener.told == []
+
+
+@virtual
+async def test_nobody_listens_without_a_connection() -> None:
+    """A command that is executed past every connection cannot subscribe."""
+    node = MemoryNode()
+    reply: Any = node.execute([b"SUBSCRIBE", CHANNEL])
+    assert reply.startswith(b"-ERR")
