@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 if TYPE_CHECKING:
     from ._ask import Round
 
-TURN: Final = 0.1
+TURN: Final = 0.05
 """Seconds for which one process may hand a name from task to task before it lets others ask."""
 
 MAX_HAND_OFFS: Final = 1024
@@ -23,7 +23,7 @@ MAX_HAND_OFFS: Final = 1024
 YIELD: Final = 0.025
 """Seconds for which it then keeps from asking, at most: a good part of a waiter's first waits."""
 
-GLIMPSE: Final = 0.002
+GLIMPSE: Final = 0.001
 """Seconds for which it keeps from asking when nobody listens: who polls may still be there."""
 
 MAX_TURNS: Final = 1024

@@ -23,6 +23,7 @@ from redis import Redis
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import LocalNodes, MemoryNode, local_nodes
 from benchmarks.report import Report, environment, percentile, ratio
+from benchmarks.servers import cpu_of
 
 QUARANTINE = 60.0
 MODES: dict[str, dict[str, Any]] = {
@@ -124,16 +125,6 @@ def rotated(made: Managers, turn: int) -> list[tuple[str, LockManager]]:
     items = list(made.items())
     first = turn % len(items)
     return items[first:] + items[:first]
-
-
-def cpu_of(urls: Sequence[str]) -> float:
-    """Return the seconds of CPU that the servers have used."""
-    used = 0.0
-    for url in urls:
-        with Redis.from_url(url) as client:
-            info: Any = client.info("cpu")
-        used += info["used_cpu_user"] + info["used_cpu_sys"]
-    return used
 
 
 async def throughput(report: Report, nodes: LocalNodes, loop: str, seconds: float) -> None:

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 from redis import Redis
 
@@ -38,8 +38,22 @@ def environment(urls: Sequence[str], **settings: Any) -> Row:
 
 def percentile(values: Iterable[float], share: float) -> float:
     """Return the least value that `share` of them do not exceed."""
+    return percentile_of(sorted(values), share)
+
+
+def percentile_of(ordered: Sequence[float], share: float) -> float:
+    """Return the same of values in order."""
+    return ordered[max(0, math.ceil(share * len(ordered) - 1e-9) - 1)]
+
+
+QUANTILES: Final = (*(i / 100 for i in range(1, 100)), 0.995, 0.999, 1.0)
+"""The shares for which a distribution is kept."""
+
+
+def quantiles(values: Iterable[float]) -> list[float]:
+    """Return the percentiles of `values` that `QUANTILES` lists."""
     ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    return [percentile_of(ordered, share) for share in QUANTILES]
 
 
 def ratio(values: Sequence[float], base: Sequence[float]) -> float:
@@ -51,36 +65,57 @@ def ratio(values: Sequence[float], base: Sequence[float]) -> float:
 class Report:
     """Rows by question; the first line of the JSON is the environment."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._file = path.open("w") if path else None
-        self._tables: dict[str, list[Row]] = {}
-        self._environments: list[Row] = []
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        if path is not None:
+            path.write_text("")
+        self.tables: dict[str, list[Row]] = {}
+        self.curves: list[Row] = []
+        self.environments: list[Row] = []
+
+    @classmethod
+    def load(cls, path: Path) -> Report:
+        """Read what another run wrote as JSON lines."""
+        report = cls()
+        for line in map(json.loads, path.read_text().splitlines()):
+            if "environment" in line:
+                report.environment(line["environment"])
+            elif "curve" in line:
+                report.curves.append(line)
+            else:
+                report.add(line.pop("question"), **line)
+        return report
 
     def environment(self, block: Row) -> None:
         """Note where the rows that follow come from."""
-        self._environments.append(block)
+        self.environments.append(block)
         self._write({"environment": block})
 
     @property
     def server(self) -> str:
         """The server of the latest environment."""
-        return str(self._environments[-1]["server"])
+        return str(self.environments[-1]["server"])
 
     def add(self, question: str, **row: Any) -> None:
         """Add a row to the table of `question`."""
-        self._tables.setdefault(question, []).append(row)
+        self.tables.setdefault(question, []).append(row)
         self._write({"question": question, **row})
 
+    def curve(self, name: str, values: Iterable[float], **of: Any) -> None:
+        """Add the distribution of `values`, for the plot `name`."""
+        line = {"curve": name, **of, "quantiles": quantiles(values)}
+        self.curves.append(line)
+        self._write(line)
+
     def _write(self, line: Row) -> None:
-        if self._file is not None:
-            print(json.dumps(line), file=self._file, flush=True)
+        if self._path is not None:
+            with self._path.open("a") as file:
+                print(json.dumps(line), file=file)
 
     def markdown(self) -> str:
         """Return everything as Markdown."""
-        blocks = [
-            " · ".join(f"{key} {value}" for key, value in block.items()) for block in self._environments
-        ]
-        for question, rows in self._tables.items():
+        blocks = [" · ".join(f"{key} {value}" for key, value in block.items()) for block in self.environments]
+        for question, rows in self.tables.items():
             columns = list(rows[0])
             lines = [f"**{question}**", "", _line(columns), _line("---" for _ in columns)]
             lines += [_line(_shown(row.get(column)) for column in columns) for row in rows]
@@ -93,6 +128,19 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
     if isinstance(value, float):
         return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+BEGIN, END = "<!-- figures: written by `python -m benchmarks --markdown` -->", "<!-- end of the figures -->"
+
+
+def write_markdown(path: Path, tables: str) -> None:
+    """Write tables to a file; where it has the markers, between them."""
+    text = path.read_text() if path.exists() else ""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    path.write_text(f"{before}{begin}\n\n{tables}\n\n{end}{after}" if end else f"{tables}\n")

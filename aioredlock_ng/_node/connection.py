@@ -201,8 +201,17 @@ async def _log_in(connection: Connection) -> None:
     """Do what redis-py does when connected, and tell its failure from those before and after it."""
     try:
         await connection.on_connect()
+        await _expect_resp3(connection)
     except Exception as error:
         raise _LoginError(error) from error
+
+
+async def _expect_resp3(connection: Connection) -> None:
+    """Make sure of it: redis-py takes almost any answer to ``HELLO 3`` for consent."""
+    await connection.send_command("HELLO")
+    facts = await connection.read_response(disconnect_on_error=False)
+    if not isinstance(facts, dict) or facts.get(b"proto") != _RESP3:
+        raise ResponseError("it answers HELLO 3 and goes on in RESP2")
 
 
 async def _identify(connection: Connection) -> Identity:

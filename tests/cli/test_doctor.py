@@ -308,7 +308,8 @@ def rights(make_nodes: MakeNodes) -> Callable[[str], list[str]]:
 
     def give(granted: str) -> list[str]:
         for url in nodes.urls:
-            ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", "~redlock:*", *granted.split())
+            allowed = ("~redlock:*", "&redlock:*", *granted.split())
+            ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *allowed)
         return [url.replace("redis://", "redis://locks:secret@") for url in nodes.urls]
 
     return give

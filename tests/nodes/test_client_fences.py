@@ -30,6 +30,7 @@ MakeNodes = Callable[..., LocalNodes]
 
 PLAIN = pytest.param(False, id="plain")
 FENCED = pytest.param(True, id="fenced")
+RIGHTS = ("~redlock:*", "&redlock:*", *ACL_RIGHTS.split())
 KINDS = ["client", "url"]
 
 
@@ -169,7 +170,7 @@ async def test_a_user_without_info_gets_a_sentinel_that_names_nobody(
     """One warning says what goes unnoticed then; locks and fences work, and a flush is still noticed."""
     (url,) = one.urls
     ask(url, "FLUSHALL")
-    ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", "~redlock:*", *ACL_RIGHTS.split(), "-info")
+    ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *RIGHTS, "-info")
     caplog.set_level(logging.WARNING, logger="aioredlock_ng")
     login = url.replace("redis://", "redis://locks:secret@")
     async with over([node(kind, login, client)]) as manager:
@@ -189,7 +190,7 @@ async def test_a_user_without_info_gets_a_sentinel_that_names_nobody(
 async def test_a_user_without_info_takes_nobodys_sentinel_for_anothers(one: LocalNodes) -> None:
     """Who may ask has written down who it is; who may not, leaves that alone and votes all the same."""
     (url,) = one.urls
-    ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", "~redlock:*", *ACL_RIGHTS.split(), "-info")
+    ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *RIGHTS, "-info")
     async with over([url]) as knowing, over([url.replace("redis://", "redis://locks:secret@")]) as unknowing:
         await all_up(knowing)
         sentinel = ask(url, "GET", SENTINEL)

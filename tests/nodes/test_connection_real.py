@@ -230,7 +230,7 @@ def owner_in(text: str) -> bool:
     return re.search("[0-9a-f]{30}", text) is not None
 
 
-MINIMAL = f"~redlock:* {ACL_RIGHTS}"
+MINIMAL = f"~redlock:* &redlock:* {ACL_RIGHTS}"
 
 
 def grant(url: str, rights: str, user: str = "locker") -> None:
