@@ -27,7 +27,6 @@ from .errors import (
 )
 from .events import Acquired, Refused
 
-
 SPLIT_WITHIN: Final = 4
 """Round trips after a try in which the notices of those who lost it, too, are expected."""
 

@@ -11,6 +11,7 @@ from . import _scripts
 from ._ask import Round, all_answered
 from ._core.command import Answer, Command, Purpose, Reply, Silence
 from ._core.quorum import Vote
+from ._deadlines import Deadlines
 
 if TYPE_CHECKING:
     from ._node import Node
@@ -50,7 +51,7 @@ async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, .
     """Delete `key` on every node and return what was there before."""
     before = await inspect(runtime, key)
     command = Command(Purpose.OTHER, owner=b"", fits=_fits_deletion, keys=(key,), verb=b"DEL")
-    round_ = Round(runtime.nodes, read)
+    round_ = Round(runtime.nodes, runtime.deadlines, read)
     round_.ask(command, runtime.node_timeout)
     await round_.wait(all_answered)
     return tuple(
@@ -61,7 +62,7 @@ async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, .
 
 async def ask(node: Node, command: Command, timeout: float) -> Reply:
     """Ask one node, and return what it says, or its silence."""
-    round_ = Round((node,), read)
+    round_ = Round((node,), Deadlines(), read)
     round_.ask(command, timeout)
     await round_.wait(all_answered)
     (answer,) = round_.answers
@@ -78,7 +79,7 @@ def look_for(key: bytes) -> Command:
 
 async def look(runtime: Runtime, key: bytes) -> list[Answer]:
     """Ask every node what is under `key`, and return the answers in the order of the nodes."""
-    round_ = Round(runtime.nodes, read)
+    round_ = Round(runtime.nodes, runtime.deadlines, read)
     round_.ask(look_for(key), runtime.node_timeout)
     await round_.wait(all_answered)
     return [answer for answer in round_.answers if answer is not None]

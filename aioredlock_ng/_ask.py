@@ -1,4 +1,4 @@
-"""A round: one question to all nodes at once, one tally, one timer (rules R1 and R4)."""
+"""A round: one question to all nodes at once, one tally, one time limit (rules R1 and R4)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final, TypeAlias, final
 
 from ._core.command import Answer, Command, Reply, Silence
 from ._core.quorum import Tally
+from ._deadlines import Deadlines
 from ._node import Node
 from .errors import NodeVote
 
@@ -40,19 +41,30 @@ class Round:
     has answered or its time is up.  A reply that comes later counts for nothing.
     """
 
-    __slots__ = ("_heed", "_loop", "_nodes", "_read", "_then", "_timer", "_waiting", "answers", "tally")
+    __slots__ = (
+        "_deadlines",
+        "_heed",
+        "_nodes",
+        "_read",
+        "_then",
+        "_timeout",
+        "_waiting",
+        "answers",
+        "tally",
+    )
 
     def __init__(
         self,
         nodes: Sequence[Node],
+        deadlines: Deadlines,
         read: Callable[[Reply], Answer],
         heed: Callable[[int, Answer], None] | None = None,
     ) -> None:
         self._nodes = nodes
+        self._deadlines = deadlines
         self._read = read
         self._heed = heed
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timeout = 0.0
         self._waiting: list[tuple[Decided, asyncio.Future[None]]] = []
         self._then: tuple[Decided, Callable[[], None]] | None = None
         self.tally = Tally(len(nodes))
@@ -69,7 +81,8 @@ class Round:
             else:
                 node.submit(command, self, index)
         if self.tally.pending:
-            self._timer = self._loop.call_later(timeout, self._time_out, timeout)
+            self._timeout = timeout
+            self._deadlines.watch(self, timeout)
 
     @property
     def pending(self) -> bool:
@@ -88,9 +101,6 @@ class Round:
         self.answers[node] = answer
         tally = self.tally
         tally.cast(answer.vote)
-        if not tally.pending and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         for decided, future in self._waiting:
             if decided(tally):
                 _ring(future)
@@ -98,10 +108,14 @@ class Round:
             callback, self._then = self._then[1], None
             callback()
 
-    def _time_out(self, timeout: float) -> None:
+    @property
+    def over(self) -> bool:
+        """Whether every node has answered."""
+        return not self.tally.pending
+
+    def time_out(self) -> None:
         """Count everybody who has not answered as silent: silence is an answer (R1)."""
-        self._timer = None
-        silence = Silence(f"no answer within {timeout:.3g} s")
+        silence = Silence(f"no answer within {self._timeout:.3g} s")
         for node, answer in enumerate(self.answers):
             if answer is None:
                 self.on_reply(node, silence)
@@ -118,10 +132,11 @@ class Round:
         """Wait until `decided`, at the latest until the round's time is up, at most `within` seconds."""
         if decided(self.tally):
             return
-        future: asyncio.Future[None] = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
         waiter = (decided, future)
         self._waiting.append(waiter)
-        timer = None if within is None else self._loop.call_later(within, _ring, future)
+        timer = None if within is None else loop.call_later(within, _ring, future)
         try:
             await future
         finally:

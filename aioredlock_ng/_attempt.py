@@ -37,7 +37,7 @@ class Attempt:
         self._ttl = ttl
         self._undone: Round | None = None
         self.owner = runtime.new_owner()  # fresh for every try, and known before the first byte (R5)
-        self.asked = Round(runtime.nodes, primitive.read_acquire)
+        self.asked = Round(runtime.nodes, runtime.deadlines, primitive.read_acquire)
         self.asked_at = 0.0
         self.seen = seen
         self.fence = 0
@@ -117,7 +117,7 @@ class Attempt:
                     known[node] = STANDS_THERE if grants[node].fence == fence else STANDS_ABOVE
             elif answer is not None:  # else it may well grant still: its raise is queued behind that
                 known[node] = Answer(Vote.SILENT, answer.reason or "its grant does not count")
-        round_ = self._raising = Round(runtime.nodes, self._primitive.read_raise)
+        round_ = self._raising = Round(runtime.nodes, runtime.deadlines, self._primitive.read_raise)
         round_.ask(self._primitive.raise_(self.owner, fence), left, known=known)
         await round_.wait(_decided)
         self.fence = fence if round_.tally.verdict is Verdict.WON else 0

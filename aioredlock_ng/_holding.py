@@ -180,15 +180,16 @@ class Holding:
         """Ask all nodes to let the lock live `ttl` seconds from now (R8); one round at a time."""
         assert self._extending is None, "one extension round per lease"
         assert self._release is None, "nothing is sent after the release (R6)"
+        runtime = self._runtime
         self.wanted = max(self.wanted, ttl)
-        asked_at = self._runtime.clock.now()
+        asked_at = runtime.clock.now()
 
         def heed(node: int, answer: Answer) -> None:
             if answer.missing and extension_verdict(round_.tally) is Extension.EXTENDED:
                 self._top_up([node], ttl)
 
-        round_ = self._extending = Round(self._runtime.nodes, self._primitive.read_extend, heed)
-        round_.ask(self._primitive.extend(self.owner, ttl, self.fence), self._runtime.node_timeout)
+        round_ = self._extending = Round(runtime.nodes, runtime.deadlines, self._primitive.read_extend, heed)
+        round_.ask(self._primitive.extend(self.owner, ttl, self.fence), runtime.node_timeout)
         round_.then(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
         return round_
 

@@ -90,7 +90,7 @@ def _why_not(answer: Answer) -> str:
 
 
 async def _ask_all(runtime: Runtime, command: Command) -> list[Answer]:
-    round_ = Round(runtime.nodes, read)
+    round_ = Round(runtime.nodes, runtime.deadlines, read)
     round_.ask(command, runtime.node_timeout)
     await round_.wait(all_answered)
     return [answer for answer in round_.answers if answer is not None]

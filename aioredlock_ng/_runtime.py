@@ -21,6 +21,7 @@ from ._core.clock_watch import ClockWatch
 from ._core.command import Answer, Primitive, Purpose
 from ._core.quorum import Vote
 from ._core.validity import drift
+from ._deadlines import Deadlines
 from ._gate import Gates
 from ._log import report
 from ._node import Node
@@ -89,6 +90,7 @@ class Runtime:
         self.random = random
         self.audience = audience
         self.counters = Counters()
+        self.deadlines = Deadlines()
         self.gates = Gates(self._nobody_waits)
         self.turns = Turns()
         self.wakeups = Wakeups(nodes)
@@ -194,7 +196,7 @@ class Runtime:
 
         A `quiet` one is not told to those who wait in other processes.
         """
-        round_ = Round(self.nodes, primitive.read_release)
+        round_ = Round(self.nodes, self.deadlines, primitive.read_release)
         command = primitive.release(owner, keeps, fence, quiet=quiet)
         assert command.purpose is Purpose.RELEASE
         round_.ask(command, timeout, known=dict.fromkeys(unsent, NOT_HELD) if unsent else NOTHING_KNOWN)

@@ -55,7 +55,7 @@ async def try_locking(
     for step in _trial(runtime):
         if step.votes and not voting:
             continue
-        round_ = Round((node,), step.read)
+        round_ = Round((node,), runtime.deadlines, step.read)
         round_.ask(step.command, timeout)
         rounds.append((step.what, round_))
     failures = []

@@ -200,7 +200,7 @@ async def test_a_forked_child_has_no_connection(monkeypatch):
                 patch.setattr(node._link.pipe, "_room", node._link.pipe._room)
             fork._forked()
             mutex = Mutex(("b",), (b"redlock:b",))
-            seen = Round(runtime.nodes, mutex.read_acquire)
+            seen = Round(runtime.nodes, runtime.deadlines, mutex.read_acquire)
             seen.ask(mutex.acquire(b"somebody", 1.0), 1.0)
             assert seen.tally.silent == 3, "at once, and not at the end of some timeout"
         await asyncio.sleep(1)

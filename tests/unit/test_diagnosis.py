@@ -346,6 +346,7 @@ def test_a_command_that_the_server_does_not_have_is_checked_by_hand() -> None:
 def test_the_acl_line_fits_the_prefix(prefix: bytes, pattern: str) -> None:
     """What is special in a pattern is escaped, so that the user gets these keys and no others."""
     assert pattern in acl_line(prefix)
+    assert pattern.replace("~", " resetchannels &", 1) in acl_line(prefix)
     assert acl_line(prefix).endswith(ACL_RIGHTS)
 
 

@@ -12,10 +12,13 @@ import fakeredis
 import pytest
 
 from aioredlock_ng._core.command import Reply
+from aioredlock_ng._core.quarantine import Terms
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node import Node, NodeEnv, NodeState
 from aioredlock_ng._node.channels import MAX_CHANNELS
 from aioredlock_ng._node.client_node import ClientNode
+from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
+from aioredlock_ng._node.redis_node import HEARTBEAT, RedisNode
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import sim, virtual
 
@@ -51,13 +54,13 @@ class Hearing:
 
 
 @contextlib.asynccontextmanager
-async def hearing(server: MemoryNode) -> AsyncIterator[Hearing]:
+async def hearing(server: MemoryNode, *, terms: Terms | None = None) -> AsyncIterator[Hearing]:
     """Run a node for as long as the block lasts."""
     it = Hearing(server.link())
     it.node.bind(
         NodeEnv(
             clock=sim().clock, random=Random(0), node_timeout=0.1, connect_timeout=0.5,
-            on_change=lambda _: None, on_notice=it.noticed,
+            on_change=lambda _: None, on_notice=it.noticed, terms=terms,
         )
     )  # fmt: skip
     task = asyncio.create_task(it.node.run())
@@ -191,6 +194,61 @@ async def test_no_more_channels_than_the_limit() -> None:
         await asyncio.sleep(0.01)
         assert it.replies == [b"OK"]
         await it.hear(names[-2])
+
+
+@virtual
+async def test_a_full_backlog_delays_a_subscription() -> None:
+    """It is refused by the pipe, not heard, and sent at the next look at the connection."""
+    server = MemoryNode(latency=LATENCY)
+    async with hearing(server) as it:
+        for _ in range(MAX_IN_FLIGHT):
+            it.node.submit(NAME.extend(OWNER, 1.0), it, 0)
+        it.node.subscribe(KEY)
+        await asyncio.sleep(0.01)
+        assert len(it.replies) == MAX_IN_FLIGHT
+        assert not it.node.hears(KEY)
+        assert listeners(server) == 0
+        await asyncio.sleep(HEARTBEAT)
+        assert it.node.hears(KEY)
+
+
+@virtual
+async def test_a_connection_that_is_given_up_hears_nothing_from_that_moment() -> None:
+    """Though nobody has been told of it yet; the same holds in a child that was forked."""
+    server = MemoryNode(latency=LATENCY)
+    async with hearing(server) as it:
+        it.node.subscribe(KEY)
+        await it.hear()
+        assert isinstance(it.node, RedisNode)
+        assert it.node._link is not None
+        it.node._link.pipe.close()
+        assert not it.node.hears(KEY)
+        it.node.subscribe(b"redlock:b")
+        server.execute([b"PUBLISH", KEY, b""])
+        await asyncio.sleep(0.01)
+        assert it.notices == []
+        assert listeners(server, b"redlock:b") == 0
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["quarantined", "suspect"])
+@virtual
+async def test_a_node_without_a_vote_may_be_listened_to(frozen: bool) -> None:
+    """A notice is a hint and no vote."""
+    server = MemoryNode(latency=LATENCY)
+    server.set(b"redlock:{meta}", b"1:another:0:99999999999999:1:60000")
+    terms = Terms(key=b"redlock:{meta}", size=1, quarantine_ms=60_000, looking=False)
+    async with hearing(server, terms=terms) as it:
+        assert it.node.standing.state is NodeState.QUARANTINED
+        if frozen:
+            server.freeze()
+            await asyncio.sleep(3 * HEARTBEAT)
+            assert it.node.standing.state is NodeState.SUSPECT
+        it.node.subscribe(KEY)
+        server.thaw()
+        await it.hear()
+        server.execute([b"PUBLISH", KEY, b""])
+        await asyncio.sleep(0.01)
+        assert [channel for _, channel in it.notices] == [KEY]
 
 
 @virtual

@@ -1,0 +1,66 @@
+"""The time limits of rounds: one timer of the loop for all of them.
+
+Nearly every round is over long before its time, and most have the same limit.  A timer for each would cost
+more than what it is there for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from typing import Protocol, final
+
+
+class Limited(Protocol):
+    """What has a limited time."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended before its time."""
+
+    def time_out(self) -> None:
+        """End it: its time is up."""
+
+
+@final
+class Deadlines:
+    """Ends what is not over in time; times are the loop's."""
+
+    __slots__ = ("_entries", "_loop", "_rings_at", "_timer")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._entries: deque[tuple[float, Limited]] = deque()  # in the order of their time
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_at = math.inf  # often too early: what it was set for is over by then
+
+    def watch(self, limited: Limited, timeout: float) -> None:
+        """End `limited` after `timeout` seconds, unless it is over by then."""
+        entries = self._entries
+        while entries and entries[0][1].over:
+            entries.popleft()
+        ends = self._loop.time() + timeout
+        place = len(entries)
+        while place and entries[place - 1][0] > ends:  # a shorter limit than others had: seldom
+            place -= 1
+        entries.insert(place, (ends, limited))
+        if ends < self._rings_at:
+            self._ring_at(ends)
+
+    def _ring_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._rings_at = when
+        self._timer = self._loop.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        """End what is due; go on with the first that is not over."""
+        entries, now = self._entries, self._loop.time()
+        self._timer, self._rings_at = None, math.inf
+        while entries and (entries[0][1].over or entries[0][0] <= now):
+            _, limited = entries.popleft()
+            if not limited.over:
+                limited.time_out()
+        if entries and entries[0][0] < self._rings_at:  # what was ended may have begun something new
+            self._ring_at(entries[0][0])
