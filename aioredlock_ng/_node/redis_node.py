@@ -122,8 +122,7 @@ class RedisNode(BaseNode):
 
     def subscribe(self, channel: bytes) -> None:
         """As in `Node`."""
-        if not self._closed:
-            self._channels.add(channel)
+        self._channels.add(channel)
 
     def unsubscribe(self, channel: bytes) -> None:
         """As in `Node`."""

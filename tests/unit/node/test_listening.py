@@ -143,7 +143,10 @@ async def test_a_subscription_outlives_its_connection(end: Callable[[MemoryNode]
         it.node.unsubscribe(b"redlock:gone")
         await asyncio.sleep(0.001)
         assert not it.node.hears(KEY)
-        await it.hear()
+        while it.node.standing.state is not NodeState.UP:
+            await asyncio.sleep(0.0001)
+        await asyncio.sleep(2 * LATENCY)  # it was the first thing that the new connection was told
+        assert it.node.hears(KEY)
         server.execute([b"PUBLISH", KEY, b""])
         await asyncio.sleep(1)
         assert [channel for _, channel in it.notices] == [KEY]

@@ -1,0 +1,454 @@
+"""Release notices on real servers: heard over the connection of the commands, or known not to be (R13)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from random import Random
+from typing import Any
+from urllib.parse import urlsplit
+
+import hiredis
+import pytest
+
+from aioredlock_ng import ConfigurationError, LockManager, _scripts
+from aioredlock_ng._clock import SystemClock
+from aioredlock_ng._core.command import Command
+from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS
+from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._node import NodeEnv, NodeState
+from aioredlock_ng._node.connection import UrlEndpoint
+from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng.testing import LocalNodes
+from tests.servers import ask, eventually, skip_unless_available
+
+KEY = b"redlock:a"
+NAME = Mutex(("a",), (KEY,))
+OWNER = b"%040x:host" % 1
+PASSWORD = "s3cret-pass"
+MakeNodes = Callable[..., LocalNodes]
+
+
+class Hearing:
+    """A node on its own, and what it hears and is answered."""
+
+    def __init__(self, url: str) -> None:
+        self.node = RedisNode(UrlEndpoint(url))
+        self.notices: list[bytes] = []
+        self.replies: list[object] = []
+        self.pending = True
+
+    def on_reply(self, _: int, reply: object) -> None:
+        """Write down a reply."""
+        self.replies.append(reply)
+
+    async def up(self) -> None:
+        """Wait until it is up."""
+        await eventually(lambda: self.node.standing.state is NodeState.UP, what=repr(self.node.standing))
+
+    async def hear(self, channel: bytes = KEY) -> None:
+        """Listen to a channel, and wait until that stands."""
+        self.node.subscribe(channel)
+        await eventually(lambda: self.node.hears(channel), what=f"{channel!r} is heard")
+
+    async def do(self, command: Command) -> object:
+        """Do something, and return the reply; what was sent before it has had its answer then."""
+        count = len(self.replies)
+        self.node.submit(command, self, 0)
+        await eventually(lambda: len(self.replies) > count, what=repr(command))
+        return self.replies[-1]
+
+
+@contextlib.asynccontextmanager
+async def hearing(url: str) -> AsyncIterator[Hearing]:
+    """Run a node for as long as the block lasts."""
+    it = Hearing(url)
+    it.node.bind(
+        NodeEnv(
+            clock=SystemClock(),
+            random=Random(0),
+            node_timeout=1.0,
+            connect_timeout=5.0,
+            on_change=lambda _: None,
+            on_notice=lambda _, channel: it.notices.append(channel),
+            prefix=b"redlock:",
+        )
+    )
+    task = asyncio.create_task(it.node.run())
+    try:
+        await it.up()
+        yield it
+    finally:
+        await it.node.aclose()
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+@pytest.fixture(params=["path", "local"], ids=["Redis", "Valkey"])
+def url(request: pytest.FixtureRequest, make_nodes: MakeNodes) -> str:
+    """Give a server for this test alone, of both makes."""
+    skip_unless_available(request.param)
+    nodes = make_nodes(1, server=request.param)
+    request.node.nodes = nodes
+    return nodes.urls[0]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was said about notices."""
+    return [record.getMessage() for record in caplog.records if "will poll" in record.getMessage()]
+
+
+# -- heard ---------------------------------------------------------------------------------------------
+
+
+async def test_what_others_publish_is_heard(url: str) -> None:
+    """By a command and by a script, each once and in order; on other channels nothing."""
+    async with hearing(url) as it, hearing(url) as other:
+        await it.hear()
+        assert ask(url, "PUBLISH", KEY, "") == 1
+        assert ask(url, "PUBLISH", "redlock:b", "") == 0
+        await eventually(lambda: it.notices == [KEY])
+        assert await other.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+        assert await other.do(NAME.release(OWNER, 10.0, quiet=True)) == [1, 0, 0]
+        assert await other.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+        assert await other.do(NAME.release(OWNER, 10.0)) == [1, 0, 1]
+        await eventually(lambda: it.notices == [KEY] * 2)
+        it.node.unsubscribe(KEY)
+        assert ask(url, "PUBLISH", KEY, "") in (0, 1)
+        await it.do(NAME.release(OWNER, 10.0))
+        assert ask(url, "PUBLISH", KEY, "") == 0
+        assert it.notices == [KEY] * 2
+
+
+async def test_nothing_is_lost_between_a_subscription_and_the_command_behind_it(url: str) -> None:
+    """Both leave in one write: a release that comes after what the command saw is heard (R15)."""
+    async with hearing(url) as it, hearing(url) as holder:
+        for turn in range(1, 101):
+            assert await holder.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+            it.node.subscribe(KEY)
+            it.node.submit(NAME.acquire(OWNER[::-1], 10.0), it, 0)
+            await eventually(lambda turn=turn: len(it.replies) == turn)
+            assert it.replies[-1] is None
+            assert it.node.hears(KEY)
+            released = await holder.do(NAME.release(OWNER, 10.0))
+            assert released == [1, 0, 1]
+            await eventually(lambda turn=turn: len(it.notices) == turn)
+            it.node.unsubscribe(KEY)
+
+
+async def test_one_connection_hears_its_own_release(url: str) -> None:
+    """Notice and reply come on one connection, in whichever order the server sends them."""
+    async with hearing(url) as it:
+        it.node.subscribe(KEY)
+        it.node.submit(NAME.acquire(OWNER, 10.0), it, 0)
+        assert await it.do(NAME.release(OWNER, 10.0)) == [1, 0, 1]
+        await eventually(lambda: it.notices == [KEY])
+        assert it.replies == [b"OK", [1, 0, 1]]
+        assert it.node.standing.mismatched == 0
+
+
+async def test_wishes_that_change_in_one_turn_of_the_loop(url: str) -> None:
+    """The last one holds, whatever is under way."""
+    async with hearing(url) as it:
+        for _ in range(50):
+            it.node.subscribe(KEY)
+            it.node.unsubscribe(KEY)
+        await eventually(lambda: len(it.node._channels) == 0)
+        for _ in range(50):
+            it.node.subscribe(KEY)
+            it.node.unsubscribe(KEY)
+            it.node.subscribe(KEY)
+        await eventually(lambda: it.node.hears(KEY))
+        assert ask(url, "PUBLISH", KEY, "") == 1
+        await eventually(lambda: it.notices == [KEY])
+
+
+async def test_a_channel_is_any_bytes(url: str) -> None:
+    """As a key is (R16)."""
+    channel = b"redlock:\r\n*?[\x00\xff "
+    async with hearing(url) as it:
+        await it.hear(channel)
+        ask(url, "PUBLISH", channel, "")
+        await eventually(lambda: it.notices == [channel])
+
+
+async def test_a_killed_connection_is_subscribed_again(url: str) -> None:
+    """By itself, with all its channels; while it is away nothing is heard."""
+    channels = [b"redlock:%d" % number for number in range(2000)]
+    async with hearing(url) as it:
+        for channel in channels:
+            it.node.subscribe(channel)
+        await it.hear(channels[-1])
+        assert ask(url, "CLIENT KILL", "TYPE", "pubsub") == 1
+        await eventually(lambda: not any(map(it.node.hears, channels)))
+        await eventually(lambda: all(map(it.node.hears, channels)))
+        ask(url, "PUBLISH", channels[0], "")
+        await eventually(lambda: it.notices == channels[:1])
+
+
+async def test_a_restarted_server_is_subscribed_again(request: pytest.FixtureRequest, url: str) -> None:
+    """What was wanted meanwhile, too."""
+    nodes: LocalNodes = request.node.nodes
+    async with hearing(url) as it:
+        await it.hear()
+        nodes.kill(0)
+        await eventually(lambda: not it.node.hears(KEY))
+        it.node.subscribe(b"redlock:b")
+        it.node.unsubscribe(KEY)
+        await nodes.restart(0)
+        await eventually(lambda: it.node.hears(b"redlock:b"))
+        assert ask(url, "PUBSUB CHANNELS", "redlock:*") == [b"redlock:b"]
+
+
+async def test_a_server_that_is_frozen_tells_when_it_goes_on(
+    request: pytest.FixtureRequest, url: str
+) -> None:
+    """A suspect node may be subscribed: a notice is a hint and no vote."""
+    nodes: LocalNodes = request.node.nodes
+    async with hearing(url) as it:
+        nodes.pause(0)
+        await eventually(lambda: it.node.standing.state is NodeState.SUSPECT)
+        it.node.subscribe(KEY)
+        nodes.resume(0)
+        await eventually(lambda: it.node.hears(KEY))
+
+
+# -- without the right to hear -------------------------------------------------------------------------
+
+
+def grant(url: str, rights: str) -> str:
+    """Make a user with these rights; returns its URL."""
+    ask(url, "ACL SETUSER", "locker", "reset", "on", f">{PASSWORD}", *rights.split())
+    return url.replace("redis://", f"redis://locker:{PASSWORD}@")
+
+
+def refused(url: str) -> int:
+    """Return how many subscriptions the server has refused."""
+    return int(ask(url, "INFO", "commandstats")["cmdstat_subscribe"]["rejected_calls"])
+
+
+@pytest.mark.parametrize(
+    "rights",
+    [
+        f"~redlock:* resetchannels {ACL_RIGHTS}",
+        f"~redlock:* resetchannels &other:* {ACL_RIGHTS}",
+        f"~redlock:* &redlock:* {ACL_RIGHTS} -subscribe",
+    ],
+    ids=["no channel", "another channel", "no command"],
+)
+async def test_without_the_rights_nothing_is_heard_and_all_else_works(
+    url: str, rights: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said once what to allow, and asked once for each wish; what is allowed later is heard then."""
+    async with hearing(grant(url, rights)) as it:
+        for _ in range(3):
+            it.node.subscribe(KEY)
+            assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+            assert not it.node.hears(KEY)
+            assert (await it.do(NAME.release(OWNER, 10.0)))[:2] == [1, 0]
+        assert refused(url) == 1
+        await asyncio.sleep(1.2)  # two heartbeats, at which nothing is tried in vain
+        assert refused(url) == 1
+        it.node.unsubscribe(KEY)
+        it.node.subscribe(b"redlock:b")
+        await eventually(lambda: refused(url) == 2)
+        (said,) = warnings(caplog)
+        assert "&redlock:* +subscribe +unsubscribe +publish" in said
+        assert "NOPERM" in said
+        ask(url, "ACL SETUSER", "locker", "+subscribe", "resetchannels", "&redlock:*")
+        await it.hear()
+        assert it.node.standing.mismatched == 0
+        assert len(warnings(caplog)) == 1
+
+
+async def test_the_rights_are_enough(url: str) -> None:
+    """The documented ones, for what is published by others and by oneself."""
+    async with hearing(grant(url, f"~redlock:* &redlock:* {ACL_RIGHTS}")) as it:
+        await it.hear()
+        await it.do(NAME.acquire(OWNER, 10.0))
+        assert await it.do(NAME.release(OWNER, 10.0)) == [1, 0, 1]
+        await eventually(lambda: it.notices == [KEY])
+
+
+# -- RESP2 ---------------------------------------------------------------------------------------------
+
+
+async def test_a_url_may_ask_for_resp2(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Then nothing is heard, nothing is tried, and nobody is warned of what was asked for."""
+    async with hearing(f"{url}?protocol=2") as it:
+        it.node.subscribe(KEY)
+        assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+        assert not it.node.hears(KEY)
+        assert " resp=2" in ask_text(url, "CLIENT LIST")
+        assert ask(url, "PUBSUB CHANNELS") == []
+    async with hearing(f"{url}?protocol=3") as it:
+        await it.hear()
+    assert warnings(caplog) == []
+
+
+def ask_text(url: str, *words: str) -> str:
+    """Return a reply as text, however redis-py gives it."""
+    reply = ask(url, *words)
+    if isinstance(reply, list):
+        return "\n".join(" ".join(f"{key}={value}" for key, value in entry.items()) for entry in reply)
+    return str(reply)
+
+
+@pytest.mark.parametrize("protocol", ["1", "4", "three"])
+def test_another_protocol_is_no_valid_url(protocol: str) -> None:
+    """It is refused when the manager is made."""
+    with pytest.raises(ConfigurationError):
+        LockManager([f"redis://127.0.0.1:1?protocol={protocol}"])
+
+
+class Proxy:
+    """Stands before a server, takes its own view of HELLO, and writes down all that clients send."""
+
+    def __init__(self, url: str, hello: bytes | None) -> None:
+        self.target = urlsplit(url)
+        self.hello = hello
+        """What HELLO is answered by; None: by the server itself, empty: by hanging up."""
+        self.words: list[list[bytes]] = []
+        self.writers: list[asyncio.StreamWriter] = []
+
+    @property
+    def hellos(self) -> int:
+        """How often HELLO has come."""
+        return sum(words[0] == b"HELLO" for words in self.words)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one client."""
+        there, back = await asyncio.open_connection(self.target.hostname, self.target.port)
+        self.writers.append(writer)
+        relay = asyncio.create_task(self.relay(there, writer))
+        requests = hiredis.Reader()
+        try:
+            while data := await reader.read(65536):
+                requests.feed(data)
+                while (words := requests.gets()) is not False:
+                    self.words.append(words)
+                    if words[0] != b"HELLO" or self.hello is None:
+                        back.write(hiredis.pack_command(tuple(words)))  # type: ignore[arg-type]
+                    elif self.hello:
+                        writer.write(self.hello)
+                    else:
+                        return
+        except ConnectionError:
+            pass
+        finally:
+            back.close()
+            await relay
+            writer.close()
+
+    async def relay(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass on what the server says."""
+        with contextlib.suppress(ConnectionError):
+            while data := await there.read(65536):
+                writer.write(data)
+
+
+@contextlib.asynccontextmanager
+async def proxied(url: str, hello: bytes | None = None) -> AsyncIterator[tuple[Proxy, str]]:
+    """Run a proxy before a server; gives it and the URL through it."""
+    proxy = Proxy(url, hello)
+    server = await asyncio.start_server(proxy.serve, "127.0.0.1")
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield proxy, url.replace(f":{proxy.target.port}", f":{port}")
+    finally:
+        server.close()
+        for writer in proxy.writers:
+            writer.transport.abort()
+        await eventually(lambda: len(asyncio.all_tasks()) == 1, what="the proxy has ended")
+
+
+UNKNOWN = b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `locker`, `%b`, \r\n"
+
+
+@pytest.mark.parametrize(
+    ("hello", "remembered"),
+    [
+        (UNKNOWN % PASSWORD.encode(), True),
+        (b"-ERR unsupported: HELLO 3 AUTH locker %b\r\n" % PASSWORD.encode(), True),
+        (b"-NOPERM this user has no permissions to run the 'hello' command\r\n", True),
+        (b"-NOPROTO unsupported protocol version\r\n", True),
+        (b"+OK\r\n", False),
+        (b"*2\r\n$5\r\nproto\r\n:2\r\n", False),
+        (b"", False),
+    ],
+    ids=["unknown", "echoed", "NOPERM", "NOPROTO", "OK", "no map", "hung up"],
+)
+async def test_who_does_not_speak_resp3_is_spoken_to_in_resp2(
+    make_nodes: MakeNodes, hello: bytes, remembered: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At once, said once and without secrets; who said so is not asked again, who only hung up is."""
+    (url,) = make_nodes(1).urls
+    rights = f"~redlock:* &redlock:* {ACL_RIGHTS}"
+    async with proxied(grant(url, rights), hello) as (proxy, through):
+        began = asyncio.get_running_loop().time()
+        async with hearing(through) as it:
+            assert asyncio.get_running_loop().time() - began < 0.5
+            it.node.subscribe(KEY)
+            assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+            assert not it.node.hears(KEY)
+            assert len(warnings(caplog)) == 1
+            assert PASSWORD not in caplog.text
+            assert proxy.hellos == 1
+            proxy.writers[-1].transport.abort()
+            await eventually(lambda: it.node.standing.state is not NodeState.UP)
+            await it.up()
+            assert await it.do(NAME.release(OWNER, 10.0)) == [1, 0, 0]
+            assert proxy.hellos == (1 if remembered else 2)
+            assert len(warnings(caplog)) == 1
+        assert not [words for words in proxy.words if words[0] == b"SUBSCRIBE"]
+
+
+async def test_whoever_agrees_to_resp3_and_goes_on_in_resp2_is_found_out(
+    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A subscription there would keep the connection from all else."""
+    (url,) = make_nodes(1).urls
+    async with proxied(url, b"*2\r\n$5\r\nproto\r\n:2\r\n") as (proxy, through), hearing(through) as it:
+        it.node.subscribe(KEY)
+        assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+        assert not it.node.hears(KEY)
+        assert not [words for words in proxy.words if words[0] == b"SUBSCRIBE"]
+    assert len(warnings(caplog)) == 1
+
+
+async def test_a_wrong_password_is_the_reason_whatever_the_protocol(
+    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That a login failed says nothing about RESP3."""
+    (url,) = make_nodes(1).urls
+    grant(url, ACL_RIGHTS)
+    async with LockManager([url.replace("redis://", "redis://locker:wrong@")]) as manager:
+        await eventually(lambda: manager.statistics().nodes[0].state is NodeState.DOWN)
+        assert "password" in manager.statistics().nodes[0].reason
+    assert warnings(caplog) == []
+
+
+async def test_nothing_is_sent_that_nobody_asked_for(url: str) -> None:
+    """The handshake is what we know of it, and then there are heartbeats and subscriptions alone."""
+    async with proxied(url) as (proxy, through), hearing(through) as it:
+        await it.hear()
+        await eventually(lambda: sum(words[0] == b"PING" for words in proxy.words) >= 3)
+        verbs = [b" ".join(words[:2]).upper() for words in proxy.words if words[0] != b"PING"]
+        loads = [b"SCRIPT LOAD"] * len(_scripts.ALL)
+        facts = [b"INFO SERVER", b"INFO REPLICATION", b"INFO MEMORY"]
+        about_us = [b"CLIENT SETINFO"] * verbs.count(b"CLIENT SETINFO")
+        assert verbs == [b"HELLO 3", *about_us, b"HELLO", *facts, *loads, b"SUBSCRIBE REDLOCK:A"]
+
+
+async def test_facts_are_read_in_both_protocols(url: str) -> None:
+    """What a server says of itself looks different there, and is the same."""
+    seen = []
+    for protocol in (2, 3):
+        async with LockManager([f"{url}?protocol={protocol}"]) as manager:
+            await eventually(lambda: manager.statistics().nodes[0].state is NodeState.UP)
+            assert manager._nodes[0].standing.run_id == ask(url, "INFO", "server")["run_id"]
+            findings: list[Any] = await manager.diagnose()
+            seen.append({(one.check, one.level) for one in findings if one.check not in ("latency", "clock")})
+    assert seen[0] == seen[1]
+    assert not {check for check, level in seen[0] if level == "error"}
