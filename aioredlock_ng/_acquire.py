@@ -10,7 +10,6 @@ from ._ask import majority_answered
 from ._attempt import Attempt
 from ._core.command import Primitive
 from ._core.policy import ExtensionPolicy
-from ._core.quorum import majority
 from ._core.validity import min_validity, valid_until
 from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
@@ -238,7 +237,7 @@ class Acquisition:
         runtime = self._runtime
         policy, random = runtime.options.retry, runtime.random
         keys = self._request.primitive.keys
-        if self._ear is not None and runtime.wakeups.heard_by(keys) >= majority(len(runtime.nodes)):
+        if self._ear is not None and runtime.wakeups.hears(keys):
             wait = policy.cap * (0.5 + random.random() / 2)  # a release is told, and the rest can wait
         else:
             wait = policy.backoff(self._attempts - 1, random.random())

@@ -71,12 +71,12 @@ class Attempt:
     async def _certify(self, timeout: float) -> bool:
         """Find the fence that a majority stands at, or raise the nodes to one (R10)."""
         runtime = self._runtime
-        if self._certified():
-            runtime.counters.certified += 1
-            return True
-        # Those that have not answered yet are likely to agree; a round for that is saved at a small price.
-        await self.asked.wait(lambda tally: tally.pending == 0 or self._certified(), within=STRAGGLERS)
-        if self._certified():
+        agreed = self._certified()
+        if not agreed:
+            # Who has not answered yet is likely to agree; a round for that is saved at a small price.
+            await self.asked.wait(lambda tally: not tally.pending or self._certified(), within=STRAGGLERS)
+            agreed = self._certified()
+        if agreed:
             runtime.counters.certified += 1
             return True
         if self._undone is None and await self._raise(timeout):

@@ -50,15 +50,16 @@ class Ear:
 class Wakeups:
     """The subscriptions of one manager, by channel; there is at most one contender for each (`_gate`)."""
 
-    __slots__ = ("_ears", "_nodes")
+    __slots__ = ("_ears", "_nodes", "_quorum")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
+        self._quorum = majority(len(nodes))
         self._ears: dict[bytes, Ear | None] = {}
 
     def listen(self, channels: Iterable[bytes]) -> Ear:
         """Listen to these channels from now on, with an ear that has heard nothing yet."""
-        ear = Ear(majority(len(self._nodes)))
+        ear = Ear(self._quorum)
         for channel in channels:
             if channel not in self._ears:
                 for node in self._nodes:
@@ -87,15 +88,15 @@ class Wakeups:
     @property
     def deaf(self) -> bool:
         """Whether too few nodes can tell of releases at all."""
-        return False
+        return sum(node.hearing for node in self._nodes) < self._quorum
 
     def listening(self, channel: bytes) -> bool:
         """Whether this manager is subscribed there, or about to be."""
         return channel in self._ears
 
-    def heard_by(self, channels: Sequence[bytes]) -> int:
-        """Count the nodes that would tell of a release on all of these channels."""
-        return sum(all(map(node.hears, channels)) for node in self._nodes)
+    def hears(self, channels: Sequence[bytes]) -> bool:
+        """Whether a majority would tell of a release on all of these channels."""
+        return sum(all(map(node.hears, channels)) for node in self._nodes) >= self._quorum
 
     def on_notice(self, node: Node, channel: bytes) -> None:
         """Take a notice."""

@@ -139,9 +139,7 @@ class Command:
     @property
     def words(self) -> tuple[bytes, ...]:
         """The command as it goes over the wire, but for a stamp; a script is named by its digest."""
-        if self.script is None:
-            return (self.verb, *self.keys, *self.args)
-        return (b"EVALSHA", self.script.digest, b"%d" % len(self.keys), *self.keys, *self.args)
+        return (*head(self.verb, self.script, self.keys), *self.args)
 
     @property
     def words_in_full(self) -> tuple[bytes, ...]:
@@ -149,6 +147,13 @@ class Command:
         if self.script is None:
             return self.words
         return (b"EVAL", self.script.source, b"%d" % len(self.keys), *self.keys, *self.args)
+
+
+def head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return what a command begins with: all but its arguments."""
+    if script is None:
+        return (verb, *keys)
+    return (b"EVALSHA", script.digest, b"%d" % len(keys), *keys)
 
 
 class Sink(Protocol):

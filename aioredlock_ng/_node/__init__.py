@@ -127,6 +127,10 @@ class Node(Protocol):
     def hears(self, channel: bytes) -> bool:
         """Whether that subscription stands: confirmed, on the present connection."""
 
+    @property
+    def hearing(self) -> bool:
+        """Whether it can tell of notices at all, as far as is known."""
+
     async def greet(self) -> None:
         """Ask now, rather than at the next heartbeat, whether the node may vote; await the answer (R12)."""
 

@@ -92,6 +92,11 @@ class BaseNode(ABC):
     def hears(self, channel: bytes) -> bool:
         """As in `Node`."""
 
+    @property
+    @abstractmethod
+    def hearing(self) -> bool:
+        """As in `Node`."""
+
     # -- the sentinel --------------------------------------------------------------------------
 
     @property

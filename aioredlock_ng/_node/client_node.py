@@ -89,6 +89,11 @@ class ClientNode(BaseNode):
         """As in `Node`."""
         return False
 
+    @property
+    def hearing(self) -> bool:
+        """As in `Node`."""
+        return False
+
     def _spawn(self, coroutine: Any) -> asyncio.Task[Any]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, final
+from weakref import WeakKeyDictionary
 
 from .._core.command import Command, Purpose
 from .fork import close_in_children, generation
@@ -36,14 +37,15 @@ class Link(asyncio.Protocol):
         keep: object = None,
         pushes: bool = True,
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._transport = transport
         self._keep = keep
         self.pushes = pushes
         """Whether the server may tell what nobody has asked for: whether RESP3 is spoken."""
-        self._lost: asyncio.Future[str] = self._loop.create_future()
-        self._ended: asyncio.Future[None] = self._loop.create_future()
-        self.pipe = Pipe(on_failure, self._flush_soon)
+        self._lost: asyncio.Future[str] = self.loop.create_future()
+        self._ended: asyncio.Future[None] = self.loop.create_future()
+        flush_soon = _flusher(self.loop).soon
+        self.pipe = Pipe(on_failure, lambda: flush_soon(self))
         self.mismatched = False
         """Whether a reply came that cannot belong to its request (R15)."""
         self._generation = generation()
@@ -54,12 +56,13 @@ class Link(asyncio.Protocol):
         """Done, with the reason, when the connection has ended."""
         return self._lost
 
-    def _flush_soon(self) -> None:
-        self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what is queued."""
         if not self.pipe.closed and (data := self.pipe.take()):
-            self._transport.write(data)
+            try:
+                self._transport.write(data)
+            except Exception as error:  # noqa: BLE001 (whatever it is, it must not keep other links from writing)
+                self.give_up(f"it cannot be written to: {error}")
 
     def data_received(self, data: bytes) -> None:
         """Hand every complete reply to its sink."""
@@ -96,7 +99,7 @@ class Link(asyncio.Protocol):
         """
         if self._generation != generation():
             return
-        self._flush()
+        self.flush()
         self._transport.close()
         self._end("the manager is closed")
         try:
@@ -109,6 +112,33 @@ class Link(asyncio.Protocol):
         self.pipe.close()
         if not self._lost.done():
             self._lost.set_result(reason)
+
+
+@final
+class _Flusher:
+    """Writes what was queued on any link of one loop, at the end of the turn."""
+
+    def __init__(self) -> None:
+        self._links: list[Link] = []
+
+    def soon(self, link: Link) -> None:
+        if not self._links:
+            link.loop.call_soon(self._flush)  # no loop of its own: it must not keep one alive
+        self._links.append(link)
+
+    def _flush(self) -> None:
+        links, self._links = self._links, []
+        for link in links:
+            link.flush()
+
+
+_flushers: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Flusher]] = WeakKeyDictionary()
+
+
+def _flusher(loop: asyncio.AbstractEventLoop) -> _Flusher:
+    if loop not in _flushers:
+        _flushers[loop] = _Flusher()
+    return _flushers[loop]
 
 
 def notice_dead_peers(transport: asyncio.BaseTransport) -> None:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, TypeAlias, final
 
 import hiredis
 
-from .._core.command import STAMP_SIZE, Command, Proof, Purpose, Silence, Sink
+from .._core.command import STAMP_SIZE, Command, Proof, Purpose, Script, Silence, Sink, head
 from .failures import without_secrets
 
 MAX_IN_FLIGHT: Final = 8192
@@ -24,6 +25,9 @@ MAX_IN_FLIGHT: Final = 8192
 
 RESERVED_FOR_RELEASES: Final = 8192
 """Room on top of `MAX_IN_FLIGHT` that only releases may use."""
+
+MAX_HEADS: Final = 4096
+"""Beginnings of commands that are kept packed: a lock's key is asked for again and again."""
 
 _BLANK: Final = b"$0\r\n\r\n"
 """An empty argument in RESP: keeps a stamp's place in a packed command's count of arguments."""
@@ -174,7 +178,7 @@ class Pipe:
             if not self._out:
                 self._on_output()
             self._entries.append(entry)
-            self._out.append(_pack(command, command.words_in_full))
+            self._out.append(_pack_in_full(command))
             if command.proof is Proof.STAMPED:
                 self._out.append(self.stamp)
             return
@@ -203,12 +207,27 @@ class Pipe:
 
 
 def _pack_once(command: Command) -> bytes:
-    """Pack a command for all nodes; what each of them adds is not in it."""
-    command.packed = _pack(command, command.words)
+    """Pack a command for all nodes; what each of them adds, a stamp, is counted but not in it."""
+    count, begins = _packed_head(command.verb, command.script, command.keys)
+    args = command.args
+    count += len(args) + (STAMP_SIZE if command.proof is Proof.STAMPED else 0)
+    command.packed = b"*%d\r\n%b%b" % (
+        count,
+        begins,
+        b"".join([b"$%d\r\n%b\r\n" % (len(a), a) for a in args]),
+    )
     return command.packed
 
 
-def _pack(command: Command, words: tuple[bytes, ...]) -> bytes:
+@lru_cache(maxsize=MAX_HEADS)
+def _packed_head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[int, bytes]:
+    """Return how many words a command begins with that is sent again and again, and these words, packed."""
+    words = head(verb, script, keys)
+    return len(words), _packed(words).partition(b"\r\n")[2]
+
+
+def _pack_in_full(command: Command) -> bytes:
+    words = command.words_in_full
     if command.proof is Proof.STAMPED:
         return _packed((*words, *(b"",) * STAMP_SIZE))[: -STAMP_SIZE * len(_BLANK)]
     return _packed(words)

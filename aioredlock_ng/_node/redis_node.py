@@ -133,6 +133,11 @@ class RedisNode(BaseNode):
         link = self._link
         return link is not None and not link.pipe.closed and self._channels.stands(channel)
 
+    @property
+    def hearing(self) -> bool:
+        """As in `Node`."""
+        return self._link is not None and self._link.pushes and not self._told_deaf
+
     def _send_listening(self, command: Command, sink: Sink) -> bool:
         link = self._link
         return link is not None and link.pushes and link.pipe.put(command, sink, 0)
