@@ -1,0 +1,101 @@
+"""What several questions do alike: turns of cycles without contention, and their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+from typing import Any, Final
+
+from benchmarks.bench import Bench
+from benchmarks.driver import Figures, Taken, Turns, Worker
+from benchmarks.report import Row, percentile
+from benchmarks.slices import NAMES
+
+BASES: Final = ("floor", "floor-c", "aioredlock")
+"""Whom the others are compared with, in the columns ``to_…``."""
+
+_firsts = count(0, 40)
+
+
+async def latency_turn(bench: Bench, peer: str, worker: Worker, seconds: float = 0.5) -> Figures:
+    """Let one task do a few cycles."""
+    settings = bench.settings
+    first = next(_firsts) % NAMES
+    limit = seconds + settings.limit
+    return await worker.do(
+        "latency", limit=limit, prefix=peer, first=first, count=settings.cycles, seconds=seconds
+    )
+
+
+async def throughput_turn(bench: Bench, peer: str, worker: Worker, tasks: int, trip: float = 0.0) -> Figures:
+    """Let many tasks do cycles for a moment; `trip`: how far the nodes are."""
+    seconds = bench.settings.slice + 4 * trip
+    limit = seconds + 2 * bench.settings.limit
+    order = {"prefix": peer, "tasks": tasks, "seconds": seconds, "spread": 2 * trip}
+    return await worker.do("throughput", limit=limit, **order)
+
+
+def p50(key: str) -> Callable[[Figures], float]:
+    """Return what reads a median out of one turn."""
+    return lambda figures: percentile(figures[key], 0.5)
+
+
+def rate(figures: Figures) -> float:
+    """Read the cycles per second of one turn."""
+    return float(figures["rate"])
+
+
+def microseconds(turns: Turns, key: str, share: float) -> float | None:
+    """Return a percentile of what all turns took."""
+    values = turns.all(key)
+    return percentile(values, share) * 1e6 if values else None
+
+
+def median(turns: Turns, read: Callable[[Figures], float]) -> float | None:
+    """Return the median of the turns."""
+    return percentile(turns.each(read), 0.5) if turns.figures else None
+
+
+def compared(
+    taken: Taken[Any], key: Any, read: Callable[[Figures], float], bases: Sequence[Any] = BASES
+) -> Row:
+    """Return the columns that compare with the bases: medians of the ratios turn by turn."""
+    return {f"to_{base}": taken[key].to(taken.get(base), read) for base in bases if taken.get(base)}
+
+
+def add_latencies(bench: Bench, table: str, taken: Taken[Any], peers: Iterable[str], **case: Any) -> None:
+    """Add a row of latencies per peer."""
+    for peer in peers:
+        turns = taken[peer]
+        bench.report.add(
+            table,
+            loop=bench.loop,
+            **case,
+            peer=peer,
+            p50_us=microseconds(turns, "cycles", 0.5),
+            p99_us=microseconds(turns, "cycles", 0.99),
+            acquire_p50_us=microseconds(turns, "acquires", 0.5),
+            **compared(taken, peer, p50("cycles")),
+            cycles=len(turns.all("cycles")),
+            trouble=turns.trouble,
+        )
+
+
+def add_throughput(bench: Bench, table: str, taken: Taken[Any], peers: Iterable[str], **case: Any) -> None:
+    """Add a row of rates per peer."""
+    for peer in peers:
+        turns = taken[peer]
+        cpu = median(turns, lambda figures: figures["cpu"] * 1e6)
+        bench.report.add(
+            table,
+            loop=bench.loop,
+            **case,
+            peer=peer,
+            cycles_per_s=median(turns, rate),
+            **compared(taken, peer, rate),
+            cpu_us_per_cycle=cpu,
+            acquire_p50_us=microseconds(turns, "acquires", 0.5),
+            acquire_p99_us=microseconds(turns, "acquires", 0.99),
+            turns=len(turns.figures),
+            trouble=turns.trouble,
+        )

@@ -1,0 +1,56 @@
+"""What is compared: one module per peer, each with a class `Peer` that locks as its documentation shows.
+
+`Peer(urls, **options)` is made in a worker process; `cycle(name, body)` acquires, awaits `body()` and
+releases.  Those with a watchdog also have `hold(name)` and `drop(held)`.  This package imports nothing
+but the standard library, since not every peer can live in the environment of the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, final
+
+Body: TypeAlias = Callable[[], Awaitable[None]]
+"""What runs while the lock is held."""
+
+TTL: Final = 10.0
+"""Seconds that every peer's locks live."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """A peer: its module, its options, and what can be asked of it."""
+
+    module: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    requirements: tuple[str, ...] = ()
+    """What an environment of its own needs; empty: it lives in the one of the runner."""
+    quorum: bool = True
+    """Whether it uses all nodes."""
+    tasks: bool = True
+    """Whether many tasks can use it at once."""
+    excludes: bool = True
+    """Whether it is a lock, rather than the floor below one."""
+    inside: bool = False
+    """Whether it locks inside one process only, without nodes."""
+    holds: bool = False
+    """Whether it has a watchdog."""
+    needs_cc: bool = False
+
+
+# aioredlock imports `distutils`, which Python 3.12 does not have; setuptools puts it back until version 81.
+AIOREDLOCK: Final = ("aioredlock==0.7.3", "aioredis==1.3.1", "setuptools<81", "uvloop")
+
+PEERS: Final[Mapping[str, Spec]] = {
+    "ours-plain": Spec(module="ours", options={"fencing": False, "restart_quarantine": 0}, holds=True),
+    "ours-fenced": Spec(module="ours", holds=True),
+    "aioredlock": Spec(module="aioredlock_0_7", requirements=AIOREDLOCK, holds=True),
+    "pottery": Spec(module="pottery_aioredlock"),
+    "redis-py": Spec(module="redis_py_lock", quorum=False),
+    "gather": Spec(module="gather"),
+    "floor": Spec(module="floor", excludes=False),
+    "floor-c": Spec(module="floor_c", excludes=False, tasks=False, needs_cc=True),
+    "asyncio.Lock": Spec(module="asyncio_lock", quorum=False, inside=True),
+}

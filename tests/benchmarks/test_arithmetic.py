@@ -1,0 +1,176 @@
+"""The arithmetic behind the benchmarks' figures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cycles import compared, rate
+from benchmarks.driver import Figures, TroubleError, Turns, take_turns
+from benchmarks.guard import Limit
+from benchmarks.questions.hot_name import slowest
+from benchmarks.report import BEGIN, END, QUANTILES, Report, percentile, quantiles, ratio, write_markdown
+from benchmarks.slices import schedule, thinned
+
+
+def by_counting(values: list[float], share: float) -> float:
+    """Return the least value that `share` of them do not exceed: slowly, by trying each."""
+    return min(v for v in values if sum(other <= v for other in values) >= share * len(values))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10, 99, 100, 101, 1000])
+def test_percentile(size):
+    """A percentile is the least value that so many do not exceed, as a slow count finds it, too."""
+    values = [random.Random(size).random() for _ in range(size)]
+    for percent in (1, 25, 50, 75, 99, 100):
+        assert percentile(values, percent / 100) == by_counting(values, percent / 100)
+
+
+def test_quantiles_of_a_hundred():
+    """The quantiles of 1 to 100 are the numbers themselves, and then the greatest."""
+    values = random.Random(0).sample(range(1, 101), 100)
+    assert quantiles(values) == [*range(1, 100), 100, 100, 100]
+    assert len(QUANTILES) == 102
+
+
+def test_ratio_is_taken_turn_by_turn():
+    """Noise that both saw falls out of a ratio: one turn that was slow for both does not count for more."""
+    assert ratio([2.0, 200.0, 4.0], [1.0, 100.0, 2.0]) == 2.0
+    with pytest.raises(ValueError, match="shorter"):
+        ratio([1.0, 2.0], [1.0])
+
+
+def test_thinned_keeps_the_ends():
+    """Thinning keeps the least, the greatest and the median, and leaves short lists as they are."""
+    values = random.Random(1).sample(range(10_001), 10_001)
+    few = thinned(values, most=101)
+    assert few == list(range(0, 10_001, 100))
+    assert thinned([3, 1, 2], most=3) == [1, 2, 3]
+
+
+def test_even_schedule():
+    """Without a seed requests are due at equal distances, and none at the end or after it."""
+    assert list(schedule(4, 1.0, None)) == [0.25, 0.5, 0.75]
+
+
+def test_poisson_schedule():
+    """With a seed they are due at random: the same for everybody, at the rate, unevenly."""
+    dues = list(schedule(1000, 10.0, 7))
+    assert dues == list(schedule(1000, 10.0, 7)) != list(schedule(1000, 10.0, 8))
+    assert dues == sorted(dues)
+    assert dues[-1] < 10.0
+    assert len(dues) == pytest.approx(10_000, rel=0.05)
+    gaps = [later - earlier for earlier, later in itertools.pairwise(dues)]
+    mean = sum(gaps) / len(gaps)
+    spread = math.sqrt(sum((gap - mean) ** 2 for gap in gaps) / len(gaps))
+    assert spread == pytest.approx(mean, rel=0.1)  # of an exponential distribution they are equal
+
+
+async def test_turns_rotate():
+    """Everybody has a turn in every round, and another one begins each time."""
+    order: list[str] = []
+
+    def turn(name: str) -> object:
+        async def take() -> Figures:
+            order.append(name)
+            return {"rate": 1.0}
+
+        return take
+
+    taken = await take_turns({name: turn(name) for name in "abc"}, seconds=0, at_least=3)
+    assert "".join(order) == "abcbcacab"
+    assert [len(taken[name].figures) for name in "abc"] == [3, 3, 3]
+
+
+async def test_who_is_in_trouble_has_no_more_turns():
+    """Who gets stuck drops out with what it did; ratios are of the turns that both had."""
+    rates = {"base": iter([1.0, 2.0, 4.0]), "late": iter([3.0, 6.0]), "never": iter([])}
+
+    def turn(name: str) -> object:
+        async def take() -> Figures:
+            if (value := next(rates[name], None)) is None:
+                raise TroubleError("> 5 s")
+            return {"rate": value}
+
+        return take
+
+    taken = await take_turns({name: turn(name) for name in rates}, seconds=0, at_least=3)
+    assert [turns.trouble for turns in taken.of.values()] == [None, "> 5 s", "> 5 s"]
+    assert compared(taken, "late", rate, bases=["base"]) == {"to_base": 3.0}
+    assert compared(taken, "never", rate, bases=["base"]) == {"to_base": None}
+    assert compared(taken, "base", rate, bases=["nobody"]) == {}
+
+
+async def test_warm_turns_are_not_kept():
+    """A warm run has one turn of everybody more, whose figures are not kept."""
+    rates = iter(range(10))
+
+    async def take() -> Figures:
+        return {"rate": next(rates)}
+
+    taken = await take_turns({"a": take}, seconds=0, at_least=2, warm=True)
+    assert taken["a"].each(rate) == [1, 2]
+
+
+def test_slowest_process():
+    """The slowest process is found over all turns: who is last in one and first in the next is not slow."""
+    turns = Turns([{"rates": [0.0, 30.0, 30.0]}, {"rates": [50.0, 10.0, 0.0]}])
+    assert slowest(turns) == pytest.approx(30 / 40)
+    assert slowest(Turns()) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"),
+    [
+        (Limit(of="x", peer="a", base="b", most=2.1), True),
+        (Limit(of="x", peer="a", base="b", most=1.9), False),
+        (Limit(of="x", peer="a", base="b", least=1.9), True),
+        (Limit(of="x", peer="a", base="b", least=2.1), False),
+        (Limit(of="x", peer="a", base="gone", most=9), False),
+        (Limit(of="x", peer="gone", base="a", most=9), False),
+    ],
+)
+async def test_guard(limit, kept, monkeypatch):
+    """The guard compares a ratio with a limit; a peer that could not be measured breaks it."""
+
+    async def two() -> Figures:
+        return {"rate": 2.0}
+
+    async def one() -> Figures:
+        return {"rate": 1.0}
+
+    async def stuck() -> Figures:
+        raise TroubleError("> 5 s")
+
+    monkeypatch.setitem(__import__("benchmarks.guard").guard.READ, "x", rate)
+    taken = await take_turns({"a": two, "b": one, "gone": stuck}, seconds=0, at_least=1)
+    assert limit.judge(taken)[0] is kept
+
+
+def test_report_is_read_back(tmp_path: Path):
+    """What a run wrote as JSON lines gives the same tables when it is read back."""
+    report = Report(tmp_path / "run.json")
+    report.environment({"server": "redis 7", "cpus": 2})
+    report.add("Q", peer="a", p50_us=12.345, to_floor=None, cycles=40_000)
+    report.curve("Q", [3.0, 1.0, 2.0], peer="a")
+    again = Report.load(tmp_path / "run.json")
+    assert again.markdown() == report.markdown()
+    assert "| a | 12.35 | – | 40,000 |" in again.markdown()
+    assert again.curves == report.curves
+    assert [*json.loads((tmp_path / "run.json").read_text().splitlines()[0])] == ["environment"]
+
+
+def test_tables_go_between_the_markers(tmp_path: Path):
+    """Tables replace those between the markers of a file, again and again; a file without gets them alone."""
+    marked, bare = tmp_path / "README.md", tmp_path / "tables.md"
+    marked.write_text(f"before\n\n{BEGIN}\nold\n{END}\nafter\n")
+    for path in (marked, bare):
+        for _ in range(2):
+            write_markdown(path, "| new |")
+    assert marked.read_text() == f"before\n\n{BEGIN}\n\n| new |\n\n{END}\nafter\n"
+    assert bare.read_text() == "| new |\n"

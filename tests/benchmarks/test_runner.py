@@ -1,0 +1,171 @@
+"""The benchmarks' runner: its questions in small, with every peer that lives in this environment."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks import environments
+from benchmarks.__main__ import run
+from benchmarks.bench import Settings
+from benchmarks.driver import TroubleError, Worker
+from benchmarks.environments import ROOT, UnavailableError, python_of
+from benchmarks.peers import PEERS
+from benchmarks.proxy import proxies
+from benchmarks.questions import distance, faults, held, hot_name, open_loop, sizes, throughput, uncontended
+from benchmarks.report import BEGIN, END, Report
+from benchmarks.servers import round_trip
+from tests.servers import fastest_arm
+
+HERE = tuple(peer for peer, spec in PEERS.items() if not spec.requirements)
+LOCKS = {"ours-plain", "ours-fenced", "pottery", "gather"}
+RUNNING = {*LOCKS, "redis-py", "floor"}
+
+SMALL = Settings(
+    peers=HERE,
+    seconds=0,
+    least=1,
+    cycles=5,
+    slice=0.05,
+    hot=0.1,
+    contenders=4,
+    processes=(1, 2),
+    crowd=10,
+    tasks=(10,),
+    rates=(400,),
+    sections=(0.001,),
+    held=(20,),
+    window=0.2,
+    settle=0,
+    trips=(0.005,),
+    nodes=(3,),
+)
+EXPECTED = {
+    uncontended.TABLE: (RUNNING | ({"floor-c"} if shutil.which("cc") else set()), "p50_us"),
+    throughput.TABLE: (RUNNING, "cycles_per_s"),
+    open_loop.TABLE: (RUNNING, "p99_us"),
+    hot_name.TABLE: ({*LOCKS, "redis-py", "asyncio.Lock"}, "wait_p50_ms"),
+    held.TABLE: ({"ours-plain", "ours-fenced"}, "bytes_per_lease"),
+    distance.TABLE: (RUNNING, "acquire_p50_in_round_trips"),
+    sizes.LATENCY: ({*LOCKS, "floor"}, "p50_us"),
+    sizes.THROUGHPUT: ({*LOCKS, "floor"}, "cycles_per_s"),
+}
+"""Who is asked what, and the figure that all of them must have."""
+
+
+def rows_of(settings: Settings, questions: list[str], path: Path) -> list[dict[str, object]]:
+    """Ask the questions and return the lines that were written."""
+    settings = replace(settings, server=fastest_arm())
+    asyncio.run(run(settings, questions, "asyncio", Report(path), first=True))
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_question_has_figures_for_every_peer(tmp_path: Path):
+    """A small run answers every question, for every peer that it can be asked of, with figures above 0."""
+    questions = ["uncontended", "throughput", "open_loop", "hot_name", "held", "distance", "sizes"]
+    lines = rows_of(SMALL, questions, tmp_path / "run.json")
+    assert lines[0]["environment"]["cpus"] > 0
+    for table, (peers, key) in EXPECTED.items():
+        rows = [line for line in lines if line.get("question") == table]
+        assert {row["peer"] for row in rows} == peers, table
+        for row in rows:
+            assert row["trouble"] is None, row
+            assert row[key] > 0, row
+    hot = [line for line in lines if line.get("question") == hot_name.TABLE]
+    assert all(row["commands"] >= 2 for row in hot if row["peer"] != "asyncio.Lock")
+    assert {(row["peer"], row["processes"]) for row in hot} >= {("ours-plain", 1), ("ours-plain", 2)}
+    assert {line["curve"] for line in lines if "curve" in line} == {uncontended.TABLE, hot_name.TABLE}
+
+
+def test_who_hangs_on_a_frozen_node_is_reported(tmp_path: Path):
+    """Who hangs on a frozen node costs the run no more than the limit, and the others have their figures."""
+    peers = ("ours-plain", "ours-fenced", "pottery")
+    settings = replace(SMALL, peers=peers, limit=0.7)
+    rows = {(row["one_node"], row["peer"]): row for row in rows_of(settings, ["faults"], tmp_path / "x")[1:]}
+    assert {fault for fault, _ in rows} == set(faults.FAULTS)
+    assert rows["frozen", "pottery"]["trouble"] == "> 1.2 s"
+    for fault in faults.FAULTS:
+        for peer in peers[:2]:
+            assert rows[fault, peer]["trouble"] is None
+            assert rows[fault, peer]["p50_to_healthy"] > 0
+
+
+def test_tables_of_another_run(tmp_path: Path):
+    """The command writes the tables of a finished run between the markers of a file."""
+    run_, readme = tmp_path / "run.json", tmp_path / "README.md"
+    report = Report(run_)
+    report.environment({"server": "redis 7"})
+    report.add("Q", peer="a", p50_us=1.5)
+    readme.write_text(f"# Figures\n{BEGIN}\n{END}\n")
+    command = [sys.executable, "-m", "benchmarks", "--load", run_, "--markdown", readme]
+    subprocess.run(command, check=True, cwd=ROOT, timeout=60)
+    assert "| a | 1.50 |" in readme.read_text()
+
+
+async def test_a_stuck_worker_is_killed_and_starts_again(shared_nodes):
+    """A worker that takes too long is killed and told apart from one that fails; it can be used again."""
+    worker = Worker(Path(sys.executable), "asyncio")
+    try:
+        await worker.open("asyncio.Lock", shared_nodes.urls)
+        with pytest.raises(TroubleError, match=r"> 0\.2 s"):
+            await worker.do("open_loop", limit=0.2, prefix="a", rate=0.001, seconds=1e6, seed=None)
+        order = {"prefix": "a", "first": 0, "seconds": 1.0}
+        assert len((await worker.do("latency", limit=30, count=3, **order))["cycles"]) == 3
+        with pytest.raises(TroubleError, match="TypeError"):
+            await worker.do("latency", limit=30, count="many", **order)
+        assert len((await worker.do("latency", limit=30, count=2, **order))["cycles"]) == 2
+    finally:
+        await worker.end()
+
+
+async def test_proxies_delay_without_throttling(shared_nodes):
+    """Behind a proxy a round trip is longer by what was asked for, however many are under way at once."""
+    trip = 0.05
+    async with proxies(shared_nodes.urls[:1], trip) as urls:
+        assert await asyncio.to_thread(round_trip, urls[0], 3) >= trip
+        port = int(urls[0].rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        began = time.monotonic()
+        for i in range(100):
+            writer.write(b"ECHO %d\r\n" % i)
+            await asyncio.sleep(0)
+        answers = [await reader.readline() for _ in range(200)]
+        assert [int(answer) for answer in answers[1::2]] == list(range(100))
+        assert trip <= time.monotonic() - began < 100 * trip / 2
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_environments_are_made_once(tmp_path: Path, monkeypatch):
+    """A peer that needs an environment of its own gets one, once; the others live in this one."""
+    commands: list[tuple[str, ...]] = []
+
+    async def note(_: str, *command: str) -> None:
+        commands.append(command)
+        (tmp_path / command[-1]).mkdir(exist_ok=True)  # as venv does
+
+    monkeypatch.setattr(environments, "_run", note)
+    assert await python_of("gather", tmp_path) == Path(sys.executable)
+    assert commands == []
+    python = await python_of("aioredlock", tmp_path)
+    assert await python_of("aioredlock", tmp_path) == python
+    made, filled = commands
+    assert made[:3] == (sys.executable, "-m", "venv")
+    assert (filled[0], filled[-4:]) == (str(python), PEERS["aioredlock"].requirements)
+
+
+async def test_what_cannot_be_had_says_why(tmp_path: Path, monkeypatch):
+    """A failed installation is told with pip's last words; so is a compiler that is not there."""
+    with pytest.raises(UnavailableError, match="no environment for x: no such thing"):
+        await environments._run("x", sys.executable, "-c", "print('no such thing'); raise SystemExit(1)")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UnavailableError, match="no C compiler"):
+        await python_of("floor-c", tmp_path)

@@ -1,0 +1,147 @@
+"""What the benchmarks measure in one turn: by peers whose figures are known beforehand, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+
+import pytest
+
+from aioredlock_ng.testing import SimLoop
+from benchmarks import micro, slices
+from benchmarks.counting import counts
+from benchmarks.peers import PEERS, Body
+from benchmarks.peers.asyncio_lock import Peer as AsyncioLock
+
+
+class Slow:
+    """Takes 10 ms to acquire and 5 ms to release, one cycle after the other; the first may stall."""
+
+    def __init__(self, stall: float = 0.0) -> None:
+        self._one = asyncio.Lock()
+        self._stall = stall
+
+    async def cycle(self, name: str, body: Body) -> None:
+        """Do one, at its turn."""
+        async with self._one:
+            stall, self._stall = self._stall, 0.0
+            await asyncio.sleep(0.01 + stall)
+            await body()
+            await asyncio.sleep(0.005)
+
+
+def simulated(monkeypatch: pytest.MonkeyPatch, make: Coroutine[object, object, slices.Figures]):
+    """Run a slice on virtual time and return its figures."""
+    monkeypatch.setattr(slices, "clock", lambda: asyncio.get_running_loop().time())
+    return SimLoop.run(make)
+
+
+def test_latency(monkeypatch):
+    """A latency slice tells the acquire from the whole cycle, and ends with its count or its time."""
+
+    async def run() -> slices.Figures:
+        return await slices.latency(Slow(), prefix="a", first=0, count=5, seconds=0.04)
+
+    figures = simulated(monkeypatch, run())
+    assert figures["acquires"] == pytest.approx([0.01] * 3)
+    assert figures["cycles"] == pytest.approx([0.015] * 3)  # the third ends beyond 40 ms
+
+
+def test_throughput(monkeypatch):
+    """A throughput slice counts every cycle against the time until the last one ended."""
+
+    async def run() -> slices.Figures:
+        return await slices.throughput(Slow(), prefix="a", tasks=4, seconds=0.06)
+
+    figures = simulated(monkeypatch, run())
+    assert figures["done"] == 7  # four begin at once, and one more at 15, 30 and 45 ms, but none at 60
+    assert figures["rate"] == pytest.approx(1 / 0.015)
+
+
+def test_open_loop_counts_from_the_intended_start(monkeypatch):
+    """One stall of a second delays all requests that were due meanwhile, and each one's time shows it."""
+
+    async def run() -> slices.Figures:
+        return await slices.open_loop(Slow(stall=1.0), prefix="a", rate=10, seconds=1.0, seed=None)
+
+    times = simulated(monkeypatch, run())["times"]
+    # The first is due at 0.1 and done at 1.115; the others, due every 0.1 s, follow every 15 ms.
+    assert times == pytest.approx(sorted(1.115 + 0.015 * i - 0.1 * (i + 1) for i in range(9)))
+
+
+def test_open_loop_counts_a_late_start(monkeypatch):
+    """A request that starts late, because the loop was busy, has that in its time."""
+
+    class Busy:
+        first = True
+
+        async def cycle(self, name: str, body: Body) -> None:
+            if self.first:
+                self.first = False
+                asyncio.get_running_loop().advance(0.35)  # blocks the loop
+            await body()
+
+    async def run() -> slices.Figures:
+        return await slices.open_loop(Busy(), prefix="a", rate=10, seconds=0.55, seed=None)
+
+    figures = simulated(monkeypatch, run())
+    assert figures["times"] == pytest.approx([0.0, 0.05, 0.15, 0.25, 0.35], abs=1e-6)
+    assert figures["late"] == pytest.approx([0.0, 0.0, 0.05, 0.15, 0.25], abs=1e-6)
+    assert figures["cycles"] == pytest.approx([0.0, 0.0, 0.0, 0.0, 0.35], abs=1e-6)
+
+
+def test_hot_name_is_fair_under_a_plain_lock(monkeypatch):
+    """Under a plain lock 20 tasks take turns: all but the first ones wait for the 19 others."""
+
+    async def run() -> slices.Figures:
+        at = asyncio.get_running_loop().time() + 1
+        return await slices.hot(AsyncioLock([]), name="a", tasks=20, seconds=1.0, section=0.01, at=at)
+
+    figures = simulated(monkeypatch, run())
+    assert figures["rate"] == pytest.approx(100, abs=1)
+    assert figures["waits"][-1] == pytest.approx(0.19)
+    assert figures["waits"][30] == pytest.approx(0.19)
+
+
+async def test_hot_name_notices_two_holders():
+    """A peer that lets two tasks in at once is found out, instead of being called fast."""
+
+    class Open:
+        async def cycle(self, name: str, body: Body) -> None:
+            await body()
+
+    with pytest.raises(AssertionError, match="2 tasks hold 'a'"):
+        await slices.hot(Open(), name="a", tasks=2, seconds=0.1, section=0.01, at=slices.clock())
+
+
+@pytest.mark.parametrize(
+    ("line", "counted"),
+    [
+        (b'1763640000.1 [0 127.0.0.1:5000] "SET" "redlock:a" "x" "NX" "PX" "10000"', True),
+        (b'1763640000.1 [0 127.0.0.1:5000] "EVALSHA" "abc" "1" "redlock:a"', True),
+        (b'1763640000.1 [0 lua] "get" "redlock:a"', False),
+        (b'1763640000.1 [0 127.0.0.1:5000] "PING"', False),
+        (b'1763640000.1 [0 127.0.0.1:5000] "ping" "x"', False),
+        (b"OK", False),
+        (b"", False),
+    ],
+)
+def test_commands_of_clients_are_counted(line, counted):
+    """Of what MONITOR shows, what clients sent for a lock counts; heartbeats and scripts' calls do not."""
+    assert counts(b"+" + line) is counted
+
+
+@pytest.mark.parametrize("name", micro.parts())
+def test_parts_of_the_core_run(name):
+    """Every micro-benchmark runs, many times over, without pyperf."""
+    part = micro.parts()[name]
+    for _ in range(3):
+        part()
+
+
+@pytest.mark.parametrize("module", sorted({spec.module for spec in PEERS.values()}))
+def test_adapters_are_short(module):
+    """Nobody is measured through a thick layer: an adapter has 40 lines at most."""
+    text = (Path(slices.__file__).parent / "peers" / f"{module}.py").read_text()
+    assert sum(bool(line.strip()) for line in text.splitlines()) <= 40
