@@ -103,8 +103,9 @@ class Acquisition:
                     await self._queue_up(name)
                 passed.append(name)
             now = runtime.clock.now()
-            for turn in [turn for name in names if (turn := runtime.turns.take(name, now)) is not None]:
-                await self._let_others_ask(turn)
+            for name in names:
+                if (turn := runtime.turns.take(name, now)) is not None:
+                    await self._let_others_ask(turn)
         except BaseException:
             Pass(gates, tuple(passed)).open()
             raise

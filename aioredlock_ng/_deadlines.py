@@ -27,26 +27,41 @@ class Limited(Protocol):
 class Deadlines:
     """Ends what is not over in time; times are the loop's."""
 
-    __slots__ = ("_entries", "_loop", "_rings_at", "_timer")
+    __slots__ = ("_begun", "_entries", "_loop", "_rings_at", "_timer")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._begun: list[tuple[float, Limited]] = []
         self._entries: deque[tuple[float, Limited]] = deque()  # in the order of their time
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = math.inf  # often too early: what it was set for is over by then
 
     def watch(self, limited: Limited, timeout: float) -> None:
-        """End `limited` after `timeout` seconds, unless it is over by then."""
-        entries = self._entries
+        """End `limited` after `timeout` seconds, unless it is over by then.
+
+        Its time begins at the end of this turn of the loop, when its commands have been written: who keeps
+        the loop busy until then has not been kept waiting by a node.
+        """
+        if not self._begun:
+            self._loop.call_soon(self._begin)
+        self._begun.append((timeout, limited))
+
+    def _begin(self) -> None:
+        """Let the time of all begin that have begun in the last turn."""
+        begun, self._begun = self._begun, []
+        entries, now = self._entries, self._loop.time()
         while entries and entries[0][1].over:
             entries.popleft()
-        ends = self._loop.time() + timeout
-        place = len(entries)
-        while place and entries[place - 1][0] > ends:  # a shorter limit than others had: seldom
-            place -= 1
-        entries.insert(place, (ends, limited))
-        if ends < self._rings_at:
-            self._ring_at(ends)
+        for timeout, limited in begun:
+            if limited.over:
+                continue
+            ends = now + timeout
+            place = len(entries)
+            while place and entries[place - 1][0] > ends:  # a shorter limit than others had: seldom
+                place -= 1
+            entries.insert(place, (ends, limited))
+        if entries and entries[0][0] < self._rings_at:
+            self._ring_at(entries[0][0])
 
     def _ring_at(self, when: float) -> None:
         if self._timer is not None:

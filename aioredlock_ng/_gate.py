@@ -8,6 +8,7 @@ quorum.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
@@ -38,7 +39,7 @@ class Place:
 class Gate:
     """The queue of one name."""
 
-    queue: dict[Place, None] = field(default_factory=dict)
+    queue: OrderedDict[Place, None] = field(default_factory=OrderedDict)
     holding: Holding | None = None
     """The lease of this process that holds the name, once there is one."""
     attempt: Attempt | None = None
@@ -162,8 +163,7 @@ class Gates:
         gate = self._gates[name]
         gate.holding = gate.attempt = None
         while gate.queue:
-            place = next(iter(gate.queue))
-            del gate.queue[place]
+            place, _ = gate.queue.popitem(last=False)
             if not place.future.done():
                 place.future.set_result(True)
                 return

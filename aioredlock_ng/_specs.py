@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, TypeAlias, final
 
@@ -15,7 +16,7 @@ from ._node.redis_node import RedisNode
 from ._options import Options, checked_names
 from .errors import ConfigurationError
 
-MAX_PRIMITIVES: Final = 1024
+MAX_PRIMITIVES: Final = 4096
 """Primitives that a manager keeps; the oldest gives way."""
 
 NodeSpec: TypeAlias = str | Redis | Node | NodeSource
@@ -67,7 +68,7 @@ class Primitives:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._known: dict[tuple[str, ...], Mutex] = {}
+        self._known: OrderedDict[tuple[str, ...], Mutex] = OrderedDict()
 
     def over(self, names: tuple[str, ...]) -> Mutex:
         """Return the primitive over `names`, in whatever order; fails as `checked_names` does."""
@@ -79,7 +80,7 @@ class Primitives:
             known = mutex_of(checked_names(names), self._options)
             self._known[names] = known
             if len(self._known) > MAX_PRIMITIVES:
-                del self._known[next(iter(self._known))]
+                self._known.popitem(last=False)
         return known
 
 

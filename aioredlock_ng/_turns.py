@@ -8,6 +8,7 @@ first: for `YIELD` seconds, or until the next release, if anybody listened; else
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -54,7 +55,7 @@ class Turns:
     __slots__ = ("_turns",)
 
     def __init__(self) -> None:
-        self._turns: dict[str, Turn] = {}
+        self._turns: OrderedDict[str, Turn] = OrderedDict()
 
     def take(self, name: str, now: float) -> Turn | None:
         """Note that this process is about to ask for `name`; returns a turn that is over, once."""
@@ -64,10 +65,10 @@ class Turns:
                 return None
         else:
             turn = None  # others had their moment
-        self._turns.pop(name, None)
         self._turns[name] = Turn(now, now)
+        self._turns.move_to_end(name)
         if len(self._turns) > MAX_TURNS:
-            del self._turns[next(iter(self._turns))]
+            self._turns.popitem(last=False)
         return turn
 
     def give_back(self, name: str, now: float) -> Turn | None:

@@ -8,6 +8,7 @@ of an *unanswered* acquire is repeated until no key of its owner can exist any m
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -67,8 +68,8 @@ class Ledger:
     __slots__ = ("_debts", "_doubts", "dropped")
 
     def __init__(self) -> None:
-        self._debts: dict[bytes, Debt] = {}
-        self._doubts: dict[bytes, _Doubt] = {}
+        self._debts: OrderedDict[bytes, Debt] = OrderedDict()
+        self._doubts: OrderedDict[bytes, _Doubt] = OrderedDict()
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -84,7 +85,7 @@ class Ledger:
             debt.doubtful = True
             debt.until = max(debt.until, now + command.keeps)
         if len(self._doubts) > LEDGER_LIMIT:
-            del self._doubts[next(iter(self._doubts))]
+            self._doubts.popitem(last=False)
             self.dropped += 1
 
     def in_doubt(self, owner: bytes) -> bool:
@@ -101,7 +102,7 @@ class Ledger:
             until = max(until, self._doubts[command.owner].until)
         self._debts[command.owner] = Debt(self, command, until, doubtful=doubtful)
         if len(self._debts) > LEDGER_LIMIT:
-            del self._debts[next(iter(self._debts))]
+            self._debts.popitem(last=False)
             self.dropped += 1
 
     def settle(self, owner: bytes) -> None:

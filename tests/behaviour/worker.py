@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from aioredlock_ng import LockManager
+from aioredlock_ng import LockManager, RetryPolicy
 
 
 def say(word: str) -> None:
@@ -40,6 +40,33 @@ async def count(manager: LockManager, name: str, path: str, tasks: str, rounds: 
         await asyncio.to_thread(sys.stdin.readline)  # all processes begin together
         await asyncio.gather(*(increment() for _ in range(int(tasks))))
     say(json.dumps(claims))
+
+
+async def hurry(manager: LockManager, name: str, tasks: str, seconds: str) -> None:
+    """Take a lock again and again without a pause, from several tasks; print the claims."""
+    claims: list[tuple[float, float]] = []
+    lock = manager.lock(name)
+
+    async def claim(until: float) -> None:
+        while time.clock_gettime(time.CLOCK_MONOTONIC) < until:
+            async with lock as lease:
+                began = time.clock_gettime(time.CLOCK_MONOTONIC)
+                await asyncio.sleep(0.001)
+                lease.check()
+                claims.append((began, time.clock_gettime(time.CLOCK_MONOTONIC)))
+
+    async with manager:
+        say("ready")
+        await asyncio.to_thread(sys.stdin.readline)
+        until = time.clock_gettime(time.CLOCK_MONOTONIC) + float(seconds)
+        await asyncio.gather(*(claim(until) for _ in range(int(tasks))))
+    say(json.dumps(claims))
+
+
+async def take(manager: LockManager, name: str) -> None:
+    """Wait for a lock, and print when it was there."""
+    async with manager, manager.lock(name):
+        say(json.dumps(time.clock_gettime(time.CLOCK_MONOTONIC)))
 
 
 async def hold(manager: LockManager, name: str, ttl: str) -> None:
@@ -124,7 +151,18 @@ def _use_after_fork(manager: LockManager, name: str) -> None:
         os._exit(0)
 
 
-TASKS = {"count": count, "hold": hold, "leave": leave, "exit": leave_by_exit, "fork": fork}
+TASKS = {
+    "count": count,
+    "hurry": hurry,
+    "take": take,
+    "hold": hold,
+    "leave": leave,
+    "exit": leave_by_exit,
+    "fork": fork,
+}
+
+OPTIONS = {"take": {"retry": RetryPolicy(cap=60.0)}}
+"""Of their managers: who takes a lock does not poll as long as a test lasts, once it listens."""
 
 
 def main() -> None:
@@ -133,7 +171,7 @@ def main() -> None:
 
     async def run() -> None:
         asyncio.get_running_loop().slow_callback_duration = 3600.0  # a busy machine is no complaint
-        await TASKS[task](LockManager(urls.split(",")), *arguments)
+        await TASKS[task](LockManager(urls.split(","), **OPTIONS.get(task, {})), *arguments)
 
     asyncio.run(run())
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from aioredlock_ng import LockNotAcquiredError, NodeState, QuorumUnavailableError, Vote
+from aioredlock_ng._turns import TURN
 from aioredlock_ng.events import NodeChanged, Refused
 from tests.unit.worlds import LATENCY, TIMEOUT, TTL, in_task, turns, virtual, world
 
@@ -81,7 +82,7 @@ def test_a_verdict_is_not_older_than_the_last_holder(how):
         async with world() as w:
             lease = await w.manager.lock("a").acquire()
             waiter = asyncio.create_task(w.manager.lock("a").acquire())
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(TURN / 2)  # else the waiter would keep still, and ask nobody
             for node in w.nodes:
                 node.freeze()
             release = asyncio.create_task(lease.release())

@@ -12,7 +12,8 @@ from aioredlock_ng._core.policy import RetryPolicy
 from aioredlock_ng._turns import TURN, YIELD
 from aioredlock_ng.events import NodeChanged
 from aioredlock_ng.testing import MemoryNode, memory_node
-from tests.unit.worlds import LATENCY, PLAIN, in_task, opened, sim, virtual, world
+from tests.listening import listen_in_memory
+from tests.unit.worlds import LATENCY, PLAIN, PREFIX, in_task, opened, sim, virtual, world
 
 
 class Hook:
@@ -91,26 +92,25 @@ def test_a_try_while_the_process_lets_others_ask(into: float) -> None:
     @virtual
     async def main() -> None:
         async with world(node_timeout=0.01) as w:
-            lease = await w.manager.lock("a").acquire()
-            head = asyncio.create_task(w.manager.lock("a").acquire())
-            await asyncio.sleep(TURN + 0.01)
-            await lease.release()
-            released = sim().time()
-            await asyncio.sleep(into)
-            assert await w.manager.lock("a").try_acquire() is None
-            assert not head.done()
-            await (await head).release()
-            assert sim().time() - released == pytest.approx(YIELD, abs=5 * LATENCY), "the head did not pause"
-
-        async with world(node_timeout=0.01) as w:
-            lease = await w.manager.lock("a").acquire()
-            head = asyncio.create_task(w.manager.lock("a").acquire())
-            await asyncio.sleep(TURN + 0.01)
-            await lease.release()
-            await asyncio.sleep(into)
-            with pytest.raises(LockTakenError, match="of this process"):
-                await w.manager.lock("a", blocking_timeout=0).acquire()
-            await (await head).release()
+            for node in w.nodes:
+                await listen_in_memory(node).subscribe(PREFIX + b"a")  # somebody to keep still for
+            for how in ("try", "zero"):
+                lease = await w.manager.lock("a").acquire()
+                head = asyncio.create_task(w.manager.lock("a").acquire())
+                await asyncio.sleep(TURN + 0.01)
+                await lease.release()
+                released = sim().time()
+                await asyncio.sleep(into)
+                if how == "try":
+                    assert await w.manager.lock("a").try_acquire() is None
+                else:
+                    with pytest.raises(LockTakenError, match="of this process"):
+                        await w.manager.lock("a", blocking_timeout=0).acquire()
+                assert not head.done()
+                await (await head).release()
+                took = sim().time() - released
+                assert took == pytest.approx(YIELD, abs=5 * LATENCY), "the head did not pause"
+                await asyncio.sleep(1)
 
     main()
 

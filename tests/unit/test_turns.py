@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import random
@@ -10,17 +11,19 @@ import time
 
 import pytest
 
-from aioredlock_ng import LockManager, LockTakenError, _acquire, _gate
-from aioredlock_ng._gate import TURN, YIELD, Gates
+from aioredlock_ng import LockLostError, LockManager, LockTakenError, _acquire, _turns
+from aioredlock_ng._gate import Gates
+from aioredlock_ng._turns import GLIMPSE, TURN, YIELD, Turns
 from aioredlock_ng.testing import MemoryNode
-from tests.unit.worlds import LATENCY, World, opened, sim, virtual, world
+from tests.unit.worlds import LATENCY, World, in_task, opened, sim, virtual, world
 
 NAME = "a"
-WATCHED = 20.0
+ROUND_TRIP = 2 * LATENCY
+WATCHED = 5.0
 """Seconds of virtual time for which processes are watched."""
 
-PRICE = 0.12
-"""Share of its locks that a process alone may lose: a tenth, and the round trips around each pause."""
+PRICE = 0.1
+"""Share of its locks that a process alone may lose: a glimpse and some round trips for each turn."""
 
 
 async def busy(manager: LockManager, hold: float, times: list[float]) -> None:
@@ -31,57 +34,157 @@ async def busy(manager: LockManager, hold: float, times: list[float]) -> None:
             await asyncio.sleep(hold)
 
 
-async def watched(managers: dict[LockManager, int], hold: float) -> list[list[float]]:
-    """Let each manager's so many tasks loop; return when each manager had the lock."""
+@contextlib.asynccontextmanager
+async def at_it(managers: dict[LockManager, int], hold: float):
+    """Let each manager's so many tasks loop meanwhile; yield when each manager had the lock."""
     times: list[list[float]] = [[] for _ in managers]
     tasks = [
         asyncio.create_task(busy(manager, hold, had))
         for (manager, number), had in zip(managers.items(), times, strict=True)
         for _ in range(number)
     ]
-    await asyncio.sleep(WATCHED)
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    try:
+        yield times
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def watched(managers: dict[LockManager, int], hold: float) -> list[list[float]]:
+    """Return when each manager had the lock, of which so many tasks wanted it all the time."""
+    async with at_it(managers, hold) as times:
+        await asyncio.sleep(WATCHED)
     return times
 
 
-@pytest.mark.parametrize(("tasks", "hold", "fewest"), [(4, 0.001, 10), (4, 0.05, 10), (1, 0.05, 10)], ids=str)
+def longest_wait(times: list[float]) -> float:
+    """Return the longest time that a process was without the lock."""
+    ended = sim().time()
+    return max(end - start for start, end in itertools.pairwise([ended - WATCHED, *times, ended]))
+
+
+def apart(seed: int) -> list[MemoryNode]:
+    """Make nodes that are not all alike."""
+    draw = random.Random(seed)
+    return [MemoryNode(latency=lambda: draw.uniform(0.0004, 0.0006)) for _ in range(3)]
+
+
+# -- others get their turn -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("tasks", "hold"), [(4, 0.001), (4, 0.01), (4, 0.05), (1, 0.001)], ids=str)
 @pytest.mark.parametrize("seed", [1, 3, 7])
-def test_a_busy_process_starves_nobody(tasks, hold, fewest, seed):
-    """However many tasks of a process hand a lock to each other, one task of another process gets it, too."""
+def test_two_busy_processes_take_turns(tasks, hold, seed):
+    """Each of them has half of the locks, and never waits for much longer than a turn of the other."""
 
     @virtual
     async def main() -> None:
-        nodes = [MemoryNode(latency=0.0005) for _ in range(3)]
+        nodes = apart(seed)
         async with opened(nodes, seed=seed) as one, opened(nodes, seed=seed + 1) as other:
-            _, times = await watched({one: tasks, other: 1}, hold)
-        assert len(times) >= fewest
-        began = sim().time() - WATCHED
-        waits = [end - start for start, end in itertools.pairwise([began, *times, began + WATCHED])]
-        assert max(waits) < 0.75 * WATCHED, "it had its share in one piece only"
+            both = await watched({one: tasks, other: tasks}, hold)
+        numbers = [len(times) for times in both]
+        assert min(numbers) >= 0.8 * sum(numbers) / 2, numbers
+        assert max(map(longest_wait, both)) <= 2 * (TURN + hold)
 
     main()
 
 
+@pytest.mark.parametrize("seed", [1, 3])
+def test_four_busy_processes_share(seed):
+    """Each of them has at least half of its fair share, and waits for a bounded number of turns."""
+
+    @virtual
+    async def main() -> None:
+        nodes = apart(seed)
+        async with contextlib.AsyncExitStack() as stack:
+            managers = [
+                await stack.enter_async_context(opened(nodes, seed=10 * seed + number)) for number in range(4)
+            ]
+            shares = await watched(dict.fromkeys(managers, 5), 0.001)
+        numbers = [len(times) for times in shares]
+        assert min(numbers) >= 0.5 * sum(numbers) / 4, numbers
+        assert max(map(longest_wait, shares)) <= 16 * TURN
+
+    main()
+
+
+@pytest.mark.parametrize(("tasks", "hold"), [(4, 0.0), (4, 0.01), (1, 0.01)], ids=str)
+def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
+    """Who comes at any moment to a lock that another process never lets go waits for one turn of it."""
+
+    @virtual
+    async def main() -> None:
+        nodes = apart(5)
+        async with opened(nodes, seed=1) as one, opened(nodes, seed=2) as other, at_it({one: tasks}, hold):
+            for number in range(30):
+                await asyncio.sleep(YIELD + number * TURN / 23)
+                began = sim().time()
+                async with other.lock(NAME):
+                    assert sim().time() - began <= TURN + YIELD + 2 * hold
+
+    main()
+
+
+@virtual
+async def test_a_turn_is_bounded_in_count(monkeypatch):
+    """However little time hand-offs take, another process gets in after so many of them."""
+    monkeypatch.setattr(_turns, "TURN", 1000.0)
+    monkeypatch.setattr(_turns, "MAX_HAND_OFFS", 5)
+    async with world() as w, w.process() as other, at_it({w.manager: 4}, 0.0) as (times,):
+        await asyncio.sleep(0.1)
+        for _ in range(5):
+            before = len(times)
+            async with other.lock(NAME):
+                # One that is over while this one asks for the first time, and a whole one.
+                assert len(times) - before <= 2 * 5
+            await asyncio.sleep(YIELD)
+
+
+# -- what it costs -------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("tasks", [1, 4])
-def test_the_price_of_turns_is_a_tenth(tasks, monkeypatch):
-    """A process that is alone loses about a tenth of its locks to its pauses, and no more."""
+def test_the_price_of_turns_is_small(tasks, monkeypatch):
+    """A process that is alone loses next to none of its locks to its pauses."""
     counts: list[int] = []
 
     @virtual
     async def main() -> None:
-        nodes = [MemoryNode(latency=0.0005) for _ in range(3)]
-        async with opened(nodes) as manager:
+        async with opened(apart(1)) as manager:
             (times,) = await watched({manager: tasks}, 0.001)
         counts.append(len(times))
 
     main()
-    monkeypatch.setattr(_gate, "TURN", float("inf"))
+    monkeypatch.setattr(_turns, "TURN", float("inf"))
+    monkeypatch.setattr(_turns, "MAX_HAND_OFFS", 10**9)
     main()
     paused, free = counts
     assert (1 - PRICE) * free < paused < free
-    assert pytest.approx(0.1) == YIELD / TURN
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_turn_ends_with_a_pause(alone):
+    """A glimpse for who may poll, where nobody listens; a yield, where somebody does."""
+
+    @virtual
+    async def main() -> None:
+        async with world() as w, w.process() as other:
+            lease = await w.manager.lock(NAME).acquire()
+            task = in_task(w.manager.lock(NAME).acquire)
+            listener = None if alone else in_task(other.lock("b", NAME, blocking_timeout=2 * TURN).acquire)
+            blocked = None if alone else w.occupy("b", None)
+            assert blocked is None
+            await asyncio.sleep(2 * TURN - LATENCY)
+            released = sim().time()
+            await lease.release()
+            end = await task
+            pause = GLIMPSE if alone else YIELD
+            assert end.at - released == pytest.approx(2 * ROUND_TRIP + pause, abs=ROUND_TRIP)
+            if listener is not None:
+                assert isinstance((await listener).error, LockTakenError)
+
+    main()
 
 
 @virtual
@@ -91,7 +194,7 @@ async def test_who_comes_now_and_then_never_pauses():
         for _ in range(10):
             began = sim().time()
             async with w.manager.lock(NAME):
-                assert sim().time() - began == pytest.approx(2 * LATENCY)
+                assert sim().time() - began == pytest.approx(ROUND_TRIP)
                 await asyncio.sleep(TURN)
             await asyncio.sleep(YIELD)
 
@@ -105,36 +208,119 @@ async def test_a_single_try_never_pauses():
             began = sim().time()
             lease = await lock.try_acquire()
             assert lease is not None
-            assert sim().time() - began == pytest.approx(2 * LATENCY)
+            assert sim().time() - began == pytest.approx(ROUND_TRIP)
             await asyncio.sleep(TURN / 5)
             await lease.release()
 
 
 @virtual
+async def test_a_pause_is_part_of_the_wait():
+    """Whose time ends in a pause asks when it is over, and no later."""
+    async with world() as w, w.process() as other:
+        lease = await w.manager.lock(NAME).acquire()
+        task = in_task(w.manager.lock(NAME, blocking_timeout=TURN + YIELD / 2).acquire)
+        w.occupy("b", None)
+        listener = in_task(other.lock(NAME, "b", blocking_timeout=2 * TURN).acquire)
+        began = sim().time()
+        await asyncio.sleep(TURN)
+        await lease.release()
+        end = await task
+        assert end.error is None
+        assert end.at - began == pytest.approx(TURN + YIELD / 2 + ROUND_TRIP)
+        await listener
+
+
+@virtual
 async def test_a_turn_ends_with_a_refusal():
-    """Who has just been refused has let others have the lock: it does not pause on top of that."""
+    """Who has just been refused has let others have the lock: its turn begins anew."""
     async with world() as w:
         async with w.manager.lock(NAME):
-            await asyncio.sleep(2 * TURN)
+            await asyncio.sleep(0.8 * TURN)
         w.occupy(NAME, None)
         assert await w.manager.lock(NAME).try_acquire() is None
         w.vacate(NAME)
-        began = sim().time()
-        async with w.manager.lock(NAME):
-            assert sim().time() - began == pytest.approx(2 * LATENCY)
+        lease = await w.manager.lock(NAME).acquire()
+        task = in_task(w.manager.lock(NAME).acquire)
+        await asyncio.sleep(0.8 * TURN)
+        released = sim().time()
+        await lease.release()
+        assert (await task).at - released == pytest.approx(ROUND_TRIP)
+
+
+@virtual
+async def test_a_turn_ends_with_a_loss():
+    """Who lost the lock to nobody knows whom does not count what it had before."""
+    async with world() as w:
+        lost = await w.manager.lock(NAME).acquire()
+        await asyncio.sleep(0.8 * TURN)
+        w.vacate(NAME)
+        with pytest.raises(LockLostError):
+            await lost.extend()
+        lease = await w.manager.lock(NAME).acquire()
+        task = in_task(w.manager.lock(NAME).acquire)
+        await asyncio.sleep(0.8 * TURN)
+        released = sim().time()
+        await lease.release()
+        assert (await task).at - released == pytest.approx(ROUND_TRIP)
+        await lost.release()
+
+
+# -- the books -----------------------------------------------------------------------------------------
+
+
+def test_a_turn_is_over_after_its_time():
+    """The release that ends it says so, and so does the next one to ask, once."""
+    books = Turns()
+    assert books.take(NAME, 10.0) is None
+    assert books.give_back(NAME, 10.0 + TURN / 2) is None
+    assert books.take(NAME, 10.0 + TURN / 2) is None
+    over = books.give_back(NAME, 10.0 + TURN)
+    assert over is not None
+    assert books.take(NAME, 10.0 + TURN) is over
+    assert books.take(NAME, 10.0 + TURN) is None
+
+
+def test_a_turn_is_over_after_its_hand_offs(monkeypatch):
+    """So many locks in no time end it, too."""
+    monkeypatch.setattr(_turns, "MAX_HAND_OFFS", 3)
+    books = Turns()
+    ended = []
+    for _ in range(7):
+        books.take(NAME, 10.0)
+        ended.append(books.give_back(NAME, 10.0) is not None)
+    assert ended == [False, False, True, False, False, True, False]
+
+
+@pytest.mark.parametrize(("later", "paused"), [(YIELD / 2, True), (YIELD, False)])
+def test_a_turn_is_forgotten_after_a_while(later, paused):
+    """Who has kept still of its own accord need not do it again."""
+    books = Turns()
+    books.take(NAME, 10.0)
+    books.give_back(NAME, 10.0 + TURN)
+    assert (books.take(NAME, 10.0 + TURN + later) is not None) is paused
+
+
+def test_turns_of_names_are_apart():
+    """One name's turn says nothing of another's."""
+    books = Turns()
+    books.take("b", 10.0 + TURN)
+    books.take(NAME, 10.0)
+    assert books.give_back("c", 10.0 + TURN) is None
+    assert books.give_back("b", 10.0 + TURN) is None
+    assert books.give_back(NAME, 10.0 + TURN) is not None
 
 
 @virtual
 async def test_the_memory_of_turns_is_bounded(monkeypatch):
     """Names are many: only the last of them are remembered, and the oldest are forgotten first."""
-    monkeypatch.setattr(_gate, "MAX_TURNS", 10)
+    monkeypatch.setattr(_turns, "MAX_TURNS", 10)
     async with world(1) as w:
         for number in range(25):
             async with w.manager.lock(f"{number}"):
                 pass
         runtime = w.manager._runtime
         assert runtime is not None
-        assert list(runtime.gates._turns) == [f"{number}" for number in range(15, 25)]
+        assert list(runtime.turns._turns) == [f"{number}" for number in range(15, 25)]
 
 
 # -- many who wait -----------------------------------------------------------------------------------
@@ -142,17 +328,16 @@ async def test_the_memory_of_turns_is_bounded(monkeypatch):
 
 def seconds_per_leave(number: int) -> float:
     """Measure how long one of so many waiters takes to leave the queue, the last one first."""
-    gates = Gates()
-    assert gates.enter(NAME, single_try=False) is None
-    turns = [gates.enter(NAME, single_try=False) for _ in range(number)]
-    random.Random(number).shuffle(turns)
+    gates = Gates(lambda _: None)
+    assert gates.enter(NAME)
+    places = [gates.queue(NAME, single_try=False, alone=True) for _ in range(number)]
+    random.Random(number).shuffle(places)
     gc.collect()
     gc.disable()
     try:
         began = time.perf_counter()
-        for turn in turns:
-            assert turn is not None
-            gates.leave(NAME, turn)
+        for place in places:
+            gates.leave(NAME, place)
         return (time.perf_counter() - began) / number
     finally:
         gc.enable()

@@ -18,6 +18,7 @@ from aioredlock_ng import (
     Vote,
     WouldDeadlockError,
 )
+from aioredlock_ng._node import channels
 from aioredlock_ng._turns import YIELD
 from aioredlock_ng.events import Refused
 from tests.unit.worlds import (
@@ -828,25 +829,62 @@ async def test_a_key_without_expiry_is_polled():
 # -- when it is tried again --------------------------------------------------------------------------
 
 
-@virtual
-async def test_waits_are_jittered_and_capped():
-    """Waits between tries differ, grow to the cap and not beyond it, and differ between processes."""
+async def waits_of_two(w: World) -> list[list[float]]:
+    """Let two processes wait for a stranger for a minute; return their waits between tries."""
     refusals, others = Refusals(), Refusals()
-    async with world(hooks=[refusals]) as w, w.process(hooks=[others]) as other:
+    async with w.process(hooks=[refusals]) as one, w.process(hooks=[others]) as other:
         w.occupy("a", 1000.0)
         await asyncio.gather(
-            in_task(w.manager.lock("a", blocking_timeout=60).acquire),
+            in_task(one.lock("a", blocking_timeout=60).acquire),
             in_task(other.lock("a", blocking_timeout=60).acquire),
         )
-    for times in (refusals.times, others.times):
-        waits = [after - before for before, after in itertools.pairwise(times[:-1])]
-        assert max(waits) <= 0.5 + 2 * ROUND_TRIP + EPSILON
-        assert min(waits) < 0.1
-        assert max(waits) > 0.4
-        assert len({round(wait, 3) for wait in waits}) > len(waits) * 0.7
-        assert sum(waits[-50:]) / 50 == pytest.approx(0.25, abs=0.1)
     common = {round(time, 3) for time in refusals.times} & {round(time, 3) for time in others.times}
-    assert len(common) < len(refusals.times) / 10
+    assert len(common) < len(refusals.times) / 10, "they march in step"
+    both = [
+        [after - before for before, after in itertools.pairwise(times[:-1])]
+        for times in (refusals.times, others.times)
+    ]
+    for waits in both:
+        assert max(waits) <= 0.5 + 2 * ROUND_TRIP + EPSILON
+        assert len({round(wait, 4) for wait in waits}) > len(waits) * 0.7
+    return both
+
+
+@virtual
+async def test_waits_are_jittered_and_capped(monkeypatch):
+    """Where nothing tells of releases, waits between tries grow to the cap and not beyond, from nothing."""
+    monkeypatch.setattr(channels, "MAX_CHANNELS", 0)
+    async with world() as w:
+        for waits in await waits_of_two(w):
+            assert min(waits) < 0.1
+            assert max(waits) > 0.4
+            assert sum(waits[-50:]) / 50 == pytest.approx(0.25, abs=0.1)
+
+
+@virtual
+async def test_who_is_told_of_releases_polls_seldom():
+    """Where releases are told of, every wait from the first one is between half the cap and the cap."""
+    async with world() as w:
+        for waits in await waits_of_two(w):
+            assert min(waits) >= 0.25
+            assert sum(waits) / len(waits) == pytest.approx(0.375, abs=0.05)
+
+
+@pytest.mark.parametrize("silent", ["f----", "ff---", "fff--"])
+def test_who_may_miss_releases_polls_as_ever(silent):
+    """To poll seldom takes notices from a majority of the nodes: from three of five."""
+
+    async def main() -> None:
+        refusals = Refusals()
+        async with world(5, hooks=[refusals]) as w:
+            w.occupy("a", 1000.0)
+            prepare(w, silent)
+            await asyncio.sleep(3)  # until it is known that they are mute
+            await in_task(w.manager.lock("a", blocking_timeout=20).acquire)
+        waits = [after - before for before, after in itertools.pairwise(refusals.times[:-1])]
+        assert (min(waits) >= 0.25) is (silent != "fff--")
+
+    virtual(main)()
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -864,8 +902,9 @@ def test_the_expiry_of_the_keys_ends_the_wait(seed):
 
 
 @virtual
-async def test_back_off_ends_when_the_lock_is_free_earlier():
+async def test_back_off_ends_when_the_lock_is_free_earlier(monkeypatch):
     """A lock that its holder releases early is found free by the next try, at most one capped wait later."""
+    monkeypatch.setattr(channels, "MAX_CHANNELS", 0)  # else they are told
     async with world() as w, w.process() as other:
         for _ in range(20):
             holder = await other.lock("a").acquire()
