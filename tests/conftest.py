@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -20,6 +21,12 @@ import pytest
 from aioredlock_ng.testing.local_nodes import LocalNodes
 from tests.postgres import postgres_server
 from tests.servers import ARMS, Nodes, fastest_arm, make_fresh, open_nodes
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is there before the first test out of ``gc.collect()``, which many tests call."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -76,6 +76,15 @@ def see_our_objects(shown: Shown) -> None:
                 shown.see(thing)
 
 
+@pytest.fixture(autouse=True)
+def objects_from_before() -> Iterator[None]:
+    """Have ``gc.get_objects()`` find what was there before the first test, too (``tests/conftest.py``)."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def secret_nodes(make_nodes: Callable[..., LocalNodes]) -> LocalNodes:
     """Give three servers that ask for a password."""
