@@ -15,12 +15,19 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from aioredlock_ng.testing.local_nodes import LocalNodes
 from tests.postgres import postgres_server
 from tests.servers import ARMS, Nodes, fastest_arm, make_fresh, open_nodes
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Share the suite or a folder of it among all processors; for less, worker processes start too slowly."""
+    picked = config.option.keyword or config.option.markexpr or config.option.lf
+    return 0 if picked or not any(Path(argument).is_dir() for argument in config.args) else None
 
 
 def pytest_collection_finish() -> None:

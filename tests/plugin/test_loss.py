@@ -256,7 +256,7 @@ async def test_what_is_lost_already_cannot_be_lost_again() -> None:
         await unnoticed.release()
 
 
-@pytest.mark.parametrize("reason", set(LossReason) - set(REASONS))
+@pytest.mark.parametrize("reason", sorted(set(LossReason) - set(REASONS)))
 @virtual
 async def test_other_ends_are_no_losses_from_outside(reason: LossReason) -> None:
     """A reason that the holder brings about itself is refused, and nothing happens."""
