@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,6 +46,18 @@ def no_restart_quarantine() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REDLOCK_RESTART_QUARANTINE", "0")
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_ignored_signals() -> None:
+    """Heed the signals that ``nohup`` and ``&`` have us ignore, for children would ignore them, too."""
+    for number, usual in (
+        (signal.SIGHUP, signal.SIG_DFL),
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,9 @@ from typing import Final
 import pytest
 
 from aioredlock_ng.testing import LocalNodes
-from tests.faults.contention import contention, votes_again
-from tests.servers import ask
+from tests.behaviour.tools import PATIENCE
+from tests.faults.contention import contention, may_vote
+from tests.servers import ask, eventually
 
 APART: Final = (-3600.0, -1.0, 1.0, 3600.0)
 """Seconds by which the clocks of each process are ahead."""
@@ -41,9 +42,15 @@ class Disturber:
                 break
             i = self._whole.pop(self._random.randrange(len(self._whole)))
             await fault(i)
+            await self._votes_again(self._nodes.urls[i], goes_on)
             self.did[fault.__name__] += 1
             self._whole.append(i)
             await asyncio.sleep(self._random.uniform(0.0, 1.0))
+
+    @staticmethod
+    async def _votes_again(url: str, goes_on: Callable[[], bool]) -> None:
+        """Wait until a node that has lost its memory may vote, or nobody is left who would greet it."""
+        await eventually(lambda: may_vote(url) or not goes_on(), within=PATIENCE, what=f"{url} may vote")
 
     async def _freeze(self, i: int) -> None:
         self._nodes.pause(i)
@@ -54,11 +61,9 @@ class Disturber:
         self._nodes.kill(i)
         await asyncio.sleep(self._random.uniform(0.0, 0.5))
         await self._nodes.restart(i)
-        await votes_again(self._nodes.urls[i])
 
     async def _flush(self, i: int) -> None:
         ask(self._nodes.urls[i], "FLUSHALL")
-        await votes_again(self._nodes.urls[i])
 
 
 @pytest.mark.timeout(300)
