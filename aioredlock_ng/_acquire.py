@@ -117,7 +117,7 @@ class Acquisition:
         gate = gates[name]
         if single_try and (gate.holding or gate.refusal):
             raise self._gate_error(gate)
-        if len(gate.queue) >= MAX_WAITERS:
+        if len(gate.queue or ()) >= MAX_WAITERS:
             msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
             raise LockTakenError(msg, names=self._request.names)
         place = gates.queue(name, single_try=single_try, alone=len(self._request.names) == 1)

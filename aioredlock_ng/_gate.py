@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -39,29 +39,31 @@ class Place:
 class Gate:
     """The queue of one name."""
 
-    queue: OrderedDict[Place, None] = field(default_factory=OrderedDict)
+    queue: OrderedDict[Place, None] | None = None
+    """Who waits, once somebody has; most gates are passed without."""
     holding: Holding | None = None
     """The lease of this process that holds the name, once there is one."""
     attempt: Attempt | None = None
     """What the contender that is through the gate is trying."""
     refusal: LockNotAcquiredError | None = None
     """What the nodes said last to a contender."""
-    tries: list[Place] = field(default_factory=list)
+    tries: tuple[Place, ...] = ()
     """The places of single tries: they wait for a verdict on the contender, not for their turn."""
 
     @property
     def next_asks(self) -> bool:
         """Whether the first in the queue asks as soon as it is let through."""
-        for place in self.queue:
+        for place in self.queue or ():
             if not place.future.done():
                 return place.alone
         return False
 
     def judged(self, verdict: LockNotAcquiredError) -> None:
         """Send away who only waited for a verdict."""
-        tries, self.tries = self.tries, []
+        tries, self.tries = self.tries, ()
         for place in tries:
-            self.queue.pop(place, None)
+            if self.queue is not None:
+                self.queue.pop(place, None)
             place.verdict = verdict
             if not place.future.done():
                 place.future.set_result(False)
@@ -140,9 +142,11 @@ class Gates:
         """Return a place in the queue of `name`; who stops waiting there must call `leave`."""
         place = Place(asyncio.get_running_loop().create_future(), alone)
         gate = self._gates[name]
+        if gate.queue is None:
+            gate.queue = OrderedDict()
         gate.queue[place] = None
         if single_try:
-            gate.tries.append(place)
+            gate.tries += (place,)
         return place
 
     def leave(self, name: str, place: Place) -> None:
@@ -153,7 +157,7 @@ class Gates:
             return
         future.cancel()
         gate = self._gates.get(name)
-        if gate is not None and place in gate.queue:
+        if gate is not None and gate.queue and place in gate.queue:
             del gate.queue[place]
             if not gate.queue and gate.holding is not None:
                 self.on_idle(name)

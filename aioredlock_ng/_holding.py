@@ -76,6 +76,8 @@ class Holding:
         self._blame: Round | None = None  # the last round that failed since the last that was won
         self._lost: asyncio.Event | None = None
         self._ended: asyncio.Future[None] | None = None
+        self.handed_on = False
+        """Whether its release was followed at once by the acquire of another task of this process."""
         self.body: Body | None = None
         """The task that runs under the lease, while an ``async with`` binds one."""
 
@@ -295,7 +297,7 @@ class Holding:
         runtime, way = self._runtime, self._way
         now = runtime.clock.now()
         over = [turn for name in way.names if (turn := runtime.turns.give_back(name, now)) is not None]
-        quiet = not over and way.hands_on
+        self.handed_on = not over and way.hands_on
         way.open()  # first: then the next acquire leaves in the same write, behind these releases (R15)
         round_ = self._release = runtime.release(
             self._primitive,
@@ -304,7 +306,7 @@ class Holding:
             fence=self.fence,
             unsent=self._unsent,
             timeout=runtime.node_timeout,
-            quiet=quiet,
+            quiet=self.handed_on,
         )
         for turn in over:
             turn.release, turn.listened = round_, runtime.wakeups.listening(self._primitive.keys[0])

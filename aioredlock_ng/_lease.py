@@ -225,7 +225,10 @@ class Lease:
             exc.add_note(str(holding.error()))
         if isinstance(exc, GeneratorExit):
             return  # the coroutine is being thrown away: it must not wait, and the releases are queued
-        await round_.wait(majority_answered)  # then another client can get in
+        if holding.handed_on:  # it is free for nobody else: come back when the releases have been written
+            await asyncio.sleep(0)
+        else:
+            await round_.wait(majority_answered)  # then another client can get in
         if ours or (lost and exc is None):
             raise holding.error() from exc
 
