@@ -9,7 +9,7 @@ from typing import Final, final
 from ._ask import majority_answered
 from ._attempt import Attempt
 from ._core.command import Primitive
-from ._core.policy import ExtensionPolicy
+from ._core.policy import MAX_BACKOFF_DOUBLINGS, ExtensionPolicy
 from ._core.validity import min_validity, valid_until
 from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
@@ -174,12 +174,13 @@ class Acquisition:
             return LockTakenError(last.args[0], names=names, votes=last.votes, retry_after=last.retry_after)
         if last is not None:
             return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
-        if gate.attempt is None or gate.attempt.asked.tally.pending:
+        asked = None if gate.attempt is None else gate.attempt.asked
+        if asked is None or asked.tally.pending or asked.tally.answered >= asked.tally.quorum:
             return LockTakenError(
                 f"another task of this process is acquiring {printable(names)}", names=names
             )
         msg = f"lock {printable(names)}: too few nodes have answered yet"
-        return QuorumUnavailableError(msg, names=names, votes=gate.attempt.asked.votes())
+        return QuorumUnavailableError(msg, names=names, votes=asked.votes())
 
     def _held_here(self, holding: Holding) -> LockTakenError:
         names = self._request.names
@@ -225,7 +226,7 @@ class Acquisition:
         """
         runtime, now = self._runtime, self._runtime.clock.now()
         split = now - self._asked_at < SPLIT_WITHIN * self._round_trip
-        self._splits = self._splits + 1 if split else 0
+        self._splits = min(self._splits + 1, MAX_BACKOFF_DOUBLINGS) if split else 0
         apart = min(self._round_trip * 2.0**self._splits, runtime.options.retry.base)
         return runtime.random.random() * apart * TURN / (TURN + now - self._began)
 
@@ -276,7 +277,7 @@ class Acquisition:
         ear = self._listen() if waits else None  # queued before the release that tells how long to wait
         refusal = await attempt.refused(self._time_for_answers())
         if ear is not None:
-            ear.free(attempt.granted)
+            ear.free(attempt.free(attempt.undo(0)))
         runtime.counters.refused += 1
         if runtime.closing:
             raise runtime.closed_error()

@@ -123,11 +123,20 @@ class Attempt:
         self.fence = fence if round_.tally.verdict is Verdict.WON else 0
         return self.fence > 0
 
-    @property
-    def granted(self) -> list[int]:
-        """The nodes that granted: free again once this try is undone."""
-        answers = self.asked.answers
-        return [node for node, answer in enumerate(answers) if answer and answer.vote is Vote.GRANTED]
+    def free(self, undo: Round) -> list[int]:
+        """Return the nodes that are free once this try is undone: they granted it, or nothing is there now.
+
+        The latter are those whose holder went while this try was on its way.
+        """
+        return [
+            node
+            for node, (first, then) in enumerate(zip(self.asked.answers, undo.answers, strict=True))
+            if first is not None
+            and (
+                first.vote is Vote.GRANTED
+                or (first.vote is Vote.REFUSED and then is not None and then.wait == 0.0)
+            )
+        ]
 
     def undo(self, timeout: float) -> Round:
         """Release on every node that was asked, queued before anything is awaited; once (R5)."""

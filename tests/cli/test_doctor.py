@@ -69,13 +69,14 @@ def test_five_healthy_nodes_are_fine(shared_nodes: Nodes, capsys: pytest.Capture
     assert code == 0
     groups = output.split("\n\n")
     assert [group.partition("\n")[0] for group in groups[:-1]] == ["all nodes", *shared_nodes.urls]
-    assert groups[-1] == "0 errors, 6 warnings, 67 checks ok\n"
+    assert groups[-1] == "0 errors, 6 warnings, 72 checks ok\n"
     for group in groups[1:-1]:
         assert "\n  ok       role: master\n" in group
         assert re.search(
             r"\n  warning  persistence: .* \(A2\).*\n           set a restart_quarantine; .*\n", group
         )
     assert left(shared_nodes) == [[]] * 5
+    assert [ask(url, "PUBSUB CHANNELS", "*") for url in shared_nodes.urls] == [[]] * 5
 
 
 def test_an_error_is_exit_code_1(shared_nodes: Nodes, capsys: pytest.CaptureFixture[str]) -> None:
@@ -336,18 +337,73 @@ async def test_a_missing_right_is_an_error(right: str, rights: Callable[[str], l
     """Whichever of the rights is taken away: the finding has the line that grants them all."""
     less = f"{ACL_RIGHTS} {right.replace('+', '-', 1)}"
     findings = [
-        one for one in await diagnose(*rights(less)) if one.check in ("rights", "info", "writes", "quorum")
+        one
+        for one in await diagnose(*rights(less))
+        if one.check in ("rights", "info", "writes", "quorum", "notices")
     ]
     if right == "+info":
         assert {(one.check, one.level) for one in findings} == {("info", "warning")}
         assert all("+info" in one.advice for one in findings)
     elif right == "+hello":
-        assert findings == []  # the connection speaks RESP2, and does without
+        assert findings == []  # a connection that speaks RESP2 does without
     elif right in NOTICE_RIGHTS.split():
-        assert findings == []  # waiters poll then, and the log says so when there are any
+        assert {(one.check, one.level) for one in findings} == {("notices", "warning")}  # waiters poll
+        assert all(right in one.advice.replace(",", "").split() for one in findings)
     else:
         assert {(one.check, one.level) for one in findings} == {("rights", "error"), ("quorum", "error")}
         assert all(acl_line(b"redlock:") in one.advice for one in findings if one.check == "rights")
+
+
+async def of_notices(*nodes: Any) -> tuple[Finding, ...]:
+    """Diagnose nodes on which locks work; returns what is said of notices, with one manager twice."""
+    async with LockManager(nodes, node_timeout=PATIENT) as manager:
+        said = []
+        for _ in range(2):
+            findings = await manager.diagnose()
+            assert "error" not in {one.level for one in findings}
+            said.append(tuple(one for one in findings if one.check == "notices"))
+        assert said[0] == said[1]
+        assert manager.statistics().nodes[0].mismatched == 0
+    return said[0]
+
+
+@pytest.mark.parametrize(
+    "less", ["", "-unsubscribe", "-subscribe", "resetchannels", "resetchannels -publish"]
+)
+async def test_what_releases_cannot_tell_is_told(less: str, rights: Callable[[str], list[str]]) -> None:
+    """Whatever is missing: the rights that the advice names are all that is, and nothing stays subscribed."""
+    urls = rights(f"{ACL_RIGHTS} {less}")
+    findings = await of_notices(*urls)
+    assert {one.level for one in findings} == {"warning" if less else "ok"}
+    for url, finding in zip(urls, findings, strict=True):
+        admin = url.replace("locks:secret@", "")
+        assert ask(admin, "PUBSUB CHANNELS", "*") == []
+        if less:
+            assert "NOPERM" in finding.message
+            advised = re.findall(r"[+&][^ ,]+", finding.advice)
+            ask(admin, "ACL SETUSER", "locks", *advised)
+    assert {one.level for one in await of_notices(*urls)} == {"ok"}
+
+
+async def test_by_resp2_nobody_is_told_of_releases(nodes3: LocalNodes) -> None:
+    """It is no error, the connection is kept, and no right would help."""
+    urls = [f"{url}?protocol=2" for url in nodes3.urls]
+    for finding in await of_notices(*urls):
+        assert finding.level == "warning"
+        assert "RESP2" in finding.message
+        assert "protocol=2" in finding.advice
+
+
+@pytest.mark.parametrize(("less", "level"), [("", "ok"), ("-publish", "warning"), ("-subscribe", "ok")])
+async def test_a_client_only_has_to_publish(
+    less: str, level: str, rights: Callable[[str], list[str]]
+) -> None:
+    """It hears of no release whatever it may do, and others want to hear of its own."""
+    clients = [Redis.from_url(url) for url in rights(f"{ACL_RIGHTS} {less}")]
+    findings = await of_notices(*clients)
+    assert {one.level for one in findings} == {level}
+    for client in clients:
+        await client.aclose()
 
 
 async def test_plain_locks_need_the_time_for_their_sentinels(rights: Callable[[str], list[str]]) -> None:
@@ -389,7 +445,7 @@ async def test_a_server_that_anybody_can_reach(make_nodes: MakeNodes) -> None:
     nodes = make_nodes(3, options={"protected-mode": "no"})
     assert brief(await diagnose(*nodes.urls)) == []  # it listens to its own machine only
     for url in nodes.urls:  # reached from everywhere, but by nobody without a login
-        ask(url, "ACL SETUSER", "locks", "on", ">secret", "~*", "+@all")
+        ask(url, "ACL SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all")
         ask(url, "ACL SETUSER", "default", "-@all")
     urls = [url.replace("redis://", "redis://locks:secret@") for url in nodes.urls]
     for url in urls:

@@ -9,11 +9,19 @@ import pytest
 
 from aioredlock_ng import Finding, ManagerClosedError, _scripts
 from aioredlock_ng._core.command import Silence
-from aioredlock_ng._core.diagnosis.facts import NO_COMMANDS, ClockReading, Facts, NodeFacts
+from aioredlock_ng._core.diagnosis.facts import (
+    BY_CLIENT,
+    NO_COMMANDS,
+    NOT_ASKED,
+    RESP2,
+    ClockReading,
+    Facts,
+    NodeFacts,
+)
 from aioredlock_ng._core.diagnosis.judge import judge
 from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS, acl_line, glob_escaped
 from tests.environments.interpreters import ROOT
-from tests.unit.worlds import virtual, world
+from tests.unit.worlds import sim, virtual, world
 
 NOPERM = Silence("NOPERM this user has no permissions to run the 'info' command")
 INFO = {
@@ -42,6 +50,7 @@ def healthy(number: int, **facts: Any) -> NodeFacts:
         "config": CONFIG,
         "default_user": frozenset({"on"}),
         "clock": ClockReading(offset=1e9, uncertainty=0.001),
+        "deaf": None,
     }
     for name, value in facts.items():
         if isinstance(value, dict):
@@ -69,7 +78,8 @@ def test_nothing_is_wrong_with_healthy_nodes() -> None:
     findings = judged(*map(healthy, range(3)))
     assert not_ok(findings) == []
     every = (
-        "reachable rights writes role mode replicas eviction persistence clients version access latency clock"
+        "reachable rights writes role mode replicas eviction persistence clients version access latency "
+        "notices clock"
     )
     assert [(one.node, one.check) for one in findings] == [
         (None, "quorum"),
@@ -131,6 +141,15 @@ def one(check: str, level: str, words: str, advice: str, identifier: str, **fact
         one("access", "error", "protected mode does not apply", "password", "Redis 6 with bind",
             config={"bind": "0.0.0.0"}, info={"redis_version": "6.2.1"},
             default_user=frozenset({"on", "nopass"})),
+        one("notices", "warning", "speaks RESP2", "no protocol=2", "RESP2", deaf=RESP2),
+        one("notices", "warning", "tell us of releases (NOPERM",
+            "rights +subscribe +unsubscribe +publish, and &redlock:* unless", "no subscribe", deaf=NOPERM),
+        one("notices", "warning", "nobody of ours (PUBLISH is refused)", "rights +publish", "no publish",
+            mute=True),
+        one("notices", "warning", "nobody of ours", "rights +publish, and &redlock:* unless",
+            "no publish, by client", deaf=BY_CLIENT, mute=True),
+        one("notices", "warning", "(ERR unknown command", "under their names", "no such command",
+            deaf=Silence("ERR unknown command 'UNSUBSCRIBE'")),
         one("rights", "error", "extend: NOPERM", acl_line(b"redlock:"), "no pexpire",
             failures=(("extend", "NOPERM this user has no permissions to run the 'pexpire' command"),)),
         one("writes", "error", "acquire: MISCONF", "snapshots", "MISCONF",
@@ -197,11 +216,55 @@ def test_every_finding_that_is_not_ok_has_an_advice() -> None:
         default_user=frozenset({"nopass"}),
         host="example.org",
         failures=tuple((f"step {number}", f"reason {number}") for number in range(3)),
+        deaf=Silence("a reason of its own"),
+        mute=True,
     )
     mute = NodeFacts(name="mute")
     findings = judged(worst, mute, NodeFacts(name="down", down="why not"))
     assert all(finding.advice for finding in findings if finding.level != "ok")
     assert not any(finding.advice for finding in findings if finding.level == "ok")
+
+
+def notices(**facts: Any) -> list[tuple[str, str, str]]:
+    """Return what is said of the notices of a node: level, message and advice."""
+    findings = judged(healthy(1, **facts))
+    found = [finding for finding in findings if (finding.node, finding.check) == ("node 1", "notices")]
+    return [(finding.level, finding.message, finding.advice) for finding in found]
+
+
+def test_what_is_missing_for_notices_is_told_at_once() -> None:
+    """Two faults are one finding, with what helps against both and no right that is there."""
+    ((_, message, advice),) = notices(deaf=RESP2, mute=True)
+    assert "RESP2) and it tells nobody of ours" in message
+    assert advice.endswith("it; give its user the rights +publish, and &redlock:* unless it has all channels")
+    ((_, message, advice),) = notices(deaf=NOPERM, mute=True)
+    assert "NOPERM" in message
+    assert "PUBLISH" in message
+    assert advice.count("+publish") == 1
+    ((_, _, advice),) = notices(mute=True)
+    assert advice == "give its user the rights +publish"  # who could subscribe has the channels
+
+
+def test_a_client_hears_of_no_release_and_is_fine() -> None:
+    """Nodes of both sorts may be mixed: it is said, and no warning."""
+    ((level, message, _),) = notices(deaf=BY_CLIENT)
+    assert level == "ok"
+    assert "its manager's waiters poll" in message
+
+
+@pytest.mark.parametrize(
+    ("deaf", "said"),
+    [
+        pytest.param(Silence("no answer within 1 s"), [], id="the same reason"),
+        pytest.param(None, [], id="nothing was released"),
+        pytest.param(NOT_ASKED, [], id="not asked"),
+        pytest.param(RESP2, ["warning"], id="a reason of its own"),
+    ],
+)
+def test_notices_are_no_second_finding_of_one_fault(deaf: Silence | None, said: list[str]) -> None:
+    """Where locking fails, that is told; of notices only what has nothing to do with it."""
+    found = notices(deaf=deaf, failures=(("acquire", "no answer within 1 s"),))
+    assert [level for level, _, _ in found] == said
 
 
 @pytest.mark.parametrize(
@@ -441,7 +504,7 @@ async def test_a_manager_that_is_closed_meanwhile_says_so() -> None:
 @pytest.mark.parametrize(
     "reply", [b"$-1\r\n", b"*1\r\n$1\r\nx\r\n", b":7\r\n", b"+OK\r\n", b"*2\r\n$1\r\nx\r\n:1\r\n"]
 )
-@pytest.mark.parametrize("verb", [b"INFO", b"TIME", b"ACL", b"CONFIG"])
+@pytest.mark.parametrize("verb", [b"INFO", b"TIME", b"ACL", b"CONFIG", b"UNSUBSCRIBE"])
 def test_strange_answers_cost_no_connection(
     verb: bytes, reply: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -498,3 +561,65 @@ async def test_a_cancelled_diagnosis_leaves_no_key() -> None:
             await asyncio.wait((task,))
             await asyncio.sleep(0.1)
             assert w.keys == [()] * 3
+
+
+@virtual
+async def test_nothing_stays_subscribed() -> None:
+    """Every node was listened to, on a channel of a random name; also a cancelled diagnosis leaves none."""
+    async with world(3, latency=0.01) as w:
+        await w.manager.diagnose()
+        for node in w.nodes:
+            words = [words for words in node.executed if words[0].endswith(b"SUBSCRIBE")]
+            assert [verb for verb, _ in words] == [b"UNSUBSCRIBE", b"SUBSCRIBE", b"UNSUBSCRIBE"]
+            assert words[0][1].startswith(b"redlock:diagnosis:")
+            assert len({channel for _, channel in words}) == 1
+            assert node._server._channels == {}
+        began = sim().time()
+        await w.manager.diagnose()
+        took = sim().time() - began
+        subscribed = sum(words[0] == b"SUBSCRIBE" for words in w.nodes[0].executed)
+        for percent in range(100):
+            task = asyncio.create_task(w.manager.diagnose())
+            await asyncio.sleep(took * percent / 100)
+            task.cancel()
+            await asyncio.wait((task,))
+            await asyncio.sleep(0.1)
+            assert [node._server._channels for node in w.nodes] == [{}] * 3
+        assert sum(words[0] == b"SUBSCRIBE" for words in w.nodes[0].executed) > subscribed
+
+
+@pytest.mark.parametrize(
+    ("verb", "reply", "told", "asked"),
+    [
+        (b"UNSUBSCRIBE", b"-NOPERM no permissions to run the 'unsubscribe' command\r\n", "'unsubscribe'", 0),
+        (b"UNSUBSCRIBE", b"*3\r\n$11\r\nunsubscribe\r\n$1\r\nx\r\n:0\r\n", "RESP2", 0),
+        (b"SUBSCRIBE", b"-NOPERM No permissions to access a channel\r\n", "access a channel", 1),
+    ],
+    ids=["no way back", "RESP2", "no channel"],
+)
+def test_nothing_is_subscribed_that_could_not_be_undone(
+    verb: bytes, reply: bytes, told: str, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the server answers as it should to taking it back is known before; no connection is lost."""
+
+    async def main() -> None:
+        async with world(3) as w:
+            node = w.nodes[0]
+            connections, execute = list(node._connections), node.execute
+            seen: list[bytes] = []
+
+            def answer(words: list[bytes], *who: Any) -> bytes:
+                seen.append(words[0])
+                return reply if words[0] == verb else execute(words, *who)
+
+            monkeypatch.setattr(node, "execute", answer)
+            (found,) = [
+                one
+                for one in await w.manager.diagnose()
+                if (one.node, one.check, one.level) == (node.name, "notices", "warning")
+            ]
+            assert told in found.message
+            assert seen.count(b"SUBSCRIBE") == asked
+            assert node._connections == connections
+
+    virtual(main)()

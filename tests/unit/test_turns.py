@@ -251,14 +251,15 @@ async def test_a_turn_ends_with_a_refusal():
 async def test_a_turn_ends_with_a_loss():
     """Who lost the lock to nobody knows whom does not count what it had before."""
     async with world() as w:
+        async with w.manager.lock(NAME):
+            await asyncio.sleep(0.6 * TURN)
         lost = await w.manager.lock(NAME).acquire()
-        await asyncio.sleep(0.8 * TURN)
         w.vacate(NAME)
         with pytest.raises(LockLostError):
             await lost.extend()
         lease = await w.manager.lock(NAME).acquire()
         task = in_task(w.manager.lock(NAME).acquire)
-        await asyncio.sleep(0.8 * TURN)
+        await asyncio.sleep(0.6 * TURN)
         released = sim().time()
         await lease.release()
         assert (await task).at - released == pytest.approx(ROUND_TRIP)

@@ -497,6 +497,24 @@ async def test_the_queue_reports_the_last_verdict_of_its_head():
         await head
 
 
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("quarters", range(1, 12))
+def test_the_queue_reports_a_holder_at_any_moment_of_the_first_try(number, quarters):
+    """Who times out while its head is being refused, and told why, is told that the lock is taken."""
+
+    async def main() -> None:
+        async with world(number) as w:
+            w.occupy("a", 100.0)
+            head = in_task(w.manager.lock("a", blocking_timeout=1).acquire)
+            await turns(2)
+            patience = quarters * ROUND_TRIP / 4
+            end, _ = await timed(w.manager.lock("a", blocking_timeout=patience).acquire)
+            assert isinstance(end.error, LockTakenError)
+            await head
+
+    virtual(main)()
+
+
 @virtual
 async def test_the_queue_reports_a_silent_quorum_as_such():
     """Who times out behind a contender that hears nothing gets QuorumUnavailableError with the reasons."""

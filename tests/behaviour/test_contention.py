@@ -1,0 +1,98 @@
+"""One name that several processes want: everybody gets their share, and whoever waits is told (rule R13)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import time
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import LockManager
+from tests.behaviour.tools import PATIENCE, Worker, no_key_left, overlaps, quiet, worker
+from tests.servers import Nodes, ask, eventually
+
+PROCESSES: Final = 4
+TASKS: Final = 5
+SECONDS: Final = 2.0
+
+WAITERS: Final = 3
+
+PROMPTLY: Final = 5.0
+"""Seconds in which several processes have been told and have had their turn; their polls come after 30."""
+
+
+def listeners(nodes: Nodes, name: str) -> list[int]:
+    """Return how many connections listen for releases of a name, on each server."""
+    return [ask(url, "PUBSUB", "NUMSUB", f"redlock:{name}")[1] for url in nodes.urls]
+
+
+def assert_at_ease(child: Worker, errors: str) -> None:
+    """Check that a process ended in order; it may have said that a node is mute, or the machine busy."""
+    assert child.process.returncode == 0, errors
+    assert "Traceback" not in errors, errors
+    assert "Warning" not in errors, errors
+
+
+@pytest.mark.parametrize("fault", ["none", "one node frozen"])
+async def test_processes_share_a_hot_name(nodes5: Nodes, fault: str) -> None:
+    """Four processes of five tasks that never pause exclude each other, and each has its share."""
+    async with contextlib.AsyncExitStack() as stack:
+        arguments = ("hurry", nodes5.urls, "hot", TASKS, SECONDS)
+        workers = [await stack.enter_async_context(worker(*arguments)) for _ in range(PROCESSES)]
+        for child in workers:
+            await child.said("ready")
+        for child in workers:
+            child.go()
+        if fault != "none":
+            await asyncio.sleep(SECONDS / 4)
+            nodes5.pause(2)
+        shares: list[list[tuple[float, float]]] = []
+        for child in workers:
+            out, errors = await child.ended()
+            assert_at_ease(child, errors)
+            shares.append([(began, ended) for began, ended in json.loads(out)])
+    nodes5.resume(2)
+    numbers = [len(share) for share in shares]
+    assert overlaps(itertools.chain(*shares)) == []
+    assert min(numbers) >= 0.25 * sum(numbers) / PROCESSES, numbers
+    order = [
+        number for _, number in sorted((began, i) for i, share in enumerate(shares) for began, _ in share)
+    ]
+    changes = sum(one != two for one, two in itertools.pairwise(order))
+    assert changes >= 2 * PROCESSES, "everybody had their share in one piece"
+    # A release that a frozen server was owed ends with the process: its keys live as long as the ttl.
+    await no_key_left(nodes5.urls if fault == "none" else nodes5.urls[:2] + nodes5.urls[3:])
+    await eventually(lambda: listeners(nodes5, "hot") == [0] * 5, what="nobody listens any more")
+
+
+@pytest.mark.parametrize("fault", ["none", "one node frozen"])
+async def test_waiters_of_other_processes_are_told(nodes5: Nodes, fault: str) -> None:
+    """Processes that wait for a release have the lock one after the other long before their next poll."""
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(quiet())
+        manager = await stack.enter_async_context(LockManager(nodes5.urls))
+        lease = await manager.lock("told").acquire()
+        workers = [
+            await stack.enter_async_context(worker("take", nodes5.urls, "told")) for _ in range(WAITERS)
+        ]
+        await eventually(
+            lambda: listeners(nodes5, "told") == [WAITERS] * 5, within=PATIENCE, what="all of them listen"
+        )
+        await asyncio.sleep(0.5)  # until each of them has had its answers, and waits
+        if fault != "none":
+            nodes5.pause(4)
+        released = time.clock_gettime(time.CLOCK_MONOTONIC)
+        await lease.release()
+        times = []
+        for child in workers:
+            out, errors = await child.ended()
+            assert_at_ease(child, errors)
+            times.append(json.loads(out) - released)
+        assert min(times) > 0
+        assert max(times) < PROMPTLY
+        nodes5.resume(4)
+        await eventually(lambda: listeners(nodes5, "told") == [0] * 5, what="nobody listens any more")
