@@ -102,8 +102,8 @@ class Round:
         tally = self.tally
         tally.cast(answer.vote)
         for decided, future in self._waiting:
-            if decided(tally):
-                _ring(future)
+            if not future.done() and decided(tally):
+                future.set_result(None)
         if self._then is not None and self._then[0](tally):
             callback, self._then = self._then[1], None
             callback()

@@ -17,7 +17,7 @@ from ._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, 
 from ._core.diagnosis.sentinels import told
 from ._node import NodeState
 from ._node.plain import plain
-from ._trial import try_locking
+from ._trial import try_listening, try_locking
 
 if TYPE_CHECKING:
     from ._node import Node
@@ -65,7 +65,8 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
     )
     sentinel = await _sentinel(runtime, node, timeout)
     voting = standing.state is NodeState.UP
-    failures = await try_locking(runtime, node, timeout, voting=voting)
+    failures, mute = await try_locking(runtime, node, timeout, voting=voting)
+    deaf = await try_listening(runtime, node, timeout)
     facts = info if isinstance(info, Silence) else _info(info)
     gathered = NodeFacts(
         name=node.name,
@@ -81,6 +82,8 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
         votes_in=standing.votes_in,
         without_vote=not voting,
         failures=failures,
+        deaf=deaf,
+        mute=mute,
     )
     if voting or told(gathered, len(runtime.nodes)):
         return gathered

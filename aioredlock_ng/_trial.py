@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +12,12 @@ from . import _scripts
 from ._admin import ask, look_for, read
 from ._ask import Round, all_answered
 from ._core.command import Answer, Command, Purpose, Reply, Silence
+from ._core.diagnosis.facts import BY_CLIENT, RESP2
 from ._core.quorum import Vote
+from ._node.channels import listening
+from ._node.client_node import ClientNode
 from ._node.link import heartbeat
+from ._node.pipe import PUSH
 from ._specs import mutex_of
 
 if TYPE_CHECKING:
@@ -44,8 +49,10 @@ class _Step:
 
 async def try_locking(
     runtime: Runtime, node: Node, timeout: float, *, voting: bool
-) -> tuple[tuple[str, str], ...]:
-    """Do on one node what locks do, under random names; return what did not work, and why.
+) -> tuple[tuple[tuple[str, str], ...], bool]:
+    """Do on one node what locks do, under random names.
+
+    Returns what did not work, and why; and whether releases could not be published.
 
     Everything is queued in one turn of the loop, so that nothing between acquire and release can fail
     to release; what a release leaves ends with its ttl.  A node that is not `voting` is not asked to.
@@ -58,15 +65,38 @@ async def try_locking(
         round_ = Round((node,), runtime.deadlines, step.read)
         round_.ask(step.command, timeout)
         rounds.append((step.what, round_))
-    failures = []
+    failures, mute = [], False
     for what, round_ in rounds:
         await round_.wait(all_answered)
         (vote,) = round_.votes()
+        mute = mute or any(answer is not None and answer.heard < 0 for answer in round_.answers)
         if vote.vote is not Vote.GRANTED:
             failures.append((what, vote))
     silent = [(what, vote) for what, vote in failures if vote.vote is Vote.SILENT]
     # A refusal that follows from a silence tells nothing.
-    return tuple((what, vote.reason or "refused") for what, vote in silent or failures)
+    return tuple((what, vote.reason or "refused") for what, vote in silent or failures), mute
+
+
+async def try_listening(runtime: Runtime, node: Node, timeout: float) -> Silence | None:
+    """Listen for a moment, as who waits for a lock does; return why that does not work.
+
+    Whether it can be undone is asked first, so that nothing stays subscribed; how that is answered shows
+    which protocol is spoken: by RESP2 a subscription would put an end to all other commands.
+    """
+    if isinstance(node, ClientNode):
+        return BY_CLIENT
+    channel = runtime.options.prefix + b"diagnosis:%032x" % runtime.random.getrandbits(128)
+    command = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(channel,), verb=b"UNSUBSCRIBE")
+    undone = await ask(node, command, timeout)
+    if isinstance(undone, Silence):
+        return undone
+    if type(undone) is not PUSH:
+        return RESP2
+    # Queued in one turn of the loop, as a trial is.
+    heard, _ = await asyncio.gather(
+        *(ask(node, listening(verb, channel), timeout) for verb in (b"SUBSCRIBE", b"UNSUBSCRIBE"))
+    )
+    return heard if isinstance(heard, Silence) else None
 
 
 async def _load_scripts(node: Node, timeout: float) -> None:

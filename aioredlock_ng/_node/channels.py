@@ -32,7 +32,7 @@ def is_refusal(command: Command, message: str) -> bool:
     return command.verb in (_SUBSCRIBE, _UNSUBSCRIBE) and message.startswith(_FOR_GOOD)
 
 
-def _listening(verb: bytes, channel: bytes) -> Command:
+def listening(verb: bytes, channel: bytes) -> Command:
     """Build a command that is confirmed in its turn, as all are answered, by a push of its own kind."""
 
     def fits(reply: object) -> bool:
@@ -115,7 +115,7 @@ class Channels:
         if channel.wanted is channel.asked or channel.refused:
             return True
         verb = _SUBSCRIBE if channel.wanted else _UNSUBSCRIBE
-        if not self._send(_listening(verb, channel.name), channel):
+        if not self._send(listening(verb, channel.name), channel):
             self._late[channel.name] = channel
             return False
         channel.asked = channel.wanted

@@ -46,6 +46,7 @@ class RedisNode(BaseNode):
         self._answered = asyncio.Event()
         self._answered.set()
         self._channels = Channels(self._send_listening)
+        self._deaf = False  # whether this connection's server lets us listen to nothing
         self._told_deaf = False
 
     @property
@@ -95,7 +96,9 @@ class RedisNode(BaseNode):
             self._ledger.owe(command, self.env.clock.now())
         if STALE_ROLE in message and self._link is not None:
             self._link.give_up("READONLY: the server is not a master any more")
-        if is_refusal(command, message) and not self._told_deaf:
+        if is_refusal(command, message):
+            self._deaf = True
+        if self._deaf and not self._told_deaf:
             self._told_deaf = True
             report(
                 logging.WARNING,
@@ -136,7 +139,7 @@ class RedisNode(BaseNode):
     @property
     def hearing(self) -> bool:
         """As in `Node`."""
-        return self._link is not None and self._link.pushes and not self._told_deaf
+        return self._link is not None and self._link.pushes and not self._deaf
 
     def _send_listening(self, command: Command, sink: Sink) -> bool:
         link = self._link

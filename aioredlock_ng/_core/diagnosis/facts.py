@@ -11,6 +11,12 @@ from ..command import Silence
 NOT_ASKED: Final = Silence("not asked", sent=False)
 """Stands for the answer to a question that was not put."""
 
+RESP2: Final = Silence("the connection speaks RESP2", sent=False)
+"""Stands for the answer to a subscription where it would put an end to all other commands."""
+
+BY_CLIENT: Final = Silence("a client's connections are its own", sent=False)
+"""Stands for it where the node is a user's own client (R17)."""
+
 NO_COMMANDS: Final = "nocommands"
 """A flag of our own for a user that may do nothing, as ACL rules call that."""
 
@@ -56,6 +62,10 @@ class NodeFacts:
     """Whether it has no vote for now: only what needs none was tried."""
     failures: tuple[tuple[str, str], ...] = ()
     """What of locking did not work when it was tried, and why."""
+    deaf: Silence | None = NOT_ASKED
+    """Why we are not told of releases; None when we are (R13)."""
+    mute: bool = False
+    """Whether nobody is told of ours, since publishing is refused."""
 
 
 @final

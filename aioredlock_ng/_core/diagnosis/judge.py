@@ -10,6 +10,7 @@ from .checks import check_access, check_info, check_latency, check_locking
 from .clocks import check_clocks
 from .facts import Facts
 from .findings import Finding, allow, bad, ok
+from .notices import check_notices
 from .reasons import explained
 from .sentinels import FEW, INIT, check_quarantine, check_sentinel, waits
 
@@ -24,7 +25,7 @@ def judge(facts: Facts) -> tuple[Finding, ...]:
             check, advice = explained(node.down, "reachable", facts.prefix)
             findings.append(bad(node, check, "error", node.down, advice))
             continue
-        sentinel = check_sentinel(node, size)
+        sentinel, notices = check_sentinel(node, size), check_notices(node, facts.prefix)
         findings += [
             ok(node, "reachable", "connected and logged in"),
             *check_locking(node, facts.prefix),
@@ -32,6 +33,7 @@ def judge(facts: Facts) -> tuple[Finding, ...]:
             *check_info(node),
             check_access(node),
             check_latency(node, facts.node_timeout),
+            *([notices] if notices else ()),
             clocks[number],
         ]
     return tuple(findings)

@@ -88,6 +88,11 @@ _KINDS: Final = (
         "give this client a pool with more connections (max_connections), or the manager its URL instead",
     ),
     _kind(
+        "RESP2",
+        None,
+        "let it answer HELLO 3: no protocol=2 in its URL, the right +hello, no proxy that does not know it",
+    ),
+    _kind(
         # No such file, over a network: one of those that TLS needs.
         r"SSL|certificate|Error 2 connecting to \S+:\d+\.",
         None,
