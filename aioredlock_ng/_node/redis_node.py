@@ -98,7 +98,10 @@ class RedisNode(BaseNode):
             self._link.give_up("READONLY: the server is not a master any more")
         if is_refusal(command, message):
             self._deaf = True
-        if self._deaf and not self._told_deaf:
+            self._tell_deaf(message)
+
+    def _tell_deaf(self, message: str) -> None:
+        if not self._told_deaf:
             self._told_deaf = True
             report(
                 logging.WARNING,
@@ -184,7 +187,7 @@ class RedisNode(BaseNode):
 
     async def _serve(self, link: Link) -> None:
         """Keep one connection until it is lost."""
-        self._link = link
+        self._link, self._deaf = link, False
         link.pipe.on_notice = self._noticed
         self._ledger.reconnected(self.env.clock.now())
         self._pay_debts(link)  # before any acquire
