@@ -9,13 +9,13 @@ from typing import Final, final
 from ._ask import majority_answered
 from ._attempt import Attempt
 from ._core.command import Primitive
-from ._core.policy import MAX_BACKOFF_DOUBLINGS, ExtensionPolicy
+from ._core.policy import ExtensionPolicy, aside, reminder
 from ._core.validity import min_validity, valid_until
 from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
 from ._options import OnLost
 from ._runtime import Runtime
-from ._turns import GLIMPSE, TURN, YIELD, Turn
+from ._turns import GLIMPSE, YIELD, Turn
 from ._wakeup import Ear
 from .errors import (
     LockNotAcquiredError,
@@ -66,12 +66,13 @@ class Acquisition:
 
     async def run(self) -> Holding:
         """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
-        way = await self._pass_gates()
         try:
-            holding = await self._contend(way)
-        except BaseException:
-            way.open()
-            raise
+            way = await self._pass_gates()
+            try:
+                holding = await self._contend(way)
+            except BaseException:
+                way.open()
+                raise
         finally:
             if self._ear is not None:
                 self._runtime.wakeups.rest(self._request.primitive.keys)
@@ -148,21 +149,20 @@ class Acquisition:
 
     async def _let_others_ask(self, turn: Turn) -> None:
         """Keep still for a moment when this process has had its turn (see `_turns`)."""
-        runtime = self._runtime
+        runtime, release = self._runtime, turn.release
+        assert release is not None, "a turn ends with a release"
         left = self._left()
-        if turn.release is None or (left is not None and left <= 0):
+        if left is not None and left <= 0:
             return
-        await turn.release.wait(majority_answered, within=left)
-        heard = [answer.heard for answer in turn.release.answers if answer is not None]
-        quorum = turn.release.tally.quorum
-        others = any(count > turn.listened for count in heard)
-        if others or sum(count < 0 for count in heard) >= quorum or runtime.wakeups.deaf:
-            pause = YIELD
-            ear = self._listen()
+        await release.wait(majority_answered, within=left)
+        reached = [answer.reached for answer in release.answers if answer is not None]
+        others = any(count > turn.listened for count in reached)
+        # Where nobody can be told of the release, those who want it poll, and cannot be counted.
+        untold = sum(count < 0 for count in reached) >= release.tally.quorum or runtime.wakeups.deaf
+        if others or untold:
+            await runtime.pause(self._listen().enough(), self._within(YIELD))
         else:
-            pause, ear = GLIMPSE, Ear(quorum)
-        left = self._left()
-        await runtime.pause(ear.enough(), pause if left is None else max(0.0, min(pause, left)))
+            await runtime.sleep(self._within(GLIMPSE))
 
     def _gate_error(self, gate: Gate, verdict: LockNotAcquiredError | None = None) -> LockNotAcquiredError:
         """Tell what the nodes said last to the contender that is through the gate (R13)."""
@@ -214,23 +214,24 @@ class Acquisition:
         The last try comes when the time is up, and there is no wait after it.
         """
         runtime = self._runtime
-        ear = self._ear or Ear(len(runtime.nodes) + 1)
-        if await runtime.pause(ear.enough(), self._within(self._wait_before_retry(error))):
-            await runtime.pause(runtime.loop.create_future(), self._within(self._step_aside()))
+        if await runtime.pause(self._listen().enough(), self._within(self._wait_before_retry(error))):
+            await runtime.sleep(self._within(self._step_aside()))
 
     def _step_aside(self) -> float:
-        """Return the seconds to wait after a notice, since all who wait have heard of it at the same time.
-
-        Come apart by a round trip, or by more if that was not enough: a notice right after the last try
-        tells that nobody won.  Who has waited for long goes first.
-        """
+        """Return the seconds to wait after a notice, see `aside`; one right after the last try is a split."""
         runtime, now = self._runtime, self._runtime.clock.now()
         split = now - self._asked_at < SPLIT_WITHIN * self._round_trip
-        self._splits = min(self._splits + 1, MAX_BACKOFF_DOUBLINGS) if split else 0
-        apart = min(self._round_trip * 2.0**self._splits, runtime.options.retry.base)
-        return runtime.random.random() * apart * TURN / (TURN + now - self._began)
+        self._splits = self._splits + 1 if split else 0
+        return aside(
+            runtime.options.retry,
+            runtime.random.random(),
+            round_trip=self._round_trip,
+            splits=self._splits,
+            waited=now - self._began,
+        )
 
     def _within(self, wait: float) -> float:
+        """Return how much of `wait`, in seconds, the caller's time has room for."""
         left = self._left()
         return wait if left is None else max(0.0, min(wait, left))
 
@@ -238,9 +239,8 @@ class Acquisition:
         """Return the seconds to the earlier of the back-off and the moment the keys expire (R13)."""
         runtime = self._runtime
         policy, random = runtime.options.retry, runtime.random
-        keys = self._request.primitive.keys
-        if self._ear is not None and runtime.wakeups.hears(keys):
-            wait = policy.cap * (0.5 + random.random() / 2)  # a release is told, and the rest can wait
+        if runtime.wakeups.hears(self._request.primitive.keys):
+            wait = reminder(policy, random.random())
         else:
             wait = policy.backoff(self._attempts - 1, random.random())
         if isinstance(error, LockTakenError) and error.retry_after:
@@ -277,7 +277,7 @@ class Acquisition:
         ear = self._listen() if waits else None  # queued before the release that tells how long to wait
         refusal = await attempt.refused(self._time_for_answers())
         if ear is not None:
-            ear.free(attempt.free(attempt.undo(0)))
+            ear.free(attempt.free)
         runtime.counters.refused += 1
         if runtime.closing:
             raise runtime.closed_error()

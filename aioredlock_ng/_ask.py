@@ -110,7 +110,7 @@ class Round:
 
     @property
     def over(self) -> bool:
-        """Whether every node has answered."""
+        """Whether every node has answered, or was counted as silent."""
         return not self.tally.pending
 
     def time_out(self) -> None:

@@ -123,14 +123,16 @@ class Attempt:
         self.fence = fence if round_.tally.verdict is Verdict.WON else 0
         return self.fence > 0
 
-    def free(self, undo: Round) -> list[int]:
-        """Return the nodes that are free once this try is undone: they granted it, or nothing is there now.
+    @property
+    def free(self) -> list[int]:
+        """The nodes that are free now that this try is undone: they granted it, or nothing is there any more.
 
         The latter are those whose holder went while this try was on its way.
         """
+        assert self._undone is not None, "a refused try has been undone"
         return [
             node
-            for node, (first, then) in enumerate(zip(self.asked.answers, undo.answers, strict=True))
+            for node, (first, then) in enumerate(zip(self.asked.answers, self._undone.answers, strict=True))
             if first is not None
             and (
                 first.vote is Vote.GRANTED

@@ -27,11 +27,11 @@ class Limited(Protocol):
 class Deadlines:
     """Ends what is not over in time; times are the loop's."""
 
-    __slots__ = ("_begun", "_entries", "_loop", "_rings_at", "_timer")
+    __slots__ = ("_entries", "_loop", "_new", "_rings_at", "_timer")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._begun: list[tuple[float, Limited]] = []
+        self._new: list[tuple[float, Limited]] = []
         self._entries: deque[tuple[float, Limited]] = deque()  # in the order of their time
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = math.inf  # often too early: what it was set for is over by then
@@ -42,17 +42,17 @@ class Deadlines:
         Its time begins at the end of this turn of the loop, when its commands have been written: who keeps
         the loop busy until then has not been kept waiting by a node.
         """
-        if not self._begun:
+        if not self._new:
             self._loop.call_soon(self._begin)
-        self._begun.append((timeout, limited))
+        self._new.append((timeout, limited))
 
     def _begin(self) -> None:
-        """Let the time of all begin that have begun in the last turn."""
-        begun, self._begun = self._begun, []
+        """Start the time of all that were given to `watch` in the last turn."""
+        new, self._new = self._new, []
         entries, now = self._entries, self._loop.time()
         while entries and entries[0][1].over:
             entries.popleft()
-        for timeout, limited in begun:
+        for timeout, limited in new:
             if limited.over:
                 continue
             ends = now + timeout

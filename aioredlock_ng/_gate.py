@@ -47,7 +47,7 @@ class Gate:
     """What the contender that is through the gate is trying."""
     refusal: LockNotAcquiredError | None = None
     """What the nodes said last to a contender."""
-    tries: tuple[Place, ...] = ()
+    tries: list[Place] | None = None
     """The places of single tries: they wait for a verdict on the contender, not for their turn."""
 
     @property
@@ -60,8 +60,8 @@ class Gate:
 
     def judged(self, verdict: LockNotAcquiredError) -> None:
         """Send away who only waited for a verdict."""
-        tries, self.tries = self.tries, ()
-        for place in tries:
+        tries, self.tries = self.tries, None
+        for place in tries or ():
             if self.queue is not None:
                 self.queue.pop(place, None)
             place.verdict = verdict
@@ -122,7 +122,7 @@ class Gates:
     def __init__(self, on_idle: Callable[[str], None]) -> None:
         self._gates: dict[str, Gate] = {}
         self.on_idle = on_idle
-        """Called when nobody waits for a name any more."""
+        """Called when nobody waits for a name any more, whether or not it is held."""
 
     def __getitem__(self, name: str) -> Gate:
         return self._gates[name]
@@ -146,7 +146,8 @@ class Gates:
             gate.queue = OrderedDict()
         gate.queue[place] = None
         if single_try:
-            gate.tries += (place,)
+            gate.tries = gate.tries or []
+            gate.tries.append(place)
         return place
 
     def leave(self, name: str, place: Place) -> None:

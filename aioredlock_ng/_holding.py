@@ -77,7 +77,7 @@ class Holding:
         self._lost: asyncio.Event | None = None
         self._ended: asyncio.Future[None] | None = None
         self.handed_on = False
-        """Whether its release was followed at once by the acquire of another task of this process."""
+        """Whether another task of this process asks next, in the same write as the release."""
         self.body: Body | None = None
         """The task that runs under the lease, while an ``async with`` binds one."""
 
@@ -309,7 +309,7 @@ class Holding:
             quiet=self.handed_on,
         )
         for turn in over:
-            turn.release, turn.listened = round_, runtime.wakeups.listening(self._primitive.keys[0])
+            turn.release, turn.listened = round_, any(map(runtime.wakeups.listening, self._primitive.keys))
         runtime.watchdog.forget(self)
         runtime.holdings.discard(self)
         runtime.counters.released += 1

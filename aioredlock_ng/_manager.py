@@ -69,7 +69,7 @@ class LockManager(Life):
             longest ttl, and alike for all clients.  0: none.  Default: the value of
             ``REDLOCK_RESTART_QUARANTINE``; else 60 or the ttl, if longer, with three nodes or more, and 0
             with fewer.  A fresh prefix waits once, too, unless `init` says that it is fresh.
-        retry: how a refused acquire waits before it asks again.
+        retry: how a refused acquire waits before it asks again: see `RetryPolicy`.
         extension: when and how often held locks are extended, and when their body is stopped.
         on_lost: ``"cancel"``: a lost lease cancels the body of its ``async with``; ``"raise"``: it only
             raises at the end of the body.
@@ -271,7 +271,7 @@ class LockManager(Life):
         return judge(facts)
 
     def _key(self, name: str) -> bytes:
-        return self._options.prefix + checked_names((name,))[0].encode()
+        return self._options.key(checked_names((name,))[0])
 
     def statistics(self) -> ManagerStatistics:
         """Return nodes, held leases, waiters and counters as they are now."""

@@ -223,6 +223,10 @@ class Options:
         """The key of the nodes' sentinels; None when nothing rests on them (R12, R16)."""
         return sentinel_under(self.prefix) if self.fencing or self.restart_quarantine else None
 
+    def key(self, name: str) -> bytes:
+        """Return the key of the lock `name`, which is also the channel of its releases (R16)."""
+        return self.prefix + name.encode()
+
     def counter(self, key: bytes) -> bytes:
         """Return the key of the counter for the lock under `key` (R16)."""
         return self.prefix + b"fence:{" + key + b"}"

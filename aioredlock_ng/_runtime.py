@@ -159,10 +159,14 @@ class Runtime:
             raise self.closed_error()
         return done
 
+    async def sleep(self, seconds: float) -> None:
+        """Wait; raises as `pause` does."""
+        await self.pause(self.loop.create_future(), seconds)
+
     def _nobody_waits(self, name: str) -> None:
         """Listen no more for the releases of a name that nobody of this process waits for."""
         if self.wakeups.any:
-            self.wakeups.drop(self.options.prefix + name.encode())
+            self.wakeups.drop(self.options.key(name))
 
     def check_here(self) -> None:
         """Refuse to be used from another process or another event loop."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, TypeAlias, final
 
 from redis.asyncio import Redis
@@ -17,7 +17,7 @@ from ._options import Options, checked_names
 from .errors import ConfigurationError
 
 MAX_PRIMITIVES: Final = 4096
-"""Primitives that a manager keeps; the oldest gives way."""
+"""Primitives that a manager keeps; the one that was not asked for the longest gives way."""
 
 NodeSpec: TypeAlias = str | Redis | Node | NodeSource
 """What may stand in a node list: a URL, a client, a node, or something that makes one."""
@@ -64,29 +64,27 @@ def _make_node(spec: NodeSpec) -> Node:
 class Primitives:
     """The primitives over names that a manager was asked for lately: most are asked for again and again."""
 
-    __slots__ = ("_known", "_options")
+    __slots__ = ("_known",)
 
     def __init__(self, options: Options) -> None:
-        self._options = options
-        self._known: OrderedDict[tuple[str, ...], Mutex] = OrderedDict()
+        @lru_cache(MAX_PRIMITIVES)
+        def known(names: tuple[str, ...]) -> Mutex:
+            return mutex_of(checked_names(names), options)
+
+        self._known = known
 
     def over(self, names: tuple[str, ...]) -> Mutex:
         """Return the primitive over `names`, in whatever order; fails as `checked_names` does."""
         try:
-            known = self._known.get(names)
-        except TypeError:  # unhashable: no string, and `checked_names` says so
-            known = None
-        if known is None:
-            known = mutex_of(checked_names(names), self._options)
-            self._known[names] = known
-            if len(self._known) > MAX_PRIMITIVES:
-                self._known.popitem(last=False)
-        return known
+            return self._known(names)
+        except TypeError:  # no string: what cannot be hashed has not come as far as the check
+            checked_names(names)
+            raise
 
 
 def mutex_of(names: tuple[str, ...], options: Options) -> Mutex:
     """Make the primitive over `names` under these settings."""
-    keys = tuple(options.prefix + name.encode() for name in names)
+    keys = tuple(map(options.key, names))
     return Mutex(
         names,
         keys,

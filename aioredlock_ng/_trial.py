@@ -69,7 +69,7 @@ async def try_locking(
     for what, round_ in rounds:
         await round_.wait(all_answered)
         (vote,) = round_.votes()
-        mute = mute or any(answer is not None and answer.heard < 0 for answer in round_.answers)
+        mute = mute or any(answer is not None and answer.reached < 0 for answer in round_.answers)
         if vote.vote is not Vote.GRANTED:
             failures.append((what, vote))
     silent = [(what, vote) for what, vote in failures if vote.vote is Vote.SILENT]

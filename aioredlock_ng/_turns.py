@@ -1,9 +1,9 @@
 """Turns: a process that hands a name from task to task lets other processes have it (rule R13).
 
-Handing a name on inside the process takes no time at all, and nobody is told of it: the next acquire leaves
-in the same write as the release before it.  So that others get in, a turn is bounded in time and in count.
-The release that ends it is told to all who listen, and the next contender of this process lets them ask
-first: for `YIELD` seconds, or until the next release, if anybody listened; else for a `GLIMPSE`.
+When a name is handed on inside the process, the next acquire leaves in the same write as the release before
+it, and nobody else is told.  So that others get in, a turn is bounded in time and in count.  The release that
+ends it is told to all who listen, and the next contender of this process lets them ask first: for `YIELD`
+seconds, or until the next release, if anybody listened or nobody can be told; else for a `GLIMPSE`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_HAND_OFFS: Final = 1024
 """How often it may do so in one turn."""
 
 YIELD: Final = 0.025
-"""Seconds for which it then keeps from asking, at most: a good part of a waiter's first waits."""
+"""Seconds for which it then keeps from asking, at most: who began to poll lately has asked by then."""
 
 GLIMPSE: Final = 0.001
 """Seconds for which it keeps from asking when nobody listens: who polls may still be there."""
@@ -38,12 +38,12 @@ class Turn:
 
     began: float
     used: float
-    """When the name was last given back."""
+    """When the name was last given back; before that, when it was taken."""
     count: int = 0
-    """How often."""
+    """How often it was given back."""
     over: bool = False
     release: Round | None = None
-    """The release that ended it."""
+    """The release that ended it: set by who was told that it is over."""
     listened: bool = False
     """Whether this process itself listened to that release."""
 
@@ -72,7 +72,7 @@ class Turns:
         return turn
 
     def give_back(self, name: str, now: float) -> Turn | None:
-        """Note that this process gives `name` back; returns its turn if that ends it."""
+        """Note that this process gives `name` back; returns its turn if this release ends it."""
         turn = self._turns.get(name)
         if turn is None:
             return None

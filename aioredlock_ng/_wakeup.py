@@ -88,7 +88,7 @@ class Wakeups:
     @property
     def deaf(self) -> bool:
         """Whether too few nodes can tell of releases at all."""
-        return sum(node.hearing for node in self._nodes) < self._quorum
+        return sum(node.can_hear for node in self._nodes) < self._quorum
 
     def listening(self, channel: bytes) -> bool:
         """Whether this manager is subscribed there, or about to be."""

@@ -29,6 +29,10 @@ let the key live longer.  Q grants move the validity; Q refusals mean that the l
 anything in between is unknown and tried again until the clock decides (`extension_verdict`).
 Extensions never create a key and never shorten its life, so a late one does no harm.
 
+**Waiting.**  A refused client asks again when a release is published, when enough of the keys in its way
+have run out, or after a random wait, whichever comes first (`policy`).  What is published is a hint and
+never a vote; without it the wait is longer.
+
 **Loss.**  The validity is the deadline of the code that runs under the lock: when it passes
 without a won extension, that code is cancelled a little before another client could get in.
 Silence needs no code of its own: the deadline simply arrives.

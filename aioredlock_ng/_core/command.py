@@ -185,7 +185,7 @@ class Answer(NamedTuple):
     """The node's time of day when it answered to a fenced acquire, in Unix seconds (R14)."""
     found: object = None
     """What an inspection found under the key."""
-    heard: int = 0
+    reached: int = 0
     """How many subscribers the notice of a release reached; -1 when publishing was refused (R13)."""
 
 

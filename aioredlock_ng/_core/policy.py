@@ -26,17 +26,18 @@ def number(name: str, value: object) -> float:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How a refused acquire waits before it asks again: full jitter, exponential, capped (R13).
+    """How a refused acquire waits before it asks again (R13).
 
-    A wait is drawn evenly between zero and ``min(cap, base * 2 ** attempt)`` seconds.  Full jitter
-    keeps contenders apart that started in the same moment; see "Exponential Backoff And Jitter"
-    (AWS Architecture Blog).
+    Where a majority of the nodes tells of releases, it waits for that; in case nobody is told, it asks
+    again after half of `cap` to all of it.  Elsewhere it polls: a wait is drawn evenly between zero and
+    ``min(cap, base * 2 ** attempt)`` seconds.  This full jitter keeps contenders apart that started in
+    the same moment; see "Exponential Backoff And Jitter" (AWS Architecture Blog).
     """
 
     base: float = 0.01
-    """Seconds: the longest first wait.  Positive."""
+    """Seconds: the longest first wait of who polls, and the longest after a notice.  Positive."""
     cap: float = 0.5
-    """Seconds: no wait is longer.  At least `base`."""
+    """Seconds: no wait is longer, so a notice that is lost costs no more.  At least `base`."""
 
     def __post_init__(self) -> None:
         if number("RetryPolicy.base", self.base) <= 0:
@@ -52,6 +53,28 @@ class RetryPolicy:
         """
         share = least + (1 - least) * chance
         return share * min(self.cap, self.base * 2.0 ** min(attempt, MAX_BACKOFF_DOUBLINGS))
+
+
+LEAST_REMINDER: Final = 0.5
+"""Share of `RetryPolicy.cap` that is waited in any case where releases are told."""
+
+SENIORITY: Final = 0.05
+"""Seconds of waiting after which one steps aside half as far as who has just come."""
+
+
+def reminder(policy: RetryPolicy, chance: float) -> float:
+    """Return the seconds after which who is told of releases asks all the same (R13)."""
+    return policy.cap * (LEAST_REMINDER + (1 - LEAST_REMINDER) * chance)
+
+
+def aside(policy: RetryPolicy, chance: float, *, round_trip: float, splits: int, waited: float) -> float:
+    """Return the seconds to wait after a notice, since all who wait have heard of it at the same time (R13).
+
+    They come apart by a round trip; by more after `splits` tries in a row that nobody won, for then that
+    was not enough.  Who has `waited` for long goes first.
+    """
+    apart = min(round_trip * 2.0 ** min(splits, MAX_BACKOFF_DOUBLINGS), policy.base)
+    return chance * apart * SENIORITY / (SENIORITY + waited)
 
 
 @final

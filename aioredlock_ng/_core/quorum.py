@@ -44,7 +44,7 @@ def majority(size: int) -> int:
 
 @final
 class Tally:
-    """The votes of one round over `size` nodes; each node is counted once."""
+    """The votes of one round over `size` nodes; who casts sees to it that each node is counted once."""
 
     __slots__ = ("granted", "pending", "quorum", "refused", "silent", "size", "verdict")
 

@@ -11,7 +11,7 @@ from .._core.quorum import Vote
 
 _GRANTED: Final = Vote.GRANTED
 _REFUSED: Final = Vote.REFUSED
-"""Names of their own: looking up the member of an enumeration takes its time."""
+"""Both have names of their own here: looking up the member of an enumeration takes its time."""
 
 GRANTED: Final = Answer(_GRANTED)
 REFUSED: Final = Answer(_REFUSED)
@@ -215,9 +215,9 @@ def _read_fenced(reply: list[Any]) -> Answer:
 
 
 def _read_release(reply: list[Any]) -> Answer:
-    deleted, wait, heard = reply
+    deleted, wait, reached = reply
     if not deleted:
         return Answer(_REFUSED, "was not held", _seconds(wait))
-    if not wait and not heard:
+    if not wait and not reached:
         return RELEASED
-    return Answer(_GRANTED, "released", _seconds(wait), heard=heard)
+    return Answer(_GRANTED, "released", _seconds(wait), reached=reached)

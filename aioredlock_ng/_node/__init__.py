@@ -128,7 +128,7 @@ class Node(Protocol):
         """Whether that subscription stands: confirmed, on the present connection."""
 
     @property
-    def hearing(self) -> bool:
+    def can_hear(self) -> bool:
         """Whether it can tell of notices at all, as far as is known."""
 
     async def greet(self) -> None:

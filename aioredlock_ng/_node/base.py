@@ -94,7 +94,7 @@ class BaseNode(ABC):
 
     @property
     @abstractmethod
-    def hearing(self) -> bool:
+    def can_hear(self) -> bool:
         """As in `Node`."""
 
     # -- the sentinel --------------------------------------------------------------------------

@@ -90,7 +90,7 @@ class ClientNode(BaseNode):
         return False
 
     @property
-    def hearing(self) -> bool:
+    def can_hear(self) -> bool:
         """As in `Node`."""
         return False
 

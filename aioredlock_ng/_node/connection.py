@@ -167,7 +167,7 @@ class UrlEndpoint:
             await connection.connect()  # type: ignore[no-untyped-call]
             identity = await _identify(connection)
             await _load_scripts(connection)
-            return _take_over(connection, on_failure, pushes=protocol == _RESP3), identity
+            return _take_over(connection, on_failure, resp3=protocol == _RESP3), identity
         finally:
             _discard(connection)
 
@@ -248,12 +248,12 @@ async def _load_scripts(connection: Connection) -> None:
         raise refusal
 
 
-def _take_over(connection: Connection, on_failure: Callable[[Entry, str], None], *, pushes: bool) -> Link:
+def _take_over(connection: Connection, on_failure: Callable[[Entry, str], None], *, resp3: bool) -> Link:
     """Take the transport of a connection whose handshake is done; every reply has been read."""
     writer = connection._writer  # noqa: SLF001
     assert writer is not None, "connected"
     # A stream writer closes its transport when it is collected: the link keeps it alive.
-    link = Link(writer.transport, on_failure, keep=writer, pushes=pushes)
+    link = Link(writer.transport, on_failure, keep=writer, resp3=resp3)
     notice_dead_peers(writer.transport)
     writer.transport.set_protocol(link)
     connection._reader = connection._writer = None  # noqa: SLF001

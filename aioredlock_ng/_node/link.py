@@ -35,13 +35,13 @@ class Link(asyncio.Protocol):
         on_failure: Callable[[Entry, str], None],
         *,
         keep: object = None,
-        pushes: bool = True,
+        resp3: bool = True,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._transport = transport
         self._keep = keep
-        self.pushes = pushes
-        """Whether the server may tell what nobody has asked for: whether RESP3 is spoken."""
+        self.resp3 = resp3
+        """Whether the server can tell what nobody has asked for."""
         self._lost: asyncio.Future[str] = self.loop.create_future()
         self._ended: asyncio.Future[None] = self.loop.create_future()
         flush_soon = _flusher(self.loop).soon

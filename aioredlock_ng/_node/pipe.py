@@ -35,14 +35,13 @@ _BLANK: Final = b"$0\r\n\r\n"
 _NOTHING: Final = object()
 """What the parser returns when no reply is complete (its default, False, is a RESP3 value)."""
 
-
 _MESSAGE: Final = b"message"
+
 _CONFIRMATIONS: Final = {b"subscribe": b"SUBSCRIBE", b"unsubscribe": b"UNSUBSCRIBE"}
 """Kinds of pushes that answer a command, and which."""
 
 PUSH: Final = hiredis.PushNotification
 """What RESP3 pushes: a list of a type of its own."""
-
 
 _ERROR: Final = hiredis.ReplyError
 """What an error reply is parsed into."""
@@ -61,7 +60,8 @@ ten in every cycle."""
 class Pipe:
     """The queue of one connection.
 
-    `on_failure` hears of every error reply, with its entry; `on_output` when there is something to `take`.
+    `on_failure` hears of every error reply that is final, with its entry; `on_output` when there is something
+    to `take`.
     """
 
     __slots__ = (

@@ -45,7 +45,7 @@ class RedisNode(BaseNode):
         self._pinging = False
         self._answered = asyncio.Event()
         self._answered.set()
-        self._channels = Channels(self._send_listening)
+        self._channels = Channels(self._send_to_channel)
         self._deaf = False  # whether this connection's server lets us listen to nothing
         self._told_deaf = False
 
@@ -140,13 +140,13 @@ class RedisNode(BaseNode):
         return link is not None and not link.pipe.closed and self._channels.stands(channel)
 
     @property
-    def hearing(self) -> bool:
+    def can_hear(self) -> bool:
         """As in `Node`."""
-        return self._link is not None and self._link.pushes and not self._deaf
+        return self._link is not None and self._link.resp3 and not self._deaf
 
-    def _send_listening(self, command: Command, sink: Sink) -> bool:
+    def _send_to_channel(self, command: Command, sink: Sink) -> bool:
         link = self._link
-        return link is not None and link.pushes and link.pipe.put(command, sink, 0)
+        return link is not None and link.resp3 and link.pipe.put(command, sink, 0)
 
     def _noticed(self, channel: bytes) -> None:
         """Tell the manager, unless the message was on its way when nobody listened any more."""

@@ -5,14 +5,14 @@
 -- ARGV[3]  how long a counter lives unused, milliseconds
 -- ARGV[4]  empty: nobody is told, else each key that is gone is published as an empty message on the channel
 --          of its own name
--- returns  {deleted, wait, heard}: so many keys were ours and are gone; the longest of the others has wait ms
---          left (0: there is none, -1: it has no expiry); one of the messages reached heard subscribers, and
---          none more (0: nothing was published, -1: publishing was refused)
+-- returns  {deleted, wait, reached}: so many keys were ours and are gone; the longest of the others has wait ms
+--          left (0: there is none, -1: it has no expiry); one message reached so many subscribers, and none
+--          more (0: nothing was published, -1: publishing was refused)
 local n, fence = #KEYS, tonumber(ARGV[2])
 if fence > 0 then
   n = n / 2
 end
-local deleted, wait, heard, failure = 0, 0, 0, nil
+local deleted, wait, reached, failure = 0, 0, 0, nil
 for i = 1, n do
   local holder = redis.pcall('GET', KEYS[i])
   if type(holder) == 'table' then
@@ -20,11 +20,11 @@ for i = 1, n do
   elseif holder == ARGV[1] then
     deleted = deleted + redis.call('DEL', KEYS[i])
     if ARGV[4] ~= '' then
-      local reached = redis.pcall('PUBLISH', KEYS[i], '')
-      if type(reached) == 'table' then
-        heard = -1
-      elseif heard >= 0 then
-        heard = math.max(heard, reached)
+      local count = redis.pcall('PUBLISH', KEYS[i], '')
+      if type(count) == 'table' then
+        reached = -1
+      elseif reached >= 0 then
+        reached = math.max(reached, count)
       end
     end
     if fence > 0 then  -- what fails here must not keep a lock from its release
@@ -44,4 +44,4 @@ for i = 1, n do
     end
   end
 end
-return failure or {deleted, wait, heard}
+return failure or {deleted, wait, reached}

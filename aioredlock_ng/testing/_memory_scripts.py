@@ -145,13 +145,13 @@ def _top_up(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
 def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[int]:
     owner, fence, keep_ms, loud = argv
     locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
-    deleted, others, heard, failure = 0, [], 0, None
+    deleted, others, reached, failure = 0, [], 0, None
     for i, key in enumerate(locks):
         try:
             if server.get(key) == owner:
                 deleted += server.delete(key)
                 if loud:
-                    heard = max(heard, server.publish(key, b""))
+                    reached = max(reached, server.publish(key, b""))
                 with suppress(CommandError):
                     _raise_all(server, counters[i : i + 1], int(fence), 0, keep_ms)
             else:
@@ -160,7 +160,7 @@ def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
             failure = error
     if failure is not None:
         raise failure
-    return [deleted, _wait(server, others), heard]
+    return [deleted, _wait(server, others), reached]
 
 
 def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[Any]:

@@ -288,7 +288,7 @@ def test_a_release_is_read(mutex: Mutex, reply: list[int], vote: Vote, wait: flo
     """
     released = vote is Vote.GRANTED
     reason = "released" if released else "was not held"
-    assert mutex.read_release(reply) == Answer(vote, reason, wait=wait, heard=reply[2])
+    assert mutex.read_release(reply) == Answer(vote, reason, wait=wait, reached=reply[2])
 
 
 @pytest.mark.parametrize("silence", ERRORS)

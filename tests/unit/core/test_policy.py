@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioredlock_ng._core.policy import EXTENSION_RETRY, ExtensionPolicy, RetryPolicy, number
+from aioredlock_ng._core.policy import (
+    EXTENSION_RETRY,
+    ExtensionPolicy,
+    RetryPolicy,
+    aside,
+    number,
+    reminder,
+)
 
 NAN, INF = float("nan"), float("inf")
 
@@ -167,3 +174,28 @@ def test_numbers_become_floats(value: object) -> None:
     else:
         assert type(number("ttl", value)) is float
         assert number("ttl", value) == value
+
+
+@given(st.floats(0, 1), st.integers(0, 10**9), st.floats(0, 1e9), st.floats(0, 1, exclude_max=True))
+def test_who_was_told_steps_aside_for_a_bounded_time(
+    round_trip: float, splits: int, waited: float, chance: float
+) -> None:
+    """However often nobody won, the wait after a notice is finite and shorter than the base."""
+    policy = RetryPolicy()
+    wait = aside(policy, chance, round_trip=round_trip, splits=splits, waited=waited)
+    assert 0 <= wait < policy.base
+
+
+@pytest.mark.parametrize(
+    ("splits", "waited", "longest"),
+    [(0, 0, 0.001), (1, 0, 0.002), (3, 0, 0.008), (4, 0, 0.01), (5000, 0, 0.01), (0, 0.05, 0.0005)],
+)
+def test_waiters_come_apart_by_a_round_trip_or_more(splits: int, waited: float, longest: float) -> None:
+    """The span doubles with each split up to the base, and shrinks for who has waited long (R13)."""
+    wait = aside(RetryPolicy(), 0.5, round_trip=0.001, splits=splits, waited=waited)
+    assert wait == pytest.approx(longest / 2)
+
+
+def test_who_is_told_of_releases_still_asks_now_and_then() -> None:
+    """A reminder comes after half of the cap to all of it: a lost notice costs no more (R13)."""
+    assert [reminder(RetryPolicy(cap=0.4), chance) for chance in (0.0, 0.5)] == pytest.approx([0.2, 0.3])
