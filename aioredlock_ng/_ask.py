@@ -9,6 +9,7 @@ from typing import Final, TypeAlias, final
 from ._core.command import Answer, Command, Reply, Silence
 from ._core.quorum import Tally
 from ._deadlines import Deadlines
+from ._futures import ring
 from ._node import Node
 from .errors import NodeVote
 
@@ -65,7 +66,7 @@ class Round:
         self._read = read
         self._heed = heed
         self._timeout = 0.0
-        self._waiting: list[tuple[Decided, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[Decided, asyncio.Future[bool]]] = []
         self._then: tuple[Decided, Callable[[], None]] | None = None
         self.tally = Tally(len(nodes))
         self.answers: list[Answer | None] = [None] * len(nodes)
@@ -103,7 +104,7 @@ class Round:
         tally.cast(answer.vote)
         for decided, future in self._waiting:
             if not future.done() and decided(tally):
-                future.set_result(None)
+                future.set_result(True)
         if self._then is not None and self._then[0](tally):
             callback, self._then = self._then[1], None
             callback()
@@ -133,10 +134,10 @@ class Round:
         if decided(self.tally):
             return
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        future: asyncio.Future[bool] = loop.create_future()
         waiter = (decided, future)
         self._waiting.append(waiter)
-        timer = None if within is None else loop.call_later(within, _ring, future)
+        timer = None if within is None else loop.call_later(within, ring, future)
         try:
             await future
         finally:
@@ -151,8 +152,3 @@ class Round:
             NodeVote(node.name, answer.vote, answer.reason, answer.wait)
             for node, answer in zip(self._nodes, (b or silent for b in self.answers), strict=True)
         )
-
-
-def _ring(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -7,8 +7,9 @@ more than what it is there for.
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import math
-from collections import deque
 from typing import Protocol, final
 
 
@@ -27,12 +28,13 @@ class Limited(Protocol):
 class Deadlines:
     """Ends what is not over in time; times are the loop's."""
 
-    __slots__ = ("_entries", "_loop", "_new", "_rings_at", "_timer")
+    __slots__ = ("_entries", "_loop", "_new", "_order", "_rings_at", "_timer")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._new: list[tuple[float, Limited]] = []
-        self._entries: deque[tuple[float, Limited]] = deque()  # in the order of their time
+        self._entries: list[tuple[float, int, Limited]] = []  # a heap
+        self._order = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at = math.inf  # often too early: what it was set for is over by then
 
@@ -50,16 +52,11 @@ class Deadlines:
         """Start the time of all that were given to `watch` in the last turn."""
         new, self._new = self._new, []
         entries, now = self._entries, self._loop.time()
-        while entries and entries[0][1].over:
-            entries.popleft()
         for timeout, limited in new:
-            if limited.over:
-                continue
-            ends = now + timeout
-            place = len(entries)
-            while place and entries[place - 1][0] > ends:  # a shorter limit than others had: seldom
-                place -= 1
-            entries.insert(place, (ends, limited))
+            if not limited.over:
+                heapq.heappush(entries, (now + timeout, next(self._order), limited))
+        while entries and entries[0][2].over:
+            heapq.heappop(entries)
         if entries and entries[0][0] < self._rings_at:
             self._ring_at(entries[0][0])
 
@@ -73,9 +70,11 @@ class Deadlines:
         """End what is due; go on with the first that is not over."""
         entries, now = self._entries, self._loop.time()
         self._timer, self._rings_at = None, math.inf
-        while entries and (entries[0][1].over or entries[0][0] <= now):
-            _, limited = entries.popleft()
-            if not limited.over:
-                limited.time_out()
-        if entries and entries[0][0] < self._rings_at:  # what was ended may have begun something new
-            self._ring_at(entries[0][0])
+        try:
+            while entries and (entries[0][2].over or entries[0][0] <= now):
+                limited = heapq.heappop(entries)[2]
+                if not limited.over:
+                    limited.time_out()
+        finally:  # whatever that raises, the others end in time, too
+            if entries and entries[0][0] < self._rings_at:  # what was ended may have begun something new
+                self._ring_at(entries[0][0])

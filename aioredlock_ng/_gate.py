@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from ._futures import give_up
+
 if TYPE_CHECKING:
     from ._attempt import Attempt
     from ._holding import Holding
@@ -47,6 +49,8 @@ class Gate:
     """What the contender that is through the gate is trying."""
     refusal: LockNotAcquiredError | None = None
     """What the nodes said last to a contender."""
+    untold: bool = False
+    """Whether the last release was told to nobody, and nobody has asked since."""
     tries: list[Place] | None = None
     """The places of single tries: they wait for a verdict on the contender, not for their turn."""
 
@@ -65,8 +69,7 @@ class Gate:
             if self.queue is not None:
                 self.queue.pop(place, None)
             place.verdict = verdict
-            if not place.future.done():
-                place.future.set_result(False)
+            give_up(place.future)
 
 
 @final
@@ -82,7 +85,8 @@ class Pass:
     def trying(self, attempt: Attempt) -> None:
         """Show who waits behind this pass what is being tried."""
         for name in self.names:
-            self._gates[name].attempt = attempt
+            gate = self._gates[name]
+            gate.attempt, gate.untold = attempt, False
 
     def held_by(self, holding: Holding, taken: Callable[[], LockTakenError]) -> None:
         """Tell who waits behind this pass that the names are held now."""
@@ -94,10 +98,16 @@ class Pass:
             if not gate.queue:
                 self._gates.on_idle(name)
 
-    @property
-    def hands_on(self) -> bool:
-        """Whether somebody else of this process asks as soon as this pass is opened."""
-        return len(self.names) == 1 and self._gates[self.names[0]].next_asks
+    def hand_on(self) -> bool:
+        """Tell whether somebody else of this process asks as soon as this pass is opened.
+
+        If so, nobody else need be told of the release.
+        """
+        if len(self.names) != 1:
+            return False
+        gate = self._gates[self.names[0]]
+        gate.untold = gate.next_asks
+        return gate.untold
 
     def refused(self, error: LockNotAcquiredError) -> None:
         """Tell who waits behind this pass what the nodes said last."""
@@ -117,12 +127,14 @@ class Pass:
 class Gates:
     """The gates of one manager, by name; a gate exists while somebody is through it."""
 
-    __slots__ = ("_gates", "on_idle")
+    __slots__ = ("_gates", "on_idle", "on_untold")
 
-    def __init__(self, on_idle: Callable[[str], None]) -> None:
+    def __init__(self, on_idle: Callable[[str], None], on_untold: Callable[[str], None]) -> None:
         self._gates: dict[str, Gate] = {}
         self.on_idle = on_idle
         """Called when nobody waits for a name any more, whether or not it is held."""
+        self.on_untold = on_untold
+        """Called when a name is free, and nobody has been told."""
 
     def __getitem__(self, name: str) -> Gate:
         return self._gates[name]
@@ -174,3 +186,5 @@ class Gates:
                 return
         del self._gates[name]
         self.on_idle(name)
+        if gate.untold:  # whom it was handed to went without asking
+            self.on_untold(name)

@@ -297,7 +297,7 @@ class Holding:
         runtime, way = self._runtime, self._way
         now = runtime.clock.now()
         over = [turn for name in way.names if (turn := runtime.turns.give_back(name, now)) is not None]
-        self.handed_on = not over and way.hands_on
+        self.handed_on = not over and way.hand_on()
         way.open()  # first: then the next acquire leaves in the same write, behind these releases (R15)
         round_ = self._release = runtime.release(
             self._primitive,

@@ -18,10 +18,11 @@ import anyio
 from ._ask import NOTHING_KNOWN, Round, all_answered
 from ._clock import Clock, wall_of
 from ._core.clock_watch import ClockWatch
-from ._core.command import Answer, Primitive, Purpose
+from ._core.command import Answer, Command, Primitive, Purpose
 from ._core.quorum import Vote
 from ._core.validity import drift
 from ._deadlines import Deadlines
+from ._futures import give_up
 from ._gate import Gates
 from ._log import report
 from ._node import Node
@@ -91,7 +92,7 @@ class Runtime:
         self.audience = audience
         self.counters = Counters()
         self.deadlines = Deadlines()
-        self.gates = Gates(self._nobody_waits)
+        self.gates = Gates(self._nobody_waits, self._tell_of_release)
         self.turns = Turns()
         self.wakeups = Wakeups(nodes)
         self.watchdog = Watchdog(clock, self._stalled)
@@ -148,7 +149,7 @@ class Runtime:
             ManagerClosedError: when the manager is closed meanwhile.
         """
         self._pauses.add(future)
-        timer = None if timeout is None else self.loop.call_later(timeout, _end_pause, future)
+        timer = None if timeout is None else self.loop.call_later(timeout, give_up, future)
         try:
             done = await future
         finally:
@@ -168,6 +169,18 @@ class Runtime:
         if self.wakeups.any:
             self.wakeups.drop(self.options.key(name))
 
+    def _tell_of_release(self, name: str) -> None:
+        """Make up for a quiet release: the task of this process that was to follow does not."""
+        command = Command(
+            Purpose.OTHER,
+            owner=b"",
+            fits=lambda reply: type(reply) is int,
+            keys=(self.options.key(name),),
+            args=(b"",),
+            verb=b"PUBLISH",
+        )
+        Round(self.nodes, self.deadlines, lambda _: NOT_HELD).ask(command, self.node_timeout)
+
     def check_here(self) -> None:
         """Refuse to be used from another process or another event loop."""
         if self.inherited:
@@ -183,7 +196,7 @@ class Runtime:
         for attempt in list(self.attempts):
             attempt.undo(self.node_timeout)
         for future in self._pauses:
-            _end_pause(future)
+            give_up(future)
 
     def release(
         self,
@@ -286,8 +299,3 @@ class Runtime:
                 seconds,
             )
         self.audience.tell(LoopStalled(seconds=seconds, suspended=suspended))
-
-
-def _end_pause(future: asyncio.Future[bool]) -> None:
-    if not future.done():
-        future.set_result(False)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from ._clock import Clock
+from ._futures import ring
 
 if TYPE_CHECKING:
     from ._holding import Holding
@@ -43,7 +44,7 @@ class Watchdog:
         self._heap: list[tuple[float, int, Holding]] = []
         self._order = itertools.count()
         self._watched: dict[Holding, int] = {}  # the number of its one valid entry in the heap
-        self._alarm: asyncio.Future[None] | None = None
+        self._alarm: asyncio.Future[bool] | None = None
         self._wakes_at = float("inf")  # when the alarm goes off, or was rung
         self._lately = False  # whether there was a lease since the last sleep began
 
@@ -57,7 +58,7 @@ class Watchdog:
             self._heap = [entry for entry in self._heap if self._watched.get(entry[2]) == entry[1]]
             heapq.heapify(self._heap)
         if due < self._wakes_at and self._alarm is not None and not self._alarm.done():
-            self._alarm.set_result(None)
+            ring(self._alarm)
             self._wakes_at = self._clock.now()
 
     def forget(self, holding: Holding) -> None:
@@ -86,7 +87,7 @@ class Watchdog:
         if held or lately:
             delay = min(max(self._heap[0][0] - began, COALESCE), TICK) if self._heap else TICK
             self._wakes_at = began + delay
-            timer = loop.call_later(delay, _ring, alarm)
+            timer = loop.call_later(delay, ring, alarm)
         try:
             await alarm
         finally:
@@ -106,8 +107,3 @@ class Watchdog:
                 if holding in self._watched:
                     self.watch(holding)
                     assert holding.due > now, "a look settles what is due"
-
-
-def _ring(alarm: asyncio.Future[None]) -> None:
-    if not alarm.done():
-        alarm.set_result(None)

@@ -127,9 +127,13 @@ class _Flusher:
         self._links.append(link)
 
     def _flush(self) -> None:
-        links, self._links = self._links, []
-        for link in links:
-            link.flush()
+        links, self._links = self._links[::-1], []
+        try:
+            while links:
+                links.pop().flush()
+        finally:  # whatever that raises, the others write, too
+            for link in links:
+                self.soon(link)
 
 
 _flushers: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Flusher]] = WeakKeyDictionary()

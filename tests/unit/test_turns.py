@@ -329,7 +329,7 @@ async def test_the_memory_of_turns_is_bounded(monkeypatch):
 
 def seconds_per_leave(number: int) -> float:
     """Measure how long one of so many waiters takes to leave the queue, the last one first."""
-    gates = Gates(lambda _: None)
+    gates = Gates(lambda _: None, lambda _: None)
     assert gates.enter(NAME)
     places = [gates.queue(NAME, single_try=False, alone=True) for _ in range(number)]
     random.Random(number).shuffle(places)

@@ -1,0 +1,117 @@
+"""The time limits of rounds: one timer for all of them, and each ends in its own time (R1)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from aioredlock_ng._deadlines import Deadlines
+from tests.unit.worlds import sim, until, virtual
+
+
+class Thing:
+    """Something with a limited time; remembers when that ended it."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.over = False
+        self.ended_at: float | None = None
+        self._error = error
+
+    def time_out(self) -> None:
+        """As in `Limited`."""
+        assert not self.over, "what is over is left alone"
+        self.over = True
+        self.ended_at = asyncio.get_running_loop().time()
+        if self._error is not None:
+            raise self._error
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_ends_in_its_own_time(seed: int) -> None:
+    """Limits of every length, begun at any moment, some over before: nobody ends early, late or twice."""
+
+    @virtual
+    async def main() -> None:
+        draw = random.Random(seed)
+        deadlines = Deadlines()
+        due: list[tuple[Thing, float | None]] = []
+        for _ in range(200):
+            if draw.random() < 0.3:
+                await asyncio.sleep(draw.random() * 0.2)
+            thing, timeout = Thing(), draw.choice((0.0, 0.1, 0.1, 0.1, draw.random()))
+            deadlines.watch(thing, timeout)
+            ends = sim().time() + timeout
+            if draw.random() < 0.5:  # it is over before its time, or at once
+                over_at = sim().time() + draw.random() * timeout
+                if over_at < ends:
+                    sim().call_at(over_at, setattr, thing, "over", True)
+                    due.append((thing, None))
+                    continue
+            due.append((thing, ends))
+        await asyncio.sleep(2)
+        assert [thing.ended_at for thing, _ in due] == [ends for _, ends in due]
+
+    main()
+
+
+@virtual
+async def test_the_time_begins_when_the_turn_ends():
+    """Who keeps the loop busy before anything is written has not been kept waiting by a node."""
+    deadlines, thing = Deadlines(), Thing()
+    deadlines.watch(thing, 0.1)
+    sim().advance(5.0)
+    busy_until = sim().time()
+    await until(busy_until + 0.2)
+    assert thing.ended_at == pytest.approx(busy_until + 0.1)
+
+
+def test_one_that_fails_does_not_keep_the_others_from_ending() -> None:
+    """Whatever comes out of the end of one, the others end, too."""
+    deadlines: list[Deadlines] = []
+    things = [Thing(KeyboardInterrupt()), Thing(), Thing()]
+
+    async def main() -> None:
+        deadlines.append(Deadlines())
+        for number, thing in enumerate(things):
+            deadlines[0].watch(thing, 0.01 + number / 1000)
+        await asyncio.sleep(5)
+
+    loop = asyncio.new_event_loop()
+    try:
+        task = loop.create_task(main())
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(task)
+        loop.run_until_complete(asyncio.sleep(0.05))
+        assert all(thing.ended_at is not None for thing in things)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            loop.run_until_complete(task)
+    finally:
+        loop.close()
+
+
+@virtual
+async def test_a_limit_costs_the_same_however_many_there_are():
+    """Thousands of tries that fail together have falling limits: their number is no more than a number."""
+    ratios = []
+    for _ in range(3):
+        few, many = [await seconds_per_limit(number) for number in (1000, 16000)]
+        ratios.append(many / few)
+    assert min(ratios) < 4, ratios
+
+
+async def seconds_per_limit(number: int) -> float:
+    """Measure what it takes to begin so many limits, each shorter than the one before."""
+    deadlines, things = Deadlines(), [Thing() for _ in range(number)]
+    began = time.perf_counter()
+    for i, thing in enumerate(things):
+        deadlines.watch(thing, 1 - i / number / 2)
+    await asyncio.sleep(0)
+    took = time.perf_counter() - began
+    for thing in things:
+        thing.over = True
+    await asyncio.sleep(2)
+    return took / number
