@@ -188,6 +188,10 @@ class Answer(NamedTuple):
     reached: int = 0
     """How many subscribers the notice of a release reached; -1 when publishing was refused (R13)."""
 
+    def __repr__(self) -> str:
+        # Without what was found: that may be somebody's owner value.
+        return f"<Answer {self.vote.value}{self.reason and ': '}{self.reason}>"
+
 
 class Primitive(Protocol):
     """A lock kind: what to send for one owner, and how to read the answers.
