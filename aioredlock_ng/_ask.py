@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, final
 
 from ._core.command import Answer, Command, Reply, Silence
-from ._core.quorum import Tally
+from ._core.quorum import Tally, Vote
 from ._deadlines import Deadlines
 from ._futures import ring
 from ._node import Node
@@ -17,6 +17,8 @@ Decided: TypeAlias = Callable[[Tally], bool]
 """Whether a tally is all that a waiter needs to know."""
 
 NOTHING_KNOWN: Final[Mapping[int, Answer]] = {}
+
+_GRANTED: Final = Answer(Vote.GRANTED)
 
 NO_REPLY: Final = Silence("no answer yet")
 """Stands for the reply that has not come."""
@@ -144,6 +146,13 @@ class Round:
             if timer is not None:
                 timer.cancel()
             self._waiting.remove(waiter)
+
+    def thin_out(self) -> None:
+        """Keep the votes alone of those who granted: what came with them has been used, and takes memory."""
+        answers = self.answers
+        for node, answer in enumerate(answers):
+            if answer is not None and answer.vote is Vote.GRANTED:
+                answers[node] = _GRANTED
 
     def votes(self) -> tuple[NodeVote, ...]:
         """Return what each node said so far, in the order of the nodes."""

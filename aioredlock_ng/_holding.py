@@ -65,6 +65,8 @@ class Holding:
         self._way = way
         self._round = won  # the last round that was won, for `votes`
         self._unsent = unsent_in(won)
+        if fence:
+            won.thin_out()  # a lease may live for long
         self._extending: Round | None = None
         self._retries = 0
         self._extend_at = asked_at + extension.every * ttl

@@ -104,6 +104,12 @@ def source(report: Report) -> str:
 # -- what they share -------------------------------------------------------------------------------------
 
 
+def briefly(trouble: object) -> str:
+    """Return the name of an error without its module and its message."""
+    name, colon, _ = str(trouble).partition(":")
+    return name.rpartition(".")[2] if colon else name
+
+
 def unique(rows: Sequence[Row], key: str) -> list[Any]:
     """Return the values in the order in which they come."""
     return list(dict.fromkeys(row[key] for row in rows))
@@ -202,7 +208,7 @@ def bars(axes: Axes, rows: Sequence[Row]) -> None:
     rows = rows[::-1]
     values = [row["cycles_per_s"] or 0.0 for row in rows]
     drawn = axes.barh([row["peer"] for row in rows], values, color=[COLOURS[row["peer"]] for row in rows])
-    told = [f"{row['cycles_per_s']:,.0f}" if row["cycles_per_s"] else str(row["trouble"]) for row in rows]
+    told = [f"{row['cycles_per_s']:,.0f}" if row["cycles_per_s"] else briefly(row["trouble"]) for row in rows]
     axes.bar_label(drawn, told, padding=2, fontsize=7)
     axes.margins(x=0.25)
     axes.xaxis.set_major_locator(MaxNLocator(4))

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Final, final
 
 from redis import Redis
@@ -132,7 +133,7 @@ def _shown(value: Any) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:.2f}" if value < 100 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) else shorten(str(value), 60)
 
 
 BEGIN, END = "<!-- figures: written by `python -m benchmarks --markdown` -->", "<!-- end of the figures -->"
