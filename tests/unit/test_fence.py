@@ -633,3 +633,13 @@ async def test_fenced_and_plain_holders_exclude_each_other() -> None:
             assert (lease.fence or 0) > first
             end = await in_task(plain.lock("a", blocking_timeout=0).acquire)
             assert isinstance(end.error, LockTakenError)
+
+
+@virtual
+async def test_a_lease_keeps_no_more_of_its_votes_than_it_needs() -> None:
+    """What came with the grants has made the fence: thousands of leases need not keep it."""
+    async with world() as w, w.manager.lock("a") as lease:
+        assert lease.fence
+        kept = [answer for answer in lease._holding._round.answers if answer is not None]
+        assert [answer.fence for answer in kept][:2] == [0, 0]
+        assert [vote.vote for vote in lease.votes][:2] == [Vote.GRANTED] * 2
