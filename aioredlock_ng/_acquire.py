@@ -56,6 +56,7 @@ class Acquisition:
         self._runtime = runtime
         self._request = request
         self._patience = patience
+        self._waits = patience != 0  # else it is a single try
         self._began = began
         self._attempts = 0
         self._seen = 0  # the greatest counter that a node has told us: the next ballot is above it
@@ -114,7 +115,7 @@ class Acquisition:
 
     async def _queue_up(self, name: str) -> None:
         gates = self._runtime.gates
-        single_try = self._patience == 0
+        single_try = not self._waits
         gate = gates[name]
         if single_try and (gate.holding or gate.refusal):
             raise self._gate_error(gate)
@@ -135,7 +136,7 @@ class Acquisition:
 
     def _refuse_deadlock(self) -> None:
         """Fail if this task, inside the body of a lease of ours, would wait for its own release."""
-        if self._patience == 0:
+        if not self._waits:
             return
         task = asyncio.current_task()
         for name in self._request.names:
@@ -273,8 +274,7 @@ class Acquisition:
         if won and left > min_validity(request.ttl, runtime.node_timeout, grace):
             return self._won(way, attempt)
         self._asked_at, self._round_trip = attempt.asked_at, runtime.clock.now() - attempt.asked_at
-        waits = self._patience is None or self._patience > 0
-        ear = self._listen() if waits else None  # queued before the release that tells how long to wait
+        ear = self._listen() if self._waits else None  # queued before the release that tells how long to wait
         refusal = await attempt.refused(self._time_for_answers())
         if ear is not None:
             ear.free(attempt.free)

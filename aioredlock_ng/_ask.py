@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, final
 
-from ._core.command import Answer, Command, Reply, Silence
+from ._core.command import GRANTED, Answer, Command, Reply, Silence
 from ._core.quorum import Tally, Vote
 from ._deadlines import Deadlines
 from ._futures import ring
@@ -17,8 +17,6 @@ Decided: TypeAlias = Callable[[Tally], bool]
 """Whether a tally is all that a waiter needs to know."""
 
 NOTHING_KNOWN: Final[Mapping[int, Answer]] = {}
-
-_GRANTED: Final = Answer(Vote.GRANTED)
 
 NO_REPLY: Final = Silence("no answer yet")
 """Stands for the reply that has not come."""
@@ -152,7 +150,7 @@ class Round:
         answers = self.answers
         for node, answer in enumerate(answers):
             if answer is not None and answer.vote is Vote.GRANTED:
-                answers[node] = _GRANTED
+                answers[node] = GRANTED
 
     def votes(self) -> tuple[NodeVote, ...]:
         """Return what each node said so far, in the order of the nodes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from ._ask import Round, all_answered
-from ._core.command import Answer, Primitive
+from ._core.command import ABOVE_FENCE, GRANTED, Answer, Primitive
 from ._core.fencing import agreeable, ballot, certified
 from ._core.quorum import Tally, Verdict, Vote
 from ._core.validity import free_after
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
 STRAGGLERS: Final = 0.01
 """Seconds that slower nodes are given, once a round is lost, to tell how long their key will stay."""
-
-STANDS_THERE: Final = Answer(Vote.GRANTED)
-"""What a raise would come to at a node that stands at the fence already."""
-
-STANDS_ABOVE: Final = Answer(Vote.SILENT, "the node's counter is above the fence")
-"""What it would come to at one that is beyond it."""
 
 WRONG_TYPE: Final = "WRONGTYPE"
 """The error of a node where something that is not a lock lives under the lock's key."""
@@ -114,7 +108,7 @@ class Attempt:
         for node, answer in enumerate(self.asked.answers):
             if node in grants:
                 if grants[node].fence >= fence:
-                    known[node] = STANDS_THERE if grants[node].fence == fence else STANDS_ABOVE
+                    known[node] = GRANTED if grants[node].fence == fence else ABOVE_FENCE
             elif answer is not None:  # else it may well grant still: its raise is queued behind that
                 known[node] = Answer(Vote.SILENT, answer.reason or "its grant does not count")
         round_ = self._raising = Round(runtime.nodes, runtime.deadlines, self._primitive.read_raise)

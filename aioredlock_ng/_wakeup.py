@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import final
 
 from ._core.quorum import majority
+from ._futures import ring
 from ._node import Node
 
 
@@ -36,8 +37,8 @@ class Ear:
     def free(self, nodes: Iterable[int]) -> None:
         """Note that the lock is free on these nodes."""
         self._free.update(nodes)
-        if self._future is not None and not self._future.done() and len(self._free) >= self._quorum:
-            self._future.set_result(True)
+        if self._future is not None and len(self._free) >= self._quorum:
+            ring(self._future)
 
     def enough(self) -> asyncio.Future[bool]:
         """Return a future that is done as soon as the lock is free on a majority."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from aioredlock_ng.testing import local_nodes
-from benchmarks.bench import QUICK, Bench, Settings
+from benchmarks.bench import NODES, QUICK, Bench, Settings
 from benchmarks.peers import PEERS
 from benchmarks.report import Report, environment, write_markdown
 
@@ -47,7 +47,7 @@ async def run(
     """Ask the questions of workers with one kind of event loop."""
     if first:
         async with local_nodes(1, server=settings.server) as nodes:
-            told = {"nodes": 5, "seconds": settings.seconds, **versions(settings.peers)}
+            told = {"nodes": NODES, "seconds": settings.seconds, **versions(settings.peers)}
             report.environment(environment(nodes.urls, **told))
     bench = Bench(settings, report, loop)
     try:

@@ -10,10 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
 
+from aioredlock_ng.testing import LocalNodes, local_nodes
 from benchmarks.driver import START_TIMEOUT, Taken, TroubleError, Turn, Worker, take_turns
 from benchmarks.environments import FOLDER, UnavailableError, python_of
 from benchmarks.peers import PEERS, Spec
 from benchmarks.report import Report
+
+NODES: Final = 5
+"""Where a question does not ask for another number."""
 
 
 @final
@@ -119,6 +123,17 @@ class Bench:
         finally:
             for workers in opened.values():
                 await asyncio.gather(*(worker.close(self.settings.limit) for worker in workers))
+
+    @contextlib.asynccontextmanager
+    async def over(
+        self, peers: Sequence[str], number: int = NODES, *, copies: int = 1
+    ) -> AsyncIterator[tuple[LocalNodes, dict[str, list[Worker]]]]:
+        """Give so many nodes, and workers of each peer over them, as `open` does."""
+        async with (
+            local_nodes(number, server=self.settings.server) as nodes,
+            self.open(peers, nodes.urls, copies=copies) as workers,
+        ):
+            yield nodes, workers
 
     async def _opened(self, peer: str, urls: Sequence[str], numbers: range) -> list[Worker]:
         python = await python_of(peer, self.settings.environments)

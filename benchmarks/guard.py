@@ -13,14 +13,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, final
 
-from aioredlock_ng.testing import local_nodes
 from benchmarks.bench import Bench, Settings
 from benchmarks.cycles import latency_turn, p50, rate, throughput_turn
 from benchmarks.driver import Figures, Taken, Turn, Worker
 from benchmarks.questions.hot_name import hot_turn
 from benchmarks.report import Report
 
-NODES: Final = 5
 TASKS: Final = 100
 SECTION: Final = 0.001
 LATENCY: Final = "uncontended cycle, p50"
@@ -68,9 +66,8 @@ LIMITS: Final = (
 async def measure(settings: Settings) -> dict[str, Taken[str]]:
     """Let everybody take turns at each of the three."""
     bench = Bench(settings, Report(), "asyncio")
-    nodes = local_nodes(NODES, server=settings.server)
     try:
-        async with nodes as started, bench.open(settings.peers, started.urls) as workers:
+        async with bench.over(settings.peers) as (_, workers):
             turns: dict[str, Callable[[str, Worker], Turn]] = {
                 LATENCY: lambda peer, worker: partial(latency_turn, bench, peer, worker),
                 THROUGHPUT: lambda peer, worker: partial(throughput_turn, bench, peer, worker, TASKS),

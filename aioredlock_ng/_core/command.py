@@ -193,6 +193,13 @@ class Answer(NamedTuple):
         return f"<Answer {self.vote.value}{self.reason and ': '}{self.reason}>"
 
 
+GRANTED: Final = Answer(Vote.GRANTED)
+"""A grant that comes with nothing else."""
+
+ABOVE_FENCE: Final = Answer(Vote.SILENT, "the node's counter is above the fence")
+"""What a raise comes to at a node that is beyond it (R10)."""
+
+
 class Primitive(Protocol):
     """A lock kind: what to send for one owner, and how to read the answers.
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 from typing import Any, Final, final
 
 from .. import _scripts
-from .._core.command import Answer, Command, Proof, Purpose, Reply, Script, Silence, milliseconds
+from .._core.command import (
+    ABOVE_FENCE,
+    GRANTED,
+    Answer,
+    Command,
+    Proof,
+    Purpose,
+    Reply,
+    Script,
+    Silence,
+    milliseconds,
+)
 from .._core.quarantine import SENTINEL_CHANGED
 from .._core.quorum import Vote
 
-_GRANTED: Final = Vote.GRANTED
-_REFUSED: Final = Vote.REFUSED
+_GRANT: Final = Vote.GRANTED
+_REFUSAL: Final = Vote.REFUSED
 """Both have names of their own here: looking up the member of an enumeration takes its time."""
 
-GRANTED: Final = Answer(_GRANTED)
-REFUSED: Final = Answer(_REFUSED)
-RELEASED: Final = Answer(_GRANTED, "released", wait=0.0)
+REFUSED: Final = Answer(_REFUSAL)
+RELEASED: Final = Answer(_GRANT, "released", wait=0.0)
 
 NO_VOTE: Final = Answer(Vote.SILENT, SENTINEL_CHANGED)
 """What a node says whose sentinel is not the one that was vowed by (R12)."""
@@ -34,7 +44,7 @@ _RAISED: Final = {
     0: Answer(Vote.REFUSED, "the key is not ours any more"),
     -1: NO_VOTE,
     -2: Answer(Vote.SILENT, "the fence is too far ahead of the node's clock: see `aioredlock-ng doctor`"),
-    -3: Answer(Vote.SILENT, "the node's counter is above the fence"),
+    -3: ABOVE_FENCE,
 }
 """What the answers of `raise.lua` mean.  Only the first makes a certificate."""
 
@@ -208,16 +218,16 @@ class Mutex:
 def _read_fenced(reply: list[Any]) -> Answer:
     code, value, time_us = reply
     if code == 1:  # with all its fields in their order, which is the fastest way to make one
-        return Answer._make((_GRANTED, "", None, True, False, value, time_us / 1_000_000, None, 0))
+        return Answer._make((_GRANT, "", None, True, False, value, time_us / 1_000_000, None, 0))
     if code == 0:
-        return Answer(_REFUSED, "", _seconds(value))
+        return Answer(_REFUSAL, "", _seconds(value))
     return NO_VOTE
 
 
 def _read_release(reply: list[Any]) -> Answer:
     deleted, wait, reached = reply
     if not deleted:
-        return Answer(_REFUSED, "was not held", _seconds(wait))
+        return Answer(_REFUSAL, "was not held", _seconds(wait))
     if not wait and not reached:
         return RELEASED
-    return Answer(_GRANTED, "released", _seconds(wait), reached=reached)
+    return Answer(_GRANT, "released", _seconds(wait), reached=reached)

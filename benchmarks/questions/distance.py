@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from aioredlock_ng.testing import local_nodes
-from benchmarks.bench import Bench
+from benchmarks.bench import NODES, Bench
 from benchmarks.cycles import median, p50, rate, throughput_turn
 from benchmarks.proxy import proxies
 from benchmarks.servers import round_trip
 
 TABLE = "Far nodes: acquire in round trips, distinct names"
-NODES = 5
 
 
 async def ask(bench: Bench) -> None:

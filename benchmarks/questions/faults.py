@@ -9,12 +9,11 @@ from functools import partial
 from typing import Final
 
 from aioredlock_ng.testing import LocalNodes, local_nodes
-from benchmarks.bench import Bench
+from benchmarks.bench import NODES, Bench
 from benchmarks.cycles import latency_turn, microseconds, p50
 from benchmarks.proxy import proxies
 
 TABLE = "One of five nodes fails: uncontended cycle"
-NODES = 5
 SLOW: Final = 0.02
 FAULTS: Final = ("frozen", "dead", "slow")
 

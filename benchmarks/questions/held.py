@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 
-from aioredlock_ng.testing import local_nodes
 from benchmarks.bench import Bench
 from benchmarks.driver import TroubleError, Worker
 from benchmarks.report import Row
 from benchmarks.servers import cpu_of
 
 TABLE = "Held leases with the watchdog, ttl 10 s"
-NODES = 5
 SLOWEST = 100
 """Leases per second that everybody can acquire, and release."""
 
@@ -20,10 +18,7 @@ async def ask(bench: Bench) -> None:
     peers, settings = bench.peers(lambda spec: spec.holds), bench.settings
     for count in settings.held:
         bench.say(f"  {count} leases")
-        async with (
-            local_nodes(NODES, server=settings.server) as nodes,
-            bench.open(peers, nodes.urls) as workers,
-        ):
+        async with bench.over(peers) as (nodes, workers):
             for peer, (worker,) in workers.items():
                 try:
                     await add_held(bench, peer, worker, count, nodes.urls)

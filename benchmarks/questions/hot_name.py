@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
-from aioredlock_ng.testing import local_nodes
 from benchmarks.bench import Bench
 from benchmarks.counting import monitors
 from benchmarks.cycles import median, rate
@@ -17,7 +16,6 @@ from benchmarks.peers import PEERS
 from benchmarks.report import Row, percentile
 
 TABLE = "One hot name, 20 tasks"
-NODES = 5
 COLD: Final = 0.05
 """Seconds until all processes have got the order to begin."""
 
@@ -34,10 +32,7 @@ async def ask(bench: Bench) -> None:
     peers, settings = bench.peers(lambda spec: spec.excludes), bench.settings
     for section in settings.sections:
         bench.say(f"  critical section of {section * 1000:g} ms")
-        async with (
-            local_nodes(NODES, server=settings.server) as nodes,
-            bench.open(peers, nodes.urls, copies=max(settings.processes)) as workers,
-        ):
+        async with bench.over(peers, copies=max(settings.processes)) as (nodes, workers):
             turns = {
                 (peer, processes): partial(hot_turn, bench, peer, those[:processes], section)
                 for peer, those in workers.items()

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
-from aioredlock_ng.testing import local_nodes
 from benchmarks.bench import Bench
 from benchmarks.cycles import compared, microseconds, p50
 from benchmarks.driver import Figures, Turn, Worker
 
 TABLE = "Open loop, distinct names: latency from the intended start"
-NODES = 5
 REQUESTS = 40
 """In one turn, at least."""
 
@@ -24,10 +22,7 @@ async def ask(bench: Bench) -> None:
     peers, settings = bench.peers(lambda spec: spec.tasks and not spec.inside), bench.settings
     for rate in settings.rates:
         bench.say(f"  {rate:g} requests per second")
-        async with (
-            local_nodes(NODES, server=settings.server) as nodes,
-            bench.open(peers, nodes.urls) as workers,
-        ):
+        async with bench.over(peers) as (_, workers):
             turns = {peer: requests(bench, peer, worker, rate) for peer, (worker,) in workers.items()}
             taken = await bench.turns(turns, cases=len(settings.rates), warm=True)
         for peer in workers:

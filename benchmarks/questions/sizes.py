@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from aioredlock_ng.testing import local_nodes
 from benchmarks.bench import Bench
 from benchmarks.cycles import add_latencies, add_throughput, latency_turn, throughput_turn
 
@@ -17,10 +16,7 @@ async def ask(bench: Bench) -> None:
     peers, settings = bench.peers(lambda spec: spec.quorum and spec.tasks), bench.settings
     for number in settings.nodes:
         bench.say(f"  {number} nodes")
-        async with (
-            local_nodes(number, server=settings.server) as nodes,
-            bench.open(peers, nodes.urls) as workers,
-        ):
+        async with bench.over(peers, number) as (_, workers):
             ways = {
                 "latency": {
                     peer: partial(latency_turn, bench, peer, worker) for peer, (worker,) in workers.items()

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from aioredlock_ng.testing import local_nodes
 from benchmarks.bench import Bench
 from benchmarks.cycles import add_throughput, throughput_turn
 
 TABLE = "Distinct names: throughput"
-NODES = 5
 
 
 async def ask(bench: Bench) -> None:
     peers, settings = bench.peers(lambda spec: spec.tasks and not spec.inside), bench.settings
     for tasks in settings.tasks:
         bench.say(f"  {tasks} tasks")
-        async with (
-            local_nodes(NODES, server=settings.server) as nodes,
-            bench.open(peers, nodes.urls) as workers,
-        ):
+        async with bench.over(peers) as (_, workers):
             turns = {
                 peer: partial(throughput_turn, bench, peer, worker, tasks)
                 for peer, (worker,) in workers.items()

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from aioredlock_ng.testing import local_nodes
 from benchmarks.bench import Bench
 from benchmarks.cycles import add_latencies, latency_turn
 
 TABLE = "Uncontended cycle: latency"
-NODES = 5
 
 
 async def ask(bench: Bench) -> None:
     peers = bench.peers(lambda spec: not spec.inside)
-    async with (
-        local_nodes(NODES, server=bench.settings.server) as nodes,
-        bench.open(peers, nodes.urls) as workers,
-    ):
+    async with bench.over(peers) as (_, workers):
         turns = {peer: partial(latency_turn, bench, peer, worker) for peer, (worker,) in workers.items()}
         taken = await bench.turns(turns, cases=1)
     add_latencies(bench, TABLE, taken, workers)
