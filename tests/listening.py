@@ -63,7 +63,7 @@ class Listener(asyncio.Protocol):
 def listen_in_memory(node: MemoryNode) -> Listener:
     """Connect to a master in memory."""
     listener = Listener()
-    listener.transport = connection = MemoryConnection(node)
+    listener.transport = connection = MemoryConnection(node, node.wires[0])
     node._connections.append(connection)
     connection.set_protocol(listener)
     return listener

@@ -1,5 +1,6 @@
 """For tests, ours and users' own: masters in memory, virtual time, local servers, losses, bypassed locks."""
 
+from . import faults
 from ._bypass import bypass
 from .local_nodes import LocalNodes, NoServerError, ServerStartError, local_nodes
 from .loss import lose
@@ -14,6 +15,7 @@ __all__ = [
     "ServerStartError",
     "SimLoop",
     "bypass",
+    "faults",
     "local_nodes",
     "lose",
 ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, final
 
-from .sim_loop import EPOCH, SimLoop
+from .sim_loop import EPOCH
 
 _EPOCH_US: Final = round(EPOCH * 1_000_000)
 
@@ -20,26 +20,21 @@ class CommandError(Exception):
 
 @final
 class NodeClock:
-    """A node's wall clock: the loop's time, until somebody sets it or it goes wrong.
-
-    A machine that is suspended (`SimLoop.suspend`) is the client's: the node's clock goes on.
+    """A node's wall clock: the true time, until somebody sets it or it goes wrong.
 
     Args:
+        true: tells the true time.
         offset: seconds that it is ahead.
     """
 
-    def __init__(self, offset: float = 0.0) -> None:
-        self._set_at, self._shown, self._rate = 0.0, 0.0, 1.0
+    def __init__(self, true: Callable[[], float], offset: float = 0.0) -> None:
+        self._true = true
+        self._set_at, self._shown, self.rate = 0.0, 0.0, 1.0
         self.step(offset)
-
-    @staticmethod
-    def _true() -> float:
-        loop = asyncio.get_running_loop()
-        return loop.clock.now() if isinstance(loop, SimLoop) else loop.time()
 
     def now(self) -> float:
         """Return the node's time of day, in seconds since `EPOCH`: a small number, so an exact one."""
-        return self._shown + (self._true() - self._set_at) * self._rate
+        return self._shown + (self._true() - self._set_at) * self.rate
 
     def step(self, seconds: float) -> None:
         """Set the clock forward by so many seconds, or back."""
@@ -52,7 +47,7 @@ class NodeClock:
         if not 0 <= rate < math.inf:
             raise ValueError(f"a clock's rate is a number from 0 on, not {rate!r}")
         self._shown, self._set_at = self.now(), self._true()
-        self._rate = rate
+        self.rate = rate
 
 
 @final
@@ -64,14 +59,10 @@ class Snapshot:
 
 
 class MemoryData:
-    """Keys that expire by the node's own wall clock, as in Redis; with what Lua's `redis.call` does to them.
+    """Keys that expire by the node's own wall clock, with what Lua's `redis.call` does to them."""
 
-    Args:
-        clock_offset: seconds that the clock is ahead.
-    """
-
-    def __init__(self, *, clock_offset: float = 0.0) -> None:
-        self.clock: Final = NodeClock(clock_offset)
+    def __init__(self, clock: NodeClock) -> None:
+        self.clock: Final = clock
         self.data: dict[bytes, tuple[bytes | None, float | None]] = {}
         """Value (None: a list) and expiry (by `clock`); those that are expired may still be there."""
         self.pristine = True

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable
 from typing import Any, Final, Protocol, final
 
 from .. import _scripts
-from ._memory_data import CommandError, MemoryData
+from ._memory_data import CommandError, MemoryData, NodeClock
 from ._memory_scripts import SCRIPTS
-
-_identities = itertools.count(1)
 
 
 class Client(Protocol):
@@ -34,12 +31,16 @@ class MemoryServer(MemoryData):
 
     Args:
         clients: tells how many are connected.
-        clock_offset: seconds that its clock is ahead.
+        clock: its wall clock.
+        new_identity: draws a name for each process.
     """
 
-    def __init__(self, clients: Callable[[], int], *, clock_offset: float = 0.0) -> None:
-        super().__init__(clock_offset=clock_offset)
+    def __init__(
+        self, clients: Callable[[], int], *, clock: NodeClock, new_identity: Callable[[], str]
+    ) -> None:
+        super().__init__(clock)
         self._clients = clients
+        self._new_identity = new_identity
         self._scripts: set[bytes] = set()
         self._channels: dict[bytes, dict[Client, None]] = {}
         """Who listens to a channel: first come, first told."""
@@ -51,8 +52,8 @@ class MemoryServer(MemoryData):
 
     def new_process(self) -> None:
         """Have another identity and no script: what a restart does to everything but the data."""
-        self.run_id = f"{next(_identities):040x}"
-        self.replid = f"{next(_identities):040x}"
+        self.run_id = self._new_identity()
+        self.replid = self._new_identity()
         self._scripts.clear()
 
     def load(self, script: bytes) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 from .. import _scripts
 from .._node import Node
@@ -19,11 +19,9 @@ from .._node.link import Link
 from .._node.pipe import Entry
 from .._node.redis_node import RedisNode
 from ._memory_connection import MemoryConnection
-from ._memory_data import Snapshot
+from ._memory_data import NodeClock, Snapshot
 from ._memory_server import MemoryServer
-
-Latency: TypeAlias = float | Callable[[], float]
-"""Seconds from one end of a connection to the other, or what draws them for each message."""
+from ._memory_wire import Latency, Network, OneLoop, Wire
 
 EXECUTED_KEPT: Final = 1_000_000
 """Commands that a master remembers having executed; when there are more, the older half is forgotten."""
@@ -39,18 +37,35 @@ class MemoryNode:
         name: for messages; default ``memory-1`` and so on.
         latency: one-way, in seconds.
         clock_offset: seconds that its wall clock is ahead.  Keys expire by that clock, as in Redis.
+        network: what carries messages; default the running loop.
     """
 
-    def __init__(self, name: str | None = None, *, latency: Latency = 0.0, clock_offset: float = 0.0) -> None:
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        latency: Latency = 0.0,
+        clock_offset: float = 0.0,
+        network: Network | None = None,
+    ) -> None:
         number = next(_numbers)
         self.name = f"memory-{number}" if name is None else name
         self.latency = latency
         self.executed: list[tuple[bytes, ...]] = []
         """The commands executed, but for heartbeats, in order: the last `EXECUTED_KEPT` at most."""
-        self._server = MemoryServer(lambda: len(self._connections), clock_offset=clock_offset)
+        self._network = OneLoop() if network is None else network
+        self._server = MemoryServer(
+            lambda: len(self._connections),
+            clock=NodeClock(self._network.clock, clock_offset),
+            new_identity=self._network.new_identity,
+        )
+        self.wires: list[Wire] = []
+        """The ways to it: first the one of those clients that have none of their own."""
+        self._refusal = ""
         self._connections: list[MemoryConnection] = []
         self._frozen = False
         self._running = True
+        self.wire()
 
     def __repr__(self) -> str:
         state = "frozen" if self._frozen else "running" if self._running else "down"
@@ -58,7 +73,18 @@ class MemoryNode:
 
     def link(self) -> Node:
         """Return one manager's node over this master; a manager calls it itself."""
-        return RedisNode(_MemoryEndpoint(self))
+        return self.wires[0].link()
+
+    def wire(self) -> Wire:
+        """Return a new way to this master, for a client of its own: give it to a manager as the node."""
+        wire = Wire(
+            self._network,
+            self.delay,
+            lambda wire: RedisNode(_MemoryEndpoint(self, wire)),
+            seed=len(self.wires),
+        )
+        self.wires.append(wire)
+        return wire
 
     # -- what tests do to it -------------------------------------------------------------------
 
@@ -96,6 +122,11 @@ class MemoryNode:
             self._server.restore(from_)
         self._running, self._frozen = True, False
 
+    def start(self) -> None:
+        """Come back after a `crash`, with the data that it kept; nothing happens to one that runs."""
+        if not self._running:
+            self.restart()
+
     def snapshot(self) -> Snapshot:
         """Return the data as it is now, for `restart`."""
         return self._server.snapshot()
@@ -112,6 +143,11 @@ class MemoryNode:
         """Let the node's wall clock go at `rate` from now on (1.0 is right); its time does not jump."""
         self._server.clock.set_rate(rate)
 
+    @property
+    def clock_rate(self) -> float:
+        """How fast the node's wall clock goes."""
+        return self._server.clock.rate
+
     def disconnect(self) -> None:
         """Reset every connection; the server itself goes on."""
         for connection in list(self._connections):
@@ -120,6 +156,10 @@ class MemoryNode:
     def flush_scripts(self) -> None:
         """Forget all scripts, as ``SCRIPT FLUSH`` does."""
         self._server.flush_scripts()
+
+    def refuse(self, error: str) -> None:
+        """Answer every command with an error, such as ``BUSY …``, until it is told to refuse ``""``."""
+        self._refusal = error
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -156,6 +196,8 @@ class MemoryNode:
             self.executed.append(tuple(words))
             if len(self.executed) > EXECUTED_KEPT:
                 del self.executed[: EXECUTED_KEPT // 2]
+        if self._refusal:
+            return b"-%b\r\n" % self._refusal.encode()
         return self._server.execute(words, client)
 
     def delay(self) -> float:
@@ -167,17 +209,18 @@ class MemoryNode:
         """Whether the server executes what arrives."""
         return self._running and not self._frozen
 
-    async def open(self, on_failure: Callable[[Entry, str], None]) -> tuple[Link, Identity]:
+    async def open(self, on_failure: Callable[[Entry, str], None], wire: Wire) -> tuple[Link, Identity]:
         """Accept a connection, once the handshake is answered."""
         while True:
-            if not self._running:
+            cut = wire.requests_cut or wire.replies_cut
+            if not self._running and not cut:
                 raise ConnectionRefusedError(f"{self.name} refused the connection")
-            await asyncio.sleep(2 * self.delay())
-            if self.answers:
+            await asyncio.sleep(wire.delay() + wire.delay())
+            if self.answers and not cut:
                 break
-            await asyncio.sleep(_FROZEN_LOOK)
+            await asyncio.sleep(_MUTE_LOOK)
         self._server.load_all()
-        connection = MemoryConnection(self)
+        connection = MemoryConnection(self, wire)
         self._connections.append(connection)
         link = Link(connection, on_failure)
         connection.set_protocol(link)
@@ -190,16 +233,17 @@ class MemoryNode:
             self._connections.remove(connection)
 
 
-_FROZEN_LOOK: Final = 0.01
-"""Seconds between a client's looks whether a frozen server has answered its handshake."""
+_MUTE_LOOK: Final = 0.01
+"""Seconds between a client's looks whether a server that is frozen or cut off answers its handshake."""
 
 
 @final
 class _MemoryEndpoint:
     """See `Endpoint`."""
 
-    def __init__(self, server: MemoryNode) -> None:
+    def __init__(self, server: MemoryNode, wire: Wire) -> None:
         self._server = server
+        self._wire = wire
         self.name = server.name
         self.address: tuple[object, ...] = (id(server),)
 
@@ -207,4 +251,4 @@ class _MemoryEndpoint:
         self, timeout: float, on_failure: Callable[[Entry, str], None]
     ) -> tuple[Link, Identity]:
         async with asyncio.timeout(timeout):
-            return await self._server.open(on_failure)
+            return await self._server.open(on_failure, self._wire)

@@ -141,7 +141,7 @@ async def test_a_subscription_outlives_its_connection(end: Callable[[MemoryNode]
             await it.hear(channel)
         end(server)
         it.node.unsubscribe(b"redlock:gone")
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(2 * LATENCY)
         assert not it.node.hears(KEY)
         while it.node.standing.state is not NodeState.UP:
             await asyncio.sleep(0.0001)

@@ -144,7 +144,7 @@ class Door:
     """An endpoint that notes every attempt to connect, and may be told what to do."""
 
     def __init__(self, server: MemoryNode, *, role: str = "master") -> None:
-        self._inner = memory_node._MemoryEndpoint(server)
+        self._inner = memory_node._MemoryEndpoint(server, server.wires[0])
         self.name, self.address = self._inner.name, self._inner.address
         self.role = role
         self.attempts: list[float] = []
@@ -468,7 +468,7 @@ async def test_a_frozen_node_is_suspect_then_given_up() -> None:
         assert now() - frozen <= (GIVE_UP_AFTER + 1) * HEARTBEAT + 0.01
         assert it.node.standing.reason == f"no answer for {GIVE_UP_AFTER * HEARTBEAT:.3g} s"
         assert in_flight.reply == Silence(f"no answer for {GIVE_UP_AFTER * HEARTBEAT:.3g} s")
-        assert door.links[0]._transport._reset, "reset, not closed: what is still on its way is taken back"
+        assert door.links[0]._transport.aborted, "reset, not closed: what is still on its way is taken back"
         await asyncio.sleep(3)
         server.thaw()
         await it.reach(NodeState.UP)
@@ -548,7 +548,7 @@ async def test_a_heartbeats_wrong_nonce_drops_the_connection() -> None:
             await asyncio.sleep(1.01 * HEARTBEAT)
             assert it.node.standing.state is NodeState.DOWN
             assert "cannot belong to" in it.node.standing.reason
-        assert door.links[0]._transport._reset
+        assert door.links[0]._transport.aborted
         await it.reach(NodeState.UP)
         await asyncio.sleep(10)
         assert it.states[:2] == ["up", "down"]
@@ -627,10 +627,10 @@ async def test_a_release_is_repeated_once_when_its_acquire_was_answered() -> Non
     server = MemoryNode(latency=LATENCY)
     async with running(server.link()) as it:
         await it.send(NAME.acquire(owner(1), 60)).wait()
+        server.wires[0].break_after()
         released = it.send(NAME.release(owner(1), 60))
         await asyncio.sleep(1.5 * LATENCY)
         assert verbs(server) == ["set 1", "release 1"]
-        server.disconnect()  # with the answer on its way
         await asyncio.sleep(10)
         assert isinstance(released.reply, Silence)
         assert verbs(server) == ["set 1", "release 1", "release 1"]
