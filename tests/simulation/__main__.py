@@ -1,0 +1,79 @@
+"""Simulate the shipping code under faults, from the command line.
+
+python -m tests.simulation --seeds 20000                 a campaign
+python -m tests.simulation --replay 4711                 one run: its history as text, and what it broke
+python -m tests.simulation --replay 4711 --shrink        the same with as few faults and clients as possible
+python -m tests.simulation --seeds 300 --quarantine 0    what the restart quarantine is for
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tests.simulation.campaign import Figures, shared_campaign
+from tests.simulation.plan import draw
+from tests.simulation.replay import report, shown, smallest
+from tests.simulation.shrink import Cut, whole
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in text.split(",") if number)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--seeds", type=int, default=1000, help="how many runs")
+    parser.add_argument("--start", type=int, default=0, help="the first seed")
+    parser.add_argument("--jobs", type=int, help="processes; default: one per processor")
+    parser.add_argument("--once", action="store_true", help="do not run each seed a second time")
+    parser.add_argument("--quarantine", type=float, help="seconds, in place of what is drawn")
+    parser.add_argument("--stubborn", action="store_true", help="holders go on when their lease is lost")
+    parser.add_argument("--replay", type=int, metavar="SEED", help="show one run")
+    parser.add_argument("--clients", type=_numbers, help="only these of its clients: 0,2")
+    parser.add_argument("--faults", type=_numbers, help="only these of its faults: 0,3,4 (or nothing: '')")
+    parser.add_argument("--shrink", action="store_true", help="leave out what is not needed to break it")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it, too")
+    return parser
+
+
+def main() -> None:
+    """Run from the command line."""
+    asked = _parser().parse_args()
+    options: dict[str, Any] = {"quarantine": asked.quarantine, "stubborn": asked.stubborn}
+    if asked.replay is None:
+        _campaign(asked, options)
+    else:
+        _replay(asked, options)
+
+
+def _campaign(asked: argparse.Namespace, options: dict[str, Any]) -> None:
+    figures = Figures()
+    seeds = range(asked.start, asked.start + asked.seeds)
+    for figures in shared_campaign(seeds, jobs=asked.jobs, twice=not asked.once, **options):
+        print(f"\r{figures.runs} runs, {figures.failed} with violations", end="", flush=True)
+    print(f"\n{figures}")
+    if figures.failures:
+        print(report(figures.failures[0], **options))
+        raise SystemExit(1)
+
+
+def _replay(asked: argparse.Namespace, options: dict[str, Any]) -> None:
+    plan = draw(asked.replay, **options)
+    every = whole(plan)
+    cut = Cut(
+        every.clients if asked.clients is None else asked.clients,
+        every.faults if asked.faults is None else asked.faults,
+    )
+    if asked.shrink:
+        cut = smallest(plan, cut)
+    print(shown(plan, cut, options, svg=asked.svg))
+
+
+if __name__ == "__main__":
+    main()

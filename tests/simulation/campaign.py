@@ -1,0 +1,143 @@
+"""Many runs: each twice, each judged; the figures of all, and what failed in its smallest form."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.simulation.checks import DEFAULT, check
+from tests.simulation.checks_words import Rule, Violation
+from tests.simulation.plan import Plan, draw
+from tests.simulation.world import Run, run
+
+NEEDS_TIME: Final = frozenset({Rule.EXCLUSION, Rule.SUCCESSION, Rule.LOST_UPDATE})
+"""What holds while clocks keep time (A1); the other rules hold always."""
+
+BATCH: Final = 50
+"""Seeds that a process is given at a time."""
+
+DETERMINISM: Final = "determinism"
+"""What is broken when a seed does not decide everything."""
+
+KEPT: Final = 20
+"""Failures that are kept; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A seed that broke a rule."""
+
+    seed: int
+    rule: str
+    text: str
+
+
+@dataclass(slots=True)
+class Figures:
+    """What came of a campaign."""
+
+    runs: int = 0
+    timed: int = 0
+    """Runs in which exclusion was checked."""
+    counts: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
+    """Runs in which a rule was broken."""
+    failures: list[Failure] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def add(self, other: Figures) -> None:
+        """Take in those of another part of the campaign."""
+        self.runs += other.runs
+        self.timed += other.timed
+        self.counts += other.counts
+        self.failed += other.failed
+        self.failures = (self.failures + other.failures)[:KEPT]
+
+    @property
+    def acquisitions(self) -> int:
+        """How often a lock was acquired."""
+        return self.counts["acquire ok"] + self.counts["try ok"]
+
+    def __str__(self) -> str:
+        rate = f"{self.runs / self.seconds:.1f} schedules/s" if self.seconds else ""
+        lines = [
+            f"{self.runs:10,} schedules, exclusion checked in {self.timed:,}; {rate}, {self.seconds:.0f} s",
+            f"{self.acquisitions:10,} acquisitions",
+            f"{sum(n for what, n in self.counts.items() if what.startswith('fault ')):10,} faults injected",
+        ]
+        lines += [f"{number:10,}   {what}" for what, number in sorted(self.counts.items())]
+        lines += [f"seed {one.seed}: {one.rule}: {one.text}" for one in self.failures]
+        return "\n".join([*lines, f"{self.failed:10,} schedules with violations"])
+
+
+def judged(result: Run) -> list[Violation]:
+    """Return what a run broke of the rules that hold for it."""
+    rules = DEFAULT if result.plan.timed else frozenset(DEFAULT) - NEEDS_TIME
+    return check(result.history, rules=rules, bound=result.plan.bound)
+
+
+def examine(plan: Plan, *, twice: bool = True) -> tuple[Run, list[Failure]]:
+    """Run a plan and judge it; the second time it must go exactly as the first time."""
+    result = run(plan)
+    failures = [Failure(plan.seed, violation.rule, violation.text) for violation in judged(result)]
+    if twice and run(plan).digest != result.digest:
+        failures.append(Failure(plan.seed, DETERMINISM, "the second run of the same seed went otherwise"))
+    return result, failures
+
+
+def campaign(seeds: Iterable[int], *, twice: bool = True, **options: Any) -> Figures:
+    """Examine seeds one after the other; `options` are those of `plan.draw`."""
+    figures = Figures()
+    began = time.perf_counter()
+    with silence():
+        for seed in seeds:
+            result, failures = examine(draw(seed, **options), twice=twice)
+            figures.runs += 1
+            figures.timed += result.plan.timed
+            figures.counts += result.counts
+            if not result.plan.timed:
+                two = check(result.history, rules={Rule.EXCLUSION}, bound=result.plan.bound)
+                figures.counts["two holders, while clocks jumped"] += bool(two)
+            figures.failed += bool(failures)
+            figures.failures = (figures.failures + failures)[:KEPT]
+    figures.seconds = time.perf_counter() - began
+    return figures
+
+
+def _batch(seeds: range, twice: bool, options: dict[str, Any]) -> Figures:
+    gc.freeze()
+    return campaign(seeds, twice=twice, **options)
+
+
+def shared_campaign(
+    seeds: range, *, jobs: int | None = None, twice: bool = True, **options: Any
+) -> Iterator[Figures]:
+    """Examine seeds in several processes; yields the figures so far."""
+    figures = Figures()
+    began = time.perf_counter()
+    batches = [seeds[i : i + BATCH] for i in range(0, len(seeds), BATCH)]
+    with ProcessPoolExecutor(jobs or os.cpu_count(), max_tasks_per_child=None) as pool:
+        for part in pool.map(_batch, batches, [twice] * len(batches), [options] * len(batches)):
+            figures.add(part)
+            figures.seconds = time.perf_counter() - began
+            yield figures
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keep what the library tells about faults out of the output."""
+    log = logging.getLogger("aioredlock_ng")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,154 @@
+"""What must be true of the claims on one name.
+
+Claims are intervals and their fences are numbers, so sorting and one sweep decide each rule; no search for
+an order that would explain the history is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+from operator import attrgetter
+from typing import Final, Literal
+
+from tests.simulation.checks_words import Rule, Violation
+from tests.simulation.history import Claim
+from tests.simulation.history_words import instant, named, who, with_fence
+
+
+def by_name(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
+    """Return the claims on each name in the order in which they were granted."""
+    found: dict[str, list[Claim]] = {}
+    for claim in sorted(claims, key=attrgetter("since")):
+        for name in claim.names:
+            found.setdefault(name, []).append(claim)
+    return found
+
+
+def _believed(claims: Iterable[Claim]) -> Iterator[Claim]:
+    """Leave out claims that were over when they were granted."""
+    return (claim for claim in claims if claim.since < claim.until)
+
+
+def exclusion(name: str, claims: list[Claim]) -> Iterator[Violation]:
+    """Find claims that began while another one lasted; one may begin at the moment where another ends."""
+    lasting: Claim | None = None
+    for claim in _believed(claims):
+        if lasting is None or claim.since >= lasting.until:
+            lasting = claim
+            continue
+        end = min(claim.until, lasting.until)
+        yield Violation(
+            rule=Rule.EXCLUSION,
+            at=claim.since,
+            text=f"two held {named([name])} from {instant(claim.since)} to {instant(end)}:"
+            f" {_held(lasting)}, and {_held(claim)}",
+            claims=(lasting, claim),
+        )
+        if claim.until > lasting.until:
+            lasting = claim
+
+
+def unique(name: str, claims: list[Claim]) -> Iterator[Violation]:
+    """Find fences that were given before."""
+    first: dict[int, Claim] = {}
+    for claim in claims:
+        if claim.fence is None:
+            continue
+        other = first.setdefault(claim.fence, claim)
+        if other is not claim:
+            yield Violation(
+                rule=Rule.UNIQUE,
+                at=claim.since,
+                text=f"fence {claim.fence} of {named([name])} was given twice:"
+                f" to {who(other)} at {instant(other.since)}, and to {who(claim)} at {instant(claim.since)}",
+                claims=(other, claim),
+            )
+
+
+def order(name: str, claims: list[Claim]) -> Iterator[Violation]:
+    """Find claims that were asked for after a fence had been given that is not below theirs.
+
+    Who asks at the very moment of another's grant may have asked before it.
+    """
+    for other, claim in _not_above(claims, before="since", after="asked", touching=False):
+        yield Violation(
+            rule=Rule.ORDER,
+            at=claim.since,
+            text=f"{who(claim)} asked for {named([name])} at {instant(claim.asked)}"
+            f" and got fence {claim.fence} at {instant(claim.since)},"
+            f" but {who(other)} had been given fence {other.fence} at {instant(other.since)}",
+            claims=(other, claim),
+        )
+
+
+def succession(name: str, claims: list[Claim]) -> Iterator[Violation]:
+    """Find claims that began after another one had ended whose fence is not below theirs."""
+    believed = list(_believed(claims))
+    for other, claim in _not_above(believed, before="until", after="since", touching=True):
+        yield Violation(
+            rule=Rule.SUCCESSION,
+            at=claim.since,
+            text=f"{named([name])} went from a greater fence to one that is not:"
+            f" {_held(other)}, then {_held(claim)}",
+            claims=(other, claim),
+        )
+
+
+def overrun(name: str, claims: list[Claim]) -> Iterator[Violation]:
+    """Find bodies that went on when their lease had ended."""
+    for claim in claims:
+        if claim.stopped > claim.until:
+            yield Violation(
+                rule=Rule.OVERRUN,
+                at=claim.until,
+                text=f"the body under {named([name])} went on until {instant(claim.stopped)},"
+                f" {instant(claim.stopped - claim.until)} too long: {_held(claim)}",
+                claims=(claim,),
+            )
+
+
+def _not_above(
+    claims: list[Claim],
+    *,
+    before: Literal["since", "until"],
+    after: Literal["asked", "since"],
+    touching: bool,
+) -> Iterator[tuple[Claim, Claim]]:
+    """Yield each claim with the one of the greatest fence of those before it, unless its own is greater.
+
+    One is before another if its `before` is less than the other's `after`, or, `touching`, equal to it.
+    """
+    fenced = [claim for claim in claims if claim.fence is not None]
+    if all(one.fence < two.fence for one, two in pairwise(fenced)):
+        return  # the usual case: they rise from grant to grant, and who is before another was granted earlier
+    earlier_at, later_at = attrgetter(before), attrgetter(after)
+    earlier = sorted(fenced, key=earlier_at)
+    times = list(map(earlier_at, earlier))
+    times.append(float("inf"))
+    passed, greatest = 0, -1
+    holder: Claim | None = None
+    for claim in sorted(fenced, key=later_at):
+        now = later_at(claim)
+        while times[passed] < now or (touching and times[passed] == now):
+            if earlier[passed].fence > greatest:
+                holder = earlier[passed]
+                greatest = holder.fence
+            passed += 1
+        if claim.fence <= greatest:
+            yield holder, claim
+
+
+def _held(claim: Claim) -> str:
+    span = f"from {instant(claim.since)} to {instant(claim.until)}"
+    return f"{who(claim)} held it {span} {with_fence(claim.fence)}"
+
+
+CHECKS: Final[dict[Rule, Callable[[str, list[Claim]], Iterator[Violation]]]] = {
+    Rule.EXCLUSION: exclusion,
+    Rule.UNIQUE: unique,
+    Rule.ORDER: order,
+    Rule.SUCCESSION: succession,
+    Rule.OVERRUN: overrun,
+}
+"""What each rule about claims finds in the claims on a name, in the order in which they were granted."""

@@ -1,0 +1,52 @@
+"""The rules that a history is checked by, and what is said when one is broken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from tests.simulation.history import Claim
+
+
+class Rule(StrEnum):
+    """What must be true of a history."""
+
+    EXCLUSION = "exclusion"
+    """Nobody believes to hold a lock while somebody else does."""
+    UNIQUE = "unique"
+    """A fence is given once per name (R10)."""
+    ORDER = "order"
+    """Who asked for a lock after a fence had been given gets a greater one (R10)."""
+    SUCCESSION = "succession"
+    """Who holds a lock after somebody else has a greater fence, whenever it asked; rests on exclusion."""
+    OWNERSHIP = "ownership"
+    """A lock's key is changed for its owner alone, not shortened, and made by acquire or top-up (R6, R8)."""
+    RESOURCE = "resource"
+    """Fences that a guarded resource accepts never fall."""
+    LOST_UPDATE = "lost update"
+    """No value of an unguarded counter is written twice."""
+    OVERRUN = "overrun"
+    """A body stops when its lease ends (A3); for information, as code may ignore cancellation."""
+    LIVENESS = "liveness"
+    """When all faults are over, every acquire succeeds in time."""
+    LEAK = "leak"
+    """No task and no key is left at the end."""
+
+
+DEFAULT: Final = frozenset(Rule) - {Rule.OVERRUN}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Violation:
+    """A rule that was broken once."""
+
+    rule: Rule
+    at: float
+    text: str
+    """Who did what when, for people."""
+    claims: tuple[Claim, ...] = ()
+    """Those that do not go together, the earlier one first."""
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"

@@ -1,0 +1,130 @@
+"""What happened in a simulated run, as somebody saw it who sees all and has the right time.
+
+The simulator writes it down; ``checks.py`` says what must be true of it, ``picture.py`` draws it.  All times
+are true seconds of the simulation; clients, their tasks and nodes are numbered from 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What is known of an operation; the words are Jepsen's."""
+
+    OK = "ok"
+    """It happened."""
+    FAIL = "fail"
+    """It certainly did not happen."""
+    UNKNOWN = "unknown"
+    """Nobody knows: it was cancelled, its client was killed, or it never returned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One call of a client."""
+
+    client: int
+    task: int
+    kind: str
+    """"acquire", "extend" or "release"; "try" for an acquire that failed after its `blocking_timeout`."""
+    names: tuple[str, ...]
+    began: float
+    ended: float | None
+    """When it returned, was cancelled, or died with its client; None: the run ended before it did."""
+    outcome: Outcome
+    note: str = ""
+    """Such as the error that it raised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One lease, from the acquire that won it to the end of its body."""
+
+    client: int
+    task: int
+    names: tuple[str, ...]
+    owner: bytes
+    fence: int | None
+    asked: float
+    """When `acquire` was called."""
+    since: float
+    """When `acquire` had returned: from here on the client believes that it holds the lock."""
+    until: float
+    """When it ceased to believe so: its release began, its lease was lost or its validity ended."""
+    stopped: float
+    """When its body really stopped; later than `until`, it has overrun."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What one command of a client changed at the key of one lock on one node."""
+
+    at: float
+    node: int
+    client: int
+    command: str
+    """The name of its script, or "acquire" for a plain SET."""
+    owner: bytes
+    """The owner that it was sent for."""
+    key: bytes
+    before: bytes | None
+    """None: there was no key."""
+    after: bytes | None
+    ttl_before: float | None
+    """Seconds; None with a value: it would not have expired."""
+    ttl_after: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """A write to a resource that refuses a fence when it has seen a greater one."""
+
+    at: float
+    client: int
+    name: str
+    fence: int | None
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """A counter that was read at an earlier moment and is written now, at a resource that checks nothing."""
+
+    at: float
+    client: int
+    name: str
+    read: int
+    wrote: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happening:
+    """A fault that was injected."""
+
+    at: float
+    until: float | None
+    """None: it was over at once, such as a restart."""
+    node: int | None
+    client: int | None
+    what: str
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that happened in one run."""
+
+    nodes: int
+    clients: int
+    operations: list[Operation] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    effects: list[Effect] = field(default_factory=list)
+    writes: list[Write] = field(default_factory=list)
+    updates: list[Update] = field(default_factory=list)
+    happenings: list[Happening] = field(default_factory=list)
+    leaks: list[str] = field(default_factory=list)
+    """Tasks and keys that were left at the end."""
+    ended: float = 0.0
+    healed_at: float | None = None
+    """Since when no fault is active and a majority of the nodes is up; None: never."""

@@ -1,0 +1,231 @@
+"""What one seed decides: the nodes, the processes, their work, and everything that goes wrong.
+
+Each part is drawn from a stream of its own, and faults are drawn as a list: leaving out a client or a fault
+leaves all the rest as it was, so that a failing run can be made smaller.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from aioredlock_ng.testing import faults as f
+from tests.simulation.process_faults import Cancel, Kill, ProcessFault, Stop, Suspend, WallStep
+
+SIZES: Final = (1, 2, 3, 3, 3, 4, 5, 5, 5, 7)
+"""Numbers of nodes, the usual ones more often."""
+
+MAX_FAULTS: Final = 12
+
+UNTIMED_EVERY: Final = 4
+"""Of so many runs, one in which clocks jump: then the fences alone protect what is locked (A1)."""
+
+AnyFault: TypeAlias = f.Fault | ProcessFault
+
+_FAR_OFF: Final = 0.05
+"""The same where clocks do not keep time."""
+
+_DRIFT: Final = 0.003
+"""A clock's error of rate: two of them stay within the drift that is allowed for (R3)."""
+
+
+def wire_of(client: int) -> int:
+    """Return the number of a client's own way to each node; the first is that of clients without one."""
+    return client + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientPlan:
+    """One process: a manager, and tasks that lock."""
+
+    number: int
+    tasks: int
+    rate: float
+    """How fast its clocks go."""
+    wall_offset: float
+    """Seconds that its time of day is ahead."""
+    extends: bool
+    """Whether its watchdog extends leases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One run, as drawn."""
+
+    seed: int
+    nodes: int
+    node_rates: tuple[float, ...]
+    node_offsets: tuple[float, ...]
+    latency: tuple[float, float]
+    """Of one message: at least, and on average above that; seconds."""
+    fencing: bool
+    ttl: float
+    quarantine: float
+    names: tuple[str, ...]
+    duration: float
+    """Seconds until everything is healed."""
+    timed: bool
+    """Whether clocks keep time as they should (A1), so that there must never be two holders."""
+    clients: tuple[ClientPlan, ...]
+    faults: tuple[AnyFault, ...]
+    stubborn: bool = False
+    """Whether holders go on when their lease is lost: what A3 forbids."""
+
+    @property
+    def bound(self) -> float:
+        """Seconds after which everybody gets in when everything is healed.
+
+        The wait of nodes that forgot, keys of clients that were killed, giving up connections that are mute.
+        """
+        return 2 * self.quarantine + 2 * self.ttl + 10.0
+
+    def cut(self, *, clients: tuple[int, ...] | None = None, faults: tuple[int, ...] | None = None) -> Plan:
+        """Return the same run with only these clients and faults, by their numbers."""
+        kept = self.clients if clients is None else tuple(self.clients[i] for i in clients)
+        left = self.faults if faults is None else tuple(self.faults[i] for i in faults)
+        return replace(self, clients=kept, faults=left)
+
+
+def draw(seed: int, *, quarantine: float | None = None, stubborn: bool = False) -> Plan:
+    """Draw the run of a seed; the options break an assumption in it."""
+    rng = random.Random(f"{seed} topology")
+    nodes = rng.choice(SIZES)
+    ttl = rng.choice((1.0, 2.0, 3.0))
+    timed = seed % UNTIMED_EVERY != 0
+    names = tuple("abc"[: rng.randint(1, 3)])
+    duration = rng.uniform(6.0, 18.0)
+    clients = tuple(
+        _client(random.Random(f"{seed} client {i}"), i, timed=timed) for i in range(rng.randint(2, 4))
+    )
+    plan = Plan(
+        seed=seed,
+        nodes=nodes,
+        node_rates=tuple(1 + rng.uniform(-_DRIFT, _DRIFT) for _ in range(nodes)),
+        node_offsets=tuple(rng.uniform(-2.0, 2.0) for _ in range(nodes)),
+        latency=(rng.uniform(0.0001, 0.002), rng.uniform(0.0001, 0.003)),
+        fencing=rng.random() < 0.7,
+        ttl=ttl,
+        quarantine=ttl * rng.uniform(1.0, 1.5) if quarantine is None else quarantine,
+        names=names,
+        duration=duration,
+        timed=timed,
+        clients=clients,
+        faults=(),
+        stubborn=stubborn,
+    )
+    return replace(plan, faults=_faults(plan))
+
+
+def _client(rng: random.Random, number: int, *, timed: bool) -> ClientPlan:
+    error = _DRIFT if timed else _FAR_OFF
+    return ClientPlan(
+        number=number,
+        tasks=rng.randint(1, 3),
+        rate=1 + rng.uniform(-error, error),
+        wall_offset=rng.uniform(-5.0, 5.0),
+        extends=rng.random() < 0.8,
+    )
+
+
+# -- faults ------------------------------------------------------------------------------------
+
+ERRORS: Final = (
+    "LOADING Redis is loading the dataset in memory",
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "READONLY You can't write against a read only replica.",
+)
+
+_Draw: TypeAlias = Callable[[random.Random, Plan, float, int, int], AnyFault]
+
+
+def _short(rng: random.Random) -> float:
+    """Draw seconds: mostly less than a ttl, now and then much longer."""
+    return min(rng.expovariate(1 / 0.8), 6.0)
+
+
+def _way(rng: random.Random, client: int) -> int | None:
+    """Draw which way to a node it is: one client's, see `wire_of`, or everybody's."""
+    return wire_of(client) if rng.random() < 0.5 else None
+
+
+def _partition(rng: random.Random, _plan: Plan, at: float, node: int, client: int) -> AnyFault:
+    requests, replies = rng.choice(((True, True), (True, False), (False, True)))
+    way = _way(rng, client)
+    return f.Partition(at=at, node=node, lasts=_short(rng), client=way, requests=requests, replies=replies)
+
+
+def _delay(rng: random.Random, _plan: Plan, at: float, node: int, client: int) -> AnyFault:
+    seconds = rng.uniform(0.005, 0.2)
+    return f.Delay(at=at, node=node, lasts=_short(rng), client=_way(rng, client), seconds=seconds)
+
+
+def _loss(rng: random.Random, _plan: Plan, at: float, node: int, client: int) -> AnyFault:
+    share = rng.uniform(0.05, 0.5)
+    return f.Loss(at=at, node=node, lasts=_short(rng), client=_way(rng, client), share=share)
+
+
+def _step(rng: random.Random, plan: Plan, at: float, node: int, _client: int) -> AnyFault:
+    """Draw a step back, which makes keys live longer; forward ones only where time is not kept (A1)."""
+    seconds = rng.choice((0.5, 5.0, 3600.0)) if not plan.timed and rng.random() < 0.8 else -1.0
+    return f.ClockStep(at=at, node=node, seconds=seconds * rng.uniform(0.5, 1.0))
+
+
+def _rate(rng: random.Random, plan: Plan, at: float, node: int, _client: int) -> AnyFault:
+    """Draw a rate: far off only where time is not kept (A1)."""
+    error = _DRIFT if plan.timed else 0.5
+    return f.ClockRate(at=at, node=node, lasts=_short(rng), rate=1 + rng.uniform(-error, error))
+
+
+_DRAWN: Final[dict[str, _Draw]] = {
+    "stall": lambda rng, _p, at, node, _c: f.Stall(at=at, node=node, lasts=_short(rng)),
+    "restart empty": lambda rng, _p, at, node, _c: f.Restart(at=at, node=node, lasts=_short(rng) / 2),
+    "restart with data": lambda rng, _p, at, node, _c: f.Restart(
+        at=at, node=node, lasts=_short(rng) / 2, keep_data=True
+    ),
+    "relapse": lambda rng, _p, at, node, _c: f.Relapse(at=at, node=node, lasts=_short(rng)),
+    "flush": lambda _r, _p, at, node, _c: f.FlushData(at=at, node=node),
+    "flush scripts": lambda _r, _p, at, node, _c: f.FlushScripts(at=at, node=node),
+    "refusal": lambda rng, _p, at, node, _c: f.Refusal(
+        at=at, node=node, lasts=_short(rng), error=rng.choice(ERRORS)
+    ),
+    "disconnect": lambda _r, _p, at, node, _c: f.Disconnect(at=at, node=node),
+    "break before": lambda rng, _p, at, node, c: f.BreakBefore(at=at, node=node, client=_way(rng, c)),
+    "break after": lambda rng, _p, at, node, c: f.BreakAfter(at=at, node=node, client=_way(rng, c)),
+    "partition": _partition,
+    "delay": _delay,
+    "loss": _loss,
+    "clock step": _step,
+    "clock rate": _rate,
+    "stop": lambda rng, _p, at, _n, c: Stop(at=at, client=c, lasts=_short(rng)),
+    "suspend": lambda rng, _p, at, _n, c: Suspend(at=at, client=c, lasts=_short(rng)),
+    "kill": lambda _r, _p, at, _n, c: Kill(at=at, client=c),
+    "wall step": lambda rng, _p, at, _n, c: WallStep(at=at, client=c, seconds=rng.uniform(-5.0, 5.0)),
+    "cancel": lambda rng, p, at, _n, c: Cancel(at=at, client=c, task=rng.randrange(p.clients[c].tasks)),
+}
+"""How each kind of fault is drawn, from: a stream, the plan, when, which node, which client."""
+
+KINDS: Final = tuple(_DRAWN)
+
+
+def _faults(plan: Plan) -> tuple[AnyFault, ...]:
+    """Draw the faults; first which kinds there are in this run at all, so that rare ones meet often."""
+    swarm = random.Random(f"{plan.seed} kinds")
+    kinds = [kind for kind in KINDS if swarm.random() < 0.4]
+    if not kinds:
+        return ()
+    faults: list[AnyFault] = []
+    killed: set[int] = set()
+    for number in range(swarm.randint(0, MAX_FAULTS)):
+        rng = random.Random(f"{plan.seed} fault {number}")
+        kind = rng.choice(kinds)
+        at, node = rng.uniform(0.1, plan.duration * 0.95), rng.randrange(plan.nodes)
+        client = rng.randrange(len(plan.clients))
+        if kind == "kill":
+            if len(killed | {client}) >= len(plan.clients):
+                continue  # somebody must be left who finds out whether there is life
+            killed.add(client)
+        faults.append(_DRAWN[kind](rng, plan, at, node, client))
+    return tuple(sorted(faults, key=lambda fault: fault.at))

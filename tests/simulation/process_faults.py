@@ -1,0 +1,80 @@
+"""What goes wrong with the processes of a run; `aioredlock_ng.testing.faults` is about its nodes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+from tests.simulation.processes import Process
+
+
+class Victim(Protocol):
+    """A client of a run."""
+
+    process: Process
+
+    def cancel(self, task: int) -> None:
+        """Cancel what one of its tasks is doing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFault(ABC):
+    """Something that goes wrong with one client."""
+
+    at: float
+    client: int
+    lasts: float = 0.0
+
+    @abstractmethod
+    def strike(self, victim: Victim, until: float) -> None:
+        """Let it happen; what lasts ends at the true time `until`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop(ProcessFault):
+    """The process is stopped for a while (SIGSTOP), as by a debugger or a machine that is too busy."""
+
+    def strike(self, victim: Victim, until: float) -> None:
+        """As in `ProcessFault`."""
+        victim.process.stop(until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspend(ProcessFault):
+    """The process's machine is suspended for a while: timers stand still, too (R2)."""
+
+    def strike(self, victim: Victim, until: float) -> None:
+        """As in `ProcessFault`."""
+        victim.process.suspend(until)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill(ProcessFault):
+    """The process is killed (SIGKILL)."""
+
+    def strike(self, victim: Victim, until: float) -> None:
+        """As in `ProcessFault`."""
+        victim.process.kill()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WallStep(ProcessFault):
+    """Somebody sets the time of day of the process's machine."""
+
+    seconds: float
+
+    def strike(self, victim: Victim, until: float) -> None:
+        """As in `ProcessFault`."""
+        victim.process.wall_offset += self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel(ProcessFault):
+    """One task's operation is cancelled, wherever it is."""
+
+    task: int
+
+    def strike(self, victim: Victim, until: float) -> None:
+        """As in `ProcessFault`."""
+        victim.cancel(self.task)

@@ -1,0 +1,177 @@
+"""The shipping code under faults: many schedules of several processes over masters in memory.
+
+The command line is for more: ``python -m tests.simulation --seeds 20000``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.simulation.campaign import Figures, campaign, judged, silence
+from tests.simulation.checks_words import Rule
+from tests.simulation.plan import KINDS, draw
+from tests.simulation.replay import command, report
+from tests.simulation.shrink import MAX_RUNS, fewest, shrink, whole
+from tests.simulation.world import run
+
+BATCHES: Final = 21
+BATCH: Final = 25
+"""Schedules that one test runs, each of them twice."""
+
+SOMETIMES: Final = (
+    "won at the first try",
+    "won after refusals",
+    "refused: taken",
+    "refused: no quorum",
+    "acquire unknown",
+    "granted while another owner has it elsewhere",
+    "granted, not won, and released",
+    "extended",
+    "extend unknown",
+    "topped_up",
+    "certified",
+    "raised",
+    "uncertified",
+    "quarantined",
+    "lost: expired",
+    "clock step seen",
+    "node suspect",
+    "node down",
+    "two holders, while clocks jumped",
+)
+"""What must have happened in a campaign, or it would not have looked into every corner."""
+
+RARE: Final = range(10_000, 10_120)
+"""Seeds in which all of that happens."""
+
+BAD: Final[dict[str, tuple[dict[str, Any], Rule]]] = {
+    "nodes restart empty, and there is no quarantine": ({"quarantine": 0.0}, Rule.EXCLUSION),
+    "holders go on when their lease is lost": ({"stubborn": True}, Rule.LOST_UPDATE),
+}
+"""Settings that break an assumption, and the rule that they break."""
+
+WITHIN: Final = 200
+"""Seeds within which that is found."""
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+def first_bad(name: str) -> int:
+    """Return the first seed in which a bad setting shows."""
+    options, rule = BAD[name]
+    with silence():
+        for seed in range(WITHIN):
+            plan = draw(seed, **options)
+            if plan.timed and any(found.rule is rule for found in judged(run(plan))):
+                return seed
+    raise AssertionError(f"{name}: nothing is found within {WITHIN} seeds")
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_no_schedule_breaks_a_rule(batch: int) -> None:
+    """Whatever goes wrong: one holder at a time, fences in order, nothing left behind, and life afterwards.
+
+    Each schedule goes exactly the same way the second time.
+    """
+    figures = campaign(range(batch * BATCH, (batch + 1) * BATCH))
+    assert not figures.failed, report(figures.failures[0])
+    assert figures.runs == BATCH
+    assert figures.acquisitions > 20 * BATCH
+
+
+@pytest.fixture(scope="module")
+def figures() -> Figures:
+    """Give the figures of a small campaign."""
+    return campaign(RARE, twice=False)
+
+
+@pytest.mark.parametrize("event", SOMETIMES)
+def test_sometimes(figures: Figures, event: str) -> None:
+    """The campaign gets into every corner that the rules provide for."""
+    assert figures.counts[event] > 0
+
+
+def test_every_kind_of_fault_is_injected(figures: Figures) -> None:
+    """None of them is drawn in vain."""
+    kinds = {what for what in figures.counts if what.startswith("fault ")}
+    assert len(kinds) == len(KINDS) - 1, "both restarts are one class"
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_broken_assumption_shows(name: str) -> None:
+    """What the documentation warns of does happen: the simulator would have found it."""
+    seed = first_bad(name)
+    options, rule = BAD[name]
+    assert not any(found.rule is rule for found in judged(run(draw(seed)))), "without it, all is well"
+    assert options
+
+
+def test_fences_protect_from_a_stubborn_holder() -> None:
+    """A holder that goes on without the lock writes, but not where fences are compared."""
+    with silence():
+        runs = [run(draw(seed, stubborn=True)) for seed in range(20)]
+    assert sum(result.counts["stale write refused"] for result in runs) > 0
+    assert not any(found.rule is Rule.RESOURCE for result in runs for found in judged(result))
+
+
+def test_a_failing_schedule_is_made_small() -> None:
+    """What is left breaks the same rule, and without any of its faults or clients it does not."""
+    name = "nodes restart empty, and there is no quarantine"
+    options, rule = BAD[name]
+    plan = draw(first_bad(name), **options)
+    cut = shrink(plan, rule)
+    assert len(cut.clients) == 2, "the two holders"
+    assert len(cut.faults) < len(plan.faults)
+    with silence():
+        assert any(found.rule is rule for found in judged(run(cut.of(plan))))
+        for number in cut.faults:
+            rest = tuple(other for other in cut.faults if other != number)
+            less = plan.cut(clients=cut.clients, faults=rest)
+            assert not any(found.rule is rule for found in judged(run(less)))
+
+
+def test_shrinking_leaves_out_what_is_not_needed() -> None:
+    """Delta debugging finds the few that matter among many, and keeps those it must."""
+    asked = []
+
+    def still(some: tuple[int, ...]) -> bool:
+        asked.append(some)
+        return {3, 11} <= set(some)
+
+    assert fewest(range(16), still, least=0) == (3, 11)
+    assert len(asked) < MAX_RUNS / 4
+    assert fewest(range(3), lambda _: True, least=1) in {(0,), (1,), (2,)}
+
+
+def test_one_command_shows_it_again() -> None:
+    """In another process, with another hash seed, the same happens; it is told in words and drawn."""
+    options, rule = BAD["holders go on when their lease is lost"]
+    seed = first_bad("holders go on when their lease is lost")
+    plan = draw(seed, **options)
+    words = command(plan, whole(plan), {"quarantine": None, "stubborn": True}).split()
+    assert words[:3] == ["python", "-m", "tests.simulation"]
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    told = subprocess.run(
+        [sys.executable, *words[1:]], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    with silence():
+        broken = judged(run(plan))
+    assert all(f"{found.rule}: {found.text}" in told for found in broken)
+    assert str(rule) in told
+    assert f"seed {seed}:" in told
+
+
+def test_a_part_of_a_schedule_stays_as_it_was() -> None:
+    """Faults and clients are drawn each from a stream of its own: leaving one out changes no other."""
+    plan = draw(33)
+    part = plan.cut(clients=(1,), faults=(0,))
+    assert part.clients == (plan.clients[1],)
+    assert part.faults == (plan.faults[0],)
+    with silence():
+        assert {claim.client for claim in run(part).history.claims} == {plan.clients[1].number}

@@ -1,0 +1,304 @@
+"""One run: nodes, processes and faults on one virtual time, and its history.
+
+run(draw(4711)).history
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing.faults import WireFault
+from tests.simulation.client import Client
+from tests.simulation.history import Claim, Effect, Happening, History, Operation
+from tests.simulation.plan import AnyFault, ClientPlan, Plan, wire_of
+from tests.simulation.process_faults import ProcessFault
+from tests.simulation.processes import BusyWaitError, Timeline
+from tests.simulation.processes import run as run_processes
+from tests.simulation.resources import Resources
+from tests.unit.worlds import SCRIPTS, SOURCES, is_ours_to_stay
+
+SETTLING: Final = 0.5
+"""Seconds after everybody is done in which the last answers come."""
+
+
+@dataclass(slots=True)
+class Run:
+    """What came of a plan."""
+
+    plan: Plan
+    history: History
+    counts: Counter[str]
+    """What happened how often."""
+    digest: str
+    """Of every command that a node executed and every operation: equal for equal runs."""
+
+
+class World:
+    """Everything of one run."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.timeline = Timeline()
+        self._began = self.timeline.now
+        self.history = History(nodes=plan.nodes, clients=1 + max(one.number for one in plan.clients))
+        self.resources = Resources(self.history)
+        self.counts: Counter[str] = Counter()
+        self._over = False  # what killed processes do while they are buried does not count
+        self._digest = hashlib.blake2b(digest_size=16)
+        self.nodes = [self._node(i) for i in range(plan.nodes)]
+        for _ in range(self.history.clients):
+            for node in self.nodes:
+                node.wire()
+        self.clients = {one.number: self._client(one) for one in plan.clients}
+
+    def _node(self, number: int) -> MemoryNode:
+        least, more = self.plan.latency
+        rng = random.Random(f"{self.plan.seed} network {number}")
+        node = MemoryNode(
+            f"node-{number}",
+            latency=lambda: least + rng.expovariate(1 / more),
+            clock_offset=self.plan.node_offsets[number],
+            network=self.timeline,
+        )
+        node.set_clock_rate(self.plan.node_rates[number])
+        execute = node.execute
+        node.execute = lambda words, client=None: self._executed(number, node, words, execute, client)  # type: ignore[method-assign]
+        return node
+
+    def _client(self, plan: ClientPlan) -> Client:
+        return Client(self, plan, [node.wires[wire_of(plan.number)] for node in self.nodes])
+
+    # -- what is written down --------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """The true time."""
+        return self.timeline.now
+
+    def leak(self, what: str) -> None:
+        """Note what should not be there."""
+        if not self._over:
+            self.history.leaks.append(what)
+
+    def record(self, operation: Operation) -> None:
+        """Note an operation."""
+        if self._over:
+            return
+        self.history.operations.append(operation)
+        self.counts[f"{operation.kind} {operation.outcome}"] += 1
+        self._digest.update(repr(operation).encode())
+
+    def claim(self, claim: Claim) -> None:
+        """Note a claim."""
+        if not self._over:
+            self.history.claims.append(claim)
+
+    def _executed(
+        self, number: int, node: MemoryNode, words: list[bytes], execute: Any, client: Any
+    ) -> bytes:
+        """Execute a command at a node, and write down what it changes at the keys of locks."""
+        data = node._server.data
+        keys = _lock_keys(words)
+        before = [data.get(key) for key in keys]
+        answer: bytes = execute(words, client)
+        self._digest.update(b"%.9f %d %b %b" % (self.now, number, b" ".join(words), answer))
+        for key, old in zip(keys, before, strict=True):
+            if data.get(key) != old:
+                self._note_effect(number, node, words, key, old)
+        return answer
+
+    def _note_effect(
+        self, number: int, node: MemoryNode, words: list[bytes], key: bytes, old: tuple[Any, Any] | None
+    ) -> None:
+        value, expiry = old or (None, None)
+        ttl = None if expiry is None else expiry - node._server.clock.now()
+        if ttl is not None and ttl <= 0:
+            value = ttl = None  # it had ended, and nobody had looked since
+        if value is None and node.get(key) is None:
+            return
+        owner = _owner(words)
+        if value is None and {other.get(key) for other in self.nodes} - {owner, None}:
+            self.counts["granted while another owner has it elsewhere"] += 1
+        self.history.effects.append(
+            Effect(
+                at=self.now,
+                node=number,
+                client=_client_of(owner),
+                command=_command(words),
+                owner=owner,
+                key=key,
+                before=value,
+                after=node.get(key),
+                ttl_before=ttl,
+                ttl_after=node.ttl(key),
+            )
+        )
+
+    # -- its course ------------------------------------------------------------------------------
+
+    def run(self) -> Run:
+        """Let it happen."""
+        plan = self.plan
+        for fault in plan.faults:
+            self.timeline.call_at(self._began + fault.at, self._strike, fault)
+        try:
+            self._pass(until=self._began + plan.duration)
+            self._heal()
+            deadline = self.now + plan.bound
+            while self.now < deadline and any(not one.done for one in self._living()):
+                self._pass(until=self.now + SETTLING)
+            self._look_for_leftovers()
+        except BusyWaitError as error:
+            self.leak(str(error))
+        finally:
+            self._bury()
+        self.history.ended = self.now
+        return Run(plan, self.history, self.counts, self._digest.hexdigest())
+
+    def _pass(self, *, until: float) -> None:
+        order = random.Random(f"{self.plan.seed} order {until}")
+        run_processes(self.timeline, [one.process for one in self.clients.values()], order, until=until)
+
+    def _living(self) -> Sequence[Client]:
+        return [one for one in self.clients.values() if one.process.alive]
+
+    def _strike(self, fault: AnyFault) -> None:
+        ends = min(self.now + fault.lasts, self._began + self.plan.duration)
+        node = client = None
+        if isinstance(fault, ProcessFault):
+            client = fault.client
+            if client not in self.clients:
+                return
+            fault.strike(self.clients[client], ends)
+        else:
+            node = fault.node
+            if isinstance(fault, WireFault) and fault.client is not None:
+                client = fault.client - wire_of(0)
+            self.timeline.call_at(ends, fault.begin(self.nodes))
+        self.counts[f"fault {type(fault).__name__}"] += 1
+        self.history.happenings.append(
+            Happening(
+                at=self.now, until=ends if fault.lasts else None, node=node, client=client, what=told(fault)
+            )
+        )
+
+    def _heal(self) -> None:
+        """End what is wrong, and let everybody finish."""
+        for node in self.nodes:
+            node.start()
+            node.thaw()
+            node.refuse("")
+            for wire in node.wires:
+                wire.breaks.clear()
+                wire.mend()
+        for client in self._living():
+            client.process.go_on()
+            client.go_home()
+        self.history.healed_at = self.now
+
+    def _look_for_leftovers(self) -> None:
+        """See that nothing is left of those who have ended, and no key for longer than its ttl (R5, R6)."""
+        for client in self._living():
+            if not client.done:
+                self.leak(f"client {client.number} has not come to its end")
+                continue
+            if client.main.done() and (error := client.main.exception()) is not None:
+                self.leak(f"client {client.number}: {error!r}")
+            for task in asyncio.all_tasks(client.process.loop):
+                self.leak(f"client {client.number} has left a task: {task!r}")
+            self._count(client)
+        living = {client.number for client in self._living()}
+        for number, node in enumerate(self.nodes):
+            for key, owner in _locks(node):
+                if _client_of(owner) in living:
+                    self.leak(f"node {number} still has {key!a} of client {_client_of(owner)}")
+        won = {claim.owner for claim in self.history.claims}
+        undone = {e.owner for e in self.history.effects if e.command == "release" and e.owner not in won}
+        self.counts["granted, not won, and released"] += len(undone)
+        self.counts["stale write refused"] += sum(not write.accepted for write in self.history.writes)
+        self._pass(until=self.now + self.plan.ttl * 1.1)
+        for number, node in enumerate(self.nodes):
+            for key, owner in _locks(node):
+                self.leak(f"node {number} has {key!a} of client {_client_of(owner)} beyond its ttl")
+
+    def _count(self, client: Client) -> None:
+        self.counts.update(client.hooks.counts)
+        statistics = client.statistics
+        for what in ("certified", "raised", "uncertified", "topped_up", "quarantined", "steps"):
+            self.counts[what] += getattr(statistics, what)
+
+    def _bury(self) -> None:
+        """End the loops: those of the killed, too, whose code must not run any more."""
+        for client in self.clients.values():
+            client.close_books()
+        self._over = True
+        for client in self.clients.values():
+            loop = client.process.loop
+            for node in self.nodes:
+                node.wires[wire_of(client.number)].cut()
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+                loop.set_exception_handler(lambda *_: None)
+            while left := asyncio.all_tasks(loop):
+                loop.run_until_complete(asyncio.wait(left, timeout=60.0))
+            loop.close()
+
+
+def run(plan: Plan) -> Run:
+    """Run a plan."""
+    return World(plan).run()
+
+
+def told(fault: AnyFault) -> str:
+    """Return a fault in words: its kind, and what is special about it."""
+    fields = {
+        name: getattr(fault, name)
+        for name in fault.__dataclass_fields__
+        if name not in ("at", "lasts", "node", "client")
+    }
+    shown = [
+        f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in fields.items()
+    ]
+    return " ".join([type(fault).__name__, *shown])
+
+
+# -- commands ------------------------------------------------------------------------------------
+
+
+def _lock_keys(words: list[bytes]) -> list[bytes]:
+    """Return the keys of locks that a command is about."""
+    if words[0] in (b"EVALSHA", b"EVAL"):
+        return [key for key in words[3 : 3 + int(words[2])] if not is_ours_to_stay(key)]
+    return [words[1]] if words[0] in (b"SET", b"DEL") and not is_ours_to_stay(words[1]) else []
+
+
+def _command(words: list[bytes]) -> str:
+    """Return what a command is for."""
+    if words[0] in (b"EVALSHA", b"EVAL"):
+        return SCRIPTS.get(words[1]) or SOURCES[words[1]]
+    return "acquire" if words[0] == b"SET" else words[0].decode()
+
+
+def _owner(words: list[bytes]) -> bytes:
+    if words[0] in (b"EVALSHA", b"EVAL"):
+        first = 3 + int(words[2])
+        return words[first] if len(words) > first else b""
+    return words[2] if words[0] == b"SET" else b""
+
+
+def _client_of(owner: bytes) -> int:
+    """Return the client that made an owner value: its holder's label says it."""
+    return int(owner.rpartition(b":c")[2])
+
+
+def _locks(node: MemoryNode) -> list[tuple[bytes, bytes]]:
+    """Return the keys of locks on a node, and their owners."""
+    return [(key, node.get(key) or b"") for key in node.keys if not is_ours_to_stay(key)]
