@@ -8,7 +8,7 @@ import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NoReturn, final
 
 from ._ask import all_answered, majority_answered
 from ._body import Body
@@ -231,6 +231,10 @@ class Lease:
             await round_.wait(majority_answered)  # then another client can get in
         if ours or (lost and exc is None):
             raise holding.error() from exc
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled: a copy that is collected would release what is still held."""
+        raise TypeError("a Lease is one holding of a lock: it can be neither copied nor pickled")
 
     def __del__(self) -> None:
         """Give up a lease that nobody can release any more."""

@@ -176,6 +176,8 @@ class _Search:
                 return
 
     def _add(self, key: bytes) -> None:
+        if not key.startswith(self.prefix):
+            return  # nobody asked for it, and others' keys are none of our business (R16)
         if key[len(self.prefix) :].startswith(_OUR_MARKS) or key in self.found:
             return
         if len(self.found) < self.limit:

@@ -7,9 +7,10 @@ That one imports what it needs when it is called, takes the parsed arguments, an
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NoReturn, final
 
 from ._cli import demo, doctor, init, run, status, watch
 from ._cli.common import FAILED, INTERRUPTED, USAGE, OutputError, UsageError
@@ -43,8 +44,16 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(argv[:at]), list(argv[at + 1 :])
 
 
+@final
+class _Parser(argparse.ArgumentParser):
+    """Tells of wrong usage without the passwords in it: cron sends such lines by mail."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(re.sub("://.*", "://…", message, flags=re.DOTALL))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="aioredlock-ng", description="Distributed locks over independent Redis or Valkey masters."
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

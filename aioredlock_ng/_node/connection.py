@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from redis.asyncio.connection import Connection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from .. import _scripts
@@ -28,6 +29,8 @@ from .link import Link, notice_dead_peers
 from .pipe import Entry
 
 SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
+
+TLS_SCHEMES: Final = ("rediss", "valkeys")
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
@@ -40,6 +43,9 @@ _RESP3: Final = 3
 """The protocol in which a connection can be told what nobody has asked for: release notices (R13)."""
 
 _RESP2: Final = 2
+
+MAX_HANDSHAKE: Final = 2**20
+"""Bytes that a server may send until its connection is ours: some ten kilobytes of `INFO`, and digests."""
 
 _POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
 """What a redis-py URL may say about a pool; there is no pool here."""
@@ -110,6 +116,8 @@ class UrlEndpoint:
             self._options: dict[str, Any] = dict(
                 parse_url(scheme.replace("valkey", "redis") + url[len(scheme) :])
             )
+            if scheme in TLS_SCHEMES and self._options.get("ssl_cert_reqs") != "none":
+                self._options.setdefault("ssl_check_hostname", True)  # redis-py 5 does not unless told
             self._connection_class = self._options.get("connection_class", Connection)
             for option in _POOL_OPTIONS:
                 self._options.pop(option, None)
@@ -134,7 +142,7 @@ class UrlEndpoint:
             "retry": Retry(NoBackoff(), 0),
             "health_check_interval": 0,
             "protocol": protocol,
-            "redis_connect_func": _log_in if protocol == _RESP3 else None,
+            "redis_connect_func": _log_in if protocol == _RESP3 else _log_in_by_resp2,
             "decode_responses": False,
         }
         connection: Connection = self._connection_class(**options)
@@ -199,11 +207,34 @@ class _LoginError(Exception):
 
 async def _log_in(connection: Connection) -> None:
     """Do what redis-py does when connected, and tell its failure from those before and after it."""
+    _bound(connection)
     try:
         await connection.on_connect()
         await _expect_resp3(connection)
     except Exception as error:
         raise _LoginError(error) from error
+
+
+async def _log_in_by_resp2(connection: Connection) -> None:
+    _bound(connection)
+    await connection.on_connect()
+
+
+def _bound(connection: Connection) -> None:
+    """Read no more from a connection in its handshake than one of a Redis server can bring."""
+    reader, left = connection._reader, MAX_HANDSHAKE  # noqa: SLF001
+    assert reader is not None, "connected"
+    read = reader.read
+
+    async def bounded(n: int = -1) -> bytes:
+        nonlocal left
+        data = await read(n)
+        left -= len(data)
+        if left < 0:
+            raise RedisConnectionError(f"more than {MAX_HANDSHAKE} bytes came in the handshake")
+        return data
+
+    reader.read = bounded  # type: ignore[method-assign]
 
 
 async def _expect_resp3(connection: Connection) -> None:

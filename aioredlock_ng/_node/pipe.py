@@ -26,6 +26,10 @@ MAX_IN_FLIGHT: Final = 8192
 RESERVED_FOR_RELEASES: Final = 8192
 """Room on top of `MAX_IN_FLIGHT` that only releases may use."""
 
+MAX_REPLY: Final = 8 * 2**20
+"""Bytes that may come without completing a reply.  Only the answer to a SCAN is ever longer than a few
+kilobytes: one megabyte with the longest of names."""
+
 MAX_HEADS: Final = 4096
 """Beginnings of commands that are kept packed: a lock's key is asked for again and again."""
 
@@ -72,6 +76,7 @@ class Pipe:
         "_out",
         "_reader",
         "_room",
+        "_unfinished",
         "answered",
         "on_notice",
         "stamp",
@@ -82,6 +87,7 @@ class Pipe:
         self._out: list[bytes] = []
         self._room = MAX_IN_FLIGHT
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self._unfinished = 0  # bytes that came since a reply was complete
         self._on_failure = on_failure
         self._on_output = on_output
         self.answered = 0
@@ -133,9 +139,11 @@ class Pipe:
             DesynchronisedError: when a reply cannot belong to its request, or is no reply at all.
         """
         entries, gets = self._entries, self._reader.gets
+        self._unfinished += len(data)
         try:
             self._reader.feed(data)
             while (reply := gets()) is not _NOTHING:
+                self._unfinished = 0
                 if type(reply) is PUSH and not self._confirms(reply):
                     continue
                 if not entries:
@@ -149,6 +157,10 @@ class Pipe:
                     self._misfit(entry, reply)
         except hiredis.ProtocolError as error:
             raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
+        except MemoryError:
+            raise DesynchronisedError("the server announces an answer that memory cannot hold") from None
+        if self._unfinished > MAX_REPLY:
+            raise DesynchronisedError(f"an answer of more than {MAX_REPLY} bytes is none of ours")
 
     def _confirms(self, push: list[object]) -> bool:
         """Whether a push is the answer to the oldest command; any other is dealt with here."""

@@ -155,7 +155,7 @@ class MemoryConnection(asyncio.Transport):
 
     @property
     def _is_half_open(self) -> bool:
-        """Whether the client has none any more, and the server will not hear of it unless it says something."""
+        """Whether the client has none any more, and nothing is under way that tells the server so."""
         return self._closing and self._requests.closed and not self._over
 
     def reset(self) -> None:

@@ -5,6 +5,8 @@
         ...
 
 A fault is a value: it can be drawn, printed, kept and left out.  Times are seconds since `play` began.
+Several at once at one node go on side by side: what one of them does lasts until the last of its kind
+ends; of several clock rates, losses or refusals the newest counts.
 """
 
 from __future__ import annotations
@@ -12,11 +14,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
+from ._layers import lay
 from ._memory_wire import Wire
 from .memory_node import MemoryNode
 
@@ -36,6 +41,7 @@ __all__ = [
     "Relapse",
     "Restart",
     "Stall",
+    "WireFault",
     "play",
 ]
 
@@ -45,6 +51,15 @@ End: TypeAlias = Callable[[], None]
 
 def _nothing() -> None:
     """End what is over already."""
+
+
+def _check(fault: Fault, *names: str, most: float = sys.float_info.max) -> None:
+    """Check that attributes are numbers from 0 to `most`."""
+    for name in names:
+        value = getattr(fault, name)
+        if not 0 <= value <= most:
+            span = f"to {most:g}" if most < sys.float_info.max else "on"
+            raise ValueError(f"{name} is a number from 0 {span}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +77,18 @@ class Fault(ABC):
     lasts: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("at", "lasts"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} is a number of seconds, not {getattr(self, name)!r}")
+        _check(self, "at", "lasts")
         if self.node < 0:
             raise ValueError(f"nodes are numbered from 0 on, got {self.node!r}")
+
+    def check(self, nodes: Sequence[MemoryNode]) -> None:
+        """Check that what it happens to is there.
+
+        Raises:
+            ValueError: it is not.
+        """
+        if self.node not in range(len(nodes)):
+            raise ValueError(f"{self}: there are {len(nodes)} nodes, numbered from 0 on")
 
     @abstractmethod
     def begin(self, nodes: Sequence[MemoryNode]) -> End:
@@ -81,8 +103,9 @@ class Stall(Fault):
     def begin(self, nodes: Sequence[MemoryNode]) -> End:
         """As in `Fault`."""
         node = nodes[self.node]
-        node.freeze()
-        return node.thaw
+        return lay(
+            node, "frozen", before=False, value=True, put=lambda on: node.freeze() if on else node.thaw()
+        )
 
 
 @final
@@ -100,7 +123,7 @@ class Restart(Fault):
         """As in `Fault`."""
         node = nodes[self.node]
         node.crash(keep_data=self.keep_data)
-        return node.start
+        return lay(node, "down", before=False, value=True, put=lambda on: None if on else node.start())
 
 
 @final
@@ -148,11 +171,16 @@ class Refusal(Fault):
 
     error: str
 
+    def __post_init__(self) -> None:
+        """As in `Fault`."""
+        Fault.__post_init__(self)
+        if not self.error or not self.error.isprintable():
+            raise ValueError(f"error is one line, such as 'BUSY …', not {self.error!r}")
+
     def begin(self, nodes: Sequence[MemoryNode]) -> End:
         """As in `Fault`."""
         node = nodes[self.node]
-        node.refuse(self.error)
-        return lambda: node.refuse("")
+        return lay(node, "refusal", before="", value=self.error, put=node.refuse)
 
 
 @final
@@ -177,6 +205,12 @@ class ClockStep(Fault):
 
     seconds: float
 
+    def __post_init__(self) -> None:
+        """As in `Fault`."""
+        Fault.__post_init__(self)
+        if not math.isfinite(self.seconds):
+            raise ValueError(f"seconds is a number, not {self.seconds!r}")
+
     def begin(self, nodes: Sequence[MemoryNode]) -> End:
         """As in `Fault`."""
         nodes[self.node].step_clock(self.seconds)
@@ -189,17 +223,20 @@ class ClockRate(Fault):
     """The node's wall clock goes at another rate.
 
     Args:
-        rate: 1.0 is right.
+        rate: 1.0 is right, 0.0 stands still.
     """
 
     rate: float
 
+    def __post_init__(self) -> None:
+        """As in `Fault`."""
+        Fault.__post_init__(self)
+        _check(self, "rate")
+
     def begin(self, nodes: Sequence[MemoryNode]) -> End:
         """As in `Fault`."""
         node = nodes[self.node]
-        before = node.clock_rate
-        node.set_clock_rate(self.rate)
-        return lambda: node.set_clock_rate(before)
+        return lay(node, "rate", before=node.clock_rate, value=self.rate, put=node.set_clock_rate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,15 +244,42 @@ class WireFault(Fault):
     """Something that goes wrong on the way to a node.
 
     Args:
-        client: the number of the way (`MemoryNode.wires`); None: all ways.
+        client: the number of the way (`MemoryNode.wires`); None: all ways that there are when it begins.
     """
 
     client: int | None = None
+
+    def __post_init__(self) -> None:
+        """As in `Fault`."""
+        Fault.__post_init__(self)
+        if self.client is not None and self.client < 0:
+            raise ValueError(f"ways are numbered from 0 on, got {self.client!r}")
+
+    def check(self, nodes: Sequence[MemoryNode]) -> None:
+        """As in `Fault`."""
+        Fault.check(self, nodes)
+        ways = len(nodes[self.node].wires)
+        if self.client is not None and self.client not in range(ways):
+            raise ValueError(f"{self}: the node has {ways} wires, numbered from 0 on; wire() makes more")
 
     def wires(self, nodes: Sequence[MemoryNode]) -> list[Wire]:
         """Return the ways in question."""
         wires = nodes[self.node].wires
         return list(wires) if self.client is None else [wires[self.client]]
+
+    def begin(self, nodes: Sequence[MemoryNode]) -> End:
+        """As in `Fault`."""
+        ends = [self.begin_on(wire) for wire in self.wires(nodes)]
+
+        def end() -> None:
+            for end_on_wire in ends:
+                end_on_wire()
+
+        return end
+
+    @abstractmethod
+    def begin_on(self, wire: Wire) -> End:
+        """Let it begin on one way, and return what ends it there."""
 
 
 @final
@@ -231,15 +295,34 @@ class Partition(WireFault):
     requests: bool = True
     replies: bool = True
 
-    def begin(self, nodes: Sequence[MemoryNode]) -> End:
+    def __post_init__(self) -> None:
         """As in `Fault`."""
-        wires = self.wires(nodes)
-        for wire in wires:
-            wire.cut(requests=self.requests, replies=self.replies)
+        WireFault.__post_init__(self)
+        if not (self.requests or self.replies):
+            raise ValueError("requests=False and replies=False leave nothing that is held up")
+
+    def begin_on(self, wire: Wire) -> End:
+        """As in `WireFault`."""
+        mend_requests = lay(
+            wire,
+            "requests",
+            before=wire.requests_cut,
+            value=self.requests,
+            put=lambda on: (wire.cut if on else wire.mend)(replies=False),
+            merge=any,
+        )
+        mend_replies = lay(
+            wire,
+            "replies",
+            before=wire.replies_cut,
+            value=self.replies,
+            put=lambda on: (wire.cut if on else wire.mend)(requests=False),
+            merge=any,
+        )
 
         def end() -> None:
-            for wire in wires:
-                wire.mend()
+            mend_requests()
+            mend_replies()
 
         return end
 
@@ -247,7 +330,7 @@ class Partition(WireFault):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delay(WireFault):
-    """Every message takes longer.
+    """Every message takes longer; several of them add up.
 
     Args:
         seconds: in each direction.
@@ -255,17 +338,18 @@ class Delay(WireFault):
 
     seconds: float
 
-    def begin(self, nodes: Sequence[MemoryNode]) -> End:
+    def __post_init__(self) -> None:
         """As in `Fault`."""
-        wires = self.wires(nodes)
-        for wire in wires:
-            wire.extra += self.seconds
+        WireFault.__post_init__(self)
+        _check(self, "seconds")
 
-        def end() -> None:
-            for wire in wires:
-                wire.extra -= self.seconds
+    def begin_on(self, wire: Wire) -> End:
+        """As in `WireFault`."""
 
-        return end
+        def put(seconds: float) -> None:
+            wire.extra = seconds
+
+        return lay(wire, "extra", before=wire.extra, value=self.seconds, put=put, merge=math.fsum)
 
 
 @final
@@ -279,46 +363,63 @@ class Loss(WireFault):
 
     share: float
 
-    def begin(self, nodes: Sequence[MemoryNode]) -> End:
+    def __post_init__(self) -> None:
         """As in `Fault`."""
-        wires = self.wires(nodes)
-        for wire in wires:
-            wire.loss = self.share
+        WireFault.__post_init__(self)
+        _check(self, "share", most=1.0)
 
-        def end() -> None:
-            for wire in wires:
-                wire.loss = 0.0
+    def begin_on(self, wire: Wire) -> End:
+        """As in `WireFault`."""
+        salt = f"{self.at} {self.node}"
+        return lay(wire, "loss", before=wire.loss, value=self.share, put=lambda share: wire.lose(share, salt))
 
-        return end
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Break(WireFault):
+    """The next command's connection is reset; `lasts` is of no meaning."""
+
+    def take_back(self, nodes: Sequence[MemoryNode]) -> None:
+        """See that what waits for its occasion does not happen any more."""
+        for wire in self.wires(nodes):
+            wire.breaks.clear()
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BreakBefore(WireFault):
+class BreakBefore(_Break):
     """The next command's connection is reset before the node has executed it."""
 
-    def begin(self, nodes: Sequence[MemoryNode]) -> End:
-        """As in `Fault`."""
-        for wire in self.wires(nodes):
-            wire.break_before()
+    def begin_on(self, wire: Wire) -> End:
+        """As in `WireFault`."""
+        wire.break_before()
         return _nothing
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BreakAfter(WireFault):
+class BreakAfter(_Break):
     """The next command's connection is reset when the node has executed it, but not answered."""
 
-    def begin(self, nodes: Sequence[MemoryNode]) -> End:
-        """As in `Fault`."""
-        for wire in self.wires(nodes):
-            wire.break_after()
+    def begin_on(self, wire: Wire) -> End:
+        """As in `WireFault`."""
+        wire.break_after()
         return _nothing
+
+
+def play(nodes: Sequence[MemoryNode], faults: Iterable[Fault]) -> AbstractAsyncContextManager[None]:
+    """Let faults happen while the block runs; what has begun and not ended by then ends with the block.
+
+    Raises:
+        ValueError: a fault's node, or its way there, does not exist.
+    """
+    listed = list(faults)
+    for fault in listed:
+        fault.check(nodes)
+    return _playing(nodes, listed)
 
 
 @contextlib.asynccontextmanager
-async def play(nodes: Sequence[MemoryNode], faults: Iterable[Fault]) -> AsyncIterator[None]:
-    """Let faults happen while the block runs; what has begun and not ended by then ends with the block."""
+async def _playing(nodes: Sequence[MemoryNode], faults: list[Fault]) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     ends: dict[int, End] = {}
     timers: list[asyncio.TimerHandle] = []
@@ -339,3 +440,6 @@ async def play(nodes: Sequence[MemoryNode], faults: Iterable[Fault]) -> AsyncIte
             timer.cancel()
         for number in list(ends):
             end(number)
+        for fault in faults:
+            if isinstance(fault, _Break):
+                fault.take_back(nodes)

@@ -173,7 +173,7 @@ class Client:
         for task in list(self._holdings):
             self._claim(task)
         for operation in self._asking.values():
-            self._world.record(operation)
+            self._world.record(replace(operation, ended=self.process.killed_at, note="killed"))
 
     # -- its work ------------------------------------------------------------------------------
 

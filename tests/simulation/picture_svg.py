@@ -112,6 +112,8 @@ def _item(placed: Placed, top: float, colours: dict[str, str], axis_end: float) 
         if item.end <= axis_end:
             end = "×" if item.outcome is Outcome.FAIL else "?"
             yield _text(GUTTER + placed.end, top + BAR - 4, end, anchor="end")
+    elif placed.begin == placed.end:
+        pass  # only its wait or its overrun is seen
     elif item.kind is Kind.CLAIM:
         edge = {"stroke": WRONG, "stroke_width": 2.5} if item.wrong else {"stroke": "#ffffff"}
         yield _bar(placed.begin, placed.end, top, BAR, fill=colours[item.names[0]], **edge)

@@ -85,7 +85,7 @@ class Process:
         self.wall_offset = wall_offset
         self._lag = 0.0  # of the loop's time behind the true one, at the rate 1: time spent suspended
         self.stopped_until = self._suspended_until = -math.inf
-        self.alive = True
+        self.killed_at: float | None = None
         timeline.processes[self.loop] = self
         timeline.touched.add(self)
 
@@ -135,8 +135,14 @@ class Process:
 
     def kill(self) -> None:
         """End it at once (SIGKILL); none of its code runs any more."""
-        self.alive = False
+        if self.alive:
+            self.killed_at = self._timeline.now
         self._timeline.touched.add(self)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been killed."""
+        return self.killed_at is None
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task in it."""

@@ -11,7 +11,7 @@ import pytest
 
 from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeInspection, NodeState, Survey
 from aioredlock_ng import _survey as survey_module
-from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing import MemoryNode, _memory_server
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.worlds import (
     LATENCY,
@@ -289,6 +289,18 @@ async def test_a_survey_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         assert survey.truncated
         assert names(survey) == ["a"]
         assert sim().time() - began == pytest.approx(1.02, abs=0.03)
+
+
+@virtual
+async def test_a_survey_looks_at_no_keys_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that tells of keys that were not asked for does not have them looked at (R16)."""
+    async with world(1) as w:
+        w.occupy("a", 60.0)
+        w.nodes[0].set(b"other:secret", b"value")
+        monkeypatch.setattr(_memory_server, "_regex_of", lambda _: b".*")
+        survey = await w.manager.survey()
+        assert names(survey) == ["a"]
+        assert not any(b"other:secret" in words for words in w.nodes[0].executed)
 
 
 def endless(execute: Any) -> Any:

@@ -1,0 +1,205 @@
+"""What no test of secrets elsewhere looks at: the command line, its children, the looks from outside, copies.
+
+``tests/behaviour/test_secrets.py`` shows reprs, logs, errors, events and tracebacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import json
+import logging
+import os
+import pickle
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aioredlock_ng import LockError, LockManager, LockTakenError
+from aioredlock_ng.cli import main
+from aioredlock_ng.testing import LocalNodes
+from tests.cli.runs import open_runs, until
+from tests.unit.worlds import virtual, world
+
+USER: Final = "user-of-the-tests"
+PASSWORD: Final = "pa55-of-the-tests"
+LOGIN: Final = f"{USER}:{PASSWORD}"
+SECRETS: Final = (PASSWORD, USER)
+
+OWNER: Final = re.compile("[0-9a-f]{40}")
+
+
+@pytest.fixture
+def nodes(make_nodes: Callable[..., LocalNodes]) -> LocalNodes:
+    """Give three servers that ask for a user and a password."""
+    user = f"{USER} on >{PASSWORD} ~* &* +@all"
+    url = f"redis://{LOGIN}@127.0.0.1:{{port}}"
+    return make_nodes(3, options={"requirepass": PASSWORD, "user": user.split()}, url=url)
+
+
+def leaks(*texts: str) -> list[str]:
+    """Return the texts that have a secret in them."""
+    return [text for text in texts if any(secret in text for secret in SECRETS) or OWNER.search(text)]
+
+
+@pytest.mark.parametrize("how", ["--nodes", "REDLOCK_URLS"])
+def test_what_the_commands_print(
+    nodes: LocalNodes,
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """While a lock is held, and with a node dead: tables, JSON and log lines name nodes by their address."""
+    caplog.set_level(logging.DEBUG)
+    urls = ",".join(nodes.urls)
+    monkeypatch.delenv("REDLOCK_URLS", raising=False)
+    if how == "REDLOCK_URLS":
+        monkeypatch.setenv("REDLOCK_URLS", urls)
+    where = ["--nodes", urls] if how == "--nodes" else []
+    hold = f"import aioredlock_ng.cli as c; c.main({['status', '--json', *where]!r})"
+    commands = [["run", "-n", *where, "held", "--", sys.executable, "-c", hold]]
+    commands += [[name, *json_, *where] for name in ("status", "doctor") for json_ in ([], ["--json"])]
+    commands += [["init", *where], ["status", "held", *where]]
+    for command in commands:
+        main(command)
+    nodes.kill(0)
+    for command in commands[1:]:
+        main(command)
+    output = capsys.readouterr()
+    assert output.out.count("127.0.0.1") > len(commands)
+    assert not leaks(output.out, output.err, caplog.text)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "--nodes", f"redis://{LOGIN}@127.0.0.1:1,redis://{LOGIN}@127.0.0.1:1"],
+        ["status", "--nodes", f"rediss://{LOGIN}@127.0.0.1:1?ssl_cert_reqs={PASSWORD}"],
+        ["status", "--nodes", f"{LOGIN}@127.0.0.1"],
+        ["doctor", f"redis://{LOGIN}@127.0.0.1:1"],
+        ["init", "--node-timeout", f"redis://{LOGIN}@127.0.0.1:1"],
+        ["run", "job", "--nodez", f"redis://:{PASSWORD} with @ and space@127.0.0.1:1", "--", "true"],
+        ["run", "-w", f"redis://127.0.0.1:1?password={PASSWORD}", "job", "--", "true"],
+        [f"redis://{LOGIN}@127.0.0.1:1"],
+    ],
+)
+def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """An option that is misspelt, or forgotten: the message, which cron sends by mail, shows no password."""
+    try:
+        code: Any = main(arguments)
+    except SystemExit as exit_:
+        code = exit_.code
+    output = capsys.readouterr()
+    assert code == 2
+    assert "aioredlock-ng" in output.err
+    assert not leaks(output.out, output.err)
+
+
+def test_what_a_commands_processes_show(nodes: LocalNodes, tmp_path: Path) -> None:
+    """With --nodes neither the guard nor the command sees a URL; from REDLOCK_URLS both inherit it.
+
+    The arguments of `run` itself are for all users of the machine to read: the help says so.
+    """
+    look = "import json,os,sys; print(json.dumps(dict(os.environ)), flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", look]
+    with open_runs(tmp_path, nodes) as runs:
+        for given in (True, False):
+            reader, writer = os.pipe()
+            where = ["--nodes", ",".join(nodes.urls)] if given else []
+            env = {"REDLOCK_URLS": ""} if given else {}
+            run = runs.start("-n", *where, f"job {given}", "--", *command, env=env, stdin=reader)
+            until(lambda run=run: "\n" in run.out or run.process.poll() is not None)
+            environment = json.loads(run.out)
+            lines = {pid: line for pid, line in runs.processes().items() if pid != run.process.pid}
+            os.close(reader)
+            os.close(writer)
+            assert run.wait() == 0
+            assert len(lines) == 2, "the guard and the command"
+            assert not leaks(*lines.values(), run.err)
+            fence = environment.pop("REDLOCK_FENCE")
+            assert fence.isdigit()
+            inherited = [name for name, value in environment.items() if leaks(value)]
+            assert inherited == ([] if given else ["REDLOCK_URLS"])
+
+
+def test_a_command_can_be_kept_from_the_urls(nodes: LocalNodes, tmp_path: Path) -> None:
+    """What the policy advises: ``env -u REDLOCK_URLS`` before the command."""
+    with open_runs(tmp_path, nodes) as runs:
+        code, out, _ = runs.finish("-n", "job", "--", "env", "-u", "REDLOCK_URLS", "env")
+    assert code == 0
+    assert "REDLOCK_NAME=job" in out
+    assert PASSWORD not in out
+
+
+async def test_the_looks_from_outside(nodes: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
+    """survey() and diagnose(), of healthy nodes and of a dead one, while a lock is held."""
+    caplog.set_level(logging.DEBUG)
+    asyncio.get_running_loop().set_debug(True)
+    async with LockManager(nodes.urls) as manager, manager.lock("held"):
+        shown = [repr(await manager.survey()), repr(await manager.diagnose())]
+        nodes.kill(0)
+        shown += [repr(await manager.survey()), repr(await manager.diagnose()), repr(manager.statistics())]
+    assert all("127.0.0.1" in text for text in shown)
+    assert not leaks(*shown, caplog.text)
+
+
+@virtual
+async def test_what_is_pickled_has_no_owner_value() -> None:
+    """What a manager tells can travel between processes; what holds a lock cannot."""
+    async with world(3) as w:
+        lock = w.manager.lock("held")
+        lease = await lock.acquire()
+        with pytest.raises(LockTakenError) as caught:
+            await w.manager.lock("held", blocking=False).acquire()
+        told = [
+            w.manager.statistics(),
+            await w.manager.inspect("held"),
+            await w.manager.survey(),
+            lease.votes,
+        ]
+        secret = lease._holding.owner[:20]
+        for value in (*told, caught.value):
+            assert secret not in pickle.dumps(value)
+            assert secret.decode() not in "".join(traceback.format_exception(caught.value))
+        for holder in (w.manager, lock, lease):
+            with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
+                pickle.dumps(holder)
+        await lease.release()
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy])
+@virtual
+async def test_a_copy_does_not_end_a_lease(duplicate: Callable[[object], object]) -> None:
+    """A lease cannot be copied: the copy's collection would release what the original holds."""
+    async with world(1) as w:
+        lease = await w.manager.lock("held").acquire()
+        with pytest.raises(TypeError, match="copied"):
+            duplicate(lease)
+        gc.collect()
+        await asyncio.sleep(0.1)
+        (seen,) = await w.manager.inspect("held")
+        assert seen.ours
+        assert lease.held
+        await lease.release()
+
+
+async def test_a_traceback_with_a_callers_locals() -> None:
+    """A manager over URLs and its lock among them: their reprs are all that is shown."""
+    manager = LockManager([f"redis://{LOGIN}@127.0.0.1:1"])
+    lock = manager.lock("job", blocking=False)
+    with pytest.raises(LockError) as caught:
+        await lock.acquire()
+    frame = traceback.StackSummary.extract(
+        traceback.walk_tb(caught.value.__traceback__), limit=1, capture_locals=True
+    )
+    shown = "".join(frame.format())
+    assert "manager = <LockManager" in shown
+    assert not leaks(shown)
+    await manager.aclose()

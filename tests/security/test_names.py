@@ -1,0 +1,256 @@
+"""Hostile names: each touches its own keys and no others, and none reaches a log or terminal as it is."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import unicodedata
+from typing import Final
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from aioredlock_ng import LockManager, LockTakenError
+from aioredlock_ng._core.command import Purpose
+from aioredlock_ng._node.pipe import Pipe, _pack_once
+from aioredlock_ng._options import MAX_NAME_BYTES, RESERVED_NAMES
+from aioredlock_ng._survey import scan
+from aioredlock_ng.testing import MemoryNode, SimLoop
+from tests.behaviour.tools import monitor, monitored_words, no_key_left
+from tests.servers import Nodes, ask
+from tests.unit.worlds import make, virtual, world
+
+HOSTILE: Final = (
+    "a\0b", "a\nb", "a\r\nb", "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "{", "}", "{}", "{a}", "*", "?", "[a-z]",
+    "[^a]", "\\", "\\*", "a*", "a:", "a:b:", "a:b:c", " ", " a", "a ", "..", "../a", "/", "-n", "$1", "%s",
+    "%(name)s", "{0}", "fence:", "fence", "fence:redlock:a", "{meta", "meta}", "x{meta}", "xfence:{a}",
+    "redlock:", "redlock:a", "redlock:{meta}", "redlock:fence:{redlock:a}", "\u202eabc", "\u200b", "\ufeffa",
+    "\x1b[2J\x1b]0;x\x07", "\x9b2J", "é", "e\u0301", "\u0430", "a", "Å", "\u212b", "x" * MAX_NAME_BYTES,
+    "ä" * (MAX_NAME_BYTES // 2),
+)  # fmt: skip
+"""Among them look-alikes (U+0430 is Cyrillic), two normal forms of é, and what means something to Redis, to
+its protocol, to patterns, to shells, to Python's formatting and to terminals.
+"""
+
+NAMES: Final = st.one_of(
+    st.sampled_from(HOSTILE),
+    st.text(min_size=1, max_size=40),
+    st.text(alphabet="a:{}*?[]\\\r\n\0 fencemt", min_size=1, max_size=12),
+).filter(lambda name: len(name.encode(errors="surrogatepass")) <= MAX_NAME_BYTES)
+
+SETTINGS: Final = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+
+
+def is_usable(name: str) -> bool:
+    """Say whether a lock may have this name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return not name.startswith(RESERVED_NAMES)
+
+
+def own_keys(name: str, prefix: str = "redlock:") -> set[bytes]:
+    """Return the keys that are the name's own: the lock's and its counter's."""
+    lock = (prefix + name).encode()
+    return {lock, prefix.encode() + b"fence:{" + lock + b"}"}
+
+
+def keys_of(words: tuple[bytes, ...]) -> set[bytes]:
+    """Return the keys or channels that a command names."""
+    if words[0] in (b"EVALSHA", b"EVAL"):
+        return set(words[3 : 3 + int(words[2])])
+    return {words[1]}
+
+
+def touched_by(name: str, prefix: str = "redlock:") -> set[bytes]:
+    """Live through all that can be done with a name; returns the keys and channels that a node was asked for.
+
+    Checks on the way that what the node has come to hold is among them.
+    """
+    touched: set[bytes] = set()
+
+    async def live() -> None:
+        node = MemoryNode()
+        async with make([node], prefix=prefix) as manager, make([node], prefix=prefix, seed=2) as other:
+            lease = await manager.lock(name).acquire()
+            await lease.extend(20)
+            with pytest.raises(LockTakenError):
+                await other.lock(name, blocking_timeout=1).acquire()
+            (seen,) = await manager.inspect(name)
+            assert seen.ours
+            await lease.release()
+            lease = await manager.lock(name).acquire()
+            await manager.force_release(name)
+            await lease.release()
+            touched.update(*(keys_of(words) for words in node.executed if words[0] not in NO_KEYS))
+            assert set(node.keys) <= touched
+
+    SimLoop.run(live())
+    return touched
+
+
+NO_KEYS: Final = (b"PING", b"SCAN", b"TIME", b"INFO", b"HELLO")
+
+
+@SETTINGS
+@given(NAMES, NAMES)
+@example("a", "fence:redlock:a")
+@example("a:b", "a:")
+@example("é", "e\u0301")
+def test_a_name_touches_its_own_keys_and_no_other_names(one: str, other: str) -> None:
+    """Acquire, extend, contend, inspect, release, force: the lock, its counter and the sentinel, no more."""
+    if not is_usable(one):
+        with pytest.raises(ValueError, match=r"reserved|UTF-8"):
+            LockManager(["redis://any"]).lock(one)
+        return
+    touched = touched_by(one)
+    assert touched == own_keys(one) | {b"redlock:{meta}"}
+    assert len(touched) == 3
+    if is_usable(other) and other != one:
+        assert not own_keys(other) & touched
+
+
+@pytest.mark.parametrize("mark", RESERVED_NAMES)
+def test_a_name_cannot_begin_like_our_own_keys(mark: str) -> None:
+    """Whatever follows the mark: no name reaches a counter or a sentinel, in any call that takes one."""
+    for rest in ("", "x", "redlock:a}", "}", "\0"):
+        manager = LockManager(["redis://any"])
+        with pytest.raises(ValueError, match="reserved"):
+            manager.lock(mark + rest)
+        with pytest.raises(ValueError, match="reserved"):
+            manager.lock("harmless", mark + rest)
+
+
+def test_all_hostile_names_are_different_locks() -> None:
+    """No two of them have a key in common: nothing is stripped, folded or brought into a normal form."""
+    for one, other in itertools.combinations(HOSTILE, 2):
+        assert not own_keys(one) & own_keys(other), (one, other)
+    assert unicodedata.normalize("NFC", "e\u0301") == "é", "a pair that looks alike is among them"
+
+
+@virtual
+async def test_names_that_look_alike_are_held_at_once() -> None:
+    """All hostile names are locked at the same time, each by a lease of its own, and each is found again."""
+    async with world(1) as w:
+        leases = [await w.manager.lock(name, blocking=False).acquire() for name in HOSTILE]
+        for name in HOSTILE:
+            (seen,) = await w.manager.inspect(name)
+            assert seen.ours
+        survey = await w.manager.survey()
+        assert {lock.name for lock in survey.locks} == set(HOSTILE)
+        assert [lock.name for lock in (await w.manager.survey("*")).locks] == ["*"]
+        for lease in leases:
+            await lease.release()
+
+
+@pytest.mark.parametrize(("one", "other"), [("a:", "a:b:"), ("a", "a:"), ("p*:", "pq:"), ("[ab]:", "a:")])
+@virtual
+async def test_prefixes_are_literal(one: str, other: str) -> None:
+    """A prefix is no pattern.  One that begins another one sees its keys as names: choose none like that."""
+    nodes = [MemoryNode()]
+    async with (
+        make(nodes, prefix=one) as first,
+        make(nodes, prefix=other, seed=2) as second,
+        first.lock("job"),
+        second.lock("job"),
+    ):
+        found = {lock.name for lock in (await first.survey()).locks}
+        nested = {other[len(one) :] + name for name in ("job", "{meta}", "fence:{" + other + "job}")}
+        assert found == {"job"} | (nested if other.startswith(one) else set())
+        assert {lock.name for lock in (await second.survey()).locks} == {"job"}
+
+
+@given(st.binary(max_size=30))
+@SETTINGS
+def test_a_search_is_for_the_prefix_and_nothing_else(prefix: bytes) -> None:
+    """Every byte of the prefix that means something in a pattern is escaped in the SCAN."""
+    pattern = scan(prefix).args[2]
+    assert pattern.endswith(b"*")
+    literal, escaped = bytearray(), False
+    for byte in pattern[:-1]:
+        if escaped or byte != ord("\\"):
+            assert escaped or byte not in b"*?[]"
+            literal.append(byte)
+        escaped = not escaped and byte == ord("\\")
+    assert bytes(literal) == prefix
+
+
+@SETTINGS
+@given(NAMES.filter(is_usable))
+def test_a_name_stays_one_argument_on_the_wire(name: str) -> None:
+    """Line ends and RESP inside a name are bytes of one argument: their number stays the same."""
+    plain, hostile = (
+        LockManager(["redis://any"]).lock(one)._request.primitive.acquire(b"o" * 40, 1.0, 1)
+        for one in ("plain", name)
+    )
+    assert hostile.purpose is Purpose.ACQUIRE
+    assert parsed(_pack_once(hostile)) == [
+        *parsed(_pack_once(plain))[:3],
+        *hostile.keys,
+        *hostile.args,
+    ]
+
+
+def parsed(data: bytes) -> list[bytes]:
+    """Read a command as a server does, by the lengths alone; the stamp's place is left out."""
+    header, _, rest = data.partition(b"\r\n")
+    words = []
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        assert size[:1] == b"$"
+        length = int(size[1:])
+        words.append(rest[:length])
+        assert rest[length : length + 2] == b"\r\n"
+        rest = rest[length + 2 :]
+    assert int(header[1:]) >= len(words)
+    return words
+
+
+def test_the_pipe_counts_what_it_packs() -> None:
+    """With the stamp at its end, a packed command has exactly the arguments that it announces."""
+    command = LockManager(["redis://any"]).lock("\r\n$1\r\n")._request.primitive.acquire(b"o", 1.0, 1)
+    pipe = Pipe(lambda _entry, _message: None, lambda: None)
+    pipe.put(command, _Nobody(), 0)
+    data = pipe.take()
+    assert len(parsed(data)) == int(data.partition(b"\r\n")[0][1:])
+
+
+class _Nobody:
+    pending = False
+
+    def on_reply(self, node: int, reply: object) -> None:
+        """Take no reply."""
+
+
+async def test_a_server_sees_the_same_keys(shared_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
+    """Under MONITOR: no command of a hostile name names another key; and no log line has it unescaped."""
+    caplog.set_level(logging.DEBUG)
+    url = shared_nodes.urls[0]
+    names = ["a\r\nFLUSHALL\r\n", "q\"uo'te", "*", "{x}", "\x1b[2J"]
+    ask(url, "SET", "redlock:kept", "value", "PX", 60_000)
+    async with monitor(url) as seen:
+        async with LockManager(shared_nodes.urls) as manager:
+            for name in names:
+                async with manager.lock(name) as lease:
+                    await lease.extend(20)
+                    with pytest.raises(LockTakenError) as caught:
+                        await manager.lock(name, blocking=False).acquire()
+                    shown = f"{manager!r}{lease!r}{caught.value}{caught.value!r}"
+                    assert shown.isprintable(), shown
+        lines = await seen()
+    asked = {
+        tuple(words[3 : 3 + int(words[2])])
+        for script, words in map(monitored_words, lines)
+        if not script and words[0].upper() in ("EVALSHA", "EVAL")
+    }
+    touched = {key for keys in asked for key in keys}
+    escaped = [ascii(name)[1:-1].replace("\\\\", "\\") for name in names]
+    assert len(touched) == 2 * len(names) + 1, touched
+    assert all(key.startswith("redlock:") for key in touched)
+    assert sum(any(name in key for name in (*names, *escaped)) for key in touched) >= 2 * 3
+    assert not any("FLUSHALL" in words[0].upper() for _, words in map(monitored_words, lines))
+    assert all(ord(letter) >= 32 for record in caplog.records for letter in record.getMessage())
+    ask(url, "DEL", "redlock:kept")
+    await no_key_left(shared_nodes.urls)

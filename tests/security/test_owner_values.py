@@ -1,0 +1,149 @@
+"""Owner values: nobody can guess one, and none is used twice (A5)."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import LockManager, LockTakenError
+from aioredlock_ng._runtime import OWNER_BITS, OWNERS_AT_ONCE
+from aioredlock_ng.testing import MemoryNode
+from tests.behaviour.tools import python
+from tests.unit.worlds import sent, sim, virtual
+
+SECRET: Final = 40
+"""Characters of an owner value that are random: what follows is for people."""
+
+FORKING: Final = """
+import asyncio, os, random
+from aioredlock_ng import LockManager
+from aioredlock_ng.testing import MemoryNode
+
+random.seed(1)
+manager = LockManager([MemoryNode()])
+
+async def work():
+    async with manager:
+        for number in range(20):
+            lease = await manager.lock(f"job {number}").acquire()
+            print(lease._holding.owner.decode().partition(":")[0], flush=True)
+            await lease.release()
+
+for _ in range(4):
+    child = os.fork()
+    if not child:
+        asyncio.run(work())
+        os._exit(0)
+    os.waitpid(child, 0)
+asyncio.run(work())
+"""
+
+USING: Final = """
+import asyncio, os
+from aioredlock_ng import LockManager
+from aioredlock_ng.testing import MemoryNode
+
+async def main():
+    node = MemoryNode()
+    manager = LockManager([node])
+    lease = await manager.lock("held").acquire()
+    before = len(node.executed)
+    read, write = os.pipe()
+    if not os.fork():
+        outcomes = []
+        for use in (lease.extend, manager.lock("other").acquire, lambda: manager.force_release("held")):
+            try:
+                await use()
+            except RuntimeError as error:
+                outcomes.append("before a fork" in str(error))
+        outcomes.append(len(node.executed) == before)
+        os.write(write, repr(outcomes).encode())
+        os._exit(0)
+    print(os.read(read, 100).decode(), flush=True)
+    os.wait()
+    await lease.extend()
+    await lease.release()
+    await manager.aclose()
+
+asyncio.run(main())
+"""
+
+
+async def owners(manager: LockManager, node: MemoryNode, number: int) -> list[bytes]:
+    """Take and release a lock so often; returns the owner values that the node was sent."""
+    for _ in range(number):
+        async with manager.lock("job"):
+            pass
+    return [command.owner for command in sent(node) if command.kind == "acquire"]
+
+
+def test_the_source_is_the_systems() -> None:
+    """A manager that is given no source draws from the operating system, 160 bits for each value."""
+    runtime_random = LockManager(["redis://any"])._random
+    assert type(runtime_random) is secrets.SystemRandom
+    assert OWNER_BITS == 160
+
+
+@virtual
+async def test_owner_values_are_fresh_uniform_and_ascii() -> None:
+    """Two thousand attempts: no value twice, every hexadecimal digit as often as any, nothing but ASCII."""
+    number = 2000
+    node = MemoryNode()
+    async with LockManager([node], clock=sim().clock) as manager:
+        seen = await owners(manager, node, number)
+    values = [owner[:SECRET] for owner in seen]
+    assert len(values) == len(set(values)) == number
+    assert all(owner.isascii() and owner[SECRET : SECRET + 1] == b":" for owner in seen)
+    digits = Counter(b"".join(values))
+    assert set(digits) == set(b"0123456789abcdef")
+    expected = number * SECRET / 16
+    # Chi squared with 15 degrees of freedom: 60 is passed by chance once in two million runs.
+    assert sum((count - expected) ** 2 / expected for count in digits.values()) < 60
+    places = [len({value[place] for value in values}) for place in range(SECRET)]
+    assert places == [16] * SECRET, "no place is fixed"
+
+
+@virtual
+async def test_a_lost_attempt_uses_up_its_value() -> None:
+    """Who is refused comes again with another value: one value stands for one attempt (R5, R10)."""
+    node = MemoryNode()
+    async with LockManager([node], clock=sim().clock) as manager:
+        node.set(b"redlock:job", b"somebody else", 60)
+        for _ in range(2 * OWNERS_AT_ONCE + 1):
+            with pytest.raises(LockTakenError):
+                await manager.lock("job", blocking=False).acquire()
+    seen = [command.owner for command in sent(node) if command.kind == "acquire"]
+    assert len(seen) == len(set(seen)) == 2 * OWNERS_AT_ONCE + 1
+
+
+@virtual
+async def test_seeding_makes_nothing_predictable() -> None:
+    """Python's own generator, seeded alike twice, gives different values, and is not even drawn from."""
+    seen = []
+    for _ in range(2):
+        random.seed(1)
+        before = random.getstate()
+        node = MemoryNode()
+        async with LockManager([node], clock=sim().clock) as manager:
+            seen += await owners(manager, node, 5)
+        assert random.getstate() == before
+    assert len({owner[:SECRET] for owner in seen}) == 10
+
+
+async def test_forks_share_no_value() -> None:
+    """Five processes of one program, seeded before they parted: a hundred different values."""
+    async with python("-W", "ignore", "-c", FORKING) as program:
+        out, errors = await program.ended()
+    values = out.split()
+    assert (len(values), len(set(values))) == (100, 100), errors
+
+
+async def test_a_child_cannot_use_what_its_parent_holds() -> None:
+    """It extends nothing, acquires nothing and takes nothing away: a RuntimeError that says why."""
+    async with python("-W", "ignore", "-c", USING) as program:
+        out, errors = await program.ended()
+    assert out.strip() == "[True, True, True, True]", errors

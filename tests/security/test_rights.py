@@ -1,0 +1,129 @@
+"""The README's line of rights, read from the README: enough for all it promises.
+
+``tests/unit/test_readme.py`` shows that locking needs no more, by URL and by client, and
+``tests/cli/test_doctor.py`` that `doctor` names whichever is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import ExtensionPolicy, LockManager, QuorumUnavailableError
+from aioredlock_ng.testing import LocalNodes
+from tests.behaviour.tools import all_up
+from tests.environments.interpreters import ROOT
+from tests.servers import ask, eventually
+
+README: Final = (ROOT / "README.md").read_text()
+(LINE,) = re.findall(r"^ACL SETUSER locks (.*)$", README, re.MULTILINE)
+ADMINISTRATION: Final = re.findall(
+    r"`(\+[^`]+)`", " ".join(README.split()).partition("For administration")[2].partition("without them")[0]
+)
+"""The rights beside the line, for looking at all locks and for the diagnosis."""
+
+VOTING: Final = ("~redlock:*", "+evalsha", "+script|load", "+get", "+set", "+time")
+"""Words of the line without which a node has no vote at all."""
+
+HELD: Final = {"+pexpire": "extend", "+del": "release", "+pttl": "inspect"}
+"""Words that only a lock that is held needs, and what fails without them."""
+
+
+@pytest.fixture
+def grant(make_nodes: Callable[..., LocalNodes]) -> Callable[[str], str]:
+    """Return a function that gives a server's URL for a user with these rights."""
+    (url,) = make_nodes(1).urls
+
+    def give(rights: str) -> str:
+        ask(url, "ACL SETUSER", "locks", "reset", *rights.split())
+        return url.replace("redis://", "redis://locks:secret@")
+
+    return give
+
+
+def test_the_readme_says_what_administration_needs() -> None:
+    """The words behind the line are found: the tests below are about them."""
+    assert ADMINISTRATION == ["+scan", "+config|get +acl|getuser"]
+    assert set(VOTING) | set(HELD) <= set(LINE.split())
+
+
+async def live(manager: LockManager) -> None:
+    """Do all that the README promises of the line: locks, fences, inspection, notices, force, quarantine."""
+    async with manager.lock("job") as lease, manager.lock("a", "b"):
+        assert lease.fence
+        await lease.extend(20)
+        assert (await manager.inspect("job"))[0].ours
+        waiting = asyncio.create_task(manager.lock("job", blocking_timeout=5).acquire())
+        await asyncio.sleep(0)
+    await (await waiting).release()
+    await manager.force_release("job")
+
+
+async def test_it_is_enough(grant: Callable[[str], str], caplog: pytest.LogCaptureFixture) -> None:
+    """Two managers of one user take turns, hear each other's releases, and no warning is logged."""
+    caplog.set_level(logging.WARNING)
+    url = grant(LINE)
+    async with LockManager([url]) as manager, LockManager([url]) as other:
+        await live(manager)
+        async with manager.lock("heard"):
+            waiting = asyncio.create_task(other.lock("heard", blocking_timeout=5).acquire())
+            node = other._nodes[0]
+            await eventually(lambda: node.hears(b"redlock:heard"), what="it listens")
+        await (await waiting).release()
+    assert not caplog.records
+
+
+async def test_administration_needs_what_is_said(grant: Callable[[str], str]) -> None:
+    """Without ``+scan`` a survey names it; with these rights survey, init and diagnosis are whole."""
+    async with LockManager([grant(LINE)]) as manager:
+        await all_up(manager)
+        (silent,) = (await manager.survey()).silent
+        assert "scan" in silent.reason.lower()
+    url = grant(" ".join([LINE, *ADMINISTRATION]))
+    async with LockManager([url]) as manager:
+        async with manager.lock("seen"):
+            survey = await manager.survey()
+            assert [lock.name for lock in survey.locks] == ["seen"]
+            assert survey.silent == ()
+        await manager.init()
+        findings = await manager.diagnose()
+    assert not [one for one in findings if "could not be checked" in one.message]
+    assert {one.level for one in findings if one.check in ("rights", "notices", "info")} == {"ok"}
+
+
+def without(right: str) -> str:
+    """Return the line without one of its words."""
+    words = LINE.split()
+    words.remove(right)
+    return " ".join(words)
+
+
+@pytest.mark.parametrize("right", VOTING)
+async def test_a_node_without_it_has_no_vote(right: str, grant: Callable[[str], str]) -> None:
+    """The vote is silent and gives the server's words as its reason."""
+    async with LockManager([grant(without(right))]) as manager:
+        with pytest.raises(QuorumUnavailableError) as caught:
+            await manager.lock("job", blocking=False).acquire()
+    (vote,) = caught.value.votes
+    assert re.search("permission|can't run this command|can't access", vote.reason), vote
+
+
+@pytest.mark.parametrize(("right", "what"), HELD.items())
+async def test_a_held_lock_needs_it(right: str, what: str, grant: Callable[[str], str]) -> None:
+    """The lock is granted; what fails then gives the server's words as its reason."""
+    async with LockManager([grant(without(right))], extension=ExtensionPolicy.off(), ttl=0.5) as manager:
+        lease = await manager.lock("job").acquire()
+        if what == "extend":
+            with pytest.raises(QuorumUnavailableError) as caught:
+                await lease.extend(20)
+            reason = caught.value.votes[0].reason
+        (seen,) = await manager.inspect("job")
+        (released,) = (await lease.release()).nodes
+        if what != "extend":
+            reason = {"inspect": seen.reason, "release": released.reason}[what]
+    assert re.search("permission|can't run this command", reason), reason

@@ -1,0 +1,169 @@
+"""Templates of lock names: what callers and requests put in is text, and never a template itself."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from urllib.parse import quote
+
+import pytest
+from aiohttp import web
+
+from aioredlock_ng import LockManager
+from aioredlock_ng.contrib.aiohttp import LEASE, setup
+from aioredlock_ng.contrib.aiohttp import locked as locked_handler
+from aioredlock_ng.contrib.fastapi import locked as locked_endpoint
+from aioredlock_ng.testing import MemoryNode
+from tests.contrib.aiohttp.tools import serve
+from tests.contrib.fastapi.tools import new_app, site
+from tests.unit.worlds import locks, sent, virtual, world
+
+INJECTED: Final = (
+    "{hidden}", "{value.__class__}", "{value.__class__.__init__.__globals__}", "{value[0]}", "{0}", "{}",
+    "{{x}}", "{value!r:>{width}}", "}{", "%s", "%(hidden)s", "$hidden", "${hidden}", "{value:999999999}",
+    "\n{hidden}",
+)  # fmt: skip
+"""What would be a field, if it were read as a template once more."""
+
+
+@virtual
+async def test_a_value_is_text() -> None:
+    """Each of them stands in the name as it was given; nothing of another argument gets into it."""
+    async with world(1) as w:
+
+        @w.manager.locked("report:{value}")
+        async def report(value: str, hidden: str = "not shown") -> tuple[bytes, ...]:
+            return locks(w.nodes[0])
+
+        for value in INJECTED:
+            assert await report(value) == (f"redlock:report:{value}".encode(),)
+
+
+class Sly:
+    """An argument that is asked for more than its text."""
+
+    def __format__(self, spec: str) -> str:
+        return "{hidden}" + spec
+
+
+@virtual
+async def test_what_formats_itself_is_text_too() -> None:
+    """A class's own formatting is used once: its result is not read as a template."""
+    async with world(1) as w:
+
+        @w.manager.locked("report:{value:a}")
+        async def report(value: Sly, hidden: str = "not shown") -> tuple[bytes, ...]:
+            return locks(w.nodes[0])
+
+        assert await report(Sly()) == (b"redlock:report:{hidden}a",)
+
+
+@virtual
+async def test_a_value_cannot_lead_out_of_its_template() -> None:
+    """Behind a template's own text no value makes one of our keys; alone it is refused."""
+    async with world(1) as w:
+
+        @w.manager.locked("{value}")
+        async def bare(value: str) -> None: ...
+
+        @w.manager.locked("report:{value}")
+        async def behind_text(value: str) -> list[bytes]:
+            return [key for key in w.nodes[0].keys if key.startswith(b"redlock:report:")]
+
+        for value in ("{meta}", "fence:{redlock:report:a}", ""):
+            with pytest.raises(ValueError, match="name"):
+                await bare(value)
+            assert await behind_text(value) == [b"redlock:report:" + value.encode()]
+        with pytest.raises(ValueError, match="1024 bytes"):
+            await behind_text("x" * 1024)
+        assert locks(w.nodes[0]) == ()
+
+
+@virtual
+async def test_separators_are_the_authors_business() -> None:
+    """Two texts around a separator can come to the same name as two others; ``!r`` keeps them apart."""
+    async with world(1) as w:
+
+        @w.manager.locked("move:{one}:{other}")
+        async def joined(one: object, other: object) -> tuple[bytes, ...]:
+            return locks(w.nodes[0])
+
+        @w.manager.locked("move:{one!r}:{other!r}")
+        async def quoted(one: object, other: object) -> tuple[bytes, ...]:
+            return locks(w.nodes[0])
+
+        assert await joined("a:b", "c") == await joined("a", "b:c")
+        assert await joined(1, 23) != await joined(12, 3)
+        assert await quoted("a:b", "c") != await quoted("a", "b:c")
+        assert await quoted("a':'b", "c") != await quoted("a", "b':'c")
+
+
+@pytest.mark.parametrize(
+    "template", ["{}", "{0}", "{0.__class__}", "{.x}", "{[0]}", "{!r}", "x:{", "}", "{a b}"]
+)
+def test_a_template_without_names_fails_at_decoration(template: str) -> None:
+    """A field must be a parameter's name: positions and malformed fields are refused before any call."""
+    with pytest.raises(ValueError, match=r"template|'[{}]'|format"):
+        LockManager(["redis://any"]).locked(template)(_any)
+    with pytest.raises(ValueError, match=r"template|'[{}]'|format"):
+        locked_handler(template)(_handler)
+    with pytest.raises(ValueError, match=r"template|'[{}]'|format"):
+        locked_endpoint(template)
+
+
+async def _any(value: str) -> None: ...
+
+
+async def _handler(request: web.Request) -> web.Response:
+    raise AssertionError("never called")
+
+
+@virtual
+async def test_fastapi_takes_what_the_endpoint_takes() -> None:
+    """Path parameters: decoded once, as text; a slash ends one unless its route allows it."""
+    app = new_app()
+
+    @app.post("/one/{value}", dependencies=[locked_endpoint("one:{value}")])
+    async def one(value: str) -> str:
+        return value
+
+    @app.post("/tree/{value:path}", dependencies=[locked_endpoint("tree:{value}")])
+    async def tree(value: str) -> str:
+        return value
+
+    async with site(app) as here:
+        values = {*INJECTED, "a\0b", "a%2Fb", "é", "e\u0301"}
+        for value in values:
+            assert (await here.post(f"/one/{quote(value, safe='')}")).json() == value
+        locked = {command.key for command in sent(here.world.nodes[0]) if command.kind == "acquire"}
+        assert locked == {f"redlock:one:{value}".encode() for value in values}
+        assert (await here.post("/one/a%2Fb")).status_code == 404, "the path is decoded before it is routed"
+        assert (await here.post("/tree/a/b%2Fc")).json() == "a/b/c"
+
+
+async def test_aiohttp_takes_what_the_route_matches() -> None:
+    """A path parameter is decoded once, and is the same text for the lock and for the handler."""
+    app = web.Application()
+    node = MemoryNode()
+    setup(app, [node], restart_quarantine=0)
+
+    async def show(request: web.Request) -> web.Response:
+        (name,) = request[LEASE].names
+        return web.json_response([name, request.match_info["value"]])
+
+    app.add_routes([web.get("/one/{value}", locked_handler("one:{value}")(show))])
+    async with serve(app) as here:
+        for value in (*INJECTED, "a\0b", "a/b", "a%2Fb", "é", "e\u0301"):
+            status, body, _ = await here.get(_raw(f"/one/{quote(value, safe='')}"))
+            if "{" in value or "}" in value:  # aiohttp matches no braces
+                assert status == 404
+            else:
+                assert (status, body) == (200, [f"one:{value}", value])
+
+
+def _raw(path: str) -> Any:
+    """Return a path that the client sends as it is."""
+    from yarl import URL
+
+    assert re.fullmatch(r"[!-~]+", path)
+    return URL(path, encoded=True)

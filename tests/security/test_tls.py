@@ -1,0 +1,170 @@
+"""TLS: who is not proven to be the node gets neither the password nor a command, and the reason says why.
+
+Another authority's certificate and plain text are in ``tests/nodes/test_connection_real.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from redis.asyncio.connection import SSLConnection
+
+from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
+from aioredlock_ng.testing import LocalNodes
+from tests.behaviour.tools import all_up
+from tests.servers import ask, eventually, skip_unless_available
+
+PASSWORD: Final = "pa55-of-the-tests"
+KEY_PASSWORD: Final = "key-pa55-of-the-tests"
+EC: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+EXTENSIONS: Final = """\
+subjectAltName={}
+basicConstraints=CA:FALSE
+subjectKeyIdentifier=hash
+authorityKeyIdentifier=keyid
+"""
+
+CERTIFICATES: Final = {
+    "right": ("IP:127.0.0.1", "2"),
+    "elsewhere": ("DNS:elsewhere.example", "2"),
+    "expired": ("IP:127.0.0.1", "-1"),
+}
+"""For whom they are, and how many days they are good."""
+
+MakeNodes = Callable[..., LocalNodes]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make an authority and its certificates, and a client's key that has a password."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl command to make certificates with")
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=30)
+
+    usage = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+    authority = ("-nodes", "-days", "2", "-subj", "/CN=test", "-keyout", "ca.key", "-out", "ca.crt")
+    openssl("req", "-x509", *EC, *usage, *authority)
+    for name, (whose, days) in CERTIFICATES.items():
+        (folder / "extensions").write_text(EXTENSIONS.format(whose))
+        openssl("req", *EC, "-nodes", "-subj", "/CN=node", "-keyout", f"{name}.key", "-out", "request")
+        issuer = ("-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "extensions")
+        openssl("x509", "-req", "-in", "request", *issuer, "-days", days, "-out", f"{name}.crt")
+    client = ("-passout", f"pass:{KEY_PASSWORD}", "-keyout", "client.key", "-out", "client.crt")
+    openssl("req", "-x509", *EC, "-days", "2", "-subj", "/CN=client", *client)
+    return folder
+
+
+@pytest.fixture
+def serve(make_nodes: MakeNodes, folder: Path) -> Callable[[str], str]:
+    """Return a function that starts a server with one of the certificates and gives its URL."""
+    skip_unless_available("path")  # Debian's and Homebrew's redis-server have TLS built in
+
+    def start(certificate: str) -> str:
+        options = {
+            "port": 0,
+            "tls-port": "{port}",
+            "tls-cert-file": str(folder / f"{certificate}.crt"),
+            "tls-key-file": str(folder / f"{certificate}.key"),
+            "tls-ca-cert-file": str(folder / "ca.crt"),
+            "tls-auth-clients": "no",
+            "requirepass": PASSWORD,
+        }
+        url = f"rediss://:{PASSWORD}@127.0.0.1:{{port}}?ssl_ca_certs={folder / 'ca.crt'}"
+        unchecked = url.partition("?")[0] + "?ssl_cert_reqs=none"  # what starts it and stops it need not mind
+        nodes = make_nodes(1, server="path", options=options, url=unchecked)
+        return nodes.urls[0].replace("ssl_cert_reqs=none", f"ssl_ca_certs={folder / 'ca.crt'}")
+
+    return start
+
+
+async def reason(url: str) -> str:
+    """Try a lock at a node that cannot be reached; returns why not."""
+    async with LockManager([url], connect_timeout=5.0) as manager:
+        with pytest.raises(QuorumUnavailableError) as caught:
+            await manager.lock("job", blocking_timeout=0.5).acquire()
+        (node,) = manager.statistics().nodes
+        assert node.state is NodeState.DOWN
+        return f"{caught.value.votes[0].reason} {node.reason} {caught.value} {manager!r}"
+
+
+@pytest.mark.parametrize(
+    ("certificate", "words"), [("elsewhere", "mismatch|not valid for"), ("expired", "expired")]
+)
+async def test_a_certificate_that_does_not_fit(
+    serve: Callable[[str], str], caplog: pytest.LogCaptureFixture, certificate: str, words: str
+) -> None:
+    """For another host, or out of date: no vote, and the reason says which, without the password."""
+    caplog.set_level(logging.DEBUG)
+    url = serve(certificate)
+    ask(unchecked(url), "CONFIG RESETSTAT")
+    shown = await reason(url)
+    assert re.search("certificate", shown, re.IGNORECASE), shown
+    assert re.search(words, shown), shown
+    assert PASSWORD not in shown + caplog.text
+    executed = ask(unchecked(url), "INFO", "commandstats")
+    assert executed
+    assert not [name for name in executed if "script" in name or "eval" in name]
+
+
+def unchecked(url: str) -> str:
+    """Return the URL for a client that asks for no proof."""
+    return url.partition("?")[0] + "?ssl_cert_reqs=none"
+
+
+@pytest.mark.parametrize("certificate", CERTIFICATES)
+async def test_no_proof_is_asked_for_only_if_the_url_says_so(
+    serve: Callable[[str], str], certificate: str
+) -> None:
+    """``ssl_cert_reqs=none`` takes any certificate; without it, and without the authority, none is taken."""
+    url = serve(certificate)
+    async with LockManager([unchecked(url)], connect_timeout=5.0) as manager:
+        await all_up(manager)
+        async with manager.lock("job") as lease:
+            assert lease.held
+    assert re.search("certificate", await reason(url.partition("?")[0]), re.IGNORECASE)
+
+
+async def test_the_right_certificate_is_taken(serve: Callable[[str], str]) -> None:
+    """What the other tests change is all that is wrong there."""
+    async with LockManager([serve("right")], connect_timeout=5.0) as manager, manager.lock("job") as lease:
+        assert lease.held
+
+
+@pytest.mark.parametrize("password", [KEY_PASSWORD, f"wrong-{KEY_PASSWORD}"])
+async def test_the_password_of_a_key(
+    serve: Callable[[str], str], folder: Path, caplog: pytest.LogCaptureFixture, password: str
+) -> None:
+    """The password of a client's own key is shown nowhere, whether it opens the key or not."""
+    if "ssl_password" not in inspect.signature(SSLConnection.__init__).parameters:
+        pytest.skip("this redis-py opens no key that has a password")
+    caplog.set_level(logging.DEBUG)
+    own = f"&ssl_certfile={folder / 'client.crt'}&ssl_keyfile={folder / 'client.key'}&ssl_password={password}"
+    url = serve("right") + own
+    if password == KEY_PASSWORD:
+        async with LockManager([url], connect_timeout=5.0) as manager, manager.lock("job") as lease:
+            shown = f"{manager!r}{lease!r}{manager.statistics()}"
+    else:
+        shown = await reason(url)
+    assert KEY_PASSWORD not in shown + caplog.text
+
+
+async def test_a_certificate_that_is_mended_is_taken(serve: Callable[[str], str], folder: Path) -> None:
+    """The node is tried again and again: when its certificate is right, it votes."""
+    url = serve("expired")
+    admin = unchecked(url)
+    async with LockManager([url], connect_timeout=5.0) as manager:
+        await eventually(lambda: "expired" in manager.statistics().nodes[0].reason)
+        right = ("tls-cert-file", str(folder / "right.crt"), "tls-key-file", str(folder / "right.key"))
+        ask(admin, "CONFIG SET", *right)
+        await all_up(manager)

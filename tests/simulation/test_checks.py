@@ -1,0 +1,488 @@
+"""What the checks find in a history, and what they let pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.simulation.checks import DEFAULT, Rule, Violation, check
+from tests.simulation.history import Claim, Effect, History, Operation, Outcome, Update, Write
+
+BOUND: Final = 10.0
+
+A, B = b"a" * 40 + b":host", b"b" * 40 + b":host"
+KEY: Final = b"redlock:bill"
+
+
+def claim(since: float, until: float, fence: int | None = None, **more: Any) -> Claim:
+    """Make a claim that was asked for when it was granted and whose body stopped in time."""
+    terms = {"client": 1, "task": 0, "names": ("bill",), "owner": A, "asked": since, "stopped": until}
+    return Claim(since=since, until=until, fence=fence, **(terms | more))
+
+
+def found(rule: Rule, **records: Any) -> list[Violation]:
+    """Check a history for one rule."""
+    return check(History(nodes=3, clients=9, **records), rules=[rule], bound=BOUND)
+
+
+def broken(rule: Rule, **records: Any) -> str:
+    """Check a history for one rule, which is broken once, and return what is said about it."""
+    [violation] = found(rule, **records)
+    assert violation.rule is rule
+    return violation.text
+
+
+def assert_said(text: str, *words: str) -> None:
+    """Fail unless all words are in a text."""
+    assert [word for word in words if word not in text] == [], text
+
+
+# -- claims ------------------------------------------------------------------------------------
+
+
+def test_exclusion():
+    """Two clients that hold a name at once are told with their tasks, times and fences."""
+    one, two = claim(1.0, 3.0, 71), claim(2.5, 4.0, 72, client=2, task=5)
+    [violation] = found(Rule.EXCLUSION, claims=[two, one])
+    assert violation.at == 2.5
+    assert violation.claims == (one, two)
+    assert_said(violation.text, "'bill'", "from 2.5 s to 3 s", "client 1 (task 0)", "client 2 (task 5)")
+    assert_said(violation.text, "from 1 s to 3 s with fence 71", "from 2.5 s to 4 s with fence 72")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        [claim(1, 3), claim(3, 4)],
+        [claim(1, 3), claim(2, 4, names=("other",))],
+        [claim(1, 3), claim(2, 2)],
+        [claim(1, 3), claim(2, 1.5)],
+        [claim(2, 2), claim(2, 3), claim(3, 3)],
+        [claim(1, 3, stopped=9.0), claim(3, 4, asked=0.0)],
+    ],
+    ids=["touching", "other names", "no time", "over before", "no time at the ends", "waits and overruns"],
+)
+def test_exclusive(claims):
+    """Claims that only touch, have nothing in common or last no time exclude each other."""
+    assert found(Rule.EXCLUSION, claims=claims) == []
+
+
+@pytest.mark.parametrize(
+    ("claims", "times"),
+    [
+        ([claim(1, 3), claim(1, 3)], [1]),
+        ([claim(1, 9), claim(2, 3), claim(4, 5)], [2, 4]),
+        ([claim(1, 3), claim(2, 9), claim(4, 5)], [2, 4]),
+        ([claim(1, 3), claim(2.999, 4)], [2.999]),
+    ],
+    ids=["the same time", "under a long one", "a chain", "a moment"],
+)
+def test_each_claim_that_does_not_exclude(claims, times):
+    """Every claim that begins while another lasts is found, not only neighbours."""
+    assert [violation.at for violation in found(Rule.EXCLUSION, claims=claims)] == times
+
+
+def test_each_name_of_a_claim():
+    """A claim on several names excludes others from each of them."""
+    both = claim(1, 5, names=("bill", "stock"))
+    text = broken(Rule.EXCLUSION, claims=[both, claim(2, 3, names=("stock", "till"))])
+    assert_said(text, "two held 'stock' from")
+
+
+def test_unique():
+    """A fence that is given again is told with those who got it."""
+    claims = [claim(1, 2, 71), claim(3, 4, 72), claim(5, 6, 71, client=2)]
+    text = broken(Rule.UNIQUE, claims=claims)
+    assert_said(text, "71", "'bill'", "client 1 (task 0) at 1 s", "client 2 (task 0) at 5 s")
+
+
+def test_unique_for_its_name():
+    """The same fence may be given for two names, and none is given many times."""
+    claims = [claim(1, 2, 71), claim(1, 2, 71, names=("other",)), claim(3, 4), claim(5, 6)]
+    assert found(Rule.UNIQUE, claims=claims) == []
+
+
+def test_order():
+    """Who asks when a greater fence has been given is told with both."""
+    given_before = claim(1.0, 9.0, 80, client=3)
+    late = claim(2.0, 3.0, 79, asked=1.5)
+    [violation] = found(Rule.ORDER, claims=[late, given_before])
+    assert violation.claims == (given_before, late)
+    assert_said(violation.text, "client 1 (task 0) asked for 'bill' at 1.5 s", "got fence 79 at 2 s")
+    assert_said(violation.text, "client 3 (task 0) had been given fence 80 at 1 s")
+
+
+def test_order_is_by_the_greatest_before():
+    """Not only the last grant counts."""
+    claims = [claim(1, 2, 80), claim(3, 4, 71), claim(5, 6, 75)]
+    assert [violation.claims[0].fence for violation in found(Rule.ORDER, claims=claims)] == [80, 80]
+
+
+def test_order_of_equal_fences():
+    """A fence given before is not greater than itself."""
+    assert_said(broken(Rule.ORDER, claims=[claim(1, 2, 80), claim(3, 4, 80)]), "80")
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        [claim(1, 9, 80), claim(2, 3, 79, asked=1)],
+        [claim(1, 9, 80), claim(2, 3, 79, asked=0.5)],
+        [claim(1, 2, 80), claim(3, 4, 81)],
+        [claim(1, 2, 80), claim(3, 4, None), claim(5, 6, 81)],
+    ],
+    ids=["asked at the moment of the grant", "asked before", "rises", "without a fence between"],
+)
+def test_ordered(claims):
+    """Who asks before another's grant, or at that very moment, may get a lesser fence."""
+    assert found(Rule.ORDER, claims=claims) == []
+
+
+def test_succession():
+    """Who has waited through another's claim still gets a greater fence."""
+    claims = [claim(1, 3, 80), claim(3, 4, 79, client=2, asked=0.5)]
+    text = broken(Rule.SUCCESSION, claims=claims)
+    assert_said(text, "'bill'", "client 1", "from 1 s to 3 s with fence 80", "then client 2", "with fence 79")
+    assert found(Rule.ORDER, claims=claims) == [], "it had asked before"
+
+
+def test_no_succession():
+    """Claims that overlap, or lasted no time, do not follow each other."""
+    assert found(Rule.SUCCESSION, claims=[claim(1, 3, 80), claim(2.999, 4, 79)]) == []
+    assert found(Rule.SUCCESSION, claims=[claim(1, 1, 80), claim(2, 3, 79)]) == []
+
+
+def test_overrun():
+    """A body that went on after its lease is told, if asked for, with how long."""
+    late = claim(1.0, 3.0, 71, stopped=3.25)
+    assert_said(
+        broken(Rule.OVERRUN, claims=[late, claim(4, 5)]), "'bill'", "until 3.25 s", "0.25 s", "client 1"
+    )
+    assert check(History(nodes=3, clients=2, claims=[late]), bound=BOUND) == []
+
+
+# -- the dumb twins ----------------------------------------------------------------------------
+
+instants = st.integers(0, 12).map(float)
+
+
+@st.composite
+def claims_on_one_name(draw):
+    """Draw claims whose times and fences often coincide."""
+    claims = []
+    for number in range(draw(st.integers(0, 9))):
+        asked, since = sorted((draw(instants), draw(instants)))
+        fence = draw(st.none() | st.integers(0, 6))
+        claims.append(claim(since, draw(instants), fence, asked=asked, client=number))
+    return claims
+
+
+def pairs(claims):
+    """Return all ordered pairs of different claims."""
+    return [(one, two) for one in claims for two in claims if one is not two]
+
+
+def falls(one, two):
+    """Return whether the second has a fence, and not a greater one."""
+    return None not in (one.fence, two.fence) and two.fence <= one.fence
+
+
+def victims(rule, claims):
+    """Return which claims the checks find, and assert that what they are blamed for is true."""
+    violations = found(rule, claims=claims)
+    assert all(one is not two for one, two in (violation.claims for violation in violations))
+    assert len({two.client for _, two in (violation.claims for violation in violations)}) == len(violations)
+    return [violation.claims for violation in violations]
+
+
+@given(claims_on_one_name())
+def test_exclusion_has_a_twin(claims):
+    """The sweep finds those that comparing each with each finds."""
+    together = [
+        (one, two) for one, two in pairs(claims) if max(one.since, two.since) < min(one.until, two.until)
+    ]
+    place = {one.client: (one.since, number) for number, one in enumerate(claims)}
+    expected = {two.client for one, two in together if place[one.client] < place[two.client]}
+
+    blamed = victims(Rule.EXCLUSION, claims)
+
+    assert {two.client for _, two in blamed} == expected
+    assert all(pair in together for pair in blamed)
+
+
+@given(claims_on_one_name())
+def test_order_has_a_twin(claims):
+    """The merge finds those that comparing each with each finds."""
+    wrong = [(one, two) for one, two in pairs(claims) if one.since < two.asked and falls(one, two)]
+
+    blamed = victims(Rule.ORDER, claims)
+
+    assert {two.client for _, two in blamed} == {two.client for _, two in wrong}
+    assert all(pair in wrong for pair in blamed)
+
+
+@given(claims_on_one_name())
+def test_succession_has_a_twin(claims):
+    """The merge finds those that comparing each with each finds."""
+    real = [one for one in claims if one.since < one.until]
+    wrong = [(one, two) for one, two in pairs(real) if one.until <= two.since and falls(one, two)]
+
+    blamed = victims(Rule.SUCCESSION, claims)
+
+    assert {two.client for _, two in blamed} == {two.client for _, two in wrong}
+    assert all(pair in wrong for pair in blamed)
+
+
+# -- keys --------------------------------------------------------------------------------------
+
+
+def effect(command: str, before: tuple[bytes, float | None] | None, after: Any, owner: bytes = A) -> Effect:
+    """Make what a command of A did, from a value and its ttl to another such pair."""
+    (value, ttl), (new, new_ttl) = before or (None, None), after or (None, None)
+    return Effect(
+        at=2.5,
+        node=1,
+        client=4,
+        command=command,
+        owner=owner,
+        key=KEY,
+        before=value,
+        after=new,
+        ttl_before=ttl,
+        ttl_after=new_ttl,
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (effect("release", (B, 5.0), None), "deleted"),
+        (effect("acquire", (B, 5.0), (A, 10.0)), "overwrote"),
+        (effect("extend", (B, 5.0), (B, 10.0)), "extended"),
+        (effect("extend", (B, 5.0), (B, None)), "extended"),
+        (effect("top-up", (B, 5.0), (B, 4.0)), "shortened"),
+        (effect("raise", (B, None), (B, 4.0)), "shortened"),
+    ],
+    ids=lambda one: one.command if isinstance(one, Effect) else one,
+)
+def test_key_of_another(one, said):
+    """A command that touches somebody else's key is told with both owners, the node and the time."""
+    text = broken(Rule.OWNERSHIP, effects=[one], claims=[claim(1, 2, owner=B, client=7)])
+    assert_said(text, f"{one.command} of client 4 (owner aaaaaaaaaaaa…) {said} key 'redlock:bill' on node 1")
+    assert_said(text, "at 2.5 s", "belonged to client 7 (owner bbbbbbbbbbbb…)")
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (effect("extend", None, (A, 10.0)), "made a missing"),
+        (effect("release", None, (A, 10.0)), "made a missing"),
+        (effect("raise", None, (A, 10.0)), "made a missing"),
+        (effect("acquire", None, (B, 10.0)), "made, for another owner than its own,"),
+        (effect("acquire", None, (A, None)), "made, without expiry, a"),
+        (effect("extend", (A, 5.0), (A, 4.999)), "shortened its own"),
+        (effect("extend", (A, None), (A, 4.0)), "shortened its own"),
+        (effect("extend", (A, 5.0), None), "deleted its own"),
+        (effect("extend", (A, 5.0), (A, None)), "took the expiry off its own"),
+        (effect("acquire", (A, 5.0), (B, 5.0)), "overwrote"),
+    ],
+)
+def test_own_key(one, said):
+    """A command that makes, shortens or deletes what is its own as it must not is told."""
+    text = broken(Rule.OWNERSHIP, effects=[one])
+    assert_said(text, f"{one.command} of client 4", f"{said} key 'redlock:bill' on node 1 at 2.5 s")
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        effect("acquire", None, (A, 10.0)),
+        effect("top-up", None, (A, 10.0)),
+        effect("top_up", None, (A, 10.0)),
+        effect("extend", (A, 5.0), (A, 10.0)),
+        effect("extend", (A, 5.0), (A, 5.0)),
+        effect("extend", (A, 5.0), (A, 5.0 - 1e-9)),
+        effect("extend", (B, 5.0), (B, 5.0)),
+        effect("extend", (B, None), (B, None)),
+        effect("extend", None, None),
+        effect("release", (A, 5.0), None),
+        effect("release", (A, None), None),
+        effect("release", (B, 5.0), (B, 5.0 + 1e-9)),
+    ],
+)
+def test_rightful_effects(one):
+    """What commands are for is let pass, and so is what changes nothing."""
+    assert found(Rule.OWNERSHIP, effects=[one]) == []
+
+
+def test_unknown_owner():
+    """An owner that never got a claim is somebody."""
+    assert_said(broken(Rule.OWNERSHIP, effects=[effect("release", (B, 5.0), None)]), "belonged to somebody")
+
+
+# -- resources ---------------------------------------------------------------------------------
+
+
+def write(
+    at: float, fence: int | None, *, accepted: bool = True, client: int = 1, name: str = "bill"
+) -> Write:
+    """Make a write at a guarded resource."""
+    return Write(at=at, client=client, name=name, fence=fence, accepted=accepted)
+
+
+def test_resource():
+    """An accepted fence that is less than one before is told with the one before."""
+    text = broken(Rule.RESOURCE, writes=[write(3.0, 70, client=2), write(1.0, 71), write(2.0, 71)])
+    assert_said(text, "'bill'", "fence 70 from client 2 at 3 s", "after fence 71 from client 1 at 2 s")
+
+
+def test_resource_is_guarded():
+    """The same fence again, a refused one and another resource's are let pass."""
+    writes = [
+        write(1, 71),
+        write(2, 71),
+        write(3, 60, accepted=False),
+        write(4, 60, name="other"),
+        write(5, None),
+    ]
+    assert found(Rule.RESOURCE, writes=writes) == []
+
+
+def test_lost_update():
+    """A value that is written twice is told with those who wrote it."""
+    updates = [Update(at=float(at), client=at, name="bill", read=6, wrote=7) for at in (1, 2)]
+    text = broken(Rule.LOST_UPDATE, updates=updates)
+    assert_said(text, "'bill'", "client 2 wrote 7 at 2 s", "client 1 had at 1 s")
+
+
+def test_no_lost_update():
+    """Values that rise, and the same value of two counters, are let pass."""
+    rising = [Update(at=float(at), client=1, name="bill", read=at, wrote=at + 1) for at in range(3)]
+    other = Update(at=9.0, client=1, name="other", read=0, wrote=1)
+    assert found(Rule.LOST_UPDATE, updates=[*rising, other]) == []
+
+
+# -- liveness and leaks ------------------------------------------------------------------------
+
+
+def acquire(began: float, ended: float | None, outcome: Outcome = Outcome.OK, **more: Any) -> Operation:
+    """Make an acquire."""
+    terms = {"client": 1, "task": 2, "kind": "acquire", "names": ("bill",)}
+    return Operation(began=began, ended=ended, outcome=outcome, **(terms | more))
+
+
+HEALED: Final = {"healed_at": 100.0, "ended": 200.0}
+
+
+@pytest.mark.parametrize(
+    ("operation", "said"),
+    [
+        (acquire(90, 110.5), "succeeded only at 110.5 s"),
+        (acquire(120, 130.5), "succeeded only at 130.5 s"),
+        (acquire(100, None, Outcome.UNKNOWN), "never ended"),
+        (acquire(120, 121, Outcome.FAIL, note="LockTakenError"), "failed at 121 s (LockTakenError)"),
+        (acquire(90, 100.5, Outcome.FAIL), "failed at 100.5 s"),
+        (acquire(120, 130.5, Outcome.UNKNOWN), "was given up at 130.5 s"),
+    ],
+)
+def test_liveness(operation, said):
+    """An acquire that does not succeed in time after all faults is told with what became of it."""
+    text = broken(Rule.LIVENESS, operations=[operation], **HEALED)
+    assert_said(text, "client 1 (task 2) asked for 'bill' at", "over at 100 s", said)
+    assert_said(text, f"10 s were allowed from {max(operation.began, 100.0):g} s")
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        acquire(90, 110),
+        acquire(120, 130),
+        acquire(90, 100, Outcome.FAIL),
+        acquire(90, 99, Outcome.UNKNOWN),
+        acquire(120, 125, Outcome.UNKNOWN),
+        acquire(195, None, Outcome.UNKNOWN),
+        acquire(120, 123, Outcome.FAIL, kind="try"),
+        acquire(120, 199, Outcome.FAIL, kind="release"),
+    ],
+    ids=[
+        "in time",
+        "later in time",
+        "over",
+        "killed",
+        "cancelled early",
+        "run ended",
+        "impatient",
+        "no acquire",
+    ],
+)
+def test_alive(operation):
+    """What succeeds in time, was over before or was not given the time is let pass."""
+    assert found(Rule.LIVENESS, operations=[operation], **HEALED) == []
+
+
+def test_never_healed():
+    """A run whose faults never end promises nothing."""
+    assert found(Rule.LIVENESS, operations=[acquire(1, 2, Outcome.FAIL)], ended=50.0) == []
+
+
+def test_leak():
+    """What is left at the end is told, each for itself."""
+    leaks = ["task watchdog of client 1", "key redlock:bill on node 2"]
+    violations = found(Rule.LEAK, leaks=leaks, ended=7.0)
+    assert [violation.text for violation in violations] == [
+        f"left at the end, at 7 s: {leak}" for leak in leaks
+    ]
+
+
+# -- the whole ---------------------------------------------------------------------------------
+
+
+def everything() -> History:
+    """Make a history that breaks every rule."""
+    history = History(nodes=3, clients=2, healed_at=0.0, ended=50.0, leaks=["a task"])
+    history.claims = [claim(5, 8, 80, stopped=9.0), claim(6, 7, 80), claim(9, 10, 70)]
+    history.effects = [effect("release", (B, 5.0), None)]
+    history.writes = [write(3, 71), write(4, 70)]
+    history.updates = [Update(at=float(at), client=at, name="bill", read=6, wrote=7) for at in (0, 1)]
+    history.operations = [acquire(20, 40)]
+    return history
+
+
+def test_default_rules():
+    """All rules but the overrun are checked by default, and violations are in order of time."""
+    violations = check(everything(), bound=BOUND)
+    assert {violation.rule for violation in violations} == DEFAULT == set(Rule) - {Rule.OVERRUN}
+    times = [violation.at for violation in violations]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("rule", Rule)
+def test_chosen_rules(rule):
+    """Only what was asked for is checked, and the others do not depend on it."""
+    history = everything()
+    every = Counter(violation.rule for violation in check(history, rules=Rule, bound=BOUND))
+    assert set(every) == set(Rule)
+    without = check(history, rules=set(Rule) - {rule}, bound=BOUND)
+    assert Counter(violation.rule for violation in without) == every - Counter({rule: every[rule]})
+    assert {violation.rule for violation in check(history, rules=[rule], bound=BOUND)} == {rule}
+
+
+def test_nothing_happened():
+    """A history without anything breaks nothing."""
+    assert check(History(nodes=3, clients=2), rules=Rule, bound=BOUND) == []
+
+
+def test_hostile_name():
+    """A name is written so that it cannot disturb a terminal."""
+    names = ("\x1b[2J\n\u202e",)
+    [violation] = found(
+        Rule.UNIQUE, claims=[claim(1, 2, 5, names=names), replace(claim(3, 4, 5), names=names)]
+    )
+    assert violation.text.isascii()
+    assert violation.text.isprintable()
+    assert str(violation) == f"unique: {violation.text}"
