@@ -31,7 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=1000, help="how many runs")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, help="processes; default: one per processor")
-    parser.add_argument("--once", action="store_true", help="do not run each seed a second time")
+    parser.add_argument(
+        "--again-every", type=int, default=1, help="run every so many seeds a second time; 0: none"
+    )
     parser.add_argument("--quarantine", type=float, help="seconds, in place of what is drawn")
     parser.add_argument("--stubborn", action="store_true", help="holders go on when their lease is lost")
     parser.add_argument("--replay", type=int, metavar="SEED", help="show one run")
@@ -55,7 +57,7 @@ def main() -> None:
 def _campaign(asked: argparse.Namespace, options: dict[str, Any]) -> None:
     figures = Figures()
     seeds = range(asked.start, asked.start + asked.seeds)
-    for figures in shared_campaign(seeds, jobs=asked.jobs, twice=not asked.once, **options):
+    for figures in shared_campaign(seeds, jobs=asked.jobs, again_every=asked.again_every, **options):
         print(f"\r{figures.runs} runs, {figures.failed} with violations", end="", flush=True)
     print(f"\n{figures}")
     if figures.failures:

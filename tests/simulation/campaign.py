@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final
 
 from tests.simulation.checks import DEFAULT, check
@@ -45,6 +46,8 @@ class Figures:
     """What came of a campaign."""
 
     runs: int = 0
+    repeated: int = 0
+    """Runs that went exactly the same way a second time."""
     timed: int = 0
     """Runs in which exclusion was checked."""
     counts: Counter[str] = field(default_factory=Counter)
@@ -56,6 +59,7 @@ class Figures:
     def add(self, other: Figures) -> None:
         """Take in those of another part of the campaign."""
         self.runs += other.runs
+        self.repeated += other.repeated
         self.timed += other.timed
         self.counts += other.counts
         self.failed += other.failed
@@ -69,7 +73,9 @@ class Figures:
     def __str__(self) -> str:
         rate = f"{self.runs / self.seconds:.1f} schedules/s" if self.seconds else ""
         lines = [
-            f"{self.runs:10,} schedules, exclusion checked in {self.timed:,}; {rate}, {self.seconds:.0f} s",
+            f"{self.runs:10,} schedules; {rate}, {self.seconds:.0f} s",
+            f"{self.timed:10,} of them with clocks that keep time, and exclusion checked",
+            f"{self.repeated:10,} of them run a second time",
             f"{self.acquisitions:10,} acquisitions",
             f"{sum(n for what, n in self.counts.items() if what.startswith('fault ')):10,} faults injected",
         ]
@@ -93,13 +99,18 @@ def examine(plan: Plan, *, twice: bool = True) -> tuple[Run, list[Failure]]:
     return result, failures
 
 
-def campaign(seeds: Iterable[int], *, twice: bool = True, **options: Any) -> Figures:
-    """Examine seeds one after the other; `options` are those of `plan.draw`."""
+def campaign(seeds: Iterable[int], *, again_every: int = 1, **options: Any) -> Figures:
+    """Examine seeds one after the other, each that `again_every` divides twice; 0: none.
+
+    `options` are those of `plan.draw`.
+    """
     figures = Figures()
     began = time.perf_counter()
     with silence():
         for seed in seeds:
+            twice = again_every > 0 and seed % again_every == 0
             result, failures = examine(draw(seed, **options), twice=twice)
+            figures.repeated += twice
             figures.runs += 1
             figures.timed += result.plan.timed
             figures.counts += result.counts
@@ -118,14 +129,14 @@ def _batch(seeds: range, twice: bool, options: dict[str, Any]) -> Figures:
 
 
 def shared_campaign(
-    seeds: range, *, jobs: int | None = None, twice: bool = True, **options: Any
+    seeds: range, *, jobs: int | None = None, again_every: int = 1, **options: Any
 ) -> Iterator[Figures]:
     """Examine seeds in several processes; yields the figures so far."""
     figures = Figures()
     began = time.perf_counter()
     batches = [seeds[i : i + BATCH] for i in range(0, len(seeds), BATCH)]
-    with ProcessPoolExecutor(jobs or os.cpu_count(), max_tasks_per_child=None) as pool:
-        for part in pool.map(_batch, batches, [twice] * len(batches), [options] * len(batches)):
+    with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
+        for part in pool.map(_batch, batches, repeat(again_every), repeat(options)):
             figures.add(part)
             figures.seconds = time.perf_counter() - began
             yield figures

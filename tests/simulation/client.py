@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 QUOTA: Final = 12
 """Operations of one task, at most."""
 
-SETTLING: Final = 0.1
-"""Seconds between looks whether all nodes are up again and have acknowledged every release."""
+LOOK: Final = 0.1
+"""Seconds between looks how the nodes stand."""
+
+SETTLING: Final = 1.2
+"""Seconds in which a node that is reached again has been sent what it is owed: two heartbeats."""
 
 MAX_STEPS: Final = 12
 """Pauses of an operation at one of which a stumbling task is cancelled."""
@@ -145,6 +148,7 @@ class Client:
         self._holdings: dict[int, Holding] = {}
         self._asking: dict[int, Operation] = {}  # what waits for a lock
         self._evening = asyncio.Event()
+        self._stops_for = 0.0
         self.process.loop.set_exception_handler(self._stray)
         self.main = self.process.spawn(self._main())
 
@@ -155,8 +159,14 @@ class Client:
         if operation := self._operations.get(task):
             operation.cancel()
 
+    def stop_when_asking(self, seconds: float) -> None:
+        """Be stopped for so long as soon as it has asked for a lock, before it can hear an answer."""
+        self._stops_for = seconds
+
     def go_home(self) -> None:
         """End every body soon, and begin nothing new."""
+        self._stops_for = 0.0
+        self.process.go_on()
         self.process.loop.call_soon(self._evening.set)
 
     def lost(self, label: str) -> None:
@@ -197,10 +207,19 @@ class Client:
             await self._evening.wait()
             for name in plan.names:  # is there life after all that?
                 await self._operate(manager.lock(name, label="0"), 0, None)
-            while any(node.state is not NodeState.UP or node.owed for node in manager.statistics().nodes):
-                await asyncio.sleep(SETTLING)  # what is owed to a node that is down ends with its ttl (R18)
+            await self._settle(manager)
             self.statistics = manager.statistics()
         self.done = True
+
+    async def _settle(self, manager: LockManager) -> None:
+        """Wait until the nodes are reached again, and see that nothing of ours is left on them (R5)."""
+        while any(node.state is not NodeState.UP for node in manager.statistics().nodes):
+            await asyncio.sleep(LOOK)
+        await asyncio.sleep(SETTLING)
+        for what in self._world.left_of(self.number):
+            self._world.leak(f"{what}, {SETTLING} s after its nodes were reached again")
+        while any(node.owed for node in manager.statistics().nodes):
+            await asyncio.sleep(LOOK)  # an acquire without an answer is doubted until its ttl is over
 
     async def _task(self, manager: LockManager, task: int) -> None:
         plan = self._world.plan
@@ -261,6 +280,9 @@ class Client:
 
     def _ask(self, lock: Lock, task: int, work: Work | None) -> Operation:
         """Note that a task wants a lock."""
+        if self._stops_for:  # what it asks now still leaves: it is stopped after this turn
+            self.process.stop(self._world.now + self._stops_for)
+            self._stops_for = 0.0
         patient = work is None or work.patience is None
         asking = self._asking[task] = Operation(
             client=self.number,
@@ -282,6 +304,8 @@ class Client:
         """Do what is done under a lease, and write the claim down."""
         task = asking.task
         self._answered(task, Outcome.OK)
+        if lease.remaining <= 0:
+            self._world.leak(f"client {self.number}, task {task} was given a lease that had ended (R3)")
         self._holdings[task] = Holding(task, lease, asking.began, self._world.now)
         try:
             await self._body(lease, task, work)

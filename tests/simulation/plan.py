@@ -196,7 +196,9 @@ _DRAWN: Final[dict[str, _Draw]] = {
     "loss": _loss,
     "clock step": _step,
     "clock rate": _rate,
-    "stop": lambda rng, _p, at, _n, c: Stop(at=at, client=c, lasts=_short(rng)),
+    "stop": lambda rng, _p, at, _n, c: Stop(
+        at=at, client=c, lasts=2 * _short(rng), asking=rng.random() < 0.5
+    ),
     "suspend": lambda rng, _p, at, _n, c: Suspend(at=at, client=c, lasts=_short(rng)),
     "kill": lambda _r, _p, at, _n, c: Kill(at=at, client=c),
     "wall step": lambda rng, _p, at, _n, c: WallStep(at=at, client=c, seconds=rng.uniform(-5.0, 5.0)),

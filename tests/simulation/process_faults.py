@@ -14,6 +14,9 @@ class Victim(Protocol):
 
     process: Process
 
+    def stop_when_asking(self, seconds: float) -> None:
+        """Stop it for so long as soon as it has asked for a lock, before it can hear an answer."""
+
     def cancel(self, task: int) -> None:
         """Cancel what one of its tasks is doing."""
 
@@ -33,11 +36,19 @@ class ProcessFault(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop(ProcessFault):
-    """The process is stopped for a while (SIGSTOP), as by a debugger or a machine that is too busy."""
+    """The process is stopped for a while (SIGSTOP), as by a debugger or a machine that is too busy.
+
+    `asking`: not at once, but with its next question on the way.
+    """
+
+    asking: bool
 
     def strike(self, victim: Victim, until: float) -> None:
         """As in `ProcessFault`."""
-        victim.process.stop(until)
+        if self.asking:
+            victim.stop_when_asking(self.lasts)
+        else:
+            victim.process.stop(until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

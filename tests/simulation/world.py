@@ -199,7 +199,6 @@ class World:
                 wire.breaks.clear()
                 wire.mend()
         for client in self._living():
-            client.process.go_on()
             client.go_home()
         self.history.healed_at = self.now
 
@@ -214,11 +213,8 @@ class World:
             for task in asyncio.all_tasks(client.process.loop):
                 self.leak(f"client {client.number} has left a task: {task!r}")
             self._count(client)
-        living = {client.number for client in self._living()}
-        for number, node in enumerate(self.nodes):
-            for key, owner in _locks(node):
-                if _client_of(owner) in living:
-                    self.leak(f"node {number} still has {key!a} of client {_client_of(owner)}")
+            for what in self.left_of(client.number):
+                self.leak(what)
         won = {claim.owner for claim in self.history.claims}
         undone = {e.owner for e in self.history.effects if e.command == "release" and e.owner not in won}
         self.counts["granted, not won, and released"] += len(undone)
@@ -227,6 +223,15 @@ class World:
         for number, node in enumerate(self.nodes):
             for key, owner in _locks(node):
                 self.leak(f"node {number} has {key!a} of client {_client_of(owner)} beyond its ttl")
+
+    def left_of(self, client: int) -> list[str]:
+        """Return in words what keys the nodes have that a client has made."""
+        return [
+            f"node {number} has {key!a} of client {client}"
+            for number, node in enumerate(self.nodes)
+            for key, owner in _locks(node)
+            if _client_of(owner) == client
+        ]
 
     def _count(self, client: Client) -> None:
         self.counts.update(client.hooks.counts)

@@ -1,0 +1,362 @@
+"""Several processes on one virtual time: their clocks, what stops them, and whose turn it is."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aioredlock_ng.testing.sim_loop import EPOCH, START
+from tests.simulation import processes
+from tests.simulation.processes import BusyWaitError, Process, Timeline
+
+
+class Machines:
+    """A timeline and its processes, which write down what they do."""
+
+    def __init__(self, seed: int = 1) -> None:
+        self.timeline = Timeline()
+        self.all: list[Process] = []
+        self.seen: list[tuple[str, float]] = []
+        """What was done, and when: in true time."""
+        self._order = random.Random(seed)
+
+    def process(self, *, rate: float = 1.0, wall_offset: float = 0.0) -> Process:
+        """Start one more."""
+        self.all.append(Process(self.timeline, rate=rate, wall_offset=wall_offset))
+        return self.all[-1]
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        processes.run(self.timeline, self.all, self._order, until=self.timeline.now + seconds)
+
+    def at(self, seconds: float, callback: Callable[..., object], *args: object) -> None:
+        """Let something happen outside, at a time since the beginning."""
+        self.timeline.call_at(START + seconds, callback, *args)
+
+    def note(self, what: str) -> None:
+        """Write down."""
+        self.seen.append((what, round(self.timeline.now - START, 6)))
+
+    async def ticks(self, name: str, count: int, every: float = 1.0) -> None:
+        """Note something from time to time."""
+        for _ in range(count):
+            await asyncio.sleep(every)
+            self.note(name)
+
+    def close(self) -> None:
+        """End all loops."""
+        for process in self.all:
+            tasks = asyncio.all_tasks(process.loop)
+            for task in tasks:
+                task.cancel()
+            if tasks:
+                process.loop.run_until_complete(asyncio.wait(tasks))
+            process.loop.close()
+
+
+@pytest.fixture
+def machines() -> Iterator[Machines]:
+    """Machines that are cleared away."""
+    machines = Machines()
+    yield machines
+    machines.close()
+
+
+# -- clocks ----------------------------------------------------------------------------------------
+
+
+def test_each_clock_goes_at_its_own_rate(machines: Machines) -> None:
+    """A second of a process whose clock is fast is less than a second."""
+    for name, rate in (("right", 1.0), ("fast", 2.0), ("slow", 0.5)):
+        machines.process(rate=rate).spawn(machines.ticks(name, 2))
+    machines.run(10)
+    expected = [("fast", 0.5), ("fast", 1.0), ("right", 1.0), ("right", 2.0), ("slow", 2.0), ("slow", 4.0)]
+    assert sorted(machines.seen) == expected
+
+
+def test_the_time_of_day_is_ahead_and_can_be_set(machines: Machines) -> None:
+    """It goes with the suspend-safe clock, which is true to its rate; setting it moves nothing else."""
+    process = machines.process(rate=2.0, wall_offset=5.0)
+    process.spawn(machines.ticks("tick", 1, every=20.0))
+    machines.run(11)
+    assert process.now() == START + 20
+    assert process.wall() == EPOCH + START + 25
+    process.wall_offset -= 100.0
+    assert (process.now(), process.wall()) == (START + 20, EPOCH + START - 75)
+    assert process.true_of(START + 20) == START + 10
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    rates=st.lists(st.floats(0.5, 2.0), min_size=1, max_size=3),
+    events=st.lists(
+        st.tuples(
+            st.floats(0.0, 10.0),
+            st.integers(0, 2),
+            st.sampled_from(["stop", "suspend", "go_on"]),
+            st.floats(0.0, 5.0),
+        ),
+        max_size=8,
+    ),
+)
+def test_clocks_never_go_back(
+    seed: int, rates: list[float], events: list[tuple[float, int, str, float]]
+) -> None:
+    """Whatever happens to a process: neither its loop's time nor its clock, and the clock is never wrong.
+
+    Whenever any of its code runs, the suspend-safe clock shows the true time at its rate.
+    """
+    machines = Machines(seed)
+
+    async def watch(process: Process) -> None:
+        before = process.loop.time(), process.now()
+        while True:
+            await asyncio.sleep(0.1)
+            now = process.loop.time(), process.now()
+            assert now[0] >= before[0]
+            assert now[1] >= before[1]
+            assert process.true_of(now[1]) == pytest.approx(machines.timeline.now, abs=1e-6)
+            before = now
+
+    def strike(process: Process, what: str, lasts: float) -> None:
+        if what == "go_on":
+            process.go_on()
+        else:
+            getattr(process, what)(machines.timeline.now + lasts)
+
+    watches = [process.spawn(watch(process)) for process in (machines.process(rate=rate) for rate in rates)]
+    for at, number, what, lasts in events:
+        machines.at(at, strike, machines.all[number % len(rates)], what, lasts)
+    try:
+        machines.run(20)
+        assert not any(task.done() for task in watches), [task for task in watches if task.done()]
+    finally:
+        machines.close()
+
+
+# -- stop, suspend, kill ---------------------------------------------------------------------------
+
+
+def test_a_stopped_process_catches_up(machines: Machines) -> None:
+    """It takes no turn; its clocks go on, and all that is due by then is done at once when it goes on."""
+    process = machines.process()
+    for number in range(1, 5):
+        process.loop.call_at(START + number, machines.note, f"timer {number}")
+    machines.at(0.5, process.stop, START + 3.5)
+    machines.at(1.5, machines.timeline.hand, process.loop, machines.note, "message")
+    machines.run(10)
+    assert sorted(machines.seen[:4]) == [("message", 3.5), *((f"timer {n}", 3.5) for n in (1, 2, 3))]
+    assert machines.seen[4:] == [("timer 4", 4.0)]
+    assert process.loop.suspended == 0.0
+
+
+def test_a_shorter_stop_within_a_longer_one_is_none(machines: Machines) -> None:
+    """What is stopped until a time stays so."""
+    process = machines.process()
+    process.spawn(machines.ticks("tick", 1))
+    machines.at(0.5, process.stop, START + 5.0)
+    machines.at(0.6, process.stop, START + 2.0)
+    machines.run(10)
+    assert machines.seen == [("tick", 5.0)]
+
+
+def test_a_stopped_process_may_go_on_sooner(machines: Machines) -> None:
+    """Somebody sends SIGCONT."""
+    process = machines.process()
+    process.spawn(machines.ticks("tick", 2))
+    machines.at(0.5, process.stop, START + 100)
+    machines.at(1.5, process.go_on)
+    machines.run(10)
+    assert machines.seen == [("tick", 1.5), ("tick", 2.5)]
+
+
+def test_timers_stand_still_while_a_machine_is_suspended(machines: Machines) -> None:
+    """But not the suspend-safe clock (R2): three seconds of sleep take that much longer in true time."""
+    process = machines.process(rate=2.0)
+    sleeper = process.spawn(machines.ticks("tick", 2, every=4.0))
+    machines.at(1.0, process.suspend, START + 11.0)
+    machines.run(100)
+    assert sleeper.done()
+    assert machines.seen == [("tick", 12.0), ("tick", 14.0)]
+    assert process.loop.time() == START + 8
+    assert process.now() == START + 28
+    assert process.wall() == EPOCH + START + 28
+    assert process.loop.suspended == 20.0
+
+
+def test_messages_to_a_suspended_machine_wait(machines: Machines) -> None:
+    """They are the first that it hears of when it wakes."""
+    process = machines.process()
+    machines.at(1.0, process.suspend, START + 5.0)
+    machines.at(2.0, machines.timeline.hand, process.loop, machines.note, "message")
+    machines.run(10)
+    assert machines.seen == [("message", 5.0)]
+
+
+def test_a_suspension_behind_a_stop_counts_from_its_end(machines: Machines) -> None:
+    """What stands still already cannot be suspended for that time; a shorter suspension is none."""
+    process = machines.process()
+    machines.at(0.0, process.stop, START + 4.0)
+    machines.at(1.0, process.suspend, START + 3.0)
+    machines.at(2.0, process.suspend, START + 6.0)
+    process.spawn(machines.ticks("tick", 1, every=5.0))
+    machines.run(20)
+    assert process.loop.suspended == 2.0
+    assert machines.seen == [("tick", 7.0)]
+
+
+def test_a_signal_wakes_no_suspended_machine(machines: Machines) -> None:
+    """SIGCONT ends a stop only: the machine wakes when it does, with its clock right."""
+    process = machines.process()
+    machines.at(1.0, process.suspend, START + 5.0)
+    machines.at(2.0, process.go_on)
+    machines.at(3.0, machines.timeline.hand, process.loop, machines.note, "message")
+    process.spawn(machines.ticks("tick", 1, every=2.0))
+    machines.run(20)
+    assert machines.seen == [("message", 5.0), ("tick", 6.0)]
+    assert process.now() == START + 6
+
+
+def test_a_killed_process_does_nothing_any_more(machines: Machines) -> None:
+    """No code of its runs, neither for timers nor for messages; the others go on."""
+    victim, other = machines.process(), machines.process()
+    victim.spawn(machines.ticks("victim", 5))
+    other.spawn(machines.ticks("other", 3))
+    machines.at(1.5, victim.kill)
+    machines.at(2.0, machines.timeline.hand, victim.loop, machines.note, "message")
+    machines.run(10)
+    assert sorted(machines.seen) == [("other", 1.0), ("other", 2.0), ("other", 3.0), ("victim", 1.0)]
+    assert victim.next == math.inf
+
+
+def test_messages_to_an_ended_loop_vanish(machines: Machines) -> None:
+    """Nobody is there who would take them."""
+    gone, there = machines.process(), machines.process()
+    gone.loop.close()
+    for process in (gone, there):
+        machines.at(1.0, machines.timeline.hand, process.loop, machines.note, "message")
+    machines.run(2)
+    assert machines.seen == [("message", 1.0)]
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+def orders(seed: int, *, with_event: bool) -> list[list[str]]:
+    """Return in which order things due at once happened, for several instants of one run."""
+    machines = Machines(seed)
+    for name in "abc":
+        machines.process().spawn(machines.ticks(name, 20))
+    for second in range(1, 21):
+        if with_event:
+            machines.at(second, machines.note, "event")
+    machines.run(30)
+    machines.close()
+    return [[what for what, at in machines.seen if at == second] for second in range(1, 21)]
+
+
+@pytest.mark.parametrize("with_event", [False, True])
+def test_who_is_first_of_those_due_at_once_is_drawn(with_event: bool) -> None:
+    """Processes among themselves, and with what happens outside: each is first now and then, and last."""
+    names = {*"abc", *(["event"] if with_event else [])}
+    seen = orders(1, with_event=with_event)
+    assert all(sorted(one) == sorted(names) for one in seen)
+    assert {one[0] for one in seen} == {one[-1] for one in seen} == names
+
+
+def test_equal_seeds_are_equal_runs() -> None:
+    """And another seed is another run."""
+    assert orders(1, with_event=True) == orders(1, with_event=True)
+    assert orders(1, with_event=True) != orders(2, with_event=True)
+
+
+def test_events_of_one_instant_keep_their_order(machines: Machines) -> None:
+    """Outside of the processes: first made, first to happen; one in the past happens at once."""
+    machines.process()
+    for number in range(20):
+        machines.at(1.0, machines.note, str(number))
+    machines.at(2.0, machines.at, 0.5, machines.note, "late")
+    machines.run(10)
+    assert machines.seen == [*((str(number), 1.0) for number in range(20)), ("late", 2.0)]
+
+
+def test_a_run_ends_when_it_is_told(machines: Machines) -> None:
+    """What is due then is left for the next one; without anything to do time passes all the same."""
+    machines.at(2.0, machines.note, "event")
+    machines.run(2)
+    assert (machines.seen, machines.timeline.now) == ([], START + 2)
+    machines.run(1)
+    assert (machines.seen, machines.timeline.now) == ([("event", 2.0)], START + 3)
+
+
+def test_only_those_run_who_are_let(machines: Machines) -> None:
+    """A process that is not among those of a run takes no turn in it, whatever happens to it."""
+    inside, outside = machines.process(), machines.process()
+    for name, process in (("inside", inside), ("outside", outside)):
+        process.spawn(machines.ticks(name, 1))
+    processes.run(machines.timeline, [inside], random.Random(1), until=START + 5)
+    assert machines.seen == [("inside", 1.0)]
+    machines.run(5)
+    assert machines.seen == [("inside", 1.0), ("outside", 6.0)]
+
+
+def test_a_process_may_start_late(machines: Machines) -> None:
+    """Its clock shows what it would if it had gone all the time."""
+    machines.at(3.0, machines.note, "event")
+    machines.run(5)
+    late = machines.process(rate=2.0)
+    late.spawn(machines.ticks("tick", 1))
+    machines.run(5)
+    assert machines.seen == [("event", 3.0), ("tick", 5.5)]
+    assert late.now() == START + 11
+
+
+# -- busy waits ------------------------------------------------------------------------------------
+
+
+def test_a_process_that_waits_busily_is_found(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within its own turns, however patient the others are."""
+    monkeypatch.setattr("aioredlock_ng.testing.sim_loop.MAX_TURNS_AT_ONE_INSTANT", 100)
+    machines.process()
+    process = machines.process()
+
+    async def spin() -> None:
+        while process.now() < START + 1:
+            await asyncio.sleep(0)
+
+    process.spawn(spin())
+    with pytest.raises(BusyWaitError, match=r"no time passed in 100 turns(?s:.*)spin"):
+        machines.run(10)
+
+
+def test_processes_that_keep_each_other_busy_are_found(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages that take no time, to and fro, are a busy wait of two."""
+    monkeypatch.setattr(processes, "MAX_STEPS_AT_ONE_INSTANT", 100)
+    ping, pong = machines.process(), machines.process()
+
+    def send(here: Process, there: Process) -> None:
+        machines.timeline.call_at(
+            machines.timeline.now, machines.timeline.hand, there.loop, send, there, here
+        )
+
+    machines.at(1.0, send, ping, pong)
+    with pytest.raises(BusyWaitError, match=r"no time passes after 1001\.0"):
+        machines.run(10)
+
+
+def test_much_to_do_is_no_busy_wait(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of each instant are counted anew."""
+    monkeypatch.setattr(processes, "MAX_STEPS_AT_ONE_INSTANT", 3)
+    for name in "ab":
+        machines.process().spawn(machines.ticks(name, 100))
+    machines.run(200)
+    assert len(machines.seen) == 200
