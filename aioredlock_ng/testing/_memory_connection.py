@@ -167,6 +167,5 @@ class MemoryConnection(asyncio.Transport):
             self._say_reset()
 
     def _say_reset(self) -> None:
-        self._replies.drop()
-        if not self._closing and not self._replies.cut:
+        if not self._closing:
             self._replies.send(Goodbye.RST)

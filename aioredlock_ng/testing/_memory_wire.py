@@ -202,11 +202,6 @@ class Lane:
         self._sent.append(sent)
         network.call_at(self._due_at, self._deliver, sent)
 
-    def drop(self) -> None:
-        """Take back what cannot get through now: a connection that is reset does not send it again."""
-        if self.cut:
-            self._sent.clear()
-
     def close(self) -> None:
         """Carry nothing more."""
         self._sent.clear()

@@ -429,8 +429,7 @@ async def _playing(nodes: Sequence[MemoryNode], faults: list[Fault]) -> AsyncIte
         timers.append(loop.call_later(fault.lasts, end, number))
 
     def end(number: int) -> None:
-        if number in ends:
-            ends.pop(number)()
+        ends.pop(number)()
 
     timers += [loop.call_later(fault.at, begin, number, fault) for number, fault in enumerate(faults)]
     try:

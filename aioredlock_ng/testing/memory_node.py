@@ -212,11 +212,10 @@ class MemoryNode:
     async def open(self, on_failure: Callable[[Entry, str], None], wire: Wire) -> tuple[Link, Identity]:
         """Accept a connection, once the handshake is answered."""
         while True:
-            cut = wire.requests_cut or wire.replies_cut
-            if not self._running and not cut:
+            if not self._running and not (wire.requests_cut or wire.replies_cut):
                 raise ConnectionRefusedError(f"{self.name} refused the connection")
             await asyncio.sleep(wire.delay() + wire.delay())
-            if self.answers and not cut:
+            if self.answers and not (wire.requests_cut or wire.replies_cut):
                 break
             await asyncio.sleep(_MUTE_LOOK)
         self._server.load_all()

@@ -204,6 +204,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_ready(self, now: float) -> None:
         """Run all that is due at the time `now`, for whoever lets several loops run side by side."""
         self._virtual.move(now)
+        if self.next_turn > self.time():
+            return
         set_running = asyncio._set_running_loop  # noqa: SLF001 (made for those who write event loops)
         set_running(self)
         try:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from tests.simulation import history
+from tests.simulation.checks import Rule, check
+
+OF_FENCES: Final = (Rule.UNIQUE, Rule.ORDER)
+"""What holds where exclusion is lost, too."""
+
+RULES: Final = (Rule.EXCLUSION, *OF_FENCES, Rule.SUCCESSION)
 
 
 class Claim(NamedTuple):
@@ -20,37 +27,21 @@ class Claim(NamedTuple):
     """Before it called `acquire`."""
 
 
-def duplicates(claims: Iterable[Claim]) -> list[int]:
-    """Return the fences that were given more than once."""
-    ordered = sorted(claim.fence for claim in claims)
-    return [one for one, two in itertools.pairwise(ordered) if one == two]
-
-
-def out_of_order(claims: Iterable[Claim]) -> list[Claim]:
-    """Return the claims that were asked for after a greater fence had been given (R10)."""
-    claims = list(claims)
-    moments = [(claim.asked, 0, claim) for claim in claims] + [(claim.start, 1, claim) for claim in claims]
-    greatest = 0
-    late = []
-    for _, given, claim in sorted(moments):
-        if given:
-            greatest = max(greatest, claim.fence)
-        elif claim.fence <= greatest:
-            late.append(claim)
-    return late
-
-
-def together(claims: Iterable[Claim]) -> list[tuple[Claim, Claim]]:
-    """Return neighbouring claims that were inside at once."""
-    return [(one, two) for one, two in itertools.pairwise(sorted(claims)) if two.start < one.end]
-
-
-def check_claims(claims: Iterable[Claim]) -> None:
+def check_claims(claims: Iterable[Claim], *, rules: Collection[Rule] = RULES) -> None:
     """Fail unless fences are unique and grow with time, and nobody was inside with somebody else."""
-    claims = sorted(claims)
-    assert not together(claims)
-    if any(claim.fence for claim in claims):
-        assert not duplicates(claims)
-        assert not out_of_order(claims)
-        # Turns that exclude each other are in one order, so fences must grow from each to the next.
-        assert all(one.fence < two.fence for one, two in itertools.pairwise(claims))
+    known = [_known(claim) for claim in claims]
+    assert not check(history.History(nodes=0, clients=0, claims=known), rules=rules, bound=0.0)
+
+
+def _known(claim: Claim) -> history.Claim:
+    return history.Claim(
+        client=0,
+        task=0,
+        names=("",),
+        owner=b"",
+        fence=claim.fence or None,
+        asked=claim.asked,
+        since=claim.start,
+        until=claim.end,
+        stopped=claim.end,
+    )

@@ -335,3 +335,111 @@ def test_exceptions_and_results_pass_through(debug: bool) -> None:
         with pytest.raises(LookupError, match="mine"):
             runner.run(fail())
         assert runner.run(succeed()) == 1001.0
+
+
+# -- several loops side by side --------------------------------------------------------------------
+
+
+def test_the_next_turn_is_when_something_can_happen() -> None:
+    """Now when a callback is ready, else at the first timer that will come, else never."""
+    loop = SimLoop()
+    assert loop.next_turn == math.inf
+    loop.call_at(math.inf, print)
+    assert loop.next_turn == math.inf
+    second, first = loop.call_at(1002.0, print), loop.call_at(1001.0, print)
+    assert loop.next_turn == 1001.0
+    first.cancel()
+    assert loop.next_turn == 1002.0
+    second.cancel()
+    assert loop.next_turn == math.inf
+    loop.call_soon(print).cancel()
+    assert loop.next_turn == loop.time()
+    loop.close()
+
+
+def test_run_ready_runs_what_is_due_and_no_more() -> None:
+    """Timers up to that time, and what follows from them at once; in the running loop, at that time."""
+    loop = SimLoop()
+    seen: list[tuple[str, float, bool]] = []
+
+    def note(what: str) -> None:
+        seen.append((what, loop.time(), asyncio.get_running_loop() is loop))
+
+    loop.call_at(1003.0, note, "later")
+    loop.call_at(1002.0, note, "due")
+    loop.call_at(1001.0, loop.call_soon, note, "overdue, and its consequence")
+    loop.run_ready(1002.5)
+    assert seen == [("due", 1002.5, True), ("overdue, and its consequence", 1002.5, True)]
+    assert loop.next_turn == 1003.0
+    with pytest.raises(RuntimeError, match="no running"):
+        asyncio.get_running_loop()
+    loop.run_ready(1003.0)
+    assert seen[2:] == [("later", 1003.0, True)]
+    loop.close()
+
+
+def test_run_ready_does_not_wait_for_what_is_not_due() -> None:
+    """Time goes no further than it is told, whether there is a timer or nothing at all."""
+    loop = SimLoop()
+    loop.run_ready(1001.0)
+    ran: list[float] = []
+    timer = loop.call_at(1005.0, lambda: ran.append(loop.time()))
+    loop.run_ready(1002.0)
+    assert (loop.time(), ran) == (1002.0, [])
+    timer.cancel()
+    loop.close()
+
+
+def test_run_ready_never_turns_time_back() -> None:
+    """A time that has been is now."""
+    loop = SimLoop()
+    loop.call_soon(print)
+    loop.run_ready(1005.0)
+    seen: list[float] = []
+    loop.call_soon(lambda: seen.append(loop.time()))
+    loop.run_ready(1001.0)
+    assert seen == [1005.0]
+    loop.close()
+
+
+def test_tasks_of_two_loops_take_turns() -> None:
+    """Neither sees the other's loop, and each keeps its own time."""
+    loops = [SimLoop(), SimLoop(start=5.0)]
+    seen: list[tuple[int, float]] = []
+
+    async def tick(number: int) -> None:
+        for _ in range(2):
+            seen.append((number, loop_now()))
+            await asyncio.sleep(1)
+
+    tasks = [loop.create_task(tick(number)) for number, loop in enumerate(loops)]
+    for _ in range(3):
+        for loop in loops:
+            loop.run_ready(loop.next_turn)
+    assert seen == [(0, 1000.0), (1, 5.0), (0, 1001.0), (1, 6.0)]
+    assert all(task.done() for task in tasks)
+    for loop in loops:
+        loop.close()
+
+
+def test_a_busy_wait_in_run_ready_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends, names the task, and leaves no loop running; turns are counted anew when time passes."""
+    monkeypatch.setattr(sim_loop, "MAX_TURNS_AT_ONE_INSTANT", 100)
+
+    async def spin(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+
+    loop = SimLoop()
+    for second in range(5):
+        task = loop.create_task(spin(50))
+        loop.run_ready(1001.0 + second)
+        assert task.done()
+    task = loop.create_task(spin(1000), name="spinning")
+    with pytest.raises(DeadlockError, match=r"no time passed in 100 turns(?s:.*)'spinning'"):
+        loop.run_ready(1010.0)
+    with pytest.raises(RuntimeError, match="no running"):
+        asyncio.get_running_loop()
+    task.cancel()
+    loop.run_until_complete(asyncio.wait((task,)))
+    loop.close()

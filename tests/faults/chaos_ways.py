@@ -1,0 +1,176 @@
+"""The two directions through a chaos proxy (``chaos_proxy.py``), and what becomes of bytes that go there."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol, final
+
+import hiredis
+
+END: Final = b""
+"""Stands for the end of a connection, behind all that came before it."""
+
+_NOTHING: Final = object()
+
+
+class Connection(Protocol):
+    """What a direction does to the connection it is one of."""
+
+    def close(self) -> None:
+        """Close both ends."""
+
+    def reset(self) -> None:
+        """Reset both ends."""
+
+
+@final
+class Way:
+    """One of the two directions through a proxy: what becomes of the bytes that go there."""
+
+    def __init__(self) -> None:
+        self.delay = 0.0
+        """Seconds that everything takes; no limit to how much is under way."""
+        self.jitter = 0.0
+        """Up to so many seconds more, drawn anew for all that comes at once; nothing overtakes."""
+        self.piece: Callable[[], int] | None = None
+        """Gives how many bytes are written at once; None for as many as there are."""
+        self.passed = 0
+        """Bytes that have been written."""
+        self.dropped: list[bytes] = []
+        """Replies that were taken out."""
+        self._stalled = False
+        self._left: int | None = None
+        self._unwanted: Callable[[bytes], bool] | None = None
+        self._lanes: set[Lane] = set()
+
+    @property
+    def kept(self) -> int:
+        """Bytes that are under way."""
+        return sum(len(data) for lane in self._lanes for _, data in lane.under_way)
+
+    def stall(self) -> None:
+        """Let nothing through, the end of a connection included; what comes is kept."""
+        self._stalled = True
+        self.stall_present()
+
+    def stall_present(self) -> None:
+        """Do the same to the connections there are, and nothing to those that come."""
+        for lane in self._lanes:
+            lane.stalled = True
+
+    def flow(self) -> None:
+        """Deliver what was kept, all at once, and go on."""
+        self._stalled = False
+        for lane in list(self._lanes):
+            lane.stalled = False
+            lane.carry()
+
+    def reset_after(self, number: int) -> None:
+        """Reset the connection that the byte behind the next `number` ones is on; done once."""
+        self._left = number
+
+    def drop(self, unwanted: Callable[[bytes], bool]) -> None:
+        """Take out the next reply of which `unwanted` says so, and no other; done once.
+
+        To be called while no reply is half through.
+        """
+        self._unwanted = unwanted
+
+
+@final
+class Lane:
+    """One direction of one connection."""
+
+    def __init__(self, way: Way, connection: Connection) -> None:
+        self.way = way
+        self.stalled = way._stalled
+        self.target: asyncio.Transport | None = None
+        self._connection = connection
+        self._loop = asyncio.get_running_loop()
+        self.under_way: deque[tuple[float, bytes]] = deque()
+        self._last_due = 0.0
+        self._again: asyncio.Handle | None = None
+        self._parser = hiredis.Reader(notEnoughData=_NOTHING)
+        self._reply = b""
+        way._lanes.add(self)
+
+    def arrive(self, data: bytes) -> None:
+        """Take what was sent; it is written when it is due."""
+        way = self.way
+        if data and way._unwanted is not None and not (data := self._sift(data)):
+            return
+        due = self._loop.time() + way.delay + way.jitter * random.random()
+        self._last_due = max(self._last_due, due)
+        self.under_way.append((self._last_due, data))
+        if self._again is None:
+            self.carry()
+
+    def carry(self) -> None:
+        """Write what is due, as far as it may go."""
+        self._stop()
+        while self.under_way and self.target is not None and not self.stalled:
+            due, data = self.under_way.popleft()
+            if due > self._loop.time():
+                self.under_way.appendleft((due, data))
+                self._again = self._loop.call_at(due, self.carry)
+                return
+            if data == END:
+                self._connection.close()
+                return
+            size = len(data) if self.way.piece is None else self.way.piece()
+            if data[size:]:
+                self.under_way.appendleft((due, data[size:]))
+            if not self._write(data[:size]):
+                return
+            if self.way.piece is not None:
+                # Not in the next turn but the one after it: by then a reader in this loop has had its turn.
+                self._again = self._loop.call_soon(self._in_the_next_turn)
+                return
+
+    def _in_the_next_turn(self) -> None:
+        self._again = self._loop.call_soon(self.carry)
+
+    def _write(self, data: bytes) -> bool:
+        """Write, up to where the connection is to be reset; False when it was."""
+        way = self.way
+        resets = way._left is not None and len(data) > way._left
+        data = data[: way._left] if resets else data
+        assert self.target is not None, "the caller has looked"
+        self.target.write(data)
+        way.passed += len(data)
+        if resets:
+            way._left = None
+            self._connection.reset()
+        elif way._left is not None:
+            way._left -= len(data)
+        return not resets
+
+    def _sift(self, data: bytes) -> bytes:
+        """Return what is left without the unwanted reply; one that is not whole yet is kept back."""
+        kept = b""
+        for i in range(len(data)):
+            self._parser.feed(data[i : i + 1])
+            self._reply += data[i : i + 1]
+            if self._parser.gets() is _NOTHING:
+                continue
+            reply, self._reply = self._reply, b""
+            if self.way._unwanted is not None and self.way._unwanted(reply):
+                self.way._unwanted = None
+                self.way.dropped.append(reply)
+                return kept + data[i + 1 :]
+            kept += reply
+        return kept
+
+    def end(self) -> None:
+        """Forget what is under way."""
+        self._stop()
+        self.under_way.clear()
+        self.way._lanes.discard(self)
+
+    def _stop(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None

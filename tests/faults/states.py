@@ -1,0 +1,194 @@
+"""States in which a server runs and grants nothing, how to bring it there, and how to bring it back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from tests.servers import eventually
+
+USER: Final = "locks"
+PASSWORD: Final = "pa55-of-the-locks"
+OTHER_PASSWORD: Final = "0ther-pa55"
+
+
+class Server:
+    """A server, seen by who runs it: over a connection that was there before anything happened."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._client = redis.Redis.from_url(url, single_connection_client=True, retry=Retry(NoBackoff(), 0))
+        self._blocked: asyncio.Task[Any] | None = None
+        self("ACL SETUSER", USER, "reset", "on", f">{PASSWORD}", "~*", "&*", "+@all")
+
+    def __call__(self, *words: str | float) -> Any:
+        """Send a command and return the reply."""
+        return self._client.execute_command(*words)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    def disconnect_others(self) -> None:
+        """End all connections but our own."""
+        for kind in ("normal", "pubsub"):  # who waits for a lock listens to its releases
+            self("CLIENT KILL", "TYPE", kind, "SKIPME", "yes")
+
+    @property
+    def connections(self) -> int:
+        """How many connections it has had, those included for which there was no room."""
+        told = self("INFO", "stats")
+        return int(told["total_connections_received"] + told["rejected_connections"])
+
+    def block(self, *words: str) -> None:
+        """Send a command that takes long, over a connection of its own."""
+
+        def run() -> None:
+            with redis.Redis.from_url(self.url, socket_timeout=None, retry=Retry(NoBackoff(), 0)) as client:
+                try:
+                    client.execute_command(*words)
+                except redis.ResponseError as error:
+                    assert "killed" in str(error)  # noqa: PT017 (what else it may say is a failure)
+
+        self._blocked = asyncio.create_task(asyncio.to_thread(run))
+
+    async def unblocked(self) -> None:
+        """Wait until that command is done, if there was one."""
+        if self._blocked is not None:
+            await self._blocked
+
+    def says(self, word: str, *words: str) -> bool:
+        """Return whether it refuses a command with this word."""
+        try:
+            self(*words)
+        except redis.ResponseError as error:
+            return word in f"{type(error).__name__} {error}".upper()
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """One such state."""
+
+    name: str
+    enter: Callable[[Server], None]
+    leave: Callable[[Server], None]
+    entered: Callable[[Server], bool] = lambda _: True
+    reason: str
+    """In the votes: a pattern."""
+    check: str
+    """What a diagnosis calls it."""
+    logs_in: bool = True
+    """Whether the URLs name the user and its password."""
+    extends: bool = False
+    """Whether a lease that is there is extended and released all the same."""
+
+    async def comes_over(self, server: Server) -> None:
+        """Bring a server into this state."""
+        self.enter(server)
+        await eventually(lambda: self.entered(server), what=self.name)
+
+    async def leaves(self, server: Server) -> None:
+        """Bring it back."""
+        self.leave(server)
+        await server.unblocked()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def _load(server: Server) -> None:
+    server("CONFIG SET", "loading-process-events-interval-bytes", 1024)
+    server("DEBUG", "POPULATE", 4000, "key", 100)
+    server("CONFIG SET", "key-load-delay", 4000)  # microseconds per key
+    server.block("DEBUG", "RELOAD")
+
+
+def _be_busy(server: Server) -> None:
+    server("CONFIG SET", "lua-time-limit", 20)  # milliseconds
+    server.block("EVAL", "while true do end", "0")
+
+
+def _change_password(server: Server) -> None:
+    server("ACL SETUSER", USER, "resetpass", f">{OTHER_PASSWORD}")
+    server.disconnect_others()
+
+
+def _ask_for_password(server: Server) -> None:
+    server("CONFIG SET", "requirepass", OTHER_PASSWORD)
+    server.disconnect_others()
+
+
+def _be_full(server: Server) -> None:
+    server("CONFIG SET", "maxclients", 1)
+    server.disconnect_others()
+
+
+STATES: Final = (
+    State(
+        name="OOM",
+        enter=lambda server: server("CONFIG SET", "maxmemory", 1),
+        leave=lambda server: server("CONFIG SET", "maxmemory", 0),
+        reason="OOM",
+        check="writes",
+        extends=True,
+    ),
+    State(
+        name="READONLY",
+        enter=lambda server: server("REPLICAOF", "127.0.0.1", 1),
+        leave=lambda server: server("REPLICAOF", "NO", "ONE"),
+        reason="slave",
+        check="role",
+    ),
+    State(
+        name="LOADING",
+        enter=_load,
+        entered=lambda server: server("INFO", "persistence")["loading"] == 1,
+        leave=lambda server: server("CONFIG SET", "key-load-delay", 0),
+        reason="(?i)loading",
+        check="writes",
+    ),
+    State(
+        name="BUSY",
+        enter=_be_busy,
+        entered=lambda server: server.says("BUSY", "PING"),
+        leave=lambda server: server("SCRIPT KILL"),
+        reason="(?i)busy",
+        check="writes",
+    ),
+    State(
+        name="WRONGPASS",
+        enter=_change_password,
+        leave=lambda server: server("ACL SETUSER", USER, "resetpass", f">{PASSWORD}"),
+        reason="username-password pair",
+        check="reachable",
+    ),
+    State(
+        name="NOAUTH",
+        enter=_ask_for_password,
+        leave=lambda server: server("CONFIG SET", "requirepass", ""),
+        reason="(?i)authentication required",
+        check="reachable",
+        logs_in=False,
+    ),
+    State(
+        name="NOPERM",
+        enter=lambda server: server("ACL SETUSER", USER, "-evalsha", "-eval"),
+        leave=lambda server: server("ACL SETUSER", USER, "+evalsha", "+eval"),
+        reason="no permissions",
+        check="rights",
+    ),
+    State(
+        name="maxclients",
+        enter=_be_full,
+        leave=lambda server: server("CONFIG SET", "maxclients", 1000),
+        reason="max number of clients",
+        check="clients",
+    ),
+)

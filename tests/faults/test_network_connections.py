@@ -1,0 +1,280 @@
+"""Connections that die, hang, or cannot be made (N8, N9, N10)."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import ExtensionPolicy, LockManager, NodeState, QuorumUnavailableError, Vote
+from aioredlock_ng.testing import LocalNodes
+from tests.behaviour.tools import PATIENCE, Recorder, all_up, no_key_left, quiet
+from tests.faults.chaos_proxy import ChaosProxy, proxied
+from tests.faults.namespaces import NEW, Network, nodes_inside, own_network, reached_at, requests
+from tests.faults.two_turns import Two, two_apart
+from tests.servers import Nodes, eventually
+
+BY_A, BY_B = "127.0.0.2", "127.0.0.3"
+
+BAD: Final = (1, 3)
+MAJORITY: Final = (0, 2, 4)
+
+TTL: Final = 1.5
+LONG: Final = 60.0
+"""Seconds of a ttl that no test waits for: a key that is gone was released."""
+
+SHORTEST_PAUSE: Final = 0.25
+"""Seconds between two attempts to reach a node that stays down."""
+
+FIRST_ATTEMPTS: Final = 6
+"""Before the pauses are that long, and one to spare."""
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    """Give a network of the test's own."""
+    with own_network() as own:
+        yield own
+
+
+# -- nodes that cannot be reached ------------------------------------------------------------------
+
+
+async def vanish(proxy: ChaosProxy) -> None:
+    """Be half-open: the server has forgotten its clients, and nobody answers any more."""
+    proxy.half_open()
+    proxy.stall()
+
+
+async def refuse(proxy: ChaosProxy) -> None:
+    """Close the port."""
+    proxy.refuse()
+    proxy.reset()
+
+
+async def reject(proxy: ChaosProxy) -> None:
+    """Take connections and reset them."""
+    proxy.rejects = True
+    proxy.reset()
+
+
+async def heal(proxy: ChaosProxy) -> None:
+    """End the fault, whichever it is."""
+    proxy.rejects = False
+    proxy.flow()
+    await proxy.open()
+
+
+async def others_go_on(two: Two, recorder: Recorder, bad: list[str], *, down: Callable[[], bool]) -> float:
+    """See the holder extended and taking other locks, until the bad nodes are down; return for how long."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await eventually(down, within=PATIENCE, what="the bad nodes are found to be down")
+    for number in range(20):
+        async with two.a.manager.lock(f"own:{number}", blocking_timeout=1.0):
+            pass
+    await two.a.outlives(TTL)
+    took = loop.time() - began
+    assert not two.b.inside.is_set()
+    changed = {event.node for event in recorder.events if type(event).__name__ == "NodeChanged"}
+    assert changed == set(bad), "no other node has been anything but up"
+    return took
+
+
+@pytest.mark.parametrize("fault", [vanish, refuse, reject])
+async def test_two_nodes_of_five_cannot_be_reached(
+    fault: Callable[[ChaosProxy], Awaitable[None]], shared_nodes: Nodes
+) -> None:
+    """Each is tried again with a back-off and no storm; the holder goes on, the waiter has its turn later."""
+    urls = shared_nodes.urls
+    recorder = Recorder()
+    async with (
+        proxied(urls) as proxies,
+        two_apart([p.url for p in proxies], urls, urls, ttl=TTL, hooks=[recorder]) as two,
+    ):
+        nodes = two.a.manager.statistics
+        recorder.events.clear()
+        for i in BAD:
+            await fault(proxies[i])
+
+        took = await others_go_on(
+            two,
+            recorder,
+            [proxies[i].url for i in BAD],
+            down=lambda: all(nodes().nodes[i].state is NodeState.DOWN for i in BAD),
+        )
+
+        for i, proxy in enumerate(proxies):
+            attempts = proxy.accepted - 1
+            # Who hangs up before anything is said is asked twice, by RESP3 and by RESP2.
+            assert attempts <= (2 * (took / SHORTEST_PAUSE + FIRST_ATTEMPTS) if i in BAD else 0)
+            assert attempts > 0 or i not in BAD or fault is refuse  # a closed port does not count
+        for i in BAD:
+            await heal(proxies[i])
+        await two.recovered()
+
+
+@pytest.mark.parametrize("fate", ["drop", "reject with tcp reset"])
+async def test_packets_to_two_nodes_of_five_go_nowhere(
+    fate: str, network: Network, make_nodes: Callable[..., LocalNodes]
+) -> None:
+    """A black hole, or a firewall that says so: each attempt is counted where its first packet is lost."""
+    nodes = nodes_inside(make_nodes, 5)
+    by_a = reached_at(nodes, BY_A)
+    recorder = Recorder()
+    async with two_apart(
+        by_a, reached_at(nodes, BY_B), nodes.urls, ttl=TTL, hooks=[recorder], connect_timeout=0.5
+    ) as two:
+        statistics = two.a.manager.statistics
+        recorder.events.clear()
+        from_a = f"ip daddr {BY_A} {requests([nodes.ports[i] for i in BAD])}"
+        network.have(f"{from_a} {NEW} counter {fate}", f"{from_a} {fate}")
+
+        took = await others_go_on(
+            two,
+            recorder,
+            [by_a[i] for i in BAD],
+            down=lambda: all(statistics().nodes[i].state is NodeState.DOWN for i in BAD),
+        )
+
+        (attempts,) = network.counted()
+        assert 0 < attempts <= len(BAD) * (took / SHORTEST_PAUSE + FIRST_ATTEMPTS)
+        network.heal()
+        await two.recovered()
+
+
+# -- connections that are killed -------------------------------------------------------------------
+
+
+def kill_all_sockets(address: str) -> None:
+    """Have the kernel kill every connection to an address."""
+    done = subprocess.run(["ss", "-K", "dst", address], capture_output=True, text=True, check=False)
+    if "ESTAB" not in done.stdout:
+        pytest.skip(f"this kernel kills no sockets: {done}")
+
+
+async def test_a_held_lock_survives_that_the_kernel_kills_its_sockets(
+    network: Network, make_nodes: Callable[..., LocalNodes]
+) -> None:
+    """The holder has new ones soon, again and again; the waiter is not let in before its turn."""
+    nodes = nodes_inside(make_nodes, 5)
+    recorder = Recorder()
+    urls = (reached_at(nodes, address) for address in (BY_A, BY_B))
+    async with two_apart(*urls, nodes.urls, ttl=TTL, hooks=[recorder]) as two:
+        for number in range(1, 4):
+            kill_all_sockets(BY_A)
+            downs = 5 * number
+            await eventually(lambda n=downs: len(went_down(recorder)) == n, what="all connections are gone")
+            await all_up(two.a.manager)
+            await two.a.outlives(0.1)
+
+        assert not two.b.inside.is_set()
+        await two.recovered()
+
+
+def went_down(recorder: Recorder) -> list[str]:
+    """Return the nodes that went down, as often as they did."""
+    return [
+        event.node
+        for event in recorder.events
+        if type(event).__name__ == "NodeChanged" and event.state is NodeState.DOWN
+    ]
+
+
+# -- connections that die between request and reply ------------------------------------------------
+
+
+def in_the_request(proxy: ChaosProxy) -> None:
+    """Reset the connection when the server has a part of the next request."""
+    proxy.requests.reset_after(20)
+
+
+def before_the_reply(proxy: ChaosProxy) -> None:
+    """Reset the connection when the server has done what was asked, and says so."""
+    proxy.replies.reset_after(0)
+
+
+Death = Callable[[ChaosProxy], None]
+DEATHS: Final = (in_the_request, before_the_reply)
+
+
+@pytest.fixture
+async def proxies(shared_nodes: Nodes) -> AsyncIterator[list[ChaosProxy]]:
+    """Give proxies before five servers."""
+    async with proxied(shared_nodes.urls) as proxies:
+        yield proxies
+
+
+@pytest.mark.parametrize("die", DEATHS)
+async def test_connections_that_die_while_a_lock_is_acquired(
+    die: Death, proxies: list[ChaosProxy], shared_nodes: Nodes
+) -> None:
+    """Three votes are unknown, so it is not acquired; nothing is left, long before the ttl has passed."""
+    async with quiet(), LockManager([proxy.url for proxy in proxies], ttl=LONG) as manager:
+        await all_up(manager)
+        for i in MAJORITY:
+            die(proxies[i])
+
+        with pytest.raises(QuorumUnavailableError) as caught:
+            await manager.lock("asked", blocking=False).acquire()
+
+        votes = [vote.vote for vote in caught.value.votes]
+        assert votes == [Vote.SILENT if i in MAJORITY else Vote.GRANTED for i in range(5)]
+        await no_key_left(shared_nodes.urls)
+        await all_up(manager)
+        assert [proxy.accepted for proxy in proxies] == [2, 1, 2, 1, 2]
+        async with manager.lock("asked", blocking=False):
+            pass
+
+
+@pytest.mark.parametrize("die", DEATHS)
+async def test_connections_that_die_while_a_lock_is_extended(
+    die: Death, proxies: list[ChaosProxy], shared_nodes: Nodes
+) -> None:
+    """The answer is unknown, and the lock still held; a later extension is a success."""
+    options = {"ttl": LONG, "extension": ExtensionPolicy.off()}  # the test's are the only ones
+    urls = shared_nodes.urls
+    async with two_apart([proxy.url for proxy in proxies], urls, urls, **options) as two:
+        for proxy in proxies:
+            die(proxy)
+
+        with pytest.raises(QuorumUnavailableError):
+            await two.a.lease.extend()
+
+        two.a.lease.check()
+        await all_up(two.a.manager)
+        until = two.a.lease.valid_until
+        await two.a.lease.extend()
+        assert two.a.lease.valid_until > until
+        assert not two.b.inside.is_set()
+        await two.recovered()
+
+
+@pytest.mark.parametrize("die", DEATHS)
+async def test_connections_that_die_while_a_lock_is_released(
+    die: Death, proxies: list[ChaosProxy], shared_nodes: Nodes
+) -> None:
+    """Nothing is raised, the report says unknown, and who waits has it long before the ttl has passed."""
+    async with (
+        quiet(),
+        LockManager([proxy.url for proxy in proxies], ttl=LONG) as a,
+        LockManager(shared_nodes.urls, ttl=LONG) as b,
+    ):
+        await all_up(a)
+        lease = await a.lock("held").acquire()
+        waiting = asyncio.create_task(b.lock("held", blocking_timeout=PATIENCE).acquire())
+        await eventually(lambda: b.statistics().waiting == 1, what="B waits")
+        for proxy in proxies:
+            die(proxy)
+
+        report = await lease.release()
+
+        assert [node.outcome for node in report.nodes] == ["unknown"] * 5
+        await (await waiting).release()
+        await no_key_left(shared_nodes.urls)
+        await all_up(a)
+        async with a.lock("held", blocking=False):
+            pass

@@ -1,0 +1,179 @@
+"""Replies that come in other pieces than they were sent in, and one that does not come (N12, N13)."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError, Vote
+from tests.behaviour.tools import PATIENCE, all_up, no_key_left, quiet
+from tests.faults.chaos_proxy import ChaosProxy, proxied
+from tests.faults.two_turns import two_apart
+from tests.servers import Nodes, eventually
+
+TTL: Final = 3.0
+LONG: Final = 60.0
+"""Seconds of a ttl that no test waits for: a key that is gone was released."""
+
+MAJORITY: Final = (0, 2, 4)
+
+
+@pytest.fixture
+async def proxies(shared_nodes: Nodes) -> AsyncIterator[list[ChaosProxy]]:
+    """Give proxies before five servers."""
+    async with proxied(shared_nodes.urls) as proxies:
+        yield proxies
+
+
+# -- split and merged ------------------------------------------------------------------------------
+
+
+def any_size() -> int:
+    """Draw the size of a piece."""
+    return random.randint(1, 400)
+
+
+@pytest.mark.parametrize("size", [lambda: 1, any_size], ids=["byte by byte", "anywhere"])
+async def test_requests_and_replies_may_be_split(
+    size: Callable[[], int], proxies: list[ChaosProxy], shared_nodes: Nodes
+) -> None:
+    """Of everything, the login and the scripts included; holder and waiter notice nothing."""
+    ways = [way for proxy in proxies for way in proxy.ways]
+    for way in ways:
+        way.piece = any_size
+    urls, direct = [proxy.url for proxy in proxies], shared_nodes.urls
+    async with two_apart(urls, urls, direct, ttl=TTL, node_timeout=1.0) as two:
+        for way in ways:
+            way.piece = size
+        async with two.a.manager.lock("one", "two", blocking_timeout=PATIENCE):
+            pass
+        await two.a.outlives(TTL / 4)  # by an extension
+
+        assert not two.b.inside.is_set()
+        await two.recovered()
+        for turn in (two.a, two.b):
+            assert [node.mismatched for node in turn.manager.statistics().nodes] == [0] * 5
+
+
+@pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+async def test_replies_may_be_merged(fencing: bool, proxies: list[ChaosProxy], shared_nodes: Nodes) -> None:
+    """Hundreds of them in one piece; each reaches who asked, who holds and who is refused."""
+    options = {"ttl": LONG, "node_timeout": 5.0, "fencing": fencing}
+    async with (
+        quiet(),
+        LockManager([proxy.url for proxy in proxies], **options) as a,
+        LockManager(shared_nodes.urls, **options) as b,
+    ):
+        await all_up(a)
+        held = [await b.lock(f"{number}").acquire() for number in range(0, 200, 2)]
+        for proxy in proxies:
+            proxy.replies.stall()
+        trying = [asyncio.create_task(a.lock(f"{n}", blocking=False).acquire()) for n in range(200)]
+        await eventually(
+            lambda: all(node.in_flight >= 200 for node in a.statistics().nodes), what="all are asked"
+        )
+        for proxy in proxies:
+            proxy.replies.flow()
+
+        outcomes = await asyncio.gather(*trying, return_exceptions=True)
+
+        assert all(isinstance(outcome, LockTakenError) for outcome in outcomes[::2])
+        for lease in outcomes[1::2]:
+            lease.check()
+            assert [vote.vote for vote in lease.votes].count(Vote.REFUSED) == 0
+        for lease in [*held, *outcomes[1::2]]:
+            await lease.release()
+    await no_key_left(shared_nodes.urls)
+
+
+# -- one reply is missing --------------------------------------------------------------------------
+
+
+def is_answer_to_acquire(reply: bytes) -> bool:
+    """Whether it is: three numbers with a fence, else OK."""
+    return reply.startswith(b"*3\r\n") or reply == b"+OK\r\n"
+
+
+def mismatched(manager: LockManager) -> list[int]:
+    """Return how many connections to each node were dropped, since replies were not those expected."""
+    return [node.mismatched for node in manager.statistics().nodes]
+
+
+@pytest.mark.parametrize("which", [(1,), MAJORITY, (0, 1, 2, 3, 4)], ids=["one", "majority", "all"])
+@pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+async def test_a_missing_reply_counts_for_nothing(
+    fencing: bool, which: Sequence[int], proxies: list[ChaosProxy], shared_nodes: Nodes
+) -> None:
+    """The next reply does not belong to the request: the connection is dropped, the vote unknown.
+
+    One missing vote keeps nobody from the lock; three do, and then nothing of it is left.  Waiters are let
+    in as after any other release or failure, long before the ttl has passed.
+    """
+    options = {"ttl": LONG, "node_timeout": 0.5, "fencing": fencing}
+    urls = shared_nodes.urls
+    async with (
+        quiet(),
+        LockManager([proxy.url for proxy in proxies], **options) as a,
+        LockManager(urls, **options) as b,
+    ):
+        await all_up(a)
+        await all_up(b)
+        for i in which:
+            proxies[i].replies.drop(is_answer_to_acquire)
+
+        if len(which) == 1:
+            lease = await a.lock("asked", blocking=False).acquire()
+            assert await b.lock("asked").try_acquire() is None
+            await eventually(lambda: any(mismatched(a)), what="it is noticed")
+            lease.check()
+            await lease.release()
+        else:
+            with pytest.raises(QuorumUnavailableError) as caught:
+                await a.lock("asked", blocking=False).acquire()
+            # Behind the verdict the answer to its release may still be taken for a vote: it fits.
+            assert [vote.vote for vote in caught.value.votes].count(Vote.SILENT) >= 3
+
+        await eventually(lambda: mismatched(a) == [int(i in which) for i in range(5)], what="all are dropped")
+        assert all(len(proxies[i].replies.dropped) == 1 for i in which)
+        async with b.lock("asked", blocking_timeout=PATIENCE):
+            pass
+        await all_up(a)
+        async with a.lock("asked", blocking=False):
+            pass
+    await no_key_left(urls)
+
+
+@pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+async def test_a_missing_reply_among_many_is_noticed(
+    fencing: bool, proxies: list[ChaosProxy], shared_nodes: Nodes
+) -> None:
+    """Those behind it are taken for each other's, of one node, until one does not fit: the heartbeat's nonce.
+
+    The other four nodes decide; B, which holds every other lock on all of them, is not disturbed.
+    """
+    options = {"ttl": LONG, "node_timeout": 0.5, "fencing": fencing}
+    urls = shared_nodes.urls
+    async with (
+        quiet(),
+        LockManager([proxy.url for proxy in proxies], **options) as a,
+        LockManager(urls, **options) as b,
+    ):
+        await all_up(a)
+        await all_up(b)
+        held = [await b.lock(f"{number}").acquire() for number in range(0, 50, 2)]
+        proxies[0].replies.drop(is_answer_to_acquire)
+
+        trying = (a.lock(f"{number}", blocking=False).acquire() for number in range(50))
+        outcomes = await asyncio.gather(*trying, return_exceptions=True)
+
+        assert all(isinstance(outcome, LockTakenError) for outcome in outcomes[::2])
+        await eventually(lambda: mismatched(a) == [1, 0, 0, 0, 0], what="it is noticed")
+        for lease in [*held, *outcomes[1::2]]:
+            lease.check()
+            await lease.release()
+        await all_up(a)
+    await no_key_left(urls)

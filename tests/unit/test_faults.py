@@ -1,0 +1,551 @@
+"""Faults as data: each begins and ends as it says, alone and together with others.  On virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import hiredis
+import pytest
+
+from aioredlock_ng import LockManager, QuorumUnavailableError, Vote
+from aioredlock_ng.testing import MemoryNode, faults
+from aioredlock_ng.testing.faults import (
+    BreakAfter,
+    BreakBefore,
+    ClockRate,
+    ClockStep,
+    Delay,
+    Disconnect,
+    Fault,
+    FlushData,
+    FlushScripts,
+    Loss,
+    Partition,
+    Refusal,
+    Relapse,
+    Restart,
+    Stall,
+    WireFault,
+    play,
+)
+from tests.listening import Listener, listen_in_memory
+from tests.unit.worlds import locks, opened, sim, virtual
+
+BUSY = "BUSY Redis is busy running a script."
+
+
+PUBLIC = sorted(
+    (
+        kind
+        for name, kind in vars(faults).items()
+        if inspect.isclass(kind) and issubclass(kind, Fault) and name[0] != "_"
+    ),
+    key=lambda kind: kind.__name__,
+)
+KINDS = [kind for kind in PUBLIC if not inspect.isabstract(kind)]
+
+ARGUMENTS: dict[type[Fault], dict[str, Any]] = {
+    ClockRate: {"rate": 2.0},
+    ClockStep: {"seconds": 5.0},
+    Delay: {"seconds": 0.2},
+    Loss: {"share": 0.5},
+    Refusal: {"error": BUSY},
+}
+"""What kinds need besides the time and the node."""
+
+
+def make(kind: type[Fault], **options: Any) -> Fault:
+    """Make a fault of a kind."""
+    return kind(**{"at": 1.0, "node": 0, "lasts": 2.0, **ARGUMENTS.get(kind, {}), **options})
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a node is, as a client sees it by one PING, and as it is."""
+
+    answer: str
+    """What came within 10 ms: PONG, an error's first word, reset, or nothing."""
+    data: bytes | None
+    process: tuple[str, str]
+    rate: float
+    ahead: float
+    """Seconds that its clock is ahead of the right one's."""
+    scripts: bool
+    """Whether the scripts are loaded."""
+
+
+async def look(node: MemoryNode) -> Look:
+    """Look at a node, by a connection made for that; it is left in the lurch."""
+    listener = listen_in_memory(node)
+    listener.send(b"PING")
+    await asyncio.sleep(0.01)
+    return Look(
+        answer=heard(listener),
+        data=node.get(b"key"),
+        process=node.identity,
+        rate=node.clock_rate,
+        ahead=round(node._server.clock.now() - sim().time(), 6),
+        scripts=bool(node._server._scripts),
+    )
+
+
+def heard(listener: Listener) -> str:
+    """Say what has come."""
+    if not listener.told:
+        return "reset" if listener.lost else "nothing"
+    reply = listener.told[0]
+    return str(reply).split()[0] if isinstance(reply, hiredis.ReplyError) else reply.decode()
+
+
+DURING: dict[type[Fault], dict[str, Any]] = {
+    BreakAfter: {"answer": "reset"},
+    BreakBefore: {"answer": "reset"},
+    ClockRate: {"rate": 2.0, "ahead": 0.51},
+    ClockStep: {"ahead": 5.0},
+    Delay: {"answer": "nothing"},
+    Disconnect: {},
+    FlushData: {"data": None},
+    FlushScripts: {"scripts": False},
+    Loss: {"answer": "nothing"},
+    Partition: {"answer": "nothing"},
+    Refusal: {"answer": "BUSY"},
+    Relapse: {},
+    Restart: {"answer": "nothing", "data": None},
+    Stall: {"answer": "nothing"},
+}
+"""What differs half a second after it began."""
+
+AFTERWARDS: dict[type[Fault], dict[str, Any]] = {
+    ClockRate: {"ahead": 2.0},
+    ClockStep: {"ahead": 5.0},
+    FlushData: {"data": None},
+    FlushScripts: {"scripts": False},
+    Relapse: {"process": "another", "scripts": False},
+    Restart: {"process": "another", "scripts": False, "data": None},
+}
+"""What differs when it is over."""
+
+
+async def prepared() -> tuple[list[MemoryNode], Look]:
+    """Return two nodes with a key and scripts, and how the first one is before anything goes wrong."""
+    nodes = [MemoryNode(), MemoryNode()]
+    for node in nodes:
+        node.set(b"key", b"value")
+        node._server.load_all()
+    return nodes, await look(nodes[0])
+
+
+def differs(was: Look, now: Look) -> dict[str, Any]:
+    """Return what is not as it was."""
+    changed = {
+        field.name: getattr(now, field.name)
+        for field in dataclasses.fields(Look)
+        if getattr(now, field.name) != getattr(was, field.name)
+    }
+    return changed | ({"process": "another"} if "process" in changed else {})
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@virtual
+async def test_a_fault_begins_and_ends_as_it_says(kind: type[Fault]) -> None:
+    """Nothing before its time, what its docstring says while it lasts, all well afterwards; and never
+    anything at another node.
+    """
+    nodes, was = await prepared()
+    other = await look(nodes[1])
+    share = {"share": 1.0} if kind is Loss else {}
+    async with play(nodes, [make(kind, **share)]):
+        await asyncio.sleep(0.9)
+        assert differs(was, await look(nodes[0])) == {}
+        await asyncio.sleep(0.59)
+        during = await look(nodes[0])
+        assert differs(was, during) == pytest.approx(DURING[kind])
+        assert differs(other, await look(nodes[1])) == {}
+        await asyncio.sleep(2)
+        assert differs(was, await look(nodes[0])) == pytest.approx(AFTERWARDS.get(kind, {}))
+    assert differs(was, await look(nodes[0])) == pytest.approx(AFTERWARDS.get(kind, {}))
+    assert differs(other, await look(nodes[1])) == {}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("how", ["end", "error", "cancellation"])
+@virtual
+async def test_what_has_begun_ends_with_the_block(kind: type[Fault], how: str) -> None:
+    """Also when the block raises or is cancelled; what has not begun by then never does."""
+    nodes, was = await prepared()
+    began = asyncio.Event()
+
+    async def block() -> None:
+        async with play(nodes, [make(kind, lasts=100.0), make(kind, at=50.0)]):
+            await asyncio.sleep(2)
+            began.set()
+            if how == "error":
+                raise LookupError("mine")
+            if how == "cancellation":
+                await asyncio.Event().wait()
+
+    task = asyncio.create_task(block())
+    await began.wait()
+    if how == "cancellation":
+        task.cancel()
+    await asyncio.wait((task,))
+    assert task.cancelled() if how == "cancellation" else (task.exception() is not None) == (how == "error")
+    expected = AFTERWARDS.get(kind, {}) | ({"ahead": 1.0} if kind is ClockRate else {})
+    assert differs(was, await look(nodes[0])) == pytest.approx(expected)
+    await asyncio.sleep(100)
+    assert differs(was, await look(nodes[0])) == pytest.approx(expected)
+
+
+@virtual
+async def test_a_reset_of_all_connections_is_heard() -> None:
+    """`Disconnect` ends what is connected, and nothing else."""
+    node = MemoryNode()
+    listener = listen_in_memory(node)
+    async with play([node], [Disconnect(at=1.0, node=0)]):
+        await asyncio.sleep(0.9)
+        assert not listener.lost
+        await asyncio.sleep(0.2)
+        assert listener.lost
+
+
+@virtual
+async def test_a_relapse_brings_the_data_of_its_beginning() -> None:
+    """What was written in between is gone, and there is another process."""
+    node = MemoryNode()
+    node.set(b"key", b"then")
+    first = node.identity
+    async with play([node], [Relapse(at=1.0, node=0, lasts=1.0)]):
+        await asyncio.sleep(1.5)
+        node.set(b"key", b"later")
+        assert (node.get(b"key"), node.identity) == (b"later", first)
+        await asyncio.sleep(1)
+        assert node.get(b"key") == b"then"
+        assert node.identity != first
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@virtual
+async def test_a_restart_keeps_its_data_if_it_says_so(keep: bool) -> None:
+    """As with an append-only file; while it is down nobody can connect."""
+    node = MemoryNode()
+    node.set(b"key", b"value")
+    first = node.identity
+    async with play([node], [Restart(at=1.0, node=0, lasts=1.0, keep_data=keep)]):
+        await asyncio.sleep(1.5)
+        with pytest.raises(ConnectionRefusedError):
+            await node.open(lambda *_: None, node.wires[0])
+        await asyncio.sleep(1)
+        assert node.get(b"key") == (b"value" if keep else None)
+        assert node.identity != first
+
+
+@pytest.mark.parametrize("after", [False, True])
+@virtual
+async def test_a_break_is_of_one_command(after: bool) -> None:
+    """Executed or not, it has no answer; the next connection is as good as any."""
+    node = MemoryNode()
+    async with play([node], [(BreakAfter if after else BreakBefore)(at=0.0, node=0)]):
+        await asyncio.sleep(10)
+        listener = listen_in_memory(node)
+        listener.send(b"SET", b"key", b"value")
+        await asyncio.sleep(1)
+        assert (listener.told, listener.lost) == ([], True)
+        assert (node.get(b"key") is not None) == after
+        assert (await look(node)).answer == "PONG"
+
+
+@virtual
+async def test_loss_is_drawn_anew_for_each_node() -> None:
+    """Ways to different nodes, and different ways to one, do not lose the same messages; equal runs do."""
+
+    def drawn() -> list[tuple[float, ...]]:
+        nodes = [MemoryNode(), MemoryNode()]
+        nodes[0].wire()
+        ends = [Loss(at=0.0, node=i, share=0.5).begin(nodes) for i in range(2)]
+        ways = [*nodes[0].wires, *nodes[1].wires]
+        delays = [tuple(way.delay() for _ in range(100)) for way in ways]
+        for end in ends:
+            end()
+        assert all(way.delay() == 0.0 for way in ways for _ in range(100))
+        return delays
+
+    first = drawn()
+    assert len(set(first)) == 3
+    assert drawn() == first
+    assert all(30 < sum(delay > 0 for delay in delays) < 70 for delays in first)
+
+
+# -- several at once -------------------------------------------------------------------------------
+
+Shown = Callable[[MemoryNode], Any]
+
+OVERLAPS: dict[str, tuple[Fault, Fault, Shown, list[Any]]] = {
+    "stall": (
+        Stall(at=1.0, node=0, lasts=2.0),
+        Stall(at=2.0, node=0, lasts=2.0),
+        lambda node: node.answers,
+        [True, False, False, False, True],
+    ),
+    "stall within": (
+        Stall(at=1.0, node=0, lasts=3.0),
+        Stall(at=2.0, node=0, lasts=1.0),
+        lambda node: node.answers,
+        [True, False, False, False, True],
+    ),
+    "restart": (
+        Restart(at=1.0, node=0, lasts=2.0),
+        Restart(at=2.0, node=0, lasts=2.0),
+        lambda node: node.answers,
+        [True, False, False, False, True],
+    ),
+    "restart of a stalled one": (
+        Stall(at=1.0, node=0, lasts=3.0),
+        Restart(at=2.0, node=0, lasts=1.0),
+        lambda node: node.answers,
+        [True, False, False, True, True],
+    ),
+    "refusal": (
+        Refusal(at=1.0, node=0, lasts=2.0, error="BUSY"),
+        Refusal(at=2.0, node=0, lasts=2.0, error="LOADING"),
+        lambda node: node.execute([b"PING"]),
+        [b"+PONG\r\n", b"-BUSY\r\n", b"-LOADING\r\n", b"-LOADING\r\n", b"+PONG\r\n"],
+    ),
+    "rate": (
+        ClockRate(at=1.0, node=0, lasts=2.0, rate=2.0),
+        ClockRate(at=2.0, node=0, lasts=2.0, rate=3.0),
+        lambda node: node.clock_rate,
+        [1.0, 2.0, 3.0, 3.0, 1.0],
+    ),
+    "rate within": (
+        ClockRate(at=1.0, node=0, lasts=3.0, rate=2.0),
+        ClockRate(at=2.0, node=0, lasts=1.0, rate=1.0),
+        lambda node: node.clock_rate,
+        [1.0, 2.0, 1.0, 2.0, 1.0],
+    ),
+    "loss": (
+        Loss(at=1.0, node=0, lasts=2.0, share=0.2),
+        Loss(at=2.0, node=0, lasts=2.0, share=0.1),
+        lambda node: node.wires[0].loss,
+        [0.0, 0.2, 0.1, 0.1, 0.0],
+    ),
+    "delay": (
+        Delay(at=1.0, node=0, lasts=2.0, seconds=0.1),
+        Delay(at=2.0, node=0, lasts=2.0, seconds=0.2),
+        lambda node: node.wires[0].extra,
+        [0.0, 0.1, pytest.approx(0.3), 0.2, 0.0],
+    ),
+    "partition": (
+        Partition(at=1.0, node=0, lasts=2.0),
+        Partition(at=2.0, node=0, lasts=2.0, client=0),
+        lambda node: node.wires[0].requests_cut and node.wires[0].replies_cut,
+        [False, True, True, True, False],
+    ),
+    "partition of one direction each": (
+        Partition(at=1.0, node=0, lasts=2.0, requests=False),
+        Partition(at=2.0, node=0, lasts=2.0, replies=False),
+        lambda node: (node.wires[0].requests_cut, node.wires[0].replies_cut),
+        [(False, False), (False, True), (True, True), (True, False), (False, False)],
+    ),
+    "the same twice": (
+        Delay(at=1.0, node=0, lasts=2.0, seconds=0.1),
+        Delay(at=1.0, node=0, lasts=2.0, seconds=0.1),
+        lambda node: node.wires[0].extra,
+        [0.0, 0.2, 0.2, 0.0, 0.0],
+    ),
+    "one behind the other": (
+        Stall(at=1.0, node=0, lasts=1.0),
+        Stall(at=2.0, node=0, lasts=1.0),
+        lambda node: node.answers,
+        [True, False, False, True, True],
+    ),
+}
+"""Two faults, what is looked at, and how it is after 0.5 s, 1.5 s and so on."""
+
+
+@pytest.mark.parametrize("name", OVERLAPS)
+@virtual
+async def test_faults_of_one_node_go_on_side_by_side(name: str) -> None:
+    """The end of one is not the end of the other, and when the last one is over all is as it was."""
+    first, second, shown, expected = OVERLAPS[name]
+    node = MemoryNode()
+    seen = []
+    async with play([node], [first, second]):
+        await asyncio.sleep(0.5)
+        for _ in expected:
+            seen.append(shown(node))
+            await asyncio.sleep(1.0)
+    assert seen == expected
+
+
+@virtual
+async def test_what_was_wrong_before_is_wrong_afterwards() -> None:
+    """A fault ends what it began: a clock that has always been fast is fast again."""
+    node = MemoryNode()
+    node.set_clock_rate(1.25)
+    node.wires[0].extra = 0.5
+    async with play([node], [ClockRate(at=0.0, node=0, rate=2.0), Delay(at=0.0, node=0, seconds=1.0)]):
+        await asyncio.sleep(1)
+    assert (node.clock_rate, node.wires[0].extra) == (1.25, 0.5)
+
+
+@virtual
+async def test_how_it_was_before_is_looked_at_each_time() -> None:
+    """A clock that was set right between two faults is right after the second."""
+    node = MemoryNode()
+    for rate in (1.25, 1.0):
+        node.set_clock_rate(rate)
+        async with play([node], [ClockRate(at=0.0, node=0, lasts=1.0, rate=2.0)]):
+            await asyncio.sleep(2)
+        assert node.clock_rate == rate
+
+
+@virtual
+async def test_a_new_process_is_not_stalled() -> None:
+    """A restart ends what stalls a node; that one of two such faults ends later begins nothing anew."""
+    node = MemoryNode()
+    stalls = [Stall(at=1.0, node=0, lasts=9.0), Stall(at=2.0, node=0, lasts=3.0)]
+    async with play([node], [*stalls, Restart(at=3.0, node=0, lasts=1.0)]):
+        await asyncio.sleep(2.5)
+        assert not node.answers
+        await asyncio.sleep(3)
+        assert node.answers
+
+
+@virtual
+async def test_a_fault_of_one_client_is_of_no_other() -> None:
+    """Each way by its number; without one, all ways that there are."""
+    node = MemoryNode()
+    for _ in range(2):
+        node.wire()
+    async with play([node], [Partition(at=1.0, node=0, lasts=1.0, client=1), Partition(at=3.0, node=0)]):
+        await asyncio.sleep(1.5)
+        assert [wire.requests_cut for wire in node.wires] == [False, True, False]
+        await asyncio.sleep(1)
+        assert not any(wire.requests_cut for wire in node.wires)
+    end = Partition(at=0.0, node=0).begin([node])
+    assert all(wire.requests_cut for wire in node.wires)
+    end()
+
+
+# -- bad values ------------------------------------------------------------------------------------
+
+BAD: list[tuple[type[Fault], dict[str, Any], str]] = [
+    *((kind, {"at": -1.0}, "at .*-1.0") for kind in KINDS),
+    *((kind, {"lasts": math.nan}, "lasts .*nan") for kind in KINDS),
+    *((kind, {"node": -1}, "nodes .*-1") for kind in KINDS),
+    *((kind, {"client": -2}, "ways .*-2") for kind in KINDS if issubclass(kind, WireFault)),
+    (Stall, {"at": math.inf}, "at .*inf"),
+    (Stall, {"lasts": -0.5}, "lasts .*-0.5"),
+    (Delay, {"seconds": -0.1}, "seconds .*-0.1"),
+    (Delay, {"seconds": math.nan}, "seconds .*nan"),
+    (Loss, {"share": 1.5}, r"share .*0 to 1.*1\.5"),
+    (Loss, {"share": -0.1}, "share .*-0.1"),
+    (ClockRate, {"rate": -1.0}, "rate .*-1.0"),
+    (ClockRate, {"rate": math.inf}, "rate .*inf"),
+    (ClockStep, {"seconds": math.nan}, "seconds .*nan"),
+    (ClockStep, {"seconds": -math.inf}, "seconds .*-inf"),
+    (Refusal, {"error": ""}, "error .*''"),
+    (Refusal, {"error": "BUSY\r\n+OK"}, r"error .*BUSY\\r\\n"),
+    (Partition, {"requests": False, "replies": False}, "requests=False and replies=False"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"), BAD, ids=lambda value: getattr(value, "__name__", None)
+)
+def test_bad_values_are_refused_at_once(kind: type[Fault], options: dict[str, Any], message: str) -> None:
+    """With the value in the message, when the fault is made: not when it is to begin, in a timer."""
+    with pytest.raises(ValueError, match=message):
+        make(kind, **options)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Stall(at=1.0, node=2), r"Stall\(at=1.0, node=2.*there are 2 nodes"),
+        (Loss(at=1.0, node=5, share=0.1), r"Loss\(.*there are 2 nodes"),
+        (Partition(at=1.0, node=1, client=3), r"Partition\(.*client=3.*3 wires.*wire\(\) makes more"),
+    ],
+)
+def test_what_is_not_there_is_found_before_anything_happens(fault: Fault, message: str) -> None:
+    """A number of a node or of a way that does not exist fails where `play` is called, with the fault's own
+    words.
+    """
+    nodes = [MemoryNode(), MemoryNode()]
+    for _ in range(2):
+        nodes[1].wire()
+    with pytest.raises(ValueError, match=message):
+        play(nodes, [Stall(at=0.0, node=0), fault])
+    play(nodes, [Partition(at=1.0, node=1, client=2)])
+
+
+# -- faults as values ------------------------------------------------------------------------------
+
+
+def test_every_kind_is_public() -> None:
+    """`__all__` holds each class of faults, `play`, and nothing else, sorted."""
+    assert faults.__all__ == [*(kind.__name__ for kind in PUBLIC), "play"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_a_fault_is_a_value(kind: type[Fault]) -> None:
+    """It is frozen, equal to another with the same words, and its repr makes it again."""
+    fault = make(kind)
+    assert fault == make(kind)
+    assert len({fault, make(kind), make(kind, at=2.0)}) == 2
+    assert eval(repr(fault), vars(faults).copy()) == fault  # noqa: S307 (words of our own)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        fault.at = 3.0  # type: ignore[misc]
+    assert kind.__doc__
+    assert not kind.__doc__.startswith(kind.__name__), "the one that dataclasses make up"
+
+
+@virtual
+async def test_a_generator_of_faults_will_do() -> None:
+    """They are taken once; a list may be played again."""
+    node = MemoryNode()
+    listed = [Stall(at=1.0, node=0, lasts=1.0)]
+    for _ in range(2):
+        async with play([node], (fault for fault in listed)):
+            await asyncio.sleep(1.5)
+            assert not node.answers
+        assert node.answers
+
+
+# -- a whole story ---------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def three() -> AsyncIterator[tuple[list[MemoryNode], LockManager]]:
+    """Open a manager over three nodes."""
+    nodes = [MemoryNode(latency=0.001) for _ in range(3)]
+    async with opened(nodes) as manager:
+        yield nodes, manager
+
+
+@virtual
+async def test_a_lock_under_faults() -> None:
+    """A minority that fails costs nothing, a majority the lock; when it is over, all goes on."""
+    async with three() as (nodes, manager):
+        minority = [Partition(at=0.0, node=0, lasts=5.0), Delay(at=0.0, node=1, lasts=5.0, seconds=0.01)]
+        majority = [Stall(at=0.0, node=0, lasts=1.0), Refusal(at=0.0, node=1, lasts=1.0, error=BUSY)]
+        async with play(nodes, minority):
+            await asyncio.sleep(1)
+            async with manager.lock("a") as lease:
+                assert [vote.vote for vote in lease.votes].count(Vote.GRANTED) == 2
+        await asyncio.sleep(2)
+        async with play(nodes, majority):
+            await asyncio.sleep(0.1)
+            with pytest.raises(QuorumUnavailableError):
+                await manager.lock("a", blocking=False).acquire()
+            async with manager.lock("a", blocking_timeout=5.0):
+                pass
+        await asyncio.sleep(2)
+        assert [locks(node) for node in nodes] == [()] * 3
