@@ -1,0 +1,160 @@
+"""The mutation check: break the protocol's rules one by one, and see which test notices.
+
+    python -m tests.mutation
+    python -m tests.mutation --only "drift" --suite
+
+It works in private copies of the project; only those are changed.  A mutation is *caught* when a test fails
+by what it finds.  Code that does not run proves nothing: that is *broken*, and so is a test that fails before
+it has begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from .mutation import PACKAGE, ROOT, Edit, Mutation
+from .witness import REPORT
+
+LEFT_OUT: Final = (".git", ".venv", "venv", "__pycache__", ".*_cache", "*.egg-info", "build", "dist", "plots")
+"""What no test that is chosen here needs."""
+
+TEST_LIMIT: Final = 30
+"""Seconds: a rule that is broken may well leave a test waiting for ever."""
+
+RUN_LIMIT: Final = 120.0
+"""Seconds for the tests of one mutation."""
+
+SUITE: Final = ("unit", "conformance")
+"""The folders that may show that there is a test for a mutation after all."""
+
+SUITE_LIMIT: Final = 1200.0
+
+WITNESS: Final = "tests.mutation.witness"
+"""The plugin that tells how a run ended."""
+
+UNUSED: Final = ("cacheprovider", "hypothesispytest", "anyio", "valkey")
+"""Plugins that take as long to import as all the rest."""
+
+_FAILED: Final = 1
+"""Pytest's exit status when tests have failed."""
+
+
+class Outcome(StrEnum):
+    """How tests end on a copy, broken or not."""
+
+    CAUGHT = "caught"
+    """A test failed by what it found."""
+    SURVIVED = "SURVIVED"
+    """Every test passed."""
+    BROKEN = "BROKEN"
+    """The code did not run, or no test began."""
+    SKIPPED = "SKIPPED"
+    """No test could run here."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How one run ended."""
+
+    outcome: Outcome
+    test: str = ""
+    """The test that failed."""
+    line: str = ""
+    """The first line of what it said; of a run without a failure, the end of its output."""
+    seconds: float
+    skipped: int = 0
+    """How many tests could not run here."""
+
+
+class Copy:
+    """A private copy of the project in a new folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "copy"
+        self._report = folder / "report.json"
+        shutil.copytree(ROOT, self.root, ignore=shutil.ignore_patterns(*LEFT_OUT))
+
+    @contextlib.contextmanager
+    def broken(self, edits: Sequence[Edit]) -> Iterator[None]:
+        """Change the package for as long as the block lasts."""
+        before: dict[str, str] = {}
+        try:
+            for edit in edits:
+                text = self._path(edit.file).read_text()
+                before.setdefault(edit.file, text)
+                self._write(edit.file, edit.apply(text))
+            yield
+        finally:
+            for file, text in before.items():
+                self._write(file, text)
+
+    def _path(self, file: str) -> Path:
+        return self.root / PACKAGE / file
+
+    def _write(self, file: str, text: str) -> None:
+        path = self._path(file)
+        path.write_text(text)
+        # Bytecode is told from its source's by size and second: that is not enough here.
+        if path.suffix == ".py":
+            Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
+
+    def run(self, tests: Sequence[str], *, limit: float = RUN_LIMIT) -> Result:
+        """Run tests until the first one fails."""
+        self._report.unlink(missing_ok=True)
+        names = [f"tests/{test}" for test in tests]
+        options = ["-n0", "-x", "-q", "--tb=no", f"--timeout={TEST_LIMIT}", "-p", WITNESS]
+        options += [option for plugin in UNUSED for option in ("-p", f"no:{plugin}")]
+        began = time.perf_counter()
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "pytest", *options, *names],
+                cwd=self.root,
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=limit,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Result(outcome=Outcome.BROKEN, line=f"no end within {limit:.0f} s", seconds=limit)
+        return self._judge(done, time.perf_counter() - began)
+
+    def _environment(self) -> dict[str, str]:
+        """Return an environment in which the copy is imported, and no pytest around us is heeded."""
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        return ours | {"PYTHONPATH": str(self.root), REPORT: str(self._report)}
+
+    def _judge(self, done: subprocess.CompletedProcess[bytes], seconds: float) -> Result:
+        last = next(reversed(done.stdout.decode(errors="replace").strip().splitlines()), "")
+        if done.returncode not in (0, _FAILED) or not self._report.exists():
+            return Result(outcome=Outcome.BROKEN, line=last, seconds=seconds)
+        told = json.loads(self._report.read_text())
+        if (failure := told["failure"]) is not None:
+            outcome = Outcome.CAUGHT if failure["sound"] else Outcome.BROKEN
+            return Result(outcome=outcome, test=failure["test"], line=failure["line"], seconds=seconds)
+        if done.returncode:
+            return Result(outcome=Outcome.BROKEN, line=last, seconds=seconds)
+        outcome = Outcome.SURVIVED if told["passed"] else Outcome.SKIPPED
+        return Result(outcome=outcome, line=last, seconds=seconds, skipped=told["skipped"])
+
+
+def check(copy: Copy, mutation: Mutation, *, suite: bool = False) -> Result:
+    """Break one rule in the copy and run its test; with `suite` all others, too, if that passes."""
+    with copy.broken(mutation.edits):
+        result = copy.run([mutation.test])
+        if suite and result.outcome in (Outcome.SURVIVED, Outcome.SKIPPED):
+            result = copy.run(SUITE, limit=SUITE_LIMIT)
+    return result

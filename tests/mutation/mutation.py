@@ -1,0 +1,63 @@
+"""What a mutation is: one rule of the protocol, broken on purpose."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGE: Final = "aioredlock_ng"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of one file; what `old` says stands there exactly once.
+
+    With line breaks in it `old` is a block of whole lines, at whatever indentation; `new` takes its place.
+    """
+
+    file: str
+    """Under the package."""
+    old: str
+    new: str
+
+    def apply(self, text: str) -> str:
+        """Return the file's text with the change."""
+        found = re.findall(self._pattern, text, re.MULTILINE)
+        if len(found) != 1:
+            raise ValueError(f"{self.file} has this {len(found)} times, not once:\n{self.old}")
+        return re.sub(self._pattern, self._replacement, text, flags=re.MULTILINE)
+
+    @property
+    def _pattern(self) -> str:
+        if "\n" not in self.old:
+            return re.escape(self.old)
+        first, *others = map(re.escape, textwrap.dedent(self.old).strip("\n").rstrip().split("\n"))
+        return "".join([rf"^( *){first}\n", *(rf"\1{line}\n" if line else r"\n" for line in others)])
+
+    def _replacement(self, match: re.Match[str]) -> str:
+        if "\n" not in self.old:
+            return self.new
+        block = textwrap.dedent(self.new).strip("\n").rstrip()
+        return textwrap.indent(f"{block}\n", match[1]) if block else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """A rule, how it is broken, and who notices.
+
+    Where a Lua script and its twin for masters in memory say the same, both are changed, unless the point is
+    that the tests on real servers see what is in the script alone.
+    """
+
+    rule: str
+    name: str
+    edits: tuple[Edit, ...]
+    test: str
+    """Pytest's name of a test that fails then, under ``tests/``: a quick one."""
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.name}"

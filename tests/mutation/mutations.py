@@ -1,0 +1,27 @@
+"""All mutations, in the order of the rules."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from . import (
+    of_deadlines,
+    of_extensions,
+    of_fences,
+    of_nodes,
+    of_quarantine,
+    of_releases,
+    of_rounds,
+    of_waiting,
+)
+
+MUTATIONS: Final = (
+    *of_rounds.MUTATIONS,
+    *of_releases.MUTATIONS,
+    *of_deadlines.MUTATIONS,
+    *of_extensions.MUTATIONS,
+    *of_fences.MUTATIONS,
+    *of_quarantine.MUTATIONS,
+    *of_waiting.MUTATIONS,
+    *of_nodes.MUTATIONS,
+)

@@ -1,0 +1,136 @@
+"""Mutations of the lease as the body's deadline (R7)."""
+
+from __future__ import annotations
+
+from .mutation import Edit, Mutation
+
+MUTATIONS = (
+    Mutation(
+        rule="R7",
+        name="the body is not cancelled at its deadline",
+        edits=(Edit("_body.py", "if self._cancels and self._armed:", "if False:"),),
+        test="unit/test_deadline.py::test_the_body_is_cancelled_at_its_deadline",
+    ),
+    Mutation(
+        rule="R7",
+        name="the deadline has no grace",
+        edits=(
+            Edit(
+                "_holding.py",
+                "return self.valid_until - self._extension.grace * self._ttl",
+                "return self.valid_until",
+            ),
+        ),
+        test="unit/test_deadline.py::test_the_body_is_cancelled_at_its_deadline",
+    ),
+    Mutation(
+        rule="R7",
+        name="the body is cancelled again and again",
+        edits=(
+            Edit(
+                "_body.py",
+                """
+                if self._armed and not self._struck and not self.task.done():
+                    self._struck = True
+                """,
+                """
+                if self._armed and not self.task.done():
+                    self._struck = True
+                    self._loop.call_later(0.01, self._strike)
+                """,
+            ),
+        ),
+        test="unit/test_deadline.py::test_the_body_is_cancelled_once",
+    ),
+    Mutation(
+        rule="R7",
+        name="the running task is cancelled synchronously",
+        edits=(Edit("_body.py", "self._loop.call_soon(self._strike)", "self._strike()"),),
+        test="unit/test_deadline.py::test_a_body_that_ends_as_its_deadline_passes[0]",
+    ),
+    Mutation(
+        rule="R7",
+        name="earlier cancellations are taken for ours",
+        edits=(Edit("_body.py", "self._baseline = task.cancelling()", "self._baseline = 0"),),
+        test="unit/test_deadline.py::test_an_earlier_cancellation_count_is_the_baseline",
+    ),
+    Mutation(
+        rule="R7",
+        name="our cancellation is taken back after the first await",
+        edits=(
+            Edit(
+                "_lease.py",
+                """
+                ours = body.disarm(exc) if body is not None else False
+                """,
+                """
+                ours = False
+                """,
+            ),
+            Edit(
+                "_lease.py",
+                """
+                if ours or (lost and exc is None):
+                """,
+                """
+                ours = body.disarm(exc) if body is not None else False
+                if ours or (lost and exc is None):
+                """,
+            ),
+        ),
+        test="unit/test_deadline.py::test_a_foreign_cancellation_at_the_moment_of_the_loss[1]",
+    ),
+    Mutation(
+        rule="R7",
+        name="the body's own exception is replaced",
+        edits=(Edit("_lease.py", "if ours or (lost and exc is None):", "if ours or lost:"),),
+        test="unit/test_deadline.py::test_an_exception_of_a_body_that_was_cancelled_gets_a_note",
+    ),
+    Mutation(
+        rule="R7",
+        name="a foreign cancellation is taken for ours",
+        edits=(
+            Edit(
+                "_body.py",
+                """
+                return self.task.uncancel() <= self._baseline and isinstance(exc, asyncio.CancelledError)
+                """,
+                """
+                self.task.uncancel()
+                return isinstance(exc, asyncio.CancelledError)
+                """,
+            ),
+        ),
+        test="unit/test_deadline.py::test_a_foreign_cancellation_at_the_moment_of_the_loss[-1]",
+    ),
+    Mutation(
+        rule="R7",
+        name="an exit in another task takes a cancellation back",
+        edits=(
+            Edit(
+                "_body.py",
+                "if not self._struck or asyncio.current_task() is not self.task:",
+                "if not self._struck:",
+            ),
+        ),
+        test="unit/test_deadline.py::test_an_exit_in_another_task_takes_nothing_back[True]",
+    ),
+    Mutation(
+        rule="R7",
+        name="on_lost='raise' cancels all the same",
+        edits=(Edit("_body.py", "if self._cancels and self._armed:", "if self._armed:"),),
+        test="unit/test_deadline.py::test_on_lost_raise_of_the_manager_is_the_default_of_its_locks",
+    ),
+    Mutation(
+        rule="R7",
+        name="a body that outlived its lock ends as if nothing had happened",
+        edits=(Edit("_lease.py", "if ours or (lost and exc is None):", "if ours:"),),
+        test="unit/test_deadline.py::test_a_body_that_outlives_validity_without_a_pause[True]",
+    ),
+    Mutation(
+        rule="R7",
+        name="a lease is held until somebody says otherwise",
+        edits=(Edit("_holding.py", " and self._runtime.clock.now() < self.valid_until", ""),),
+        test="unit/test_deadline.py::test_a_body_that_outlives_validity_without_a_pause[True]",
+    ),
+)

@@ -1,0 +1,267 @@
+"""Mutations of fences, their counters, and owner values (R10, R11, A5)."""
+
+from __future__ import annotations
+
+from .mutation import Edit, Mutation
+
+MUTATIONS = (
+    Mutation(
+        rule="R10",
+        name="the greatest counter is the fence, certificate or not",
+        edits=(
+            Edit(
+                "_core/fencing.py",
+                """
+                for fence in set(standing):
+                    if standing.count(fence) >= quorum:
+                        return fence
+                return None
+                """,
+                """
+                return max(standing) if len(standing) >= quorum else None
+                """,
+            ),
+        ),
+        test="unit/test_fence.py::test_nodes_that_disagree_are_raised_to_the_greatest",
+    ),
+    Mutation(
+        rule="R10",
+        name="a try without a certificate is a win",
+        edits=(Edit("_attempt.py", "won = await self._certify(timeout)", "await self._certify(timeout)"),),
+        test="unit/test_fence.py::test_without_a_certificate_the_try_is_lost",
+    ),
+    Mutation(
+        rule="R10",
+        name="a raise does not compare the owner",
+        edits=(
+            Edit("_scripts/raise.lua", "if redis.call('GET', KEYS[i]) ~= ARGV[1] then", "if false then"),
+            Edit(
+                "testing/_memory_scripts.py",
+                "if any(server.get(key) != owner for key in locks):",
+                "if False:",
+            ),
+        ),
+        test="conformance/test_fenced_acquire.py::test_a_raise_needs_every_lock[memory-None]",
+    ),
+    Mutation(
+        rule="R10",
+        name="raise.lua does not compare the owner",
+        edits=(Edit("_scripts/raise.lua", "if redis.call('GET', KEYS[i]) ~= ARGV[1] then", "if false then"),),
+        test="conformance/test_fenced_acquire.py::test_a_raise_needs_every_lock[path-None]",
+    ),
+    Mutation(
+        rule="R10",
+        name="a raise lets a counter fall",
+        edits=(
+            Edit(
+                "_scripts/parts/counter.lua", "local after = math.max(before, fence)", "local after = fence"
+            ),
+            Edit("_core/fencing.py", "return max(before, fence)", "return fence"),
+            Edit(
+                "testing/_memory_scripts.py",
+                "after = raised(before, fence, now_ms) if before < fence else before",
+                "after = raised(before, fence, now_ms)",
+            ),
+        ),
+        test=(
+            "conformance/test_fenced_acquire.py"
+            "::test_a_raise_below_a_counter_makes_no_certificate[memory-counter]"
+        ),
+    ),
+    Mutation(
+        rule="R10",
+        name="a raise has no cap",
+        edits=(
+            Edit("_scripts/raise.lua", "if fence > (ms + 10000) * 1024 then", "if false then"),
+            Edit(
+                "_scripts/parts/counter.lua",
+                "if before < fence and fence > (ms + 10000) * 1024 then",
+                "if false then",
+            ),
+            Edit(
+                "_core/fencing.py",
+                """
+                if fence > at(now_ms + RAISE_AHEAD_MS):
+                    return None
+                """,
+                "",
+            ),
+        ),
+        test="conformance/test_fenced_acquire.py::test_a_raise_too_far_ahead_is_refused[memory]",
+    ),
+    Mutation(
+        rule="R10",
+        name="an acquire does not lift the counter",
+        edits=(
+            Edit(
+                "_scripts/acquire.lua",
+                "fence = math.max(fence + 1, math.min(ballot, ms * 1024))",
+                "fence = math.max(fence, math.min(ballot, ms * 1024))",
+            ),
+            Edit(
+                "_core/fencing.py",
+                "return max(before + 1, min(proposed, at(now_ms)))",
+                "return max(before, min(proposed, at(now_ms)))",
+            ),
+        ),
+        test="unit/test_fence.py::test_a_thousand_in_a_millisecond_do_not_run_away",
+    ),
+    Mutation(
+        rule="R10",
+        name="a repeated acquire lifts the counter again",
+        edits=(
+            Edit("_scripts/acquire.lua", "if mine < n then", "if true then"),
+            Edit("testing/_memory_scripts.py", "if mine != locks:", "if True:"),
+        ),
+        test="conformance/test_fenced_acquire.py::test_a_repeated_acquire_changes_nothing[memory-a]",
+    ),
+    Mutation(
+        rule="R10",
+        name="an extension leaves stragglers behind",
+        edits=(
+            Edit(
+                "_scripts/extend.lua",
+                """
+                raise_all(n, fence, floor, ARGV[4])
+                """,
+                "",
+            ),
+            Edit(
+                "testing/_memory_scripts.py",
+                """
+                _raise_all(server, counters, int(fence), floor, keep_ms)
+                """,
+                "",
+            ),
+        ),
+        test="unit/test_fence.py::test_a_node_that_is_late_is_raised_in_passing[None-_extend]",
+    ),
+    Mutation(
+        rule="R10",
+        name="of several names those that are free are taken",
+        edits=(
+            Edit(
+                "_scripts/acquire.lua",
+                """
+                if wait ~= 0 then
+                """,
+                """
+                if wait ~= 0 then
+                  for i = 1, n do call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2]) end
+                """,
+            ),
+            Edit(
+                "testing/_memory_scripts.py",
+                """
+                if wait:
+                """,
+                """
+                if wait:
+                    _prolong(server, [key for key in locks if not server.get(key)], argv)
+                """,
+            ),
+        ),
+        test=(
+            "conformance/test_fenced_acquire.py::test_what_is_taken_stays_as_it_is[memory-{'a': 30.0}-30000]"
+        ),
+    ),
+    Mutation(
+        rule="A5",
+        name="two tries have one owner value",
+        edits=(
+            Edit(
+                "_attempt.py",
+                "self.owner = runtime.new_owner()",
+                'self.owner = runtime.__dict__.setdefault("owner", runtime.new_owner())',
+            ),
+        ),
+        test="unit/test_waiting.py::test_every_try_has_an_owner_of_its_own",
+    ),
+    Mutation(
+        rule="A5",
+        name="two tries share their random bits",
+        edits=(Edit("_runtime.py", "self._random_owners.pop().encode()", "self._random_owners[0].encode()"),),
+        test="unit/test_rules_owner.py::test_every_try_has_random_bits_of_its_own",
+    ),
+    Mutation(
+        rule="A5",
+        name="owner values can be guessed",
+        edits=(
+            Edit(
+                "_manager.py",
+                "random=secrets.SystemRandom() if random is None else random,",
+                "random=Random(0) if random is None else random,",
+            ),
+        ),
+        test="unit/test_rules_owner.py::test_owner_values_come_from_the_systems_source",
+    ),
+    Mutation(
+        rule="A5",
+        name="owner values have 32 random bits",
+        edits=(Edit("_runtime.py", "OWNER_BITS: Final = 160", "OWNER_BITS: Final = 32"),),
+        test="unit/core/test_redlock_spec.py::test_the_value_has_twenty_random_bytes",
+    ),
+    Mutation(
+        rule="R11",
+        name="a missing counter starts at zero",
+        edits=(
+            Edit(
+                "_scripts/parts/counter.lua",
+                "return math.max(tonumber(stored) or (ms - 288000) * 1024, floor)",
+                "return math.max(tonumber(stored) or 0, floor)",
+            ),
+            Edit(
+                "_core/fencing.py",
+                "return max(at(now_ms - START_LAG_MS) if stored is None else stored, floor)",
+                "return max(stored or 0, floor)",
+            ),
+        ),
+        test=(
+            "conformance/test_fenced_acquire.py"
+            "::test_where_a_fence_comes_from[memory-a missing counter starts behind the node's time]"
+        ),
+    ),
+    Mutation(
+        rule="R11",
+        name="the floor does not count",
+        edits=(
+            Edit(
+                "_scripts/parts/counter.lua",
+                "return math.max(tonumber(stored) or (ms - 288000) * 1024, floor)",
+                "return tonumber(stored) or (ms - 288000) * 1024",
+            ),
+            Edit(
+                "_core/fencing.py",
+                "return max(at(now_ms - START_LAG_MS) if stored is None else stored, floor)",
+                "return at(now_ms - START_LAG_MS) if stored is None else stored",
+            ),
+        ),
+        test=(
+            "conformance/test_fenced_acquire.py"
+            "::test_where_a_fence_comes_from[memory-nothing is below the floor]"
+        ),
+    ),
+    Mutation(
+        rule="R11",
+        name="a counter ends before what it would start at has passed it",
+        edits=(
+            Edit(
+                "_scripts/parts/counter.lua",
+                "return math.max(tonumber(keep_ms), math.floor(value / 1024) - ms + 300000)",
+                "return tonumber(keep_ms)",
+            ),
+            Edit(
+                "_core/fencing.py",
+                "return max(fence_ttl_ms, (counter >> SHIFT) - now_ms + MIN_FENCE_TTL_MS)",
+                "return fence_ttl_ms",
+            ),
+        ),
+        test="unit/test_fence.py::test_a_counter_outlives_a_clock_that_was_ahead[1]",
+    ),
+    Mutation(
+        rule="R11",
+        name="counters may live for less than 300 s",
+        edits=(Edit("_core/fencing.py", "MIN_FENCE_TTL: Final = 300.0", "MIN_FENCE_TTL: Final = 30.0"),),
+        test="unit/test_options.py::test_a_wrong_setting_is_named_at_once[fence_ttl-299.9-ValueError]",
+    ),
+)

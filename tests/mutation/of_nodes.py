@@ -1,0 +1,216 @@
+"""Mutations of connections, names, clients and the end (R15–R18), and of what concerns them all."""
+
+from __future__ import annotations
+
+from .mutation import Edit, Mutation
+
+MUTATIONS = (
+    Mutation(
+        rule="R15",
+        name="a caller that stops waiting takes its command out of the queue",
+        edits=(
+            Edit(
+                "_node/pipe.py",
+                """
+                entry = entries.popleft()
+                """,
+                """
+                while len(entries) > 1 and not entries[0][1].pending:
+                    entries.popleft()
+                entry = entries.popleft()
+                """,
+            ),
+        ),
+        test="unit/node/test_pipe.py::test_a_late_reply_goes_to_its_own_sink_and_not_to_the_next",
+    ),
+    Mutation(
+        rule="R15",
+        name="an answer that cannot belong to its request is taken",
+        edits=(
+            Edit(
+                "_node/pipe.py",
+                "if type(reply) is not _ERROR and command.fits(reply):",
+                "if type(reply) is not _ERROR:",
+            ),
+        ),
+        test="unit/node/test_pipe.py::test_a_reply_of_the_wrong_shape_counts_nothing[set-int]",
+    ),
+    Mutation(
+        rule="R15",
+        name="an acquire that met NOSCRIPT goes again behind its release",
+        edits=(Edit("_node/pipe.py", "return sink.pending and not any(", "return True or not any("),),
+        test=(
+            "unit/node/test_pipe.py"
+            "::test_anything_else_goes_again_only_while_it_is_waited_for[nothing-False-acquire]"
+        ),
+    ),
+    Mutation(
+        rule="R15",
+        name="commands in flight are not bounded",
+        edits=(
+            Edit(
+                "_node/pipe.py",
+                "if len(entries) >= self._room and not self._has_room(command):",
+                "if not self._room:",
+            ),
+        ),
+        test="unit/node/test_pipe.py::test_commands_in_flight_are_bounded",
+    ),
+    Mutation(
+        rule="R15",
+        name="releases have no room of their own",
+        edits=(
+            Edit(
+                "_node/pipe.py",
+                """
+                return bool(self._room) and command.purpose is Purpose.RELEASE and len(self._entries) < room
+                """,
+                """
+                return False
+                """,
+            ),
+        ),
+        test="unit/node/test_pipe.py::test_commands_in_flight_are_bounded",
+    ),
+    Mutation(
+        rule="R15",
+        name="commands are not written at the end of the turn",
+        edits=(
+            Edit(
+                "_node/link.py",
+                "link.loop.call_soon(self._flush)",
+                "link.loop.call_later(0.001, self._flush)",
+            ),
+        ),
+        test="unit/node/test_redis_node.py::test_commands_of_one_turn_leave_in_one_write",
+    ),
+    Mutation(
+        rule="R16",
+        name="the prefix is left out",
+        edits=(Edit("_options.py", "return self.prefix + name.encode()", "return name.encode()"),),
+        test="unit/test_manager.py::test_managers_of_different_prefixes_do_not_meet",
+    ),
+    Mutation(
+        rule="R16",
+        name="a hostile name leaves the prefix",
+        edits=(
+            Edit(
+                "_options.py",
+                """
+                return self.prefix + name.encode()
+                """,
+                """
+                return name.encode().partition(b"../")[2] or self.prefix + name.encode()
+                """,
+            ),
+        ),
+        test="unit/test_rules_names.py::test_a_hostile_name_stays_under_the_prefix",
+    ),
+    Mutation(
+        rule="R16",
+        name="reserved names are accepted",
+        edits=(Edit("_options.py", "if name.startswith(RESERVED_NAMES):", "if False:"),),
+        test="unit/test_options.py::test_a_wrong_name_is_shown",
+    ),
+    Mutation(
+        rule="R16",
+        name="a key without expiry counts as free",
+        edits=(
+            Edit(
+                "_scripts/acquire.lua",
+                """
+                if left == -1 then
+                  wait = -1
+                elseif wait >= 0 then
+                """,
+                """
+                if wait >= 0 then
+                """,
+            ),
+            Edit("testing/_memory_scripts.py", "if left != -2]", "if left >= 0]"),
+        ),
+        test="conformance/test_lock.py::test_a_key_without_expiry_is_a_holder_like_any[memory]",
+    ),
+    Mutation(
+        rule="R16",
+        name="a wrong type is waited for",
+        edits=(Edit("_attempt.py", "wrong > len(votes) - quorum", "False"),),
+        test="unit/test_waiting.py::test_a_wrong_type_fails_at_once_if_it_costs_the_quorum[wrong0-True]",
+    ),
+    Mutation(
+        rule="R17",
+        name="a client's release does not wait for its acquire",
+        edits=(
+            Edit(
+                "_node/client_node.py",
+                "self._call(command, self._calls.get(owner))",
+                "self._call(command, None)",
+            ),
+        ),
+        test="unit/test_rules_client.py::test_a_release_never_overtakes_its_acquire[times out]",
+    ),
+    Mutation(
+        rule="R17",
+        name="a client's call is cancelled when nobody waits for it any more",
+        edits=(
+            Edit(
+                "_node/client_node.py",
+                "asyncio.wait_for(asyncio.shield(call), self.env.node_timeout)",
+                "asyncio.wait_for(call, self.env.node_timeout)",
+            ),
+        ),
+        test="unit/test_rules_client.py::test_a_release_never_overtakes_its_acquire[times out]",
+    ),
+    Mutation(
+        rule="R18",
+        name="closing does not release",
+        edits=(
+            Edit(
+                "_background.py",
+                """
+                holding.release()
+                """,
+                """
+                pass
+                """,
+            ),
+        ),
+        test="unit/test_manager.py::test_aclose_releases_every_lease",
+    ),
+    Mutation(
+        rule="R18",
+        name="closing does not stop bodies",
+        edits=(Edit("_background.py", "for holding in others if stop else ():", "for holding in ():"),),
+        test="unit/test_manager.py::test_aclose_waits_for_bodies",
+    ),
+    Mutation(
+        rule="R18",
+        name="a forked child may use its parent's manager",
+        edits=(Edit("_runtime.py", "return self._generation != generation()", "return False"),),
+        test="unit/test_manager.py::test_another_process_is_refused",
+    ),
+    Mutation(
+        rule="hooks",
+        name="a hook's exception affects the lock",
+        edits=(Edit("events.py", "except (KeyboardInterrupt, SystemExit):", "except Exception:"),),
+        test="unit/test_manager.py::test_a_raising_hook_is_logged_once_and_affects_nothing",
+    ),
+    Mutation(
+        rule="secrets",
+        name="a node's name shows the password",
+        edits=(Edit("_node/connection.py", 'host = parts.netloc.rpartition("@")[2]', "host = parts.netloc"),),
+        test="unit/node/test_masked.py::test_a_password_with_special_characters[user-redis]",
+    ),
+    Mutation(
+        rule="secrets",
+        name="a server's error message shows the owner value",
+        edits=(
+            Edit(
+                "_node/failures.py",
+                'message = message.replace(value.decode(errors="replace"), "<owner>")',
+                "pass",
+            ),
+        ),
+        test="unit/node/test_pipe.py::test_an_error_message_never_holds_an_owner_value",
+    ),
+)

@@ -1,0 +1,159 @@
+"""Mutations of the restart quarantine, and of lists of nodes (R12, A4)."""
+
+from __future__ import annotations
+
+from .mutation import Edit, Mutation
+
+MUTATIONS = (
+    Mutation(
+        rule="R12",
+        name="the acquire script does not look at the sentinel",
+        edits=(
+            Edit("_scripts/parts/vow.lua", "return vow ~= '' and", "return true or vow ~= '' and"),
+            Edit("testing/_memory_scripts.py", 'return vow != b"" and', 'return True or vow != b"" and'),
+        ),
+        test="unit/test_quarantine.py::test_a_flush_is_noticed_by_the_next_acquire[fenced]",
+    ),
+    Mutation(
+        rule="R12",
+        name="it is enough for the scripts that there is a sentinel",
+        edits=(
+            Edit(
+                "_scripts/parts/vow.lua", "redis.call('GET', sentinel) == vow", "redis.call('GET', sentinel)"
+            ),
+            Edit(
+                "testing/_memory_scripts.py",
+                "server.get(sentinel) == vow",
+                "server.get(sentinel) is not None",
+            ),
+        ),
+        test="conformance/test_fenced_acquire.py::test_nothing_is_granted_without_a_vote[memory-another]",
+    ),
+    Mutation(
+        rule="R12",
+        name="it is enough for the Lua scripts that there is a sentinel",
+        edits=(
+            Edit(
+                "_scripts/parts/vow.lua", "redis.call('GET', sentinel) == vow", "redis.call('GET', sentinel)"
+            ),
+        ),
+        test="conformance/test_fenced_acquire.py::test_nothing_is_granted_without_a_vote[path-another]",
+    ),
+    Mutation(
+        rule="R12",
+        name="plain locks do not look at the sentinel",
+        edits=(
+            Edit(
+                "_node/probe.py",
+                """
+                elif reply != self._vow.sentinel:
+                    first = CHANGED
+                """,
+                "",
+            ),
+        ),
+        test="unit/test_quarantine.py::test_a_flush_is_noticed_by_the_next_acquire[plain]",
+    ),
+    Mutation(
+        rule="R12",
+        name="a node that has lost its memory votes at once",
+        edits=(Edit("_core/quarantine.py", "if left_ms > 0:", "if False:"),),
+        test="unit/test_quarantine.py::test_a_node_that_may_have_forgotten_has_no_vote[_empty-fenced]",
+    ),
+    Mutation(
+        rule="R12",
+        name="a restart with old data goes unnoticed",
+        edits=(
+            Edit(
+                "_core/quarantine.py", "if identity not in (UNKNOWN_IDENTITY, known.identity):", "if False:"
+            ),
+            Edit("_scripts/greet.lua", "if me ~= '-' and me ~= who then", "if false then"),
+        ),
+        test="conformance/test_sentinel_scripts.py::test_another_servers_sentinel_is_replaced[memory-older]",
+    ),
+    Mutation(
+        rule="R12",
+        name="a node that has lost its memory has no floor",
+        edits=(
+            Edit(
+                "_core/quarantine.py",
+                "return _written(identity, floor_at(now_us), ready_ms,",
+                "return _written(identity, 0, ready_ms,",
+            ),
+            Edit(
+                "_scripts/greet.lua",
+                "return written(me, new_floor, ms + wait(quarantine), quarantine)",
+                "return written(me, 0, ms + wait(quarantine), quarantine)",
+            ),
+        ),
+        test="unit/test_fence.py::test_fences_grow_whatever_is_lost[_counters_vanish]",
+    ),
+    Mutation(
+        rule="R12",
+        name="a node without a vote refuses releases",
+        edits=(
+            Edit(
+                "_node/redis_node.py",
+                "elif self._state is not NodeState.UP and not release:",
+                "elif self._state is not NodeState.UP:",
+            ),
+            Edit(
+                "_node/base.py",
+                "and not command.purpose.needs_vote",
+                'and not (command.purpose.needs_vote or command.purpose.value == "release")',
+            ),
+        ),
+        test=(
+            "unit/test_quarantine.py"
+            "::test_an_extension_goes_on_with_the_others_and_gives_the_key_back[fenced]"
+        ),
+    ),
+    Mutation(
+        rule="R12",
+        name="a replica has a vote",
+        edits=(Edit("_node/redis_node.py", 'if identity.role in (None, "master"):', "if True:"),),
+        test="unit/node/test_redis_node.py::test_a_replica_has_no_vote",
+    ),
+    Mutation(
+        rule="R12",
+        name="a ttl may be longer than the quarantine",
+        edits=(Edit("_options.py", "if 0 < quarantine < ttl:", "if False:"),),
+        test="unit/test_options.py::test_no_ttl_may_outlive_the_quarantine",
+    ),
+    Mutation(
+        rule="R12",
+        name="three nodes have no quarantine by default",
+        edits=(Edit("_options.py", "QUARANTINE_FROM: Final = 3", "QUARANTINE_FROM: Final = 4"),),
+        test="unit/test_options.py::test_the_default_quarantine[3-10-60]",
+    ),
+    Mutation(
+        rule="R12",
+        name="clients with another number of nodes take part",
+        edits=(
+            Edit(
+                "_core/quarantine.py",
+                """
+                if known.size != size:
+                    reason = f"it belongs to a quorum of {known.size} nodes, here are {size} configured"
+                """,
+                """
+                if False:
+                    reason = f"it belongs to a quorum of {known.size} nodes, here are {size} configured"
+                """,
+            ),
+        ),
+        test="unit/test_quarantine.py::test_clients_with_another_number_of_nodes_have_no_business_here",
+    ),
+    Mutation(
+        rule="A4",
+        name="one server may be given twice",
+        edits=(Edit("_specs.py", "if address in seen:", "if False:"),),
+        test="unit/test_options.py::test_one_server_given_twice_is_named[redis://h-redis://h]",
+    ),
+    Mutation(
+        rule="A4",
+        name="one server under two addresses has two votes",
+        edits=(Edit("_background.py", "if run_id in seen:", "if False:"),),
+        test="unit/test_manager.py::test_two_addresses_of_one_server_are_found_at_the_start",
+    ),
+)

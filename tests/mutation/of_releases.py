@@ -1,0 +1,276 @@
+"""Mutations of releases: of what was not won, and of what was (R5, R6)."""
+
+from __future__ import annotations
+
+from .mutation import Edit, Mutation
+
+MUTATIONS = (
+    Mutation(
+        rule="R5",
+        name="a try that is no win is not undone",
+        edits=(
+            Edit(
+                "_attempt.py",
+                """
+                unsent=unsent_in(self.asked),
+                """,
+                """
+                unsent=range(len(self.asked.answers)),
+                """,
+            ),
+        ),
+        test="unit/core/test_redlock_spec.py::test_step_5_a_failure_is_undone_on_all_masters[taken0]",
+    ),
+    Mutation(
+        rule="R5",
+        name="a try is undone only on the nodes that granted",
+        edits=(
+            Edit(
+                "_attempt.py",
+                """
+                unsent=unsent_in(self.asked),
+                """,
+                """
+                unsent=[
+                    i for i, a in enumerate(self.asked.answers) if a is None or a.vote is not Vote.GRANTED
+                ],
+                """,
+            ),
+        ),
+        test=(
+            "unit/core/test_redlock_spec.py::test_step_5_an_answer_that_comes_after_the_failure_is_undone_too"
+        ),
+    ),
+    Mutation(
+        rule="R5",
+        name="a cancelled acquire is not undone",
+        edits=(
+            Edit(
+                "_attempt.py",
+                """
+                except BaseException:
+                    self.undo(timeout)
+                """,
+                """
+                except Exception:
+                    self.undo(timeout)
+                """,
+            ),
+        ),
+        test="unit/test_cancellation.py::test_cancelled_at_every_pause[acquire-healthy-asleep]",
+    ),
+    Mutation(
+        rule="R5",
+        name="a release can overtake its acquire",
+        edits=(
+            Edit(
+                "_node/pipe.py",
+                """
+                entries.append((command, sink, index))
+                out.append(command.packed or _pack_once(command))
+                """,
+                """
+                if command.purpose is Purpose.RELEASE:
+                    waiting = sum(data is not self.stamp for data in out)
+                    entries.insert(len(entries) - waiting, (command, sink, index))
+                    out.insert(0, command.packed or _pack_once(command))
+                    return True
+                entries.append((command, sink, index))
+                out.append(command.packed or _pack_once(command))
+                """,
+            ),
+        ),
+        test="unit/test_manager.py::test_aclose_in_any_turn_of_an_acquire[1]",
+    ),
+    Mutation(
+        rule="R5",
+        name="there is no release ledger",
+        edits=(
+            Edit(
+                "_node/ledger.py",
+                "due = [debt for debt in self._debts.values() if not debt.sent][:PAID_AT_ONCE]",
+                "due: list[Debt] = []",
+            ),
+        ),
+        test=(
+            "unit/node/test_redis_node.py"
+            "::test_an_unacknowledged_release_is_the_first_thing_on_the_new_connection"
+        ),
+    ),
+    Mutation(
+        rule="R5",
+        name="a new connection begins with something else than the ledger",
+        edits=(
+            Edit(
+                "_node/redis_node.py",
+                """
+                self._pay_debts(link)  # before any acquire
+                """,
+                "",
+            ),
+        ),
+        test=(
+            "unit/node/test_redis_node.py"
+            "::test_an_unacknowledged_release_is_the_first_thing_on_the_new_connection"
+        ),
+    ),
+    Mutation(
+        rule="R5",
+        name="'was not held' settles the release of an unanswered acquire",
+        edits=(
+            Edit(
+                "_node/ledger.py",
+                """
+                if deleted_any(reply) or not self.doubtful:
+                    self._ledger.settle(self.command.owner)
+                """,
+                """
+                self._ledger.settle(self.command.owner)
+                """,
+            ),
+        ),
+        test=(
+            "unit/node/test_redis_node.py"
+            "::test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl[queued]"
+        ),
+    ),
+    Mutation(
+        rule="R5",
+        name="an acquire that was under way when its connection ended is forgotten",
+        edits=(
+            Edit(
+                "_node/redis_node.py",
+                """
+                if command.purpose.creates:
+                    self._ledger.doubt(command, now)
+                """,
+                """
+                if False:
+                    self._ledger.doubt(command, now)
+                """,
+            ),
+        ),
+        test=(
+            "unit/node/test_redis_node.py"
+            "::test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl[queued]"
+        ),
+    ),
+    Mutation(
+        rule="R5",
+        name="a connection is given up by a plain close",
+        edits=(
+            Edit(
+                "_node/link.py",
+                """
+                self._transport.abort()
+                self._end(reason)
+                """,
+                """
+                self._transport.close()
+                self._end(reason)
+                """,
+            ),
+            Edit(
+                "_node/link.py",
+                "sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)",
+                "pass",
+            ),
+        ),
+        test=(
+            "nodes/test_connection_real.py"
+            "::test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kernel"
+        ),
+    ),
+    Mutation(
+        rule="R5",
+        name="a connection is given up without SO_LINGER",
+        edits=(
+            Edit(
+                "_node/link.py",
+                "sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)",
+                "pass",
+            ),
+        ),
+        test=(
+            "nodes/test_connection_real.py"
+            "::test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kernel"
+        ),
+    ),
+    Mutation(
+        rule="R6",
+        name="a release deletes without comparing the owner",
+        edits=(
+            Edit("_scripts/release.lua", "elseif holder == ARGV[1] then", "elseif holder then"),
+            Edit(
+                "testing/_memory_scripts.py",
+                "if server.get(key) == owner:",
+                "if server.get(key) is not None:",
+            ),
+        ),
+        test="unit/core/test_redlock_spec.py::test_a_release_deletes_only_the_clients_own_key",
+    ),
+    Mutation(
+        rule="R6",
+        name="release.lua deletes without comparing the owner",
+        edits=(Edit("_scripts/release.lua", "elseif holder == ARGV[1] then", "elseif holder then"),),
+        test="conformance/test_lock.py::test_a_release_leaves_what_is_not_ours[path]",
+    ),
+    Mutation(
+        rule="R6",
+        name="releases are queued behind an await of release()",
+        edits=(
+            Edit(
+                "_lease.py",
+                """
+                round_ = self._holding.release()
+                """,
+                """
+                await asyncio.sleep(0)
+                round_ = self._holding.release()
+                """,
+            ),
+        ),
+        test="unit/test_cancellation.py::test_a_cancelled_release_has_still_released",
+    ),
+    Mutation(
+        rule="R6",
+        name="releases are queued behind an await of the exit",
+        edits=(
+            Edit(
+                "_lease.py",
+                """
+                round_ = holding.release()
+                """,
+                """
+                await asyncio.sleep(0)
+                round_ = holding.release()
+                """,
+            ),
+        ),
+        test="unit/test_cancellation.py::test_cancelled_at_every_pause[queue-healthy-asleep]",
+    ),
+    Mutation(
+        rule="R6",
+        name="extensions go on behind the release",
+        edits=(
+            Edit(
+                "_holding.py",
+                """
+                runtime.watchdog.forget(self)
+                runtime.holdings.discard(self)
+                """,
+                """
+                runtime.holdings.discard(self)
+                """,
+            ),
+            Edit(
+                "_holding.py",
+                """
+                assert self._release is None, "nothing is sent after the release (R6)"
+                """,
+                "",
+            ),
+        ),
+        test="unit/test_extension.py::test_nothing_is_sent_with_the_owner_after_its_release",
+    ),
+)

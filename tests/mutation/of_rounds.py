@@ -1,0 +1,208 @@
+"""Mutations of rounds, time and validity (R1–R4)."""
+
+from __future__ import annotations
+
+from .mutation import Edit, Mutation
+
+MUTATIONS = (
+    Mutation(
+        rule="R1",
+        name="a neighbour is waited for",
+        edits=(
+            Edit(
+                "_ask.py",
+                """
+                node.submit(command, self, index)
+                """,
+                """
+                loop = asyncio.get_running_loop()
+                loop.call_later(0.001 * index, node.submit, command, self, index)
+                """,
+            ),
+        ),
+        test="unit/core/test_redlock_spec.py::test_all_masters_are_asked_at_the_same_time",
+    ),
+    Mutation(
+        rule="R1",
+        name="a majority is one too few",
+        edits=(Edit("_core/quorum.py", "return size // 2 + 1", "return max(1, size // 2)"),),
+        test="unit/core/test_quorum.py::test_any_two_majorities_share_a_node[2]",
+    ),
+    Mutation(
+        rule="R1",
+        name="a majority is one too many",
+        edits=(Edit("_core/quorum.py", "return size // 2 + 1", "return min(size, size // 2 + 2)"),),
+        test="unit/core/test_redlock_spec.py::test_a_majority_of_masters_is_enough[up7]",
+    ),
+    Mutation(
+        rule="R1",
+        name="the quorum is taken from the nodes that answer",
+        edits=(
+            Edit(
+                "_core/quorum.py",
+                """
+                self.silent += 1
+                """,
+                """
+                self.silent += 1
+                self.quorum = majority(max(1, self.size - self.silent))
+                """,
+            ),
+        ),
+        test="unit/core/test_quorum.py::test_a_verdict_is_given_as_soon_as_it_is_certain_and_not_before[2]",
+    ),
+    Mutation(
+        rule="R1",
+        name="silence counts as a refusal",
+        edits=(Edit("_core/quorum.py", "if vote is Vote.REFUSED:", "if vote is not Vote.GRANTED:"),),
+        test="unit/core/test_quorum.py::test_silence_is_neither_a_grant_nor_a_refusal",
+    ),
+    Mutation(
+        rule="R1",
+        name="silence counts as a grant",
+        edits=(Edit("_core/quorum.py", "if vote is Vote.GRANTED:", "if vote is not Vote.REFUSED:"),),
+        test="unit/core/test_quorum.py::test_silence_is_neither_a_grant_nor_a_refusal",
+    ),
+    Mutation(
+        rule="R2",
+        name="the wall clock tells how long a lock is valid",
+        edits=(
+            Edit(
+                "_clock.py",
+                "time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)",
+                "time.time()",
+            ),
+        ),
+        test="unit/test_rules_time.py::test_the_clock_is_the_suspend_safe_one",
+    ),
+    Mutation(
+        rule="R2",
+        name="validity stands still while the machine is suspended",
+        edits=(
+            Edit(
+                "_clock.py",
+                "time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)",
+                "time.monotonic()",
+            ),
+        ),
+        test="unit/test_rules_time.py::test_the_clock_is_the_suspend_safe_one",
+    ),
+    Mutation(
+        rule="R2",
+        name="the watchdog trusts the loop's timers over a suspend",
+        edits=(
+            Edit(
+                "_watchdog.py",
+                "delay = min(max(self._heap[0][0] - began, COALESCE), TICK) if self._heap else TICK",
+                "delay = max(self._heap[0][0] - began, COALESCE) if self._heap else TICK",
+            ),
+        ),
+        test="unit/test_extension.py::test_a_suspended_machine_loses_by_the_suspend_safe_clock",
+    ),
+    Mutation(
+        rule="R3",
+        name="the time is read after the question was sent",
+        edits=(
+            Edit(
+                "_attempt.py",
+                """
+                self.asked_at = runtime.clock.now()  # before the first byte (R3)
+                try:
+                    self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)
+                """,
+                """
+                try:
+                    self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)
+                    self.asked_at = runtime.clock.now()
+                """,
+            ),
+        ),
+        test="unit/core/test_redlock_spec.py::test_step_1_the_time_is_read_before_anything_is_sent",
+    ),
+    Mutation(
+        rule="R3",
+        name="validity counts from the answers",
+        edits=(
+            Edit(
+                "_attempt.py",
+                """
+                await self.asked.wait(_decided)
+                """,
+                """
+                await self.asked.wait(_decided)
+                self.asked_at = runtime.clock.now()
+                """,
+            ),
+        ),
+        test=(
+            "unit/core/test_redlock_spec.py"
+            "::test_step_4_the_validity_is_what_is_left_of_the_ttl[latencies_ms0]"
+        ),
+    ),
+    Mutation(
+        rule="R3",
+        name="there is no drift",
+        edits=(
+            Edit("_core/validity.py", "return CLOCK_DRIFT_FACTOR * ttl + EXPIRY_PRECISION", "return 0.0"),
+        ),
+        test="unit/core/test_validity.py::test_the_drift_is_the_pages[0.001-0.00201]",
+    ),
+    Mutation(
+        rule="R3",
+        name="a win is judged when the tally is won, not when the task goes on",
+        edits=(
+            Edit(
+                "_attempt.py",
+                """
+                await self.asked.wait(_decided)
+                """,
+                """
+                self.asked.then(_decided, lambda: setattr(self, 'judged_at', runtime.clock.now()))
+                await self.asked.wait(_decided)
+                """,
+            ),
+            Edit(
+                "_acquire.py",
+                "left = valid_until(attempt.asked_at, request.ttl) - runtime.clock.now()",
+                "left = valid_until(attempt.asked_at, request.ttl) - attempt.judged_at",
+            ),
+        ),
+        test="unit/test_rules_time.py::test_a_win_is_judged_when_the_task_goes_on",
+    ),
+    Mutation(
+        rule="R3",
+        name="a win is worth having however little is left of it",
+        edits=(
+            Edit(
+                "_acquire.py",
+                "if won and left > min_validity(request.ttl, runtime.node_timeout, grace):",
+                "if won and left > 0:",
+            ),
+        ),
+        test="unit/core/test_redlock_spec.py::test_step_3_the_time_it_took_must_leave_some_validity[500]",
+    ),
+    Mutation(
+        rule="R4",
+        name="a slow node delays a round that is decided",
+        edits=(
+            Edit(
+                "_core/quorum.py",
+                "if self.granted == self.quorum:",
+                "if self.granted >= self.quorum and not self.pending:",
+            ),
+        ),
+        test="unit/core/test_quorum.py::test_a_verdict_is_given_as_soon_as_it_is_certain_and_not_before[3]",
+    ),
+    Mutation(
+        rule="R4",
+        name="a tie is still pending",
+        edits=(
+            Edit(
+                "_core/quorum.py",
+                "if self.granted + self.pending < self.quorum:",
+                "if self.granted + self.pending < self.quorum - 1:",
+            ),
+        ),
+        test="unit/core/test_quorum.py::test_an_even_tie_is_lost[2]",
+    ),
+)

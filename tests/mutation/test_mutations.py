@@ -1,0 +1,134 @@
+"""The suite notices when a rule of the protocol is broken, and the check that shows it can be trusted."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from tests.mutation.check import Copy, Outcome, check
+from tests.mutation.mutation import PACKAGE, ROOT, Edit, Mutation
+from tests.mutation.mutations import MUTATIONS
+
+RULES = [f"R{number}" for number in range(1, 19)]
+
+QUICK = "unit/core/test_quorum.py::test_no_nodes_are_no_quorum"
+"""A test that takes no time."""
+
+each_mutation = pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
+
+
+@pytest.fixture(scope="session")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """Give a private copy of the project; one per worker process, one mutation at a time."""
+    return Copy(tmp_path_factory.mktemp("mutation"))
+
+
+def harmful(file: str, old: str, new: str, test: str = QUICK) -> Mutation:
+    """Return a mutation for a test of the check itself."""
+    return Mutation(rule="R0", name="a try", edits=(Edit(file, old, new),), test=test)
+
+
+# -- the list ----------------------------------------------------------------------------------------
+
+
+@each_mutation
+def test_a_mutation_fits_the_code_of_today(mutation):
+    """What it changes is there exactly once, changes, and is Python still; and the test it names exists."""
+    texts: dict[str, str] = {}
+    for edit in mutation.edits:
+        before = texts.get(edit.file) or (ROOT / PACKAGE / edit.file).read_text()
+        texts[edit.file] = edit.apply(before)
+        assert texts[edit.file] != before
+    for file, text in texts.items():
+        if file.endswith(".py"):
+            compile(text, file, "exec")
+    file, _, test = mutation.test.partition("::")
+    name = test.partition("[")[0]
+    assert re.search(rf"^(async )?def {name}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)
+
+
+def test_every_rule_is_broken_at_least_once():
+    """There is a mutation for every rule, and no two have one name."""
+    assert {mutation.rule for mutation in MUTATIONS} >= set(RULES)
+    assert len({str(mutation) for mutation in MUTATIONS}) == len(MUTATIONS)
+
+
+# -- the check ---------------------------------------------------------------------------------------
+
+
+def test_a_harmless_change_survives(copy):
+    """Where no rule is broken nothing is caught; afterwards the copy is what it was."""
+    before = (copy.root / PACKAGE / "_core/quorum.py").read_text()
+    edit = ("_core/quorum.py", "class Tally:", "class Tally:  # a comment")
+    assert check(copy, harmful(*edit)).outcome is Outcome.SURVIVED
+    assert (copy.root / PACKAGE / "_core/quorum.py").read_text() == before
+
+
+@pytest.mark.parametrize(
+    "new",
+    ["def majority(size: int) -> int", "import nonsense\ndef majority(size: int) -> int:"],
+    ids=["a syntax error", "an import error"],
+)
+def test_code_that_cannot_be_imported_is_not_caught(copy, new):
+    """A change after which nothing is imported proves nothing about tests."""
+    edit = ("_core/quorum.py", "def majority(size: int) -> int:", new)
+    assert check(copy, harmful(*edit)).outcome is Outcome.BROKEN
+
+
+def test_code_that_does_not_run_is_not_caught(copy):
+    """A test that fails by a name that does not exist has found no rule broken."""
+    test = "unit/core/test_quorum.py::test_any_two_majorities_share_a_node"
+    result = check(copy, harmful("_core/quorum.py", "return size // 2 + 1", "return nonsense", test))
+    assert (result.outcome, result.line) == (Outcome.BROKEN, "NameError: name 'nonsense' is not defined")
+
+
+def test_a_test_that_is_not_there_is_not_caught(copy):
+    """A wrong name of a test proves nothing."""
+    assert copy.run(["unit/core/test_quorum.py::test_nothing"]).outcome is Outcome.BROKEN
+
+
+def test_the_same_second_and_size_make_no_difference(copy):
+    """Bytecode of a file is not used for another one that was written in the same second and is as long."""
+    test = "unit/core/test_validity.py::test_the_constants_are_the_pages"
+    for wrong in "34":
+        edit = (
+            "_core/validity.py",
+            "EXPIRY_PRECISION: Final = 0.002",
+            f"EXPIRY_PRECISION: Final = 0.00{wrong}",
+        )
+        assert check(copy, harmful(*edit, test)).outcome is Outcome.CAUGHT
+        assert copy.run([test]).outcome is Outcome.SURVIVED
+
+
+def test_another_package_than_the_copys_is_not_tested(copy, tmp_path):
+    """Where the copy's package is not the one that is imported, no test runs at all."""
+    hidden = tmp_path / PACKAGE
+    shutil.move(copy.root / PACKAGE, hidden)
+    try:
+        result = copy.run([QUICK])
+    finally:
+        shutil.move(hidden, copy.root / PACKAGE)
+    assert result.outcome is Outcome.BROKEN
+    assert not result.test
+
+
+# -- the suite ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(300)
+def test_without_a_mutation_all_tests_pass(copy):
+    """Who is to notice mutations finds nothing in a copy without any."""
+    result = copy.run(tuple(dict.fromkeys(mutation.test for mutation in MUTATIONS)))
+    assert result.outcome is Outcome.SURVIVED, result
+
+
+@pytest.mark.timeout(180)
+@each_mutation
+def test_a_broken_rule_is_noticed(copy, mutation):
+    """The test that is named fails by what it finds when the rule is broken."""
+    result = check(copy, mutation)
+    if result.outcome is Outcome.SKIPPED:
+        pytest.skip(f"its test cannot run here: {result.line}")
+    assert result.outcome is Outcome.CAUGHT, result
