@@ -123,9 +123,9 @@ def campaign(seeds: Iterable[int], *, again_every: int = 1, **options: Any) -> F
     return figures
 
 
-def _batch(seeds: range, twice: bool, options: dict[str, Any]) -> Figures:
+def _batch(seeds: range, again_every: int, options: dict[str, Any]) -> Figures:
     gc.freeze()
-    return campaign(seeds, twice=twice, **options)
+    return campaign(seeds, again_every=again_every, **options)
 
 
 def shared_campaign(

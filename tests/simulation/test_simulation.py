@@ -6,6 +6,7 @@ The command line is for more: ``python -m tests.simulation --seeds 20000``.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.simulation.__main__ import main
 from tests.simulation.campaign import Figures, campaign, judged, silence
 from tests.simulation.checks import check
 from tests.simulation.checks_words import Rule
@@ -158,6 +160,25 @@ def test_shrinking_leaves_out_what_is_not_needed() -> None:
     assert fewest(range(16), still, least=0) == (3, 11)
     assert len(asked) < MAX_RUNS / 4
     assert fewest(range(3), lambda _: True, least=1) in {(0,), (1,), (2,)}
+
+
+def test_a_campaign_is_one_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tells its figures; when a rule is broken it shows the smallest such run, and fails."""
+    monkeypatch.setattr(sys, "argv", ["simulation", "--seeds", "4", "--again-every", "2", "--jobs", "1"])
+    main()
+    told = capsys.readouterr().out
+    assert re.search(r"^ +4 schedules; ", told, re.MULTILINE)
+    assert re.search(r"^ +2 of them run a second time", told, re.MULTILINE)
+    assert "0 schedules with violations" in told
+
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--stubborn"])
+    with pytest.raises(SystemExit):
+        main()
+    told = capsys.readouterr().out
+    assert f"{Rule.LOST_UPDATE}: the counter" in told
+    assert re.search(r"^again: python -m tests.simulation --replay \d+ --stubborn", told, re.MULTILINE)
 
 
 def test_one_command_shows_it_again() -> None:
