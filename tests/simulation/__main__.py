@@ -58,7 +58,8 @@ def _campaign(asked: argparse.Namespace, options: dict[str, Any]) -> None:
     figures = Figures()
     seeds = range(asked.start, asked.start + asked.seeds)
     for figures in shared_campaign(seeds, jobs=asked.jobs, again_every=asked.again_every, **options):
-        print(f"\r{figures.runs} runs, {figures.failed} with violations", end="", flush=True)
+        last = f"; last: seed {figures.failures[-1].seed}" if figures.failures else ""
+        print(f"\r{figures.runs} runs, {figures.failed} with violations{last}", end="", flush=True)
     print(f"\n{figures}")
     if figures.failures:
         print(report(figures.failures[0], **options))

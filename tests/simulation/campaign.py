@@ -124,7 +124,6 @@ def campaign(seeds: Iterable[int], *, again_every: int = 1, **options: Any) -> F
 
 
 def _batch(seeds: range, again_every: int, options: dict[str, Any]) -> Figures:
-    gc.freeze()
     return campaign(seeds, again_every=again_every, **options)
 
 
@@ -135,7 +134,7 @@ def shared_campaign(
     figures = Figures()
     began = time.perf_counter()
     batches = [seeds[i : i + BATCH] for i in range(0, len(seeds), BATCH)]
-    with ProcessPoolExecutor(jobs or os.cpu_count()) as pool:
+    with ProcessPoolExecutor(jobs or os.cpu_count(), initializer=gc.freeze) as pool:
         for part in pool.map(_batch, batches, repeat(again_every), repeat(options)):
             figures.add(part)
             figures.seconds = time.perf_counter() - began

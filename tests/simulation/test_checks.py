@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulation.checks import DEFAULT, Rule, Violation, check
@@ -168,6 +168,8 @@ def test_overrun():
 
 # -- the dumb twins ----------------------------------------------------------------------------
 
+SETTINGS: Final = settings(derandomize=True, deadline=None)
+
 instants = st.integers(0, 12).map(float)
 
 
@@ -200,6 +202,7 @@ def victims(rule, claims):
     return [violation.claims for violation in violations]
 
 
+@SETTINGS
 @given(claims_on_one_name())
 def test_exclusion_has_a_twin(claims):
     """The sweep finds those that comparing each with each finds."""
@@ -215,6 +218,7 @@ def test_exclusion_has_a_twin(claims):
     assert all(pair in together for pair in blamed)
 
 
+@SETTINGS
 @given(claims_on_one_name())
 def test_order_has_a_twin(claims):
     """The merge finds those that comparing each with each finds."""
@@ -226,6 +230,7 @@ def test_order_has_a_twin(claims):
     assert all(pair in wrong for pair in blamed)
 
 
+@SETTINGS
 @given(claims_on_one_name())
 def test_succession_has_a_twin(claims):
     """The merge finds those that comparing each with each finds."""
