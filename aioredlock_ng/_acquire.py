@@ -10,6 +10,7 @@ from ._ask import majority_answered
 from ._attempt import Attempt
 from ._core.command import Primitive
 from ._core.policy import ExtensionPolicy, aside, reminder
+from ._core.quorum import Verdict
 from ._core.validity import min_validity, valid_until
 from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
@@ -64,6 +65,7 @@ class Acquisition:
         self._round_trip = 0.0  # of the last try
         self._asked_at = 0.0  # of the last try
         self._splits = 0  # tries in a row that nobody seems to have won
+        self._in_vain = 0  # tries in a row that failed though nobody else seems to hold or want the lock
 
     async def run(self) -> Holding:
         """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
@@ -215,6 +217,10 @@ class Acquisition:
         The last try comes when the time is up, and there is no wait after it.
         """
         runtime = self._runtime
+        if self._in_vain:  # that it is free is no news then: our own releases tell us so
+            pause = runtime.options.retry.backoff(self._in_vain - 1, runtime.random.random())
+            await runtime.sleep(self._within(pause))
+            return
         if await runtime.pause(self._listen().enough(), self._within(self._wait_before_retry(error))):
             await runtime.sleep(self._within(self._step_aside()))
 
@@ -279,6 +285,8 @@ class Acquisition:
         if ear is not None:
             ear.free(attempt.free)
         runtime.counters.refused += 1
+        tally = attempt.asked.tally  # whoever was refused nowhere waits for nobody
+        self._in_vain = self._in_vain + 1 if tally.verdict is Verdict.WON or not tally.refused else 0
         if runtime.closing:
             raise runtime.closed_error()
         if runtime.audience.wants(Refused):

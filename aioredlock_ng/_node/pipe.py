@@ -140,25 +140,28 @@ class Pipe:
         """
         entries, gets = self._entries, self._reader.gets
         self._unfinished += len(data)
-        try:
-            self._reader.feed(data)
-            while (reply := gets()) is not _NOTHING:
-                self._unfinished = 0
-                if type(reply) is PUSH and not self._confirms(reply):
-                    continue
-                if not entries:
-                    raise DesynchronisedError("an answer came that nothing was asked for")
-                entry = entries.popleft()
-                self.answered += 1
-                command, sink, node = entry
-                if type(reply) is not _ERROR and command.fits(reply):
-                    sink.on_reply(node, reply)
-                else:
-                    self._misfit(entry, reply)
-        except hiredis.ProtocolError as error:
-            raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
-        except MemoryError:
-            raise DesynchronisedError("the server announces an answer that memory cannot hold") from None
+        self._reader.feed(data)
+        while True:
+            try:
+                reply = gets()
+            except (hiredis.ProtocolError, TypeError) as error:  # TypeError: a map's key that cannot be a key
+                raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
+            except MemoryError:
+                raise DesynchronisedError("the server announces an answer that memory cannot hold") from None
+            if reply is _NOTHING:
+                break
+            self._unfinished = 0
+            if type(reply) is PUSH and not self._confirms(reply):
+                continue
+            if not entries:
+                raise DesynchronisedError("an answer came that nothing was asked for")
+            entry = entries.popleft()
+            self.answered += 1
+            command, sink, node = entry
+            if type(reply) is not _ERROR and command.fits(reply):
+                sink.on_reply(node, reply)
+            else:
+                self._misfit(entry, reply)
         if self._unfinished > MAX_REPLY:
             raise DesynchronisedError(f"an answer of more than {MAX_REPLY} bytes is none of ours")
 
