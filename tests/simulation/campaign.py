@@ -110,7 +110,7 @@ def campaign(seeds: Iterable[int], *, again_every: int = 1, **options: Any) -> F
         for seed in seeds:
             twice = again_every > 0 and seed % again_every == 0
             result, failures = examine(draw(seed, **options), twice=twice)
-            figures.repeated += twice
+            figures.repeated += twice and DETERMINISM not in {failure.rule for failure in failures}
             figures.runs += 1
             figures.timed += result.plan.timed
             figures.counts += result.counts

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from aioredlock_ng import (
@@ -15,14 +15,17 @@ from aioredlock_ng import (
     LockLostError,
     LockManager,
     LockNotAcquiredError,
+    LossReason,
     NodeState,
     QuorumUnavailableError,
+    ReleaseOutcome,
+    Vote,
 )
-from aioredlock_ng.events import Acquired, ClockStepped, Extended, Lost, NodeChanged, Refused
 from aioredlock_ng.testing._memory_wire import Wire
 from tests.simulation.history import Claim, Operation, Outcome
-from tests.simulation.plan import ClientPlan, Plan
+from tests.simulation.plan import ClientPlan
 from tests.simulation.processes import Process
+from tests.simulation.work import Hooks, Work, draw_work
 from tests.unit.worlds import Tripwire
 
 if TYPE_CHECKING:
@@ -34,11 +37,19 @@ QUOTA: Final = 12
 LOOK: Final = 0.1
 """Seconds between looks how the nodes stand."""
 
+NODE_TIMEOUT: Final = 0.1
+"""Seconds, the default: what a refusal may come late by."""
+
+LATENESS: Final = 0.03
+"""Seconds beyond that: two slow messages, and clocks that go wrong."""
+
+REACTION: Final = 0.3
+"""Seconds after standing still in which a process notices what has ended: a tick of the watchdog (R2)."""
+
+ROUNDING: Final = 1e-6
+
 SETTLING: Final = 1.2
 """Seconds in which a node that is reached again has been sent what it is owed: two heartbeats."""
-
-MAX_STEPS: Final = 12
-"""Pauses of an operation at one of which a stumbling task is cancelled."""
 
 
 class BodyError(Exception):
@@ -46,84 +57,17 @@ class BodyError(Exception):
 
 
 @dataclass(slots=True)
-class Holding:
+class Belief:
     """A lease as its holder sees it: what becomes a claim."""
 
     task: int
     lease: Lease
     asked: float
     since: float
-    lost_at: float | None = None
-
-
-@dataclass(slots=True)
-class Work:
-    """One operation, as drawn."""
-
-    names: tuple[str, ...]
-    patience: float | None
-    """Seconds that it waits for the lock; None: as long as it takes."""
-    inside: float
-    """Seconds that the body takes."""
-    by_hand: bool
-    """Whether it calls `acquire` and `release`, rather than using ``async with``."""
-    extends_at: float | None
-    fails: bool
-    stumbles_at: int | None
-    """At which of its pauses it is cancelled, if at any."""
-    idle: float
-    """Seconds until the next one."""
-
-
-def draw_work(rng: random.Random, plan: Plan) -> Work:
-    """Draw one operation."""
-    two = len(plan.names) > 1 and rng.random() < 0.1
-    long = rng.random() < 0.1
-    inside = rng.uniform(0.5, 2.5) * plan.ttl if long else rng.expovariate(1 / 0.05)
-    return Work(
-        names=tuple(rng.sample(plan.names, 2)) if two else (rng.choice(plan.names),),
-        patience=rng.choice((None, None, None, 0.0, rng.uniform(0.05, 3.0))),
-        inside=inside,
-        by_hand=rng.random() < 0.3,
-        extends_at=rng.random() * inside if rng.random() < 0.15 else None,
-        fails=rng.random() < 0.05,
-        stumbles_at=rng.randint(1, MAX_STEPS) if rng.random() < 0.06 else None,
-        idle=rng.expovariate(1 / 0.2),
-    )
-
-
-@dataclass(slots=True)
-class Hooks:
-    """Counts what a manager tells, and notes when a lease was lost."""
-
-    client: Client
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def on_acquired(self, event: Acquired) -> None:
-        """Count a win."""
-        self.counts["won at the first try" if event.attempts == 1 else "won after refusals"] += 1
-
-    def on_refused(self, event: Refused) -> None:
-        """Count a refusal."""
-        self.counts["refused: taken" if event.taken else "refused: no quorum"] += 1
-
-    def on_extended(self, event: Extended) -> None:
-        """Count an extension."""
-        self.counts["extended"] += 1
-        self.counts["topped up in an extension"] += bool(event.topped_up)
-
-    def on_lost(self, event: Lost) -> None:
-        """Count a loss, and have it noted."""
-        self.counts[f"lost: {event.reason}"] += 1
-        self.client.lost(event.label)
-
-    def on_node_changed(self, event: NodeChanged) -> None:
-        """Count where a node stands."""
-        self.counts[f"node {event.state}"] += 1
-
-    def on_clock_stepped(self, _: ClockStepped) -> None:
-        """Count a step of a node's clock."""
-        self.counts["clock step seen"] += 1
+    bound: bool
+    """Whether its task is cancelled when the lease is lost."""
+    ended_at: float | None = None
+    """When it was told that the lock is not its own any more."""
 
 
 class Client:
@@ -139,16 +83,20 @@ class Client:
         self.number = plan.number
         self.process = Process(world.timeline, rate=plan.rate, wall_offset=plan.wall_offset)
         self.hooks = Hooks(self)
+        self.served = False
+        """Whether it has had its last locks."""
         self.done = False
         self.statistics: Any = None
         self._world = world
         self._plan = plan
         self._wires = wires
         self._operations: dict[int, asyncio.Task[None]] = {}
-        self._holdings: dict[int, Holding] = {}
+        self._beliefs: dict[int, Belief] = {}
         self._asking: dict[int, Operation] = {}  # what waits for a lock
+        self._cancelled: set[int] = set()  # whose operation somebody has cancelled
         self._evening = asyncio.Event()
         self._stops_for = 0.0
+        self._kept: Lease | None = None
         self.process.loop.set_exception_handler(self._stray)
         self.main = self.process.spawn(self._main())
 
@@ -157,6 +105,7 @@ class Client:
     def cancel(self, task: int) -> None:
         """Cancel what one of its tasks is doing."""
         if operation := self._operations.get(task):
+            self._cancelled.add(task)
             operation.cancel()
 
     def stop_when_asking(self, seconds: float) -> None:
@@ -169,21 +118,30 @@ class Client:
         self.process.go_on()
         self.process.loop.call_soon(self._evening.set)
 
-    def lost(self, label: str) -> None:
+    def lost(self, label: str, reason: LossReason) -> None:
         """Note that a task's lease is lost."""
-        holding = self._holdings.get(int(label))
-        if holding is not None and holding.lost_at is None:
-            holding.lost_at = self._world.now
+        belief = self._beliefs.get(int(label))
+        if belief is not None and reason is not LossReason.EXPIRED:  # that comes before the end of validity
+            belief.ended_at = self._world.now
+            if reason is LossReason.REFUSED and belief.lease.held:
+                self._wrong(belief.task, "holds what was refused (R8)")
+        closed = reason is LossReason.MANAGER_CLOSED
+        if self._plan.extends and self._world.plan.undisturbed and not closed:
+            self._wrong(int(label), f"lost its lock ({reason}) although nothing went wrong (R8)")
+
+    def _wrong(self, task: int, what: str) -> None:
+        self._world.leak(f"client {self.number}, task {task} {what}")
 
     def _stray(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._world.leak(f"client {self.number}: {context.get('message')}: {context.get('exception')!r}")
 
     def close_books(self) -> None:
         """Write down what a killed process was doing, and as claims what it held: until validity ends."""
-        for task in list(self._holdings):
+        for task in list(self._beliefs):
             self._claim(task)
         for operation in self._asking.values():
-            self._world.record(replace(operation, ended=self.process.killed_at, note="killed"))
+            killed = self.process.killed_at
+            self._world.record(replace(operation, ended=killed, note="" if killed is None else "killed"))
 
     # -- its work ------------------------------------------------------------------------------
 
@@ -207,8 +165,10 @@ class Client:
             await self._evening.wait()
             for name in plan.names:  # is there life after all that?
                 await self._operate(manager.lock(name, label="0"), 0, None)
+            self.served = True
             await self._settle(manager)
             self.statistics = manager.statistics()
+            await self._keep_one(manager)
         self.done = True
 
     async def _settle(self, manager: LockManager) -> None:
@@ -221,6 +181,15 @@ class Client:
         while any(node.owed for node in manager.statistics().nodes):
             await asyncio.sleep(LOOK)  # an acquire without an answer is doubted until its ttl is over
 
+    async def _keep_one(self, manager: LockManager) -> None:
+        """Leave it to the manager to release a lease (R18)."""
+        began = self._world.now
+        with contextlib.suppress(LockNotAcquiredError):
+            lease = await manager.lock(self._world.plan.names[0], blocking=False, label="0").acquire()
+            self._beliefs[0] = Belief(0, lease, began, self._world.now, bound=False)
+            self._claim(0)
+            self._kept = lease  # else it would be released as one that was dropped
+
     async def _task(self, manager: LockManager, task: int) -> None:
         plan = self._world.plan
         rng = random.Random(f"{plan.seed} work {self.number} {task}")
@@ -228,15 +197,24 @@ class Client:
             work = draw_work(rng, plan)
             if self._evening.is_set():
                 return
-            lock = manager.lock(*work.names, blocking_timeout=work.patience, label=str(task))
+            lock = manager.lock(
+                *work.names,
+                blocking_timeout=work.patience,
+                label=str(task),
+            )
             run = self._operate(lock, task, work)
+            self._cancelled.discard(task)
             if work.stumbles_at is not None:
+                self._cancelled.add(task)
                 run = self._stumble(run, work.stumbles_at)
             operation = self._operations[task] = asyncio.create_task(run)
             await asyncio.wait((operation,))
             self._operations.pop(task)
-            if not operation.cancelled() and (error := operation.exception()) is not None:
-                self._world.leak(f"client {self.number}, task {task}: {error!r}")
+            if operation.cancelled():
+                if task not in self._cancelled:
+                    self._wrong(task, "was cancelled by nobody (R7)")
+            elif (error := operation.exception()) is not None:
+                self._wrong(task, f"failed: {error!r}")
             await self._nap(work.idle)
 
     @staticmethod
@@ -261,14 +239,13 @@ class Client:
                 try:
                     await self._hold(lease, asking, work)
                 finally:
-                    await lease.release()
+                    await self._release(lease, task)
             else:
                 async with lock as lease:
                     await self._hold(lease, asking, work)
         except LockNotAcquiredError as error:
             note = type(error).__name__
-            if not error.votes and not str(error):
-                self._world.leak(f"an error that says nothing: {error!r}")
+            self._check_refusal(error, asking, work)
         except (LockLostError, BodyError):
             pass
         except asyncio.CancelledError:
@@ -277,6 +254,19 @@ class Client:
         finally:
             failed = Outcome.UNKNOWN if note == "cancelled" else Outcome.FAIL
             self._answered(task, failed, note)
+
+    def _check_refusal(self, error: LockNotAcquiredError, asking: Operation, work: Work | None) -> None:
+        """See that it comes in time, and says why (R13)."""
+        if work is None or work.patience is None:
+            self._wrong(asking.task, f"was to wait as long as it takes: {error!r}")
+        elif self._world.plan.undisturbed:
+            over = self._world.now - asking.began - work.patience
+            if over > NODE_TIMEOUT + LATENESS:
+                self._wrong(asking.task, f"was refused {over:.6f} s after its time (R13)")
+        if isinstance(error, QuorumUnavailableError) and not all(
+            vote.vote is not Vote.SILENT or vote.reason for vote in error.votes
+        ):
+            self._wrong(asking.task, f"was not told why: {error.votes!r}")
 
     def _ask(self, lock: Lock, task: int, work: Work | None) -> Operation:
         """Note that a task wants a lock."""
@@ -305,22 +295,28 @@ class Client:
         task = asking.task
         self._answered(task, Outcome.OK)
         if lease.remaining <= 0:
-            self._world.leak(f"client {self.number}, task {task} was given a lease that had ended (R3)")
-        self._holdings[task] = Holding(task, lease, asking.began, self._world.now)
+            self._wrong(task, "was given a lease that had ended (R3)")
+        bound = (work is None or not work.by_hand) and not self._world.plan.stubborn
+        self._beliefs[task] = Belief(task, lease, asking.began, self._world.now, bound=bound)
         try:
             await self._body(lease, task, work)
         finally:
             self._claim(task)
 
     def _claim(self, task: int) -> None:
-        """Turn a holding into a claim: as long as its holder believed in it, by what it had been told."""
-        holding = self._holdings.pop(task, None)
-        if holding is None:
+        """Turn a belief into a claim: as long as its holder believed in it, by what it had been told."""
+        belief = self._beliefs.pop(task, None)
+        if belief is None:
             return
-        lease, now = holding.lease, self._world.now
-        ends = [self.process.true_of(lease.valid_until)]
+        lease, now = belief.lease, self._world.now
+        valid_until = self.process.true_of(lease.valid_until)
+        until = min(valid_until, now if belief.ended_at is None else belief.ended_at)
+        if not self.process.alive:
+            until = valid_until  # what it has begun may go on
+        elif lease.held:
+            until = now
         if self.process.alive:
-            ends += [now, *([] if holding.lost_at is None else [holding.lost_at])]
+            self._check_end(belief, valid_until)
         self._world.claim(
             Claim(
                 client=self.number,
@@ -328,12 +324,20 @@ class Client:
                 names=lease.names,
                 owner=lease._holding.owner,
                 fence=lease.fence,
-                asked=holding.asked,
-                since=holding.since,
-                until=min(ends),
+                asked=belief.asked,
+                since=belief.since,
+                until=until,
                 stopped=now,
             )
         )
+
+    def _check_end(self, belief: Belief, valid_until: float) -> None:
+        """See that a body has been stopped in time, if it could be (R7)."""
+        now, went_on = self._world.now, self.process.went_on_at
+        if belief.lease.held and self.process.now() >= belief.lease.valid_until:
+            self._wrong(belief.task, "held its lock beyond its validity (R2)")
+        if belief.bound and now > max(valid_until, went_on + REACTION) + ROUNDING:
+            self._wrong(belief.task, f"was stopped {now - valid_until:.6f} s after the end of validity (R7)")
 
     async def _body(self, lease: Lease, task: int, work: Work | None) -> None:
         """Work under a lease: write under its fence, and update what only the lock protects."""
@@ -343,31 +347,54 @@ class Client:
             if work.extends_at is not None:
                 await self._nap(work.extends_at)
                 await self._extend(lease, task)
-            await self._nap(work.inside)
+            await self._work(lease, work)
             if work.fails:
                 raise BodyError
         if not world.plan.stubborn:
             lease.check()  # no await between it and the writing
         for name in lease.names:
             if lease.fence is not None:
-                world.resources.write(world.now, self.number, name, lease.fence)
+                accepted = world.resources.write(world.now, self.number, name, lease.fence)
+                if not accepted and world.plan.timed and not world.plan.stubborn:
+                    self._wrong(task, "held a lock whose resource had seen a greater fence")
             world.resources.update(world.now, self.number, name, read[name])
 
+    async def _work(self, lease: Lease, work: Work) -> None:
+        try:
+            await self._nap(work.inside)
+        except asyncio.CancelledError:
+            while work.lingers and lease.lost.is_set() and lease.remaining > 0:
+                await asyncio.sleep(lease.remaining)  # its clean-up takes as long as it may
+            raise
+
     async def _extend(self, lease: Lease, task: int) -> None:
-        extending = Operation(
-            client=self.number,
-            task=task,
-            kind="extend",
-            names=lease.names,
-            began=self._world.now,
-            ended=None,
-            outcome=Outcome.UNKNOWN,
-        )
-        outcome = Outcome.UNKNOWN
+        began, outcome = self._world.now, Outcome.UNKNOWN
         try:
             await lease.extend()
             outcome = Outcome.OK
         except QuorumUnavailableError:
             pass
         finally:
-            self._world.record(replace(extending, ended=self._world.now, outcome=outcome))
+            self._record("extend", lease, task, began, outcome)
+
+    async def _release(self, lease: Lease, task: int) -> None:
+        began, outcome = self._world.now, Outcome.UNKNOWN
+        try:
+            report = await lease.release()
+            if all(node.outcome is not ReleaseOutcome.UNKNOWN for node in report.nodes):
+                outcome = Outcome.OK
+        finally:
+            self._record("release", lease, task, began, outcome)
+
+    def _record(self, kind: str, lease: Lease, task: int, began: float, outcome: Outcome) -> None:
+        self._world.record(
+            Operation(
+                client=self.number,
+                task=task,
+                kind=kind,
+                names=lease.names,
+                began=began,
+                ended=self._world.now,
+                outcome=outcome,
+            )
+        )

@@ -7,20 +7,28 @@ leaves all the rest as it was, so that a failing run can be made smaller.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing import faults as f
 from tests.simulation.process_faults import Cancel, Kill, ProcessFault, Stop, Suspend, WallStep
+from tests.unit.worlds import PREFIX
 
 SIZES: Final = (1, 2, 3, 3, 3, 4, 5, 5, 5, 7)
 """Numbers of nodes, the usual ones more often."""
 
 MAX_FAULTS: Final = 12
 
+UNDISTURBED: Final = 0.15
+"""Share of the runs without any fault: there nothing may be left to expire."""
+
+STORMY: Final = 0.2
+"""Share of the runs with many faults of few kinds."""
+
 UNTIMED_EVERY: Final = 4
-"""Of so many runs, one in which clocks jump: then the fences alone protect what is locked (A1)."""
+"""Of so many runs, one in which clocks jump and keys are evicted: there only fences protect (A1, A2)."""
 
 AnyFault: TypeAlias = f.Fault | ProcessFault
 
@@ -31,6 +39,19 @@ _DRIFT: Final = 0.003
 def wire_of(client: int) -> int:
     """Return the number of a client's own way to each node; the first is that of clients without one."""
     return client + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction(f.Fault):
+    """All nodes lose the key of one lock, as by an administrator who ends it (A2); counters stay."""
+
+    name: str
+
+    def begin(self, nodes: Sequence[MemoryNode]) -> f.End:
+        """As in `Fault`."""
+        for node in nodes:
+            node.delete(PREFIX + self.name.encode())
+        return lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +85,7 @@ class Plan:
     duration: float
     """Seconds until everything is healed."""
     timed: bool
-    """Whether clocks keep time as they should (A1), so that there must never be two holders."""
+    """Whether clocks keep time, and nodes remember (A1, A2), so that there must never be two holders."""
     clients: tuple[ClientPlan, ...]
     faults: tuple[AnyFault, ...]
     stubborn: bool = False
@@ -76,7 +97,12 @@ class Plan:
 
         The wait of nodes that forgot, keys of clients that were killed, giving up connections that are mute.
         """
-        return 2 * self.quarantine + 2 * self.ttl + 10.0
+        return 3.0 if self.undisturbed else 2 * self.quarantine + 2 * self.ttl + 10.0
+
+    @property
+    def undisturbed(self) -> bool:
+        """Whether nothing goes wrong at all."""
+        return self.timed and not self.faults
 
     def cut(self, *, clients: tuple[int, ...] | None = None, faults: tuple[int, ...] | None = None) -> Plan:
         """Return the same run with only these clients and faults, by their numbers."""
@@ -176,6 +202,13 @@ def _rate(rng: random.Random, plan: Plan, at: float, node: int, _client: int) ->
     return f.ClockRate(at=at, node=node, lasts=_short(rng), rate=1 + rng.uniform(-error, error))
 
 
+def _eviction(rng: random.Random, plan: Plan, at: float, node: int, client: int) -> AnyFault:
+    """Draw one where exclusion is not promised; elsewhere all connections are reset."""
+    if plan.timed:
+        return f.Disconnect(at=at, node=node)
+    return Eviction(at=at, node=node, name=rng.choice(plan.names))
+
+
 _DRAWN: Final[dict[str, _Draw]] = {
     "stall": lambda rng, _p, at, node, _c: f.Stall(at=at, node=node, lasts=_short(rng)),
     "restart empty": lambda rng, _p, at, node, _c: f.Restart(at=at, node=node, lasts=_short(rng) / 2),
@@ -184,6 +217,7 @@ _DRAWN: Final[dict[str, _Draw]] = {
     ),
     "relapse": lambda rng, _p, at, node, _c: f.Relapse(at=at, node=node, lasts=_short(rng)),
     "flush": lambda _r, _p, at, node, _c: f.FlushData(at=at, node=node),
+    "eviction": _eviction,
     "flush scripts": lambda _r, _p, at, node, _c: f.FlushScripts(at=at, node=node),
     "refusal": lambda rng, _p, at, node, _c: f.Refusal(
         at=at, node=node, lasts=_short(rng), error=rng.choice(ERRORS)
@@ -212,13 +246,17 @@ KINDS: Final = tuple(_DRAWN)
 def _faults(plan: Plan) -> tuple[AnyFault, ...]:
     """Draw the faults; first which kinds there are in this run at all, so that rare ones meet often."""
     swarm = random.Random(f"{plan.seed} kinds")
-    kinds = [kind for kind in KINDS if swarm.random() < 0.4]
-    if not kinds:
+    sort = swarm.random()
+    if sort < UNDISTURBED:
         return ()
+    if sort > 1 - STORMY:
+        kinds, number = swarm.sample(KINDS, 3), 2 * MAX_FAULTS
+    else:
+        kinds, number = [kind for kind in KINDS if swarm.random() < 0.4], swarm.randint(1, MAX_FAULTS)
     faults: list[AnyFault] = []
     killed: set[int] = set()
-    for number in range(swarm.randint(0, MAX_FAULTS)):
-        rng = random.Random(f"{plan.seed} fault {number}")
+    for i in range(number if kinds else 0):
+        rng = random.Random(f"{plan.seed} fault {i}")
         kind = rng.choice(kinds)
         at, node = rng.uniform(0.1, plan.duration * 0.95), rng.randrange(plan.nodes)
         client = rng.randrange(len(plan.clients))

@@ -85,6 +85,8 @@ class Process:
         self.wall_offset = wall_offset
         self._lag = 0.0  # of the loop's time behind the true one, at the rate 1: time spent suspended
         self.stopped_until = self._suspended_until = -math.inf
+        self.went_on_at = -math.inf
+        """When it last went on, or will, after standing still."""
         self.killed_at: float | None = None
         timeline.processes[self.loop] = self
         timeline.touched.add(self)
@@ -115,11 +117,13 @@ class Process:
 
     def stop(self, until: float) -> None:
         """Let it take no turn before a true time (SIGSTOP, SIGCONT); its clocks go on."""
-        self.stopped_until = max(self.stopped_until, until)
+        self.stopped_until = self.went_on_at = max(self.stopped_until, until)
         self._timeline.touched.add(self)
 
     def go_on(self) -> None:
         """Let it run again, if it is stopped; one whose machine is suspended has to wait for that."""
+        if self.stopped_until > self._timeline.now:
+            self.went_on_at = max(self._timeline.now, self._suspended_until)
         self.stopped_until = self._suspended_until
         self._timeline.touched.add(self)
 

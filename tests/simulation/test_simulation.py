@@ -24,8 +24,8 @@ from tests.simulation.replay import command, report
 from tests.simulation.shrink import MAX_RUNS, fewest, shrink, whole
 from tests.simulation.world import run
 
-BATCHES: Final = 21
-BATCH: Final = 25
+BATCHES: Final = 35
+BATCH: Final = 15
 """Schedules that one test runs, each of them twice."""
 
 SOMETIMES: Final = (

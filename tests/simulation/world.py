@@ -17,13 +17,13 @@ from aioredlock_ng._core.quorum import majority
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.faults import WireFault
 from tests.simulation.client import Client
+from tests.simulation.commands import client_of, command, lock_keys, locks, owner_of
 from tests.simulation.history import Claim, Effect, Happening, History, Operation
 from tests.simulation.plan import AnyFault, ClientPlan, Plan, wire_of
 from tests.simulation.process_faults import ProcessFault
 from tests.simulation.processes import BusyWaitError, Timeline
 from tests.simulation.processes import run as run_processes
 from tests.simulation.resources import Resources
-from tests.unit.worlds import SCRIPTS, SOURCES, is_ours_to_stay
 
 AGREEABLE: Final = 9.0
 """Seconds that the clocks of nodes may be apart which agree on fences: 10 (R10), less what they drift."""
@@ -109,7 +109,7 @@ class World:
     ) -> bytes:
         """Execute a command at a node, and write down what it changes at the keys of locks."""
         data = node._server.data
-        keys = _lock_keys(words)
+        keys = lock_keys(words)
         before = [data.get(key) for key in keys]
         answer: bytes = execute(words, client)
         self._digest.update(b"%.9f %d %b %b" % (self.now, number, b" ".join(words), answer))
@@ -127,15 +127,15 @@ class World:
             value = ttl = None  # it had ended, and nobody had looked since
         if value is None and node.get(key) is None:
             return
-        owner = _owner(words)
+        owner = owner_of(words)
         if value is None and {other.get(key) for other in self.nodes} - {owner, None}:
             self.counts["granted while another owner has it elsewhere"] += 1
         self.history.effects.append(
             Effect(
                 at=self.now,
                 node=number,
-                client=_client_of(owner),
-                command=_command(words),
+                client=client_of(owner),
+                command=command(words),
                 owner=owner,
                 key=key,
                 before=value,
@@ -156,8 +156,10 @@ class World:
             self._pass(until=self._began + plan.duration)
             self._heal()
             deadline = self.now + plan.bound
-            while self.now < deadline and any(not one.done for one in self._living()):
+            while self.now < deadline and any(not one.main.done() for one in self._living()):
                 self._pass(until=self.now + SETTLING)
+                if all(one.served for one in self._living()):
+                    self._mend(self.nodes)
             if self.history.healed_at is not None:
                 self._look_for_leftovers()
         except BusyWaitError as error:
@@ -165,6 +167,7 @@ class World:
         finally:
             self._bury()
         self.history.ended = self.now
+        self._digest.update(repr(self.history).encode())
         return Run(plan, self.history, self.counts, self._digest.hexdigest())
 
     def _pass(self, *, until: float) -> None:
@@ -179,7 +182,7 @@ class World:
         node = client = None
         if isinstance(fault, ProcessFault):
             client = fault.client
-            if client not in self.clients:
+            if client not in self.clients or not self.clients[client].process.alive:
                 return
             fault.strike(self.clients[client], ends)
         else:
@@ -195,14 +198,13 @@ class World:
         )
 
     def _heal(self) -> None:
-        """End what is wrong, and let everybody finish."""
-        for node in self.nodes:
-            node.start()
-            node.thaw()
-            node.refuse("")
-            for wire in node.wires:
-                wire.breaks.clear()
-                wire.mend()
+        """End what is wrong, but for a minority that stays down for now, and let everybody finish."""
+        rng = random.Random(f"{self.plan.seed} last")
+        most = len(self.nodes) - majority(len(self.nodes)) if self.plan.faults else 0
+        few = rng.sample(self.nodes, rng.randint(0, most))
+        self._mend([node for node in self.nodes if node not in few])
+        for node in few:
+            node.crash(keep_data=True)
         for client in self._living():
             client.go_home()
         if self._nodes_can_agree():
@@ -210,10 +212,19 @@ class World:
         else:
             self.counts["never healed: clocks too far apart"] += 1
 
+    def _mend(self, nodes: Sequence[MemoryNode]) -> None:
+        for node in nodes:
+            node.start()
+            node.thaw()
+            node.refuse("")
+            for wire in node.wires:
+                wire.breaks.clear()
+                wire.mend()
+
     def _nodes_can_agree(self) -> bool:
         """Whether a majority has about one time: else it may be unable to agree on a fence for ever (R10)."""
-        times = sorted(node._server.clock.now() for node in self.nodes)
-        quorum = majority(len(times))
+        times = sorted(node._server.clock.now() for node in self.nodes if node.answers)
+        quorum = majority(len(self.nodes))
         spans = [last - first for first, last in zip(times, times[quorum - 1 :], strict=False)]
         return not self.plan.fencing or min(spans) < AGREEABLE
 
@@ -221,31 +232,42 @@ class World:
         """See that nothing is left of those who have ended, and no key for longer than its ttl (R5, R6)."""
         for client in self._living():
             if not client.done:
-                self.leak(f"client {client.number} has not come to its end")
+                error = client.main.exception() if client.main.done() else None
+                self.leak(f"client {client.number} has not come to its end: {error!r}")
                 continue
-            if client.main.done() and (error := client.main.exception()) is not None:
-                self.leak(f"client {client.number}: {error!r}")
             for task in asyncio.all_tasks(client.process.loop):
                 self.leak(f"client {client.number} has left a task: {task!r}")
             self._count(client)
             for what in self.left_of(client.number):
                 self.leak(what)
-        won = {claim.owner for claim in self.history.claims}
-        undone = {e.owner for e in self.history.effects if e.command == "release" and e.owner not in won}
-        self.counts["granted, not won, and released"] += len(undone)
+        self._look_for_the_undone()
         self.counts["stale write refused"] += sum(not write.accepted for write in self.history.writes)
         self._pass(until=self.now + self.plan.ttl * 1.1)
         for number, node in enumerate(self.nodes):
-            for key, owner in _locks(node):
-                self.leak(f"node {number} has {key!a} of client {_client_of(owner)} beyond its ttl")
+            for key, owner in locks(node):
+                self.leak(f"node {number} has {key!a} of client {client_of(owner)} beyond its ttl")
+
+    def _look_for_the_undone(self) -> None:
+        """See that what was granted to a try that was no win has been released, not left to expire (R5)."""
+        won = {claim.owner for claim in self.history.claims}
+        keys: Counter[bytes] = Counter()
+        for effect in self.history.effects:
+            if effect.owner not in won:
+                keys[effect.owner] += (effect.before is None) - (effect.after is None)
+        self.counts["granted, not won, and released"] += len(keys)
+        if not self.plan.faults:  # else a node may forget a key, or be out of reach until it has expired
+            for owner, left in keys.items():
+                if left > 0:
+                    client = client_of(owner)
+                    self.leak(f"{left} keys of a try of client {client} that was no win were left to expire")
 
     def left_of(self, client: int) -> list[str]:
         """Return in words what keys the nodes have that a client has made."""
         return [
             f"node {number} has {key!a} of client {client}"
             for number, node in enumerate(self.nodes)
-            for key, owner in _locks(node)
-            if _client_of(owner) == client
+            for key, owner in locks(node)
+            if client_of(owner) == client
         ]
 
     def _count(self, client: Client) -> None:
@@ -288,37 +310,3 @@ def told(fault: AnyFault) -> str:
         for name, value in fields.items()
     ]
     return " ".join([type(fault).__name__, *shown])
-
-
-# -- commands ------------------------------------------------------------------------------------
-
-
-def _lock_keys(words: list[bytes]) -> list[bytes]:
-    """Return the keys of locks that a command is about."""
-    if words[0] in (b"EVALSHA", b"EVAL"):
-        return [key for key in words[3 : 3 + int(words[2])] if not is_ours_to_stay(key)]
-    return [words[1]] if words[0] in (b"SET", b"DEL") and not is_ours_to_stay(words[1]) else []
-
-
-def _command(words: list[bytes]) -> str:
-    """Return what a command is for."""
-    if words[0] in (b"EVALSHA", b"EVAL"):
-        return SCRIPTS.get(words[1]) or SOURCES[words[1]]
-    return "acquire" if words[0] == b"SET" else words[0].decode()
-
-
-def _owner(words: list[bytes]) -> bytes:
-    if words[0] in (b"EVALSHA", b"EVAL"):
-        first = 3 + int(words[2])
-        return words[first] if len(words) > first else b""
-    return words[2] if words[0] == b"SET" else b""
-
-
-def _client_of(owner: bytes) -> int:
-    """Return the client that made an owner value: its holder's label says it."""
-    return int(owner.rpartition(b":c")[2])
-
-
-def _locks(node: MemoryNode) -> list[tuple[bytes, bytes]]:
-    """Return the keys of locks on a node, and their owners."""
-    return [(key, node.get(key) or b"") for key in node.keys if not is_ours_to_stay(key)]

@@ -1,0 +1,38 @@
+"""What the commands of a manager are about, as a node gets them."""
+
+from __future__ import annotations
+
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import SCRIPTS, SOURCES, is_ours_to_stay
+
+
+def lock_keys(words: list[bytes]) -> list[bytes]:
+    """Return the keys of locks that a command is about."""
+    if words[0] in (b"EVALSHA", b"EVAL"):
+        return [key for key in words[3 : 3 + int(words[2])] if not is_ours_to_stay(key)]
+    return [words[1]] if words[0] in (b"SET", b"DEL") and not is_ours_to_stay(words[1]) else []
+
+
+def command(words: list[bytes]) -> str:
+    """Return what a command is for."""
+    if words[0] in (b"EVALSHA", b"EVAL"):
+        return SCRIPTS.get(words[1]) or SOURCES[words[1]]
+    return "acquire" if words[0] == b"SET" else words[0].decode()
+
+
+def owner_of(words: list[bytes]) -> bytes:
+    """Return the owner that a command is sent for."""
+    if words[0] in (b"EVALSHA", b"EVAL"):
+        first = 3 + int(words[2])
+        return words[first] if len(words) > first else b""
+    return words[2] if words[0] == b"SET" else b""
+
+
+def client_of(owner: bytes) -> int:
+    """Return the client that made an owner value: its holder's label says it."""
+    return int(owner.rpartition(b":c")[2])
+
+
+def locks(node: MemoryNode) -> list[tuple[bytes, bytes]]:
+    """Return the keys of locks on a node, and their owners."""
+    return [(key, node.get(key) or b"") for key in node.keys if not is_ours_to_stay(key)]

@@ -1,0 +1,112 @@
+"""The simulator notices what is wrong: code that is broken on purpose, and runs that are not alike."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import _acquire, _attempt, _body, _holding
+from aioredlock_ng._ask import Round
+from aioredlock_ng._node import redis_node
+from aioredlock_ng.testing import _memory_scripts
+from tests.simulation.campaign import DETERMINISM, campaign
+from tests.simulation.checks_words import Rule
+from tests.simulation.plan import Plan
+from tests.simulation.world import Run, run
+
+ENOUGH: Final = 60
+"""Seeds within which each of these is found."""
+
+
+def _no_undo_when_cancelled(patch: pytest.MonkeyPatch) -> None:
+    undo = _attempt.Attempt.undo
+
+    def undone(self: _attempt.Attempt, timeout: float) -> Round | None:
+        task = asyncio.current_task()
+        return None if task is not None and task.cancelling() else undo(self, timeout)
+
+    patch.setattr(_attempt.Attempt, "undo", undone)
+
+
+def _ledger_that_pays_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(redis_node.RedisNode, "_pay_debts", lambda *_: None)
+
+
+def _closing_without_release(patch: pytest.MonkeyPatch) -> None:
+    release = _holding.Holding.release
+
+    def released(self: _holding.Holding) -> Round | None:
+        return None if self._runtime.closing and self.body is None else release(self)
+
+    patch.setattr(_holding.Holding, "release", released)
+
+
+def _validity_without_drift(patch: pytest.MonkeyPatch) -> None:
+    for module in (_acquire, _holding):
+        patch.setattr(module, "valid_until", lambda asked_at, ttl: asked_at + ttl)
+
+
+def _bodies_that_are_not_stopped(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_body.Body, "stop", lambda *_: None)
+    patch.setattr(_holding.Holding, "held", property(lambda self: self._release is None))
+
+
+def _extensions_that_create(patch: pytest.MonkeyPatch) -> None:
+    extend = _memory_scripts.SCRIPTS
+    original = _memory_scripts._extend
+
+    def creating(server, keys, argv):
+        locks = keys[: 1 if int(argv[2]) else len(keys)]
+        for key in locks:
+            if server.get(key) is None:
+                server.set(key, argv[0], int(argv[1]))
+        return original(server, keys, argv)
+
+    for digest, script in list(extend.items()):
+        if script is original:
+            patch.setitem(extend, digest, creating)
+
+
+BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
+    "a cancelled acquire is not undone": (_no_undo_when_cancelled, {Rule.LEAK}),
+    "what a node is owed is not sent": (_ledger_that_pays_nothing, {Rule.LEAK}),
+    "closing does not release": (_closing_without_release, {Rule.LEAK}),
+    "there is no drift": (_validity_without_drift, {Rule.EXCLUSION, Rule.SUCCESSION}),
+    "nobody is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),
+    "an extension creates what is gone": (_extensions_that_create, {Rule.OWNERSHIP}),
+}
+"""What is broken, and the rules one of which must then be found broken."""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of leases that broken code has not released
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_code_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A campaign over code that breaks a rule finds it, and by the rule that it is about."""
+    breaking, rules = BROKEN[name]
+    breaking(monkeypatch)
+    found: set[str] = set()
+    for seed in range(ENOUGH):
+        found |= {failure.rule for failure in campaign([seed], again_every=0).failures}
+        gc.collect()
+        if found & rules:
+            return
+    raise AssertionError(f"not found within {ENOUGH} seeds; found: {found or 'nothing'}")
+
+
+def test_a_run_that_goes_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the seed does not decide is a failure, and does not count as a repetition."""
+    numbers = itertools.count()
+
+    def otherwise(plan: Plan) -> Run:
+        return dataclasses.replace(run(plan), digest=f"{next(numbers)}")
+
+    monkeypatch.setattr("tests.simulation.campaign.run", otherwise)
+    figures = campaign([1, 2])
+    assert {failure.rule for failure in figures.failures} == {DETERMINISM}
+    assert (figures.failed, figures.repeated) == (2, 0)
