@@ -1,0 +1,30 @@
+"""How much is tried: little and always the same in CI, much and at random with ``REDLOCK_FUZZ=long``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+LONG: Final = os.environ.get("REDLOCK_FUZZ") == "long"
+"""Whether to look for what nobody has seen yet, for as long as it takes."""
+
+FACTOR: Final = 20
+"""Examples of a long run for each one in CI."""
+
+no_hurry = pytest.mark.timeout(0 if LONG else 120)
+"""For tests whose long runs take longer than a test may."""
+
+
+def profile(examples: int, **more: Any) -> settings:
+    """Return the settings of one test with so many examples in CI."""
+    return settings(
+        max_examples=examples * (FACTOR if LONG else 1),
+        derandomize=not LONG,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+        **more,
+    )

@@ -1,0 +1,201 @@
+"""Bad input to ``aioredlock-ng``: a documented exit code, a line or two to say why, never a password."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from unittest import mock
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aioredlock_ng.cli import main
+from tests.environments.interpreters import ROOT
+from tests.fuzz.profile import LONG, no_hurry, profile
+
+pytestmark = no_hurry
+
+SECRET = "s3cretP4ss"
+CLOSED = f"redis://user:{SECRET}@127.0.0.1:1"
+"""Where nobody listens."""
+
+CODES = {0, 1, 2, 69, 75, 126, 127}
+"""What the help documents; `-E` adds its own."""
+
+VARIABLES = ("REDLOCK_URLS", "REDLOCK_RESTART_QUARANTINE")
+
+hostile = st.one_of(
+    st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12),
+    st.sampled_from(["", " ", "-", "--", "---", "fence:{x}", "{meta}", "x" * 1024, "x" * 1025, "é" * 600]),
+    st.sampled_from(["a\nb", "a\x1b[31mb", "a\u2028b", "\udcff", "%s", "{0}", "-x", "-1", "@file", "٣"]),
+)
+numbers = st.one_of(
+    st.sampled_from(
+        ["nan", "inf", "-inf", "-1", "0", "-0", "1e-320", "1e400", "", " ", "٣", "1_0", "0x1", "+1"]
+    ),
+    st.sampled_from(["9" * 5000, "1e308", "256", "-256", "1.5", "soon", "0.1", "3"]),
+    st.floats().map(str),
+    st.integers().map(str),
+    hostile,
+)
+urls = st.one_of(
+    st.just(CLOSED),
+    st.sampled_from(
+        ["", ",", " , ", "redis://", "redis://127.0.0.1:x", "127.0.0.1:6379", "http://h", "unix://"]
+    ),
+    st.sampled_from(
+        [f"{CLOSED},{CLOSED}", f"redis://:{SECRET}@[::1", f"redis://u:{SECRET}@127.0.0.1:1?db=x"]
+    ),
+    st.text("/@:%?&=#[] \\é", max_size=5).map(lambda odd: f"redis://user:{odd}{SECRET}@127.0.0.1:1"),
+    st.text("/@:%?&=#[] \\é", max_size=5).map(lambda odd: f"{odd}redis://user:{SECRET}{odd}@127.0.0.1:1"),
+    hostile,
+)
+"""Lists of nodes; where a comma parts them, a password has none."""
+
+OPTIONS = {
+    "run": {"-n": None, "-w": numbers, "-E": numbers, "--ttl": numbers, "--kill-after": numbers},
+    "status": {"--json": None},
+    "doctor": {"--json": None, "--restart-quarantine": numbers},
+    "watch": {"--interval": numbers},
+    "init": {"--force": None, "--restart-quarantine": numbers},
+    "demo": {},
+}
+NODES = {"--nodes": urls, "--prefix": hostile, "--node-timeout": numbers}
+NEVER_ENDS = ("watch", "demo")
+"""Commands that ask nothing of their input: they are only tried with what must be refused."""
+
+
+@st.composite
+def argument_vectors(draw: st.DrawFn) -> list[str]:
+    """Draw what somebody might type, and more."""
+    command = draw(st.sampled_from(sorted(OPTIONS)))
+    known = OPTIONS[command] | (NODES if command != "demo" else {})
+    words = [command]
+    for option in draw(st.lists(st.sampled_from([*known, "--nonsense"]), max_size=3)):
+        values = known.get(option)
+        words += (
+            [option]
+            if values is None
+            else [f"{option}={draw(values)}"]
+            if draw(st.booleans())
+            else [
+                option,
+                draw(values),
+            ]
+        )
+    words += draw(st.lists(hostile, max_size=2))
+    if command == "run" and draw(st.booleans()):
+        words += ["-n", "--", *draw(st.sampled_from([[], ["/nonexistent"], ["--"]]))]
+    if command in NEVER_ENDS:
+        words.append("--refused")
+    return words
+
+
+environments = st.fixed_dictionaries(
+    {},
+    optional={
+        "REDLOCK_URLS": urls,
+        "REDLOCK_RESTART_QUARANTINE": st.one_of(numbers, st.just("60")),
+        "COLUMNS": st.sampled_from(["", "1", "-5", "x", "80"]),
+        "TERM": st.sampled_from(["", "dumb", "\x1b"]),
+    },
+)
+
+
+@contextlib.contextmanager
+def environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Have these variables, and of ours no others."""
+    with mock.patch.dict(os.environ):
+        for name in VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(changes)
+        yield
+
+
+def run(words: list[str], variables: Mapping[str, str]) -> tuple[int, str, str]:
+    """Run the command line in this process; return the exit code and both outputs."""
+    out, err = io.StringIO(), io.StringIO()
+    log = logging.getLogger("aioredlock_ng")  # `run` adds a handler, for a process has but one of it
+    with (
+        environment(variables),
+        mock.patch.object(log, "handlers", []),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            code = main(words)
+        except SystemExit as end:
+            code = end.code
+    return code, out.getvalue(), err.getvalue()
+
+
+def check(words: list[str], code: object, out: str, err: str) -> None:
+    """Check what a run said and how it ended."""
+    assert isinstance(code, int), code
+    own = {int(word) for word in words if word.isascii() and word.isdigit() and len(word) < 4}
+    assert code in CODES | own, (code, err)
+    assert SECRET not in out + err
+    assert "Traceback" not in err
+    if code == 2:
+        assert out == ""
+        *_, message = err.split("aioredlock-ng")
+        assert len(message.strip()) > 10, err
+    if not any("\n" in word for word in words):
+        said = [line for line in err.split("\n") if line and not line.startswith(("usage:", " "))]
+        assert len(said) <= 2, err
+
+
+@profile(250)
+@given(argument_vectors(), environments)
+@example(["run"], {})
+@example(["run", "-n", "job", "--", "/nonexistent"], {"REDLOCK_URLS": CLOSED})
+@example(["status", "--json"], {"REDLOCK_URLS": CLOSED})
+@example(["doctor"], {"REDLOCK_URLS": CLOSED})
+@example(["init"], {"REDLOCK_URLS": CLOSED})
+def test_no_arguments_are_too_bad(words: list[str], variables: dict[str, str]) -> None:
+    """Any command with any options, numbers, names, URLs and variables, over nodes that are not there."""
+    check(words, *run(words, variables))
+
+
+@profile(60)
+@given(
+    st.sampled_from(["status", "doctor", "init", "watch", "run"]),
+    st.sampled_from([["{nodes}"], ["--nodes", "{nodes}", "extra", "words"], ["--node", "{nodes}x"]]),
+    st.booleans(),
+)
+def test_a_misplaced_url_is_not_shown_with_its_password(command: str, words: list[str], first: bool) -> None:
+    """Nodes where no nodes belong: before the command, or as a word too many."""
+    nodes = [word.format(nodes=CLOSED) for word in words]
+    line = [*nodes, command] if first else [command, *nodes, "--refused"]
+    _, out, err = run(line, {})
+    assert SECRET not in out + err
+
+
+@profile(6 if not LONG else 2)
+@given(argument_vectors(), environments)
+def test_a_process_of_its_own_says_the_same(words: list[str], variables: dict[str, str]) -> None:
+    """In a process: the same code and outputs, with an interpreter that complains of all it can."""
+    with environment(variables):
+        ended = subprocess.run(
+            [sys.executable, "-X", "dev", "-m", "aioredlock_ng", *words],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+    out, err = (text.decode(errors="surrogateescape") for text in (ended.stdout, ended.stderr))
+    check(words, ended.returncode, out, err)
+    assert "Warning" not in err
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["nonsense"], [""], ["run", "--help"]])
+def test_no_command_is_a_usage_error_or_help(words: list[str]) -> None:
+    """Nothing, or what is no command."""
+    code, out, err = run(words, {})
+    assert (code, bool(out), bool(err)) in ((0, True, False), (2, False, True))

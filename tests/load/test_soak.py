@@ -1,0 +1,124 @@
+"""The soak's own test: a few seconds of it in CI, and that its judge finds what leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from tests.load.claims import Claims
+from tests.load.samples import FEWEST, Tolerance, trend, trends
+from tests.load.soak import LONG, SHORT, soak
+from tests.load.work import TTL, Mill
+
+SECONDS = 8.0
+
+
+async def test_a_short_soak_is_clean() -> None:
+    """Under mixed load and real faults nobody shares a name, fences grow, and tasks, descriptors and books
+    neither grow nor are left behind.
+    """
+    outcome = await soak(SECONDS, every=SECONDS / 20, tolerances=SHORT)
+    assert outcome.violations == []
+    assert outcome.left == {}
+    assert outcome.growing == []
+    assert outcome.counts["grants"] > 500, outcome.counts
+    assert outcome.counts["cancelled"], outcome.counts
+    assert outcome.counts["lost: refused"], outcome.counts
+
+
+async def keep_a_task(mill: Mill) -> None:
+    """Leave tasks behind, as a forgotten waiter would."""
+    for _ in range(8):
+        mill.kept.append(asyncio.create_task(asyncio.Event().wait()))
+
+
+async def keep_a_descriptor(mill: Mill) -> None:
+    """Leave descriptors open."""
+    mill.kept += [os.fdopen(os.dup(0), closefd=True) for _ in range(4)]
+
+
+async def keep_a_book_entry(mill: Mill) -> None:
+    """Leave names in a manager's book of gates."""
+    gates = mill.managers[0]._runtime.gates
+    for _ in range(40):
+        gates.enter(f"forgotten:{next(mill.numbers)}")
+
+
+async def keep_memory(mill: Mill) -> None:
+    """Leave memory in use."""
+    mill.kept.append(b"x" * 14_000_000)
+
+
+LEAKS = {
+    "tasks": keep_a_task,
+    "fds": keep_a_descriptor,
+    "book gates": keep_a_book_entry,
+    "rss": keep_memory,
+}
+
+
+async def keep_all(mill: Mill) -> None:
+    """Leak in every way at once."""
+    for leak in LEAKS.values():
+        await leak(mill)
+
+
+async def test_a_load_that_leaks_is_found() -> None:
+    """Each deliberate leak makes its own series grow, within seconds."""
+    outcome = await soak(4.0, every=0.2, tolerances=SHORT, leak=keep_all)
+    assert {one.name for one in outcome.growing} >= {*LEAKS}
+    assert not outcome.ok
+
+
+def test_the_judge_compares_the_second_quarter_with_the_last() -> None:
+    """The first quarter is for warming up, single peaks are ignored, and the tolerance is stated."""
+    flat = [1.0, 5.0, 9.0, 9.0, *[20.0, 20.0, 90.0, 20.0], *[20.0] * 4, *[21.0, 22.0, 20.0, 500.0]]
+    tolerance = Tolerance(share=0.1, units=1.0)
+    assert not trend("flat", flat, tolerance).growing
+    assert trend("grows", [float(i) for i in range(16)], tolerance).growing
+    assert not trend("shrinks", [float(16 - i) for i in range(16)], tolerance).growing
+
+
+def test_a_series_that_begins_late_counts_as_zero_before() -> None:
+    """An object that there was none of at first is not overlooked; too few samples are no verdict."""
+    samples = [{"old": 1.0}] * FEWEST + [{"old": 1.0, "new": 1000.0}] * FEWEST
+    growing = [one.name for one in trends(samples, {}, Tolerance(share=0.1, units=10)) if one.growing]
+    assert growing == ["new"]
+    with pytest.raises(AssertionError, match="too few"):
+        trends(samples[: FEWEST - 1], {}, Tolerance(share=0.1, units=10))
+
+
+@pytest.mark.parametrize("tolerances", [LONG, SHORT], ids=["long", "short"])
+def test_steady_leaks_are_beyond_every_tolerance(tolerances: dict[str, Tolerance]) -> None:
+    """In either kind of run one task, descriptor or gate more with every sample, of 200, is found."""
+    samples = [{"tasks": 60.0 + i, "fds": 40.0 + i, "book gates": 40.0 + 2 * i} for i in range(200)]
+    found = {one.name for one in trends(samples, tolerances, Tolerance(share=0.25, units=100)) if one.growing}
+    assert found == {"tasks", "fds", "book gates"}
+
+
+class Holder:
+    """As much of a lease as a claim looks at."""
+
+    def __init__(self, name: str, fence: int | None, *, held: bool = True) -> None:
+        self.names, self.fence, self.held = (name,), fence, held
+
+
+def test_two_holders_and_a_fence_that_does_not_grow_are_violations() -> None:
+    """What the run checks at every grant would be seen."""
+    claims = Claims()
+    with claims.claim(Holder("a", 5)), claims.claim(Holder("b", 5)):
+        assert claims.violations == []
+        with claims.claim(Holder("a", 6)):
+            assert len(claims.violations) == 1
+            assert "two hold 'a'" in claims.violations[0]
+    with claims.claim(Holder("a", 6)):
+        assert "fence 6 after 6" in claims.violations[1]
+    with claims.claim(Holder("c", 1, held=False)), claims.claim(Holder("c", 2)):
+        assert len(claims.violations) == 2  # who was lost is no holder any more
+    with claims.claim(Holder("d", None)):
+        assert len(claims.violations) == 3
+
+
+assert TTL < SECONDS, "leases run out and are extended within the short soak"
