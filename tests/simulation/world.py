@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing.faults import WireFault
+from aioredlock_ng.testing.faults import Relapse, WireFault
 from tests.simulation.client import Client
 from tests.simulation.commands import client_of, command, lock_keys, locks, owner_of
 from tests.simulation.history import Claim, Effect, Happening, History, Operation
@@ -54,6 +54,7 @@ class World:
         self.history = History(nodes=plan.nodes, clients=1 + max(one.number for one in plan.clients))
         self.resources = Resources(self.history)
         self.counts: Counter[str] = Counter()
+        self._set_back: dict[int, float] = {}  # when a node came back with older data
         self._over = False  # what killed processes do while they are buried does not count
         self._digest = hashlib.blake2b(digest_size=16)
         self.nodes = [self._node(i) for i in range(plan.nodes)]
@@ -190,6 +191,8 @@ class World:
             if isinstance(fault, WireFault) and fault.client is not None:
                 client = fault.client - wire_of(0)
             self.timeline.call_at(ends, fault.begin(self.nodes))
+            if isinstance(fault, Relapse):
+                self._set_back[fault.node] = ends
         self.counts[f"fault {type(fault).__name__}"] += 1
         self.history.happenings.append(
             Happening(
@@ -262,12 +265,16 @@ class World:
                     self.leak(f"{left} keys of a try of client {client} that was no win were left to expire")
 
     def left_of(self, client: int) -> list[str]:
-        """Return in words what keys the nodes have that a client has made."""
+        """Return in words what keys the nodes have that a client has made.
+
+        What a node had again from older data, nobody has released: it ends with its ttl.
+        """
+        revived = {i for i, at in self._set_back.items() if self.now < at + 1.1 * self.plan.ttl}
         return [
             f"node {number} has {key!a} of client {client}"
             for number, node in enumerate(self.nodes)
             for key, owner in locks(node)
-            if client_of(owner) == client
+            if client_of(owner) == client and number not in revived
         ]
 
     def _count(self, client: Client) -> None:
