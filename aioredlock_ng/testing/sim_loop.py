@@ -161,6 +161,9 @@ class _SimTask(asyncio.Task[_T]):
 class SimLoop(asyncio.BaseEventLoop):
     """An event loop on virtual time; for ``asyncio.Runner(loop_factory=SimLoop)`` or ``SimLoop.run``.
 
+    A `LockManager` goes by the machine's clock unless it is given another one: make it with
+    ``clock=loop.clock``.  (The fixture ``lock_manager`` has it already.)
+
     Example:
         >>> async def nap() -> float:
         ...     await asyncio.sleep(3600)

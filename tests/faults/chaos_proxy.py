@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final, final
 from urllib.parse import urlsplit
 
-from aioredlock_ng.testing._server import free_port
 from tests.faults.chaos_ways import END, Lane, Way
 
 LOCALHOST: Final = "127.0.0.1"
@@ -127,7 +126,11 @@ class ChaosProxy:
         self.rejects = False
         """Whether a new connection is reset at once."""
         self._server_port = urlsplit(url).port
-        self._port = free_port()
+        # Bound for as long as it lives, and never listening: the port stays its own while it refuses.
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._reserved.bind((LOCALHOST, 0))
+        self._port: int = self._reserved.getsockname()[1]
         self._server: asyncio.Server | None = None
         self._connections: set[_Connection] = set()
         self._connecting: set[asyncio.Task[None]] = set()
@@ -177,7 +180,7 @@ class ChaosProxy:
         if self._server is not None and self._server.is_serving():
             return
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accepted, LOCALHOST, self._port)
+        self._server = await loop.create_server(self._accepted, LOCALHOST, self._port, reuse_port=True)
 
     def refuse(self) -> None:
         """Close the port: new connections are refused, those there are go on."""
@@ -192,6 +195,7 @@ class ChaosProxy:
             task.cancel()
         while self._connections or self._connecting:
             await asyncio.sleep(0)  # a turn of the loop tells a transport that it has ended
+        self._reserved.close()
 
     def _accepted(self) -> _End:
         self.accepted += 1

@@ -63,6 +63,14 @@ async def suspend(lease: Lease) -> float:
     return stopped
 
 
+async def block(lease: Lease) -> float:
+    """Keep the loop busy until the lease has ended."""
+    began = time.monotonic()
+    while lease.held:
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
 async def collect(lease: Lease) -> float:
     """Have the collector look at everything: once, which is survived, and until the lease has ended."""
     gc.collect()
@@ -76,9 +84,9 @@ async def collect(lease: Lease) -> float:
     return time.monotonic() - began
 
 
-PAUSES: Final = {"freeze": freeze, "suspend": suspend, "collect": collect}
+PAUSES: Final = {"freeze": freeze, "suspend": suspend, "block": block, "collect": collect}
 
-EVERY: Final = {"freeze": 0.7, "suspend": 0.7}
+EVERY: Final = {"freeze": 0.7, "suspend": 0.7, "block": 0.7}
 """Seldom enough that it is not the next extension that finds the lease ended."""
 
 

@@ -41,7 +41,11 @@ async def stopped(process: asyncio.subprocess.Process) -> None:
     await eventually(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", what="it has stopped")
 
 
-@pytest.mark.parametrize("how", ["freeze", "suspend", "collect"])
+STOPPED: Final = ("freeze", "suspend")
+"""How a process stands still that somebody else has to wake."""
+
+
+@pytest.mark.parametrize("how", ["freeze", "suspend", "block", "collect"])
 async def test_a_holder_is_paused(
     how: str, nodes3: LocalNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -52,12 +56,12 @@ async def test_a_holder_is_paused(
     arguments = (how, str(TTL), path, ",".join(nodes3.urls))
     with filled("sqlite", path):
         async with LockManager(nodes3.urls) as manager, python(str(HOLDER), *arguments) as a:
-            await a.said("inside")
-            if how != "collect":
+            await a.said("inside", within=3 * PATIENCE)  # a million objects take their time
+            if how in STOPPED:
                 await stopped(a.process)
             async with manager.lock("account", blocking_timeout=PATIENCE) as by_b:
                 assert await account.write(110, by_b.fence)
-            if how != "collect":
+            if how in STOPPED:
                 a.process.send_signal(signal.SIGCONT)
             a.go()
             out, errors = await a.ended()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +16,6 @@ from tests.faults.namespaces import NEW, Network, nodes_inside, own_network, rea
 from tests.servers import ask
 
 OWN = Path("/proc/thread-self/ns/net")
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    """Give a network of the test's own."""
-    with own_network() as own:
-        yield own
 
 
 def connects(port: int, address: str = "127.0.0.1") -> bool:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockManager, NodeState, QuorumUnavailableError, Vote
+from aioredlock_ng.events import NodeChanged
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import PATIENCE, Recorder, all_up, no_key_left, quiet
 from tests.faults.chaos_proxy import ChaosProxy, proxied
-from tests.faults.namespaces import NEW, Network, nodes_inside, own_network, reached_at, requests
-from tests.faults.two_turns import Two, two_apart
+from tests.faults.namespaces import NEW, Network, reached_at, requests
+from tests.faults.two_turns import Two, two_apart, two_managers
 from tests.servers import Nodes, eventually
 
 BY_A, BY_B = "127.0.0.2", "127.0.0.3"
@@ -31,13 +32,6 @@ SHORTEST_PAUSE: Final = 0.25
 
 FIRST_ATTEMPTS: Final = 6
 """Before the pauses are that long, and one to spare."""
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    """Give a network of the test's own."""
-    with own_network() as own:
-        yield own
 
 
 # -- nodes that cannot be reached ------------------------------------------------------------------
@@ -79,7 +73,7 @@ async def others_go_on(two: Two, recorder: Recorder, bad: list[str], *, down: Ca
     await two.a.outlives(TTL)
     took = loop.time() - began
     assert not two.b.inside.is_set()
-    changed = {event.node for event in recorder.events if type(event).__name__ == "NodeChanged"}
+    changed = {event.node for event in recorder.events if isinstance(event, NodeChanged)}
     assert changed == set(bad), "no other node has been anything but up"
     return took
 
@@ -119,10 +113,9 @@ async def test_two_nodes_of_five_cannot_be_reached(
 
 @pytest.mark.parametrize("fate", ["drop", "reject with tcp reset"])
 async def test_packets_to_two_nodes_of_five_go_nowhere(
-    fate: str, network: Network, make_nodes: Callable[..., LocalNodes]
+    fate: str, nodes: LocalNodes, network: Network
 ) -> None:
     """A black hole, or a firewall that says so: each attempt is counted where its first packet is lost."""
-    nodes = nodes_inside(make_nodes, 5)
     by_a = reached_at(nodes, BY_A)
     recorder = Recorder()
     async with two_apart(
@@ -151,16 +144,20 @@ async def test_packets_to_two_nodes_of_five_go_nowhere(
 
 def kill_all_sockets(address: str) -> None:
     """Have the kernel kill every connection to an address."""
-    done = subprocess.run(["ss", "-K", "dst", address], capture_output=True, text=True, check=False)
-    if "ESTAB" not in done.stdout:
-        pytest.skip(f"this kernel kills no sockets: {done}")
+
+    def sockets(*options: str) -> str:
+        command = ("ss", *options, "-Htn", "state", "established", "dst", address)
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+    assert sockets(), "there are some"
+    if not sockets("-K"):
+        pytest.skip("this kernel kills no sockets")
 
 
 async def test_a_held_lock_survives_that_the_kernel_kills_its_sockets(
-    network: Network, make_nodes: Callable[..., LocalNodes]
+    nodes: LocalNodes,
 ) -> None:
     """The holder has new ones soon, again and again; the waiter is not let in before its turn."""
-    nodes = nodes_inside(make_nodes, 5)
     recorder = Recorder()
     urls = (reached_at(nodes, address) for address in (BY_A, BY_B))
     async with two_apart(*urls, nodes.urls, ttl=TTL, hooks=[recorder]) as two:
@@ -180,7 +177,7 @@ def went_down(recorder: Recorder) -> list[str]:
     return [
         event.node
         for event in recorder.events
-        if type(event).__name__ == "NodeChanged" and event.state is NodeState.DOWN
+        if isinstance(event, NodeChanged) and event.state is NodeState.DOWN
     ]
 
 
@@ -199,13 +196,6 @@ def before_the_reply(proxy: ChaosProxy) -> None:
 
 Death = Callable[[ChaosProxy], None]
 DEATHS: Final = (in_the_request, before_the_reply)
-
-
-@pytest.fixture
-async def proxies(shared_nodes: Nodes) -> AsyncIterator[list[ChaosProxy]]:
-    """Give proxies before five servers."""
-    async with proxied(shared_nodes.urls) as proxies:
-        yield proxies
 
 
 @pytest.mark.parametrize("die", DEATHS)
@@ -258,12 +248,7 @@ async def test_connections_that_die_while_a_lock_is_released(
     die: Death, proxies: list[ChaosProxy], shared_nodes: Nodes
 ) -> None:
     """Nothing is raised, the report says unknown, and who waits has it long before the ttl has passed."""
-    async with (
-        quiet(),
-        LockManager([proxy.url for proxy in proxies], ttl=LONG) as a,
-        LockManager(shared_nodes.urls, ttl=LONG) as b,
-    ):
-        await all_up(a)
+    async with two_managers([proxy.url for proxy in proxies], shared_nodes.urls, ttl=LONG) as (a, b):
         lease = await a.lock("held").acquire()
         waiting = asyncio.create_task(b.lock("held", blocking_timeout=PATIENCE).acquire())
         await eventually(lambda: b.statistics().waiting == 1, what="B waits")

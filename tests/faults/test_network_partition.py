@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Final
 
 import pytest
@@ -19,7 +19,7 @@ from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import ALLOWANCE, PATIENCE, no_key_left
 from tests.faults.claims import check_claims
 from tests.faults.contention import contention
-from tests.faults.namespaces import Network, nodes_inside, own_network, reached_at, replies, requests
+from tests.faults.namespaces import Network, reached_at, replies, requests
 from tests.faults.two_turns import Two, two_apart
 from tests.servers import ask, eventually
 
@@ -34,19 +34,6 @@ TTL: Final = 1.5
 
 NAMES: Final = ("one", "other")
 """What the processes contend for."""
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    """Give a network of the test's own."""
-    with own_network() as own:
-        yield own
-
-
-@pytest.fixture
-def nodes(network: Network, make_nodes: Callable[..., LocalNodes]) -> LocalNodes:
-    """Give five servers in it."""
-    return nodes_inside(make_nodes, 5)
 
 
 def cut(nodes: LocalNodes, address: str, which: Iterable[int], direction: str) -> list[str]:
@@ -132,12 +119,15 @@ async def test_the_waiter_is_cut_off_from_a_majority(nodes: LocalNodes, network:
 
 
 async def all_hold(urls: Sequence[str], *, number: int) -> None:
-    """Wait until so many processes have been seen to hold a lock."""
-    seen: set[bytes] = set()
+    """Wait until so many processes have been seen to hold a lock that they did not hold before."""
+
+    def owners() -> set[bytes]:
+        return {owner for owner in ask(urls[0], "MGET", *(f"redlock:{name}" for name in NAMES)) if owner}
+
+    before, seen = owners(), set[bytes]()
 
     def look() -> bool:
-        owners = ask(urls[0], "MGET", *(f"redlock:{name}" for name in NAMES))
-        seen.update(owner.rpartition(b":")[2] for owner in owners if owner)  # the number of its process
+        seen.update(owner.rpartition(b":")[2] for owner in owners() - before)  # the number of its process
         return len(seen) == number
 
     await eventually(look, within=PATIENCE, what=f"{number} processes have had a lock")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pytest
 
 from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError, Vote
-from tests.behaviour.tools import PATIENCE, all_up, no_key_left, quiet
-from tests.faults.chaos_proxy import ChaosProxy, proxied
-from tests.faults.two_turns import two_apart
+from tests.behaviour.tools import PATIENCE, all_up, no_key_left
+from tests.faults.chaos_proxy import ChaosProxy
+from tests.faults.two_turns import two_apart, two_managers
 from tests.servers import Nodes, eventually
 
 TTL: Final = 3.0
@@ -20,13 +20,6 @@ LONG: Final = 60.0
 """Seconds of a ttl that no test waits for: a key that is gone was released."""
 
 MAJORITY: Final = (0, 2, 4)
-
-
-@pytest.fixture
-async def proxies(shared_nodes: Nodes) -> AsyncIterator[list[ChaosProxy]]:
-    """Give proxies before five servers."""
-    async with proxied(shared_nodes.urls) as proxies:
-        yield proxies
 
 
 # -- split and merged ------------------------------------------------------------------------------
@@ -63,12 +56,7 @@ async def test_requests_and_replies_may_be_split(
 async def test_replies_may_be_merged(fencing: bool, proxies: list[ChaosProxy], shared_nodes: Nodes) -> None:
     """Hundreds of them in one piece; each reaches who asked, who holds and who is refused."""
     options = {"ttl": LONG, "node_timeout": 5.0, "fencing": fencing}
-    async with (
-        quiet(),
-        LockManager([proxy.url for proxy in proxies], **options) as a,
-        LockManager(shared_nodes.urls, **options) as b,
-    ):
-        await all_up(a)
+    async with two_managers([proxy.url for proxy in proxies], shared_nodes.urls, **options) as (a, b):
         held = [await b.lock(f"{number}").acquire() for number in range(0, 200, 2)]
         for proxy in proxies:
             proxy.replies.stall()
@@ -115,13 +103,7 @@ async def test_a_missing_reply_counts_for_nothing(
     """
     options = {"ttl": LONG, "node_timeout": 0.5, "fencing": fencing}
     urls = shared_nodes.urls
-    async with (
-        quiet(),
-        LockManager([proxy.url for proxy in proxies], **options) as a,
-        LockManager(urls, **options) as b,
-    ):
-        await all_up(a)
-        await all_up(b)
+    async with two_managers([proxy.url for proxy in proxies], urls, **options) as (a, b):
         for i in which:
             proxies[i].replies.drop(is_answer_to_acquire)
 
@@ -157,13 +139,7 @@ async def test_a_missing_reply_among_many_is_noticed(
     """
     options = {"ttl": LONG, "node_timeout": 0.5, "fencing": fencing}
     urls = shared_nodes.urls
-    async with (
-        quiet(),
-        LockManager([proxy.url for proxy in proxies], **options) as a,
-        LockManager(urls, **options) as b,
-    ):
-        await all_up(a)
-        await all_up(b)
+    async with two_managers([proxy.url for proxy in proxies], urls, **options) as (a, b):
         held = [await b.lock(f"{number}").acquire() for number in range(0, 50, 2)]
         proxies[0].replies.drop(is_answer_to_acquire)
 

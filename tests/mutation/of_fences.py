@@ -181,7 +181,7 @@ MUTATIONS = (
         rule="A5",
         name="two tries share their random bits",
         edits=(Edit("_runtime.py", "self._random_owners.pop().encode()", "self._random_owners[0].encode()"),),
-        test="unit/test_rules_owner.py::test_every_try_has_random_bits_of_its_own",
+        test="security/test_owner_values.py::test_a_lost_attempt_uses_up_its_value",
     ),
     Mutation(
         rule="A5",
@@ -193,7 +193,7 @@ MUTATIONS = (
                 "random=Random(0) if random is None else random,",
             ),
         ),
-        test="unit/test_rules_owner.py::test_owner_values_come_from_the_systems_source",
+        test="security/test_owner_values.py::test_the_source_is_the_systems",
     ),
     Mutation(
         rule="A5",

@@ -104,7 +104,7 @@ MUTATIONS = (
                 """,
             ),
         ),
-        test="unit/test_rules_names.py::test_a_hostile_name_stays_under_the_prefix",
+        test="security/test_names.py::test_names_that_look_alike_are_held_at_once",
     ),
     Mutation(
         rule="R16",

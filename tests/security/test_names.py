@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import unicodedata
@@ -143,6 +144,18 @@ async def test_names_that_look_alike_are_held_at_once() -> None:
         assert [lock.name for lock in (await w.manager.survey("*")).locks] == ["*"]
         for lease in leases:
             await lease.release()
+
+
+async def test_servers_keep_all_of_them_apart(shared_nodes: Nodes) -> None:
+    """Held at once on real servers, each has its own key and its own counter, and nothing else is there."""
+    async with LockManager(shared_nodes.urls) as manager, contextlib.AsyncExitStack() as held:
+        for name in HOSTILE:
+            await held.enter_async_context(manager.lock(name, blocking=False))
+        expected = {b"redlock:{meta}"}.union(*map(own_keys, HOSTILE))
+        for url in shared_nodes.urls:
+            assert set(ask(url, "KEYS", "*")) == expected
+        assert {lock.name for lock in (await manager.survey()).locks} == set(HOSTILE)
+    await no_key_left(shared_nodes.urls)
 
 
 @pytest.mark.parametrize(("one", "other"), [("a:", "a:b:"), ("a", "a:"), ("p*:", "pq:"), ("[ab]:", "a:")])

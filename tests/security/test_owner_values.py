@@ -116,7 +116,7 @@ async def test_a_lost_attempt_uses_up_its_value() -> None:
         for _ in range(2 * OWNERS_AT_ONCE + 1):
             with pytest.raises(LockTakenError):
                 await manager.lock("job", blocking=False).acquire()
-    seen = [command.owner for command in sent(node) if command.kind == "acquire"]
+    seen = [command.owner[:SECRET] for command in sent(node) if command.kind == "acquire"]
     assert len(seen) == len(set(seen)) == 2 * OWNERS_AT_ONCE + 1
 
 
