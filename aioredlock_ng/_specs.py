@@ -23,6 +23,22 @@ NodeSpec: TypeAlias = str | Redis | Node | NodeSource
 """What may stand in a node list: a URL, a client, a node, or something that makes one."""
 
 
+def listed(text: str) -> list[str]:
+    """Return the URLs in a list that is separated by commas, as on command lines and in the environment.
+
+    Raises:
+        ConfigurationError: some have no scheme; nothing of them is shown, since a password may have a comma.
+    """
+    urls = [url.strip() for url in text.split(",") if url.strip()]
+    schemes = ["://" in url for url in urls]
+    if any(schemes) and not all(schemes):
+        raise ConfigurationError(
+            "each of the listed nodes begins with its scheme, such as redis://; "
+            "a comma that belongs to a password is written %2C"
+        )
+    return urls
+
+
 def make_nodes(specs: Iterable[NodeSpec]) -> tuple[Node, ...]:
     """Make the nodes of one manager; refuse a list that cannot be a quorum.
 

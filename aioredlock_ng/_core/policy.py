@@ -19,8 +19,15 @@ def number(name: str, value: object) -> float:
     except OverflowError:
         result = math.inf
     if not math.isfinite(result):
-        raise ValueError(f"{name} must be finite, got {value!s:.40}")
+        raise ValueError(f"{name} must be finite, got {_beginning(value)}")
     return result
+
+
+def _beginning(value: float) -> str:
+    try:
+        return f"{value!s:.40}"
+    except ValueError:  # Python refuses to write down more than some thousand digits
+        return f"an integer of {int(value).bit_length()} bits"
 
 
 @final

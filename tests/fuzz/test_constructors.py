@@ -49,7 +49,7 @@ def shows(message: str, value: object) -> bool:
     try:
         texts = [repr(value), str(value), ascii(value)]
     except ValueError:  # an integer of more digits than Python prints
-        return "digits" in message
+        return "bits" in message
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         texts += [f"{float(value):g}"] if abs(value) < 1e300 else []
     return any(text[:20].rstrip("'\"") in message for text in texts)

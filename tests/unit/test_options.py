@@ -564,3 +564,20 @@ def test_a_wrong_url_in_the_environment_is_named(
     monkeypatch.setenv("REDLOCK_URLS", value)
     message = fails(LockManager.from_env, ConfigurationError, shown)
     assert not has_secret(message)
+
+
+@pytest.mark.parametrize("password", ["12,SECRET,x", "SECRET,", ",SECRET"])
+def test_a_password_with_a_comma_in_a_list_of_urls_is_not_shown(
+    password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is cut in pieces by it is told without any of them, and with what to write instead."""
+    monkeypatch.setenv("REDLOCK_URLS", f"redis://a,redis://user:{password}@b")
+    with pytest.raises(ConfigurationError, match="%2C") as caught:
+        LockManager.from_env()
+    assert "SECRET" not in str(caught.value)
+
+
+def test_a_number_that_cannot_be_written_down_is_refused_like_others() -> None:
+    """The message names the parameter, and how large the number is."""
+    with pytest.raises(ValueError, match=r"base must be finite, got an integer of 16610 bits"):
+        RetryPolicy(base=10**5000)
