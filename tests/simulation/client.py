@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from aioredlock_ng import (
@@ -15,14 +14,13 @@ from aioredlock_ng import (
     LockLostError,
     LockManager,
     LockNotAcquiredError,
-    LossReason,
     NodeState,
     QuorumUnavailableError,
     ReleaseOutcome,
-    Vote,
 )
 from aioredlock_ng.testing._memory_wire import Wire
-from tests.simulation.history import Claim, Operation, Outcome
+from tests.simulation.books import Books
+from tests.simulation.history import Operation, Outcome
 from tests.simulation.plan import ClientPlan
 from tests.simulation.processes import Process
 from tests.simulation.work import Hooks, Work, draw_work
@@ -37,37 +35,12 @@ QUOTA: Final = 12
 LOOK: Final = 0.1
 """Seconds between looks how the nodes stand."""
 
-NODE_TIMEOUT: Final = 0.1
-"""Seconds, the default: what a refusal may come late by."""
-
-LATENESS: Final = 0.03
-"""Seconds beyond that: two slow messages, and clocks that go wrong."""
-
-REACTION: Final = 0.3
-"""Seconds after standing still in which a process notices what has ended: a tick of the watchdog (R2)."""
-
-ROUNDING: Final = 1e-6
-
 SETTLING: Final = 1.2
 """Seconds in which a node that is reached again has been sent what it is owed: two heartbeats."""
 
 
 class BodyError(Exception):
     """What a body raises that fails for reasons of its own."""
-
-
-@dataclass(slots=True)
-class Belief:
-    """A lease as its holder sees it: what becomes a claim."""
-
-    task: int
-    lease: Lease
-    asked: float
-    since: float
-    bound: bool
-    """Whether its task is cancelled when the lease is lost."""
-    ended_at: float | None = None
-    """When it was told that the lock is not its own any more."""
 
 
 class Client:
@@ -82,7 +55,8 @@ class Client:
     def __init__(self, world: World, plan: ClientPlan, wires: list[Wire]) -> None:
         self.number = plan.number
         self.process = Process(world.timeline, rate=plan.rate, wall_offset=plan.wall_offset)
-        self.hooks = Hooks(self)
+        self.books = Books(world, plan, self.process)
+        self.hooks = Hooks(self.books)
         self.served = False
         """Whether it has had its last locks."""
         self.done = False
@@ -91,13 +65,11 @@ class Client:
         self._plan = plan
         self._wires = wires
         self._operations: dict[int, asyncio.Task[None]] = {}
-        self._beliefs: dict[int, Belief] = {}
-        self._asking: dict[int, Operation] = {}  # what waits for a lock
         self._cancelled: set[int] = set()  # whose operation somebody has cancelled
         self._evening = asyncio.Event()
         self._stops_for = 0.0
         self._kept: Lease | None = None
-        self.process.loop.set_exception_handler(self._stray)
+        self.process.loop.set_exception_handler(self.books.stray)
         self.main = self.process.spawn(self._main())
 
     # -- what happens to it --------------------------------------------------------------------
@@ -117,31 +89,6 @@ class Client:
         self._stops_for = 0.0
         self.process.go_on()
         self.process.loop.call_soon(self._evening.set)
-
-    def lost(self, label: str, reason: LossReason) -> None:
-        """Note that a task's lease is lost."""
-        belief = self._beliefs.get(int(label))
-        if belief is not None and reason is not LossReason.EXPIRED:  # that comes before the end of validity
-            belief.ended_at = self._world.now
-            if reason is LossReason.REFUSED and belief.lease.held:
-                self._wrong(belief.task, "holds what was refused (R8)")
-        closed = reason is LossReason.MANAGER_CLOSED
-        if self._plan.extends and self._world.plan.undisturbed and not closed:
-            self._wrong(int(label), f"lost its lock ({reason}) although nothing went wrong (R8)")
-
-    def _wrong(self, task: int, what: str) -> None:
-        self._world.leak(f"client {self.number}, task {task} {what}")
-
-    def _stray(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self._world.leak(f"client {self.number}: {context.get('message')}: {context.get('exception')!r}")
-
-    def close_books(self) -> None:
-        """Write down what a killed process was doing, and as claims what it held: until validity ends."""
-        for task in list(self._beliefs):
-            self._claim(task)
-        for operation in self._asking.values():
-            killed = self.process.killed_at
-            self._world.record(replace(operation, ended=killed, note="" if killed is None else "killed"))
 
     # -- its work ------------------------------------------------------------------------------
 
@@ -183,12 +130,14 @@ class Client:
 
     async def _keep_one(self, manager: LockManager) -> None:
         """Leave it to the manager to release a lease (R18)."""
-        began = self._world.now
+        lock = manager.lock(self._world.plan.names[0], blocking=False, label="0")
+        asking, outcome = self.books.ask("try", 0, lock.names), Outcome.FAIL
         with contextlib.suppress(LockNotAcquiredError):
-            lease = await manager.lock(self._world.plan.names[0], blocking=False, label="0").acquire()
-            self._beliefs[0] = Belief(0, lease, began, self._world.now, bound=False)
-            self._claim(0)
-            self._kept = lease  # else it would be released as one that was dropped
+            self._kept = await lock.acquire()  # kept, or it would be released as one that was dropped
+            outcome = Outcome.OK
+            self.books.believe(self._kept, asking, bound=False)
+        self.books.answered(0, outcome)
+        self.books.claim(0)
 
     async def _task(self, manager: LockManager, task: int) -> None:
         plan = self._world.plan
@@ -197,11 +146,7 @@ class Client:
             work = draw_work(rng, plan)
             if self._evening.is_set():
                 return
-            lock = manager.lock(
-                *work.names,
-                blocking_timeout=work.patience,
-                label=str(task),
-            )
+            lock = manager.lock(*work.names, blocking_timeout=work.patience, label=str(task))
             run = self._operate(lock, task, work)
             self._cancelled.discard(task)
             if work.stumbles_at is not None:
@@ -212,9 +157,9 @@ class Client:
             self._operations.pop(task)
             if operation.cancelled():
                 if task not in self._cancelled:
-                    self._wrong(task, "was cancelled by nobody (R7)")
+                    self.books.wrong(task, "was cancelled by nobody (R7)")
             elif (error := operation.exception()) is not None:
-                self._wrong(task, f"failed: {error!r}")
+                self.books.wrong(task, f"failed: {error!r}")
             await self._nap(work.idle)
 
     @staticmethod
@@ -231,7 +176,11 @@ class Client:
 
     async def _operate(self, lock: Lock, task: int, work: Work | None) -> None:
         """Acquire, work, release; write down what came of it."""
-        asking = self._ask(lock, task, work)
+        if self._stops_for:  # what it asks now still leaves: it is stopped after this turn
+            self.process.stop(self._world.now + self._stops_for)
+            self._stops_for = 0.0
+        patient = work is None or work.patience is None
+        asking = self.books.ask("acquire" if patient else "try", task, lock.names)
         note = ""
         try:
             if work is not None and work.by_hand:
@@ -245,7 +194,7 @@ class Client:
                     await self._hold(lease, asking, work)
         except LockNotAcquiredError as error:
             note = type(error).__name__
-            self._check_refusal(error, asking, work)
+            self.books.refused(error, asking, work)
         except (LockLostError, BodyError):
             pass
         except asyncio.CancelledError:
@@ -253,91 +202,18 @@ class Client:
             raise
         finally:
             failed = Outcome.UNKNOWN if note == "cancelled" else Outcome.FAIL
-            self._answered(task, failed, note)
-
-    def _check_refusal(self, error: LockNotAcquiredError, asking: Operation, work: Work | None) -> None:
-        """See that it comes in time, and says why (R13)."""
-        if work is None or work.patience is None:
-            self._wrong(asking.task, f"was to wait as long as it takes: {error!r}")
-        elif self._world.plan.undisturbed:
-            over = self._world.now - asking.began - work.patience
-            if over > NODE_TIMEOUT + LATENESS:
-                self._wrong(asking.task, f"was refused {over:.6f} s after its time (R13)")
-        if isinstance(error, QuorumUnavailableError) and not all(
-            vote.vote is not Vote.SILENT or vote.reason for vote in error.votes
-        ):
-            self._wrong(asking.task, f"was not told why: {error.votes!r}")
-
-    def _ask(self, lock: Lock, task: int, work: Work | None) -> Operation:
-        """Note that a task wants a lock."""
-        if self._stops_for:  # what it asks now still leaves: it is stopped after this turn
-            self.process.stop(self._world.now + self._stops_for)
-            self._stops_for = 0.0
-        patient = work is None or work.patience is None
-        asking = self._asking[task] = Operation(
-            client=self.number,
-            task=task,
-            kind="acquire" if patient else "try",
-            names=lock.names,
-            began=self._world.now,
-            ended=None,
-            outcome=Outcome.UNKNOWN,
-        )
-        return asking
-
-    def _answered(self, task: int, outcome: Outcome, note: str = "") -> None:
-        """Note what became of that, unless it has been noted."""
-        if asking := self._asking.pop(task, None):
-            self._world.record(replace(asking, ended=self._world.now, outcome=outcome, note=note))
+            self.books.answered(task, failed, note)
 
     async def _hold(self, lease: Lease, asking: Operation, work: Work | None) -> None:
         """Do what is done under a lease, and write the claim down."""
         task = asking.task
-        self._answered(task, Outcome.OK)
-        if lease.remaining <= 0:
-            self._wrong(task, "was given a lease that had ended (R3)")
+        self.books.answered(task, Outcome.OK)
         bound = (work is None or not work.by_hand) and not self._world.plan.stubborn
-        self._beliefs[task] = Belief(task, lease, asking.began, self._world.now, bound=bound)
+        self.books.believe(lease, asking, bound=bound)
         try:
             await self._body(lease, task, work)
         finally:
-            self._claim(task)
-
-    def _claim(self, task: int) -> None:
-        """Turn a belief into a claim: as long as its holder believed in it, by what it had been told."""
-        belief = self._beliefs.pop(task, None)
-        if belief is None:
-            return
-        lease, now = belief.lease, self._world.now
-        valid_until = self.process.true_of(lease.valid_until)
-        until = min(valid_until, now if belief.ended_at is None else belief.ended_at)
-        if not self.process.alive:
-            until = valid_until  # what it has begun may go on
-        elif lease.held:
-            until = now
-        if self.process.alive:
-            self._check_end(belief, valid_until)
-        self._world.claim(
-            Claim(
-                client=self.number,
-                task=task,
-                names=lease.names,
-                owner=lease._holding.owner,
-                fence=lease.fence,
-                asked=belief.asked,
-                since=belief.since,
-                until=until,
-                stopped=now,
-            )
-        )
-
-    def _check_end(self, belief: Belief, valid_until: float) -> None:
-        """See that a body has been stopped in time, if it could be (R7)."""
-        now, went_on = self._world.now, self.process.went_on_at
-        if belief.lease.held and self.process.now() >= belief.lease.valid_until:
-            self._wrong(belief.task, "held its lock beyond its validity (R2)")
-        if belief.bound and now > max(valid_until, went_on + REACTION) + ROUNDING:
-            self._wrong(belief.task, f"was stopped {now - valid_until:.6f} s after the end of validity (R7)")
+            self.books.claim(task)
 
     async def _body(self, lease: Lease, task: int, work: Work | None) -> None:
         """Work under a lease: write under its fence, and update what only the lock protects."""
@@ -356,7 +232,7 @@ class Client:
             if lease.fence is not None:
                 accepted = world.resources.write(world.now, self.number, name, lease.fence)
                 if not accepted and world.plan.timed and not world.plan.stubborn:
-                    self._wrong(task, "held a lock whose resource had seen a greater fence")
+                    self.books.wrong(task, "held a lock whose resource had seen a greater fence")
             world.resources.update(world.now, self.number, name, read[name])
 
     async def _work(self, lease: Lease, work: Work) -> None:
@@ -368,33 +244,20 @@ class Client:
             raise
 
     async def _extend(self, lease: Lease, task: int) -> None:
-        began, outcome = self._world.now, Outcome.UNKNOWN
+        extending, outcome = self.books.begin("extend", task, lease), Outcome.UNKNOWN
         try:
             await lease.extend()
             outcome = Outcome.OK
         except QuorumUnavailableError:
             pass
         finally:
-            self._record("extend", lease, task, began, outcome)
+            self.books.end(extending, outcome)
 
     async def _release(self, lease: Lease, task: int) -> None:
-        began, outcome = self._world.now, Outcome.UNKNOWN
+        releasing, outcome = self.books.begin("release", task, lease), Outcome.UNKNOWN
         try:
             report = await lease.release()
             if all(node.outcome is not ReleaseOutcome.UNKNOWN for node in report.nodes):
                 outcome = Outcome.OK
         finally:
-            self._record("release", lease, task, began, outcome)
-
-    def _record(self, kind: str, lease: Lease, task: int, began: float, outcome: Outcome) -> None:
-        self._world.record(
-            Operation(
-                client=self.number,
-                task=task,
-                kind=kind,
-                names=lease.names,
-                began=began,
-                ended=self._world.now,
-                outcome=outcome,
-            )
-        )
+            self.books.end(releasing, outcome)

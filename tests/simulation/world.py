@@ -286,7 +286,7 @@ class World:
     def _bury(self) -> None:
         """End the loops: those of the killed, too, whose code must not run any more."""
         for client in self.clients.values():
-            client.close_books()
+            client.books.close()
         self._over = True
         for client in self.clients.values():
             loop = client.process.loop

@@ -1,0 +1,174 @@
+"""The books of one simulated process: what it asked for and believed to hold, and what was wrong with it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from aioredlock_ng import Lease, LockNotAcquiredError, LossReason, QuorumUnavailableError, Vote
+from tests.simulation.history import Claim, Operation, Outcome
+from tests.simulation.plan import ClientPlan
+from tests.simulation.processes import Process
+from tests.simulation.work import Work
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+NODE_TIMEOUT: Final = 0.1
+"""Seconds, the default: what a refusal may come late by."""
+
+LATENESS: Final = 0.03
+"""Seconds beyond that: two slow messages, and clocks that go wrong."""
+
+REACTION: Final = 0.3
+"""Seconds after standing still in which a process notices what has ended: a tick of the watchdog (R2)."""
+
+ROUNDING: Final = 1e-6
+
+
+@dataclass(slots=True)
+class Belief:
+    """A lease as its holder sees it: what becomes a claim."""
+
+    task: int
+    lease: Lease
+    asked: float
+    since: float
+    bound: bool
+    """Whether its task is cancelled when the lease is lost."""
+    ended_at: float | None = None
+    """When it was told that the lock is not its own any more."""
+
+
+class Books:
+    """Writes into the history, and checks what only the process itself can know.
+
+    Args:
+        world: whose history it is.
+        plan: what the process is like.
+        process: where it runs.
+    """
+
+    def __init__(self, world: World, plan: ClientPlan, process: Process) -> None:
+        self._world = world
+        self._plan = plan
+        self._process = process
+        self._number = plan.number
+        self._beliefs: dict[int, Belief] = {}
+        self._asking: dict[int, Operation] = {}  # what waits for a lock
+
+    def close(self) -> None:
+        """Write down what a killed process was doing, and as claims what it held: until validity ends."""
+        for task in list(self._beliefs):
+            self.claim(task)
+        for operation in self._asking.values():
+            killed = self._process.killed_at
+            self._world.record(replace(operation, ended=killed, note="" if killed is None else "killed"))
+
+    def wrong(self, task: int, what: str) -> None:
+        """Note what a task, or its lease, should not have done."""
+        self._world.leak(f"client {self._number}, task {task} {what}")
+
+    def stray(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Note what came to the loop's exception handler."""
+        self._world.leak(f"client {self._number}: {context.get('message')}: {context.get('exception')!r}")
+
+    # -- operations ----------------------------------------------------------------------------
+
+    def ask(self, kind: str, task: int, names: tuple[str, ...]) -> Operation:
+        """Note that a task wants a lock: to "acquire" it, or to "try" for some time."""
+        asking = self._asking[task] = self._operation(kind, task, names)
+        return asking
+
+    def _operation(self, kind: str, task: int, names: tuple[str, ...]) -> Operation:
+        return Operation(
+            client=self._number,
+            task=task,
+            kind=kind,
+            names=names,
+            began=self._world.now,
+            ended=None,
+            outcome=Outcome.UNKNOWN,
+        )
+
+    def answered(self, task: int, outcome: Outcome, note: str = "") -> None:
+        """Note what became of that, unless it has been noted."""
+        if asking := self._asking.pop(task, None):
+            self._world.record(replace(asking, ended=self._world.now, outcome=outcome, note=note))
+
+    def begin(self, kind: str, task: int, lease: Lease) -> Operation:
+        """Note that something is done with a lease."""
+        return self._operation(kind, task, lease.names)
+
+    def end(self, operation: Operation, outcome: Outcome) -> None:
+        """Note what came of it."""
+        self._world.record(replace(operation, ended=self._world.now, outcome=outcome))
+
+    def refused(self, error: LockNotAcquiredError, asking: Operation, work: Work | None) -> None:
+        """See that it comes in time, and says why (R13)."""
+        if work is None or work.patience is None:
+            self.wrong(asking.task, f"was to wait as long as it takes: {error!r}")
+        elif self._world.plan.undisturbed:
+            over = self._world.now - asking.began - work.patience
+            if over > NODE_TIMEOUT + LATENESS:
+                self.wrong(asking.task, f"was refused {over:.6f} s after its time (R13)")
+        if isinstance(error, QuorumUnavailableError) and not all(
+            vote.vote is not Vote.SILENT or vote.reason for vote in error.votes
+        ):
+            self.wrong(asking.task, f"was not told why: {error.votes!r}")
+
+    # -- leases --------------------------------------------------------------------------------
+
+    def believe(self, lease: Lease, asking: Operation, *, bound: bool) -> None:
+        """Note that a task has a lock; `bound`: it is cancelled when the lease is lost."""
+        if lease.remaining <= 0:
+            self.wrong(asking.task, "was given a lease that had ended (R3)")
+        self._beliefs[asking.task] = Belief(asking.task, lease, asking.began, self._world.now, bound)
+
+    def lost(self, label: str, reason: LossReason) -> None:
+        """Note that a task's lease is lost."""
+        belief = self._beliefs.get(int(label))
+        if belief is not None and reason is not LossReason.EXPIRED:  # that comes before the end of validity
+            belief.ended_at = self._world.now
+            if reason is LossReason.REFUSED and belief.lease.held:
+                self.wrong(belief.task, "holds what was refused (R8)")
+        closed = reason is LossReason.MANAGER_CLOSED
+        if self._plan.extends and self._world.plan.undisturbed and not closed:
+            self.wrong(int(label), f"lost its lock ({reason}) although nothing went wrong (R8)")
+
+    def claim(self, task: int) -> None:
+        """Turn a belief into a claim: as long as its holder believed in it, by what it had been told."""
+        belief = self._beliefs.pop(task, None)
+        if belief is None:
+            return
+        lease, now = belief.lease, self._world.now
+        valid_until = self._process.true_of(lease.valid_until)
+        until = min(valid_until, now if belief.ended_at is None else belief.ended_at)
+        if not self._process.alive:
+            until = valid_until  # what it has begun may go on
+        elif lease.held:
+            until = now
+        if self._process.alive:
+            self._check_end(belief, valid_until)
+        self._world.claim(
+            Claim(
+                client=self._number,
+                task=task,
+                names=lease.names,
+                owner=lease._holding.owner,
+                fence=lease.fence,
+                asked=belief.asked,
+                since=belief.since,
+                until=until,
+                stopped=now,
+            )
+        )
+
+    def _check_end(self, belief: Belief, valid_until: float) -> None:
+        """See that a body has been stopped in time, if it could be (R7)."""
+        now, went_on = self._world.now, self._process.went_on_at
+        if belief.lease.held and self._process.now() >= belief.lease.valid_until:
+            self.wrong(belief.task, "held its lock beyond its validity (R2)")
+        if belief.bound and now > max(valid_until, went_on + REACTION) + ROUNDING:
+            self.wrong(belief.task, f"was stopped {now - valid_until:.6f} s after the end of validity (R7)")
