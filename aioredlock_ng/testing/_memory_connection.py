@@ -72,6 +72,7 @@ class MemoryConnection(asyncio.Transport):
 
     def abort(self) -> None:
         self.aborted = True
+        self._requests.take_back()
         if self._requests.cut:  # all that is held up is lost, the reset too, and not sent again
             self._requests.close()
         self._hang_up(Goodbye.RST)

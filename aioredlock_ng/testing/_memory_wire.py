@@ -145,14 +145,21 @@ class Wire:
 
     def delay(self) -> float:
         """Return the seconds that the next message takes."""
-        delay = self._latency() + self.extra
-        pause = RETRANSMISSION
+        return self.losses() + self.trip()
+
+    def trip(self) -> float:
+        """Return the seconds that it takes once it is not lost."""
+        return self._latency() + self.extra
+
+    def losses(self) -> float:
+        """Return the seconds until it is sent for the last time, because it was lost before."""
+        lost, pause = 0.0, RETRANSMISSION
         for _ in range(MAX_LOSSES):
             if not self.loss or self._random.random() >= self.loss:
                 break
-            delay += pause
+            lost += pause
             pause *= 2
-        return delay
+        return lost
 
 
 class Goodbye(Enum):
@@ -169,6 +176,8 @@ class _Sent:
     """Something on its way."""
 
     what: bytes | Goodbye
+    sent_at: float
+    """When it leaves for the last time: before that it was lost."""
     due: bool = False
 
 
@@ -195,12 +204,20 @@ class Lane:
         return self._wire.requests_cut if self._requests else self._wire.replies_cut
 
     def send(self, what: bytes | Goodbye) -> None:
-        """Let it arrive at the other end."""
-        network = self._wire.network
-        self._due_at = max(self._due_at, network.time() + self._wire.delay())
-        sent = _Sent(what)
+        """Let it arrive at the other end; a reset that is lost is not sent again."""
+        network, lost = self._wire.network, self._wire.losses()
+        if what is Goodbye.RST and lost:
+            return
+        sent = _Sent(what, network.time() + lost)
+        self._due_at = max(self._due_at, sent.sent_at + self._wire.trip())
         self._sent.append(sent)
         network.call_at(self._due_at, self._deliver, sent)
+
+    def take_back(self) -> None:
+        """Send nothing again that was lost: the connection is reset.  What came behind it is of no use."""
+        now = self._wire.network.time()
+        left = itertools.takewhile(lambda sent: sent.sent_at <= now, self._sent)
+        self._sent = deque(left)
 
     def close(self) -> None:
         """Carry nothing more."""

@@ -86,6 +86,8 @@ class Plan:
     """Seconds until everything is healed."""
     timed: bool
     """Whether clocks keep time, and nodes remember (A1, A2), so that there must never be two holders."""
+    processes: int
+    """How many clients were drawn: faults go by their numbers, whoever is left out."""
     clients: tuple[ClientPlan, ...]
     faults: tuple[AnyFault, ...]
     stubborn: bool = False
@@ -134,6 +136,7 @@ def draw(seed: int, *, quarantine: float | None = None, stubborn: bool = False) 
         names=names,
         duration=duration,
         timed=timed,
+        processes=len(clients),
         clients=clients,
         faults=(),
         stubborn=stubborn,

@@ -140,6 +140,14 @@ def test_a_failing_schedule_is_made_small() -> None:
             assert not any(found.rule is rule for found in judged(run(less)))
 
 
+def test_any_part_of_a_schedule_can_be_run() -> None:
+    """Faults go by the numbers of clients that may have been left out."""
+    plan = next(plan for plan in map(draw, range(100)) if len(plan.clients) == 4 and len(plan.faults) > 8)
+    with silence():
+        for client in range(4):
+            assert run(plan.cut(clients=(client,))).history.clients == 4
+
+
 def test_shrinking_leaves_out_what_is_not_needed() -> None:
     """Delta debugging finds the few that matter among many, and keeps those it must."""
     asked = []

@@ -51,7 +51,7 @@ class World:
         self.plan = plan
         self.timeline = Timeline()
         self._began = self.timeline.now
-        self.history = History(nodes=plan.nodes, clients=1 + max(one.number for one in plan.clients))
+        self.history = History(nodes=plan.nodes, clients=plan.processes)
         self.resources = Resources(self.history)
         self.counts: Counter[str] = Counter()
         self._set_back: dict[int, float] = {}  # when a node came back with older data

@@ -273,6 +273,23 @@ async def test_a_reset_takes_back_what_is_held_up(cut_at: str) -> None:
     assert wire.lanes == []
 
 
+@pytest.mark.parametrize(("end", "numbers"), [("abort", [1]), ("close", [1, 2, 3])])
+@virtual
+async def test_a_reset_takes_back_what_was_lost_and_would_be_sent_again(end: str, numbers: list[int]) -> None:
+    """So does nobody who closes: what is lost then comes later, and what came behind it behind it."""
+    node, wire, listener = one_way()
+    set_(listener, 1)
+    wire.lose(1.0, "all")
+    set_(listener, 2)
+    wire.lose(0.0, "none")
+    set_(listener, 3)
+    getattr(listener.transport, end)()
+    await asyncio.sleep(2 * LATENCY)
+    assert executed(node) == [1]
+    await asyncio.sleep(60)
+    assert executed(node) == numbers
+
+
 @virtual
 async def test_a_reset_does_not_take_back_what_gets_through() -> None:
     """What had left arrives before it."""
