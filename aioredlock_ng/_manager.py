@@ -31,7 +31,7 @@ from ._options import (
     checked_policy,
 )
 from ._runtime import Counters
-from ._specs import NodeSpec, Primitives, listed, make_nodes
+from ._specs import NodeSpec, Primitives, make_nodes
 from ._statistics import ManagerStatistics, NodeStatistics
 from ._survey import Survey, survey
 from .errors import ConfigurationError
@@ -131,9 +131,9 @@ class LockManager(Life):
         """Make a manager over the nodes that `REDLOCK_URLS` lists, separated by commas.
 
         Raises:
-            ConfigurationError: when the variable is missing or empty, or no such list.
+            ConfigurationError: when the variable is missing or empty.
         """
-        urls = listed(os.environ.get(URLS_VARIABLE, ""))
+        urls = [url.strip() for url in os.environ.get(URLS_VARIABLE, "").split(",") if url.strip()]
         if not urls:
             raise ConfigurationError(
                 f"{URLS_VARIABLE} must list node URLs, such as redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"

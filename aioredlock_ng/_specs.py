@@ -23,22 +23,6 @@ NodeSpec: TypeAlias = str | Redis | Node | NodeSource
 """What may stand in a node list: a URL, a client, a node, or something that makes one."""
 
 
-def listed(text: str) -> list[str]:
-    """Return the URLs in a list that is separated by commas, as on command lines and in the environment.
-
-    Raises:
-        ConfigurationError: some have no scheme; nothing of them is shown, since a password may have a comma.
-    """
-    urls = [url.strip() for url in text.split(",") if url.strip()]
-    schemes = ["://" in url for url in urls]
-    if any(schemes) and not all(schemes):
-        raise ConfigurationError(
-            "each of the listed nodes begins with its scheme, such as redis://; "
-            "a comma that belongs to a password is written %2C"
-        )
-    return urls
-
-
 def make_nodes(specs: Iterable[NodeSpec]) -> tuple[Node, ...]:
     """Make the nodes of one manager; refuse a list that cannot be a quorum.
 
@@ -48,6 +32,12 @@ def make_nodes(specs: Iterable[NodeSpec]) -> tuple[Node, ...]:
     if isinstance(specs, str):
         raise ConfigurationError("nodes must be a list of nodes, not one string")
     specs = tuple(specs)
+    schemes = ["://" in spec for spec in specs if isinstance(spec, str)]
+    if any(schemes) and not all(schemes):  # cut at the comma in a password, perhaps: show nothing of it
+        raise ConfigurationError(
+            "each node that is a URL begins with its scheme, such as redis://; "
+            "a comma that belongs to a password is written %2C"
+        )
     nodes = tuple(_make_node(spec) for spec in specs)
     if not nodes:
         raise ConfigurationError("a lock manager needs at least one node, got none")

@@ -86,14 +86,13 @@ def make_manager(arguments: argparse.Namespace, **options: Any) -> LockManager:
         UsageError: no nodes are given, or they cannot be used.
     """
     from .. import LockManager
-    from .._specs import listed
 
     if not options.keys() & {"ttl", "restart_quarantine"}:
         options["restart_quarantine"] = 0
     options = {"prefix": arguments.prefix, "node_timeout": arguments.node_timeout} | options
     try:
         if arguments.nodes is not None:
-            return LockManager(listed(arguments.nodes), **options)
+            return LockManager([url.strip() for url in arguments.nodes.split(",") if url.strip()], **options)
         if not os.environ.get("REDLOCK_URLS", "").strip():
             raise UsageError("no nodes: give --nodes URL,URL,URL or set REDLOCK_URLS")
         return LockManager.from_env(**options)

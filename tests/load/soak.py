@@ -58,6 +58,7 @@ LONG: Final = {
     "book doubts": AFTER_A_CUT,
     "book owed": AFTER_A_CUT,
     "book in flight": FULL_PIPES,
+    "book channels": FULL_PIPES,  # what a frozen node has not answered; all is answered at rest
     "object Mutex": Tolerance(share=0, units=2 * MAX_PRIMITIVES),  # a slow machine fills its caches late
     "object _Doubt": AFTER_A_CUT,
     "object Debt": AFTER_A_CUT,
