@@ -9,6 +9,7 @@ python -m tests.simulation --seeds 300 --quarantine 0    what the restart quaran
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +58,10 @@ def main() -> None:
 def _campaign(asked: argparse.Namespace, options: dict[str, Any]) -> None:
     figures = Figures()
     seeds = range(asked.start, asked.start + asked.seeds)
-    for figures in shared_campaign(seeds, jobs=asked.jobs, again_every=asked.again_every, **options):
-        last = f"; last: seed {figures.failures[-1].seed}" if figures.failures else ""
-        print(f"\r{figures.runs} runs, {figures.failed} with violations{last}", end="", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):  # the figures so far are worth having
+        for figures in shared_campaign(seeds, jobs=asked.jobs, again_every=asked.again_every, **options):
+            last = f"; last: seed {figures.failures[-1].seed}" if figures.failures else ""
+            print(f"\r{figures.runs} runs, {figures.failed} with violations{last}", end="", flush=True)
     print(f"\n{figures}")
     if figures.failures:
         print(report(figures.failures[0], **options))
