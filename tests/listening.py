@@ -10,6 +10,7 @@ import hiredis
 
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_connection import MemoryConnection
+from aioredlock_ng.testing._memory_wire import Wire
 
 _NOTHING: Final = object()
 
@@ -60,10 +61,10 @@ class Listener(asyncio.Protocol):
         del self.told[:], self.times[:]
 
 
-def listen_in_memory(node: MemoryNode) -> Listener:
-    """Connect to a master in memory."""
+def listen_in_memory(node: MemoryNode, wire: Wire | None = None) -> Listener:
+    """Connect to a master in memory, by the first of its ways unless told."""
     listener = Listener()
-    listener.transport = connection = MemoryConnection(node, node.wires[0])
+    listener.transport = connection = MemoryConnection(node, wire or node.wires[0])
     node._connections.append(connection)
     connection.set_protocol(listener)
     return listener

@@ -130,6 +130,12 @@ def ask(url: str, *words: str | float) -> Any:
         return client.execute_command(*words)
 
 
+def kill_connections(url: str) -> None:
+    """End all connections of a server, those of waiters, too: they listen to its releases."""
+    for kind in ("normal", "pubsub"):
+        ask(url, "CLIENT KILL", "TYPE", kind)
+
+
 def answers(port: int, *, within: float = 1.0) -> bool:
     """Return whether a server answers; that something takes connections does not prove it."""
     try:

@@ -206,16 +206,16 @@ class _LoginError(Exception):
 
 
 async def _log_in(connection: Connection) -> None:
-    """Do what redis-py does when connected, and tell its failure from those before and after it."""
-    _bound(connection)
+    """Log in, make sure of RESP3, and tell a failure here from those before and after it."""
     try:
-        await connection.on_connect()
+        await _log_in_by_resp2(connection)
         await _expect_resp3(connection)
     except Exception as error:
         raise _LoginError(error) from error
 
 
 async def _log_in_by_resp2(connection: Connection) -> None:
+    """Do what redis-py does when connected, within bounds."""
     _bound(connection)
     await connection.on_connect()
 

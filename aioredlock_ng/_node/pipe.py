@@ -139,7 +139,7 @@ class Pipe:
             DesynchronisedError: when a reply cannot belong to its request, or is no reply at all.
         """
         entries, gets = self._entries, self._reader.gets
-        self._unfinished += len(data)
+        unfinished = self._unfinished + len(data)
         self._reader.feed(data)
         while True:
             try:
@@ -150,7 +150,7 @@ class Pipe:
                 raise DesynchronisedError("the server announces an answer that memory cannot hold") from None
             if reply is _NOTHING:
                 break
-            self._unfinished = 0
+            unfinished = 0
             if type(reply) is PUSH and not self._confirms(reply):
                 continue
             if not entries:
@@ -162,7 +162,8 @@ class Pipe:
                 sink.on_reply(node, reply)
             else:
                 self._misfit(entry, reply)
-        if self._unfinished > MAX_REPLY:
+        self._unfinished = unfinished
+        if unfinished > MAX_REPLY:
             raise DesynchronisedError(f"an answer of more than {MAX_REPLY} bytes is none of ours")
 
     def _confirms(self, push: list[object]) -> bool:

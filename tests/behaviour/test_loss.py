@@ -26,7 +26,7 @@ from tests.behaviour.tools import (
     keys,
     quiet,
 )
-from tests.servers import Nodes, ask, eventually
+from tests.servers import Nodes, ask, eventually, kill_connections
 
 FOREVER: Final = 3600.0
 GRACE: Final = 0.2
@@ -148,7 +148,7 @@ async def test_all_connections_killed(nodes5: Nodes) -> None:
         for _ in range(6):
             before = lease.extensions
             for url in nodes5.urls:
-                ask(url, "CLIENT KILL", "TYPE", "normal")
+                kill_connections(url)
             assert all(ask(url, "SET", "redlock:survivor", "theirs", "NX") is None for url in nodes5.urls)
             await extended(lease, before + 1)
             lease.check()

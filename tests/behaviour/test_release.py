@@ -12,7 +12,7 @@ import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, QuorumUnavailableError, ReleaseOutcome
 from tests.behaviour.tools import all_up, extended, keys, monitor, monitored_words, quiet
-from tests.servers import Nodes, ask, eventually
+from tests.servers import Nodes, ask, eventually, kill_connections
 from tests.unit.worlds import SCRIPTS
 
 RACES: Final = 1000
@@ -126,7 +126,7 @@ async def test_releases_that_a_lost_connection_took_along_are_made_up_for(nodes3
             lease = await manager.lock("killed", ttl=60).acquire()
             await eventually(lambda: len(keys(nodes3.urls)) == 3, what="all have it")
             for url in nodes3.urls:
-                ask(url, "CLIENT KILL", "TYPE", "normal")
+                kill_connections(url)
             await lease.release()
             await eventually(lambda: not keys(nodes3.urls), what="the key is gone")
             await all_up(manager)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager
 from aioredlock_ng.testing import LocalNodes
-from tests.behaviour.tools import all_up
+from tests.behaviour.tools import PATIENCE, all_up, boot_time
 from tests.servers import ask
 
 NAME: Final = "account"
@@ -38,3 +38,17 @@ async def held_on_three(nodes: LocalNodes, **options: Any) -> AsyncIterator[tupl
             await all_up(b)
             assert [ask(url, "EXISTS", KEY) for url in nodes.urls] == [int(i in HOLDING) for i in range(5)]
             yield lease, b
+
+
+async def waits_for_its_end(b: LockManager, by_a: Lease) -> None:
+    """Have B ask for the lock when one of A's nodes has forgotten it: it is let in when A's lease has ended.
+
+    Until then that node is in quarantine (R12).
+    """
+    by_b = await b.lock(NAME, blocking_timeout=PATIENCE).acquire()
+
+    assert boot_time() >= by_a.valid_until
+    assert by_a.fence is None or by_a.fence < by_b.fence
+    assert b.statistics().quarantined == 1
+    await by_b.release()
+    await all_up(b)

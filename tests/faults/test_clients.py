@@ -21,7 +21,7 @@ from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, no_key_left, python, quiet
 from tests.faults.accounts import GUARDED, filled
 from tests.faults.two_turns import two_turns
-from tests.servers import ask, eventually
+from tests.servers import eventually, kill_connections
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes and sockets in /proc")
 
@@ -121,8 +121,7 @@ class Disturber:
 
     async def _disconnect(self, which: Iterable[int]) -> None:
         for i in which:
-            for kind in ("normal", "pubsub"):
-                ask(self._nodes.urls[i], "CLIENT KILL", "TYPE", kind)
+            kill_connections(self._nodes.urls[i])
 
 
 async def test_cancellations_while_nodes_come_and_go(nodes5: LocalNodes) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import random
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -21,45 +21,15 @@ from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, boot_time
 from tests.faults.accounts import GUARDED, filled
 from tests.faults.contention import contention, votes_again
-from tests.faults.on_three import COUNTER, HOLDING, NAME, held_on_three
+from tests.faults.losses import LOSSES, PERSISTENT, Loss, kept, restart_older
+from tests.faults.on_three import COUNTER, HOLDING, NAME, held_on_three, waits_for_its_end
 from tests.servers import ask
-
-PERSISTENT: Final = {"appendonly": "yes", "appendfsync": "always"}
 
 AGREEING: Final = 2.0
 """Seconds until nodes that have just lost their memory can be raised to one fence (R10: 12 less 10)."""
 
 
 # -- A has exactly three of five, and one of these forgets it --------------------------------------
-
-
-def kept(nodes: LocalNodes, i: int) -> Path:
-    """Return where a server keeps its append-only file."""
-    return Path(ask(nodes.urls[i], "CONFIG GET", "dir")["dir"]) / "appendonlydir"
-
-
-async def restart_empty(nodes: LocalNodes, i: int, _older: Path) -> None:
-    """Restart a server without its data."""
-    shutil.rmtree(kept(nodes, i))
-    await nodes.restart(i)
-
-
-async def restart_older(nodes: LocalNodes, i: int, older: Path) -> None:
-    """Restart a server with a copy of its data that was made before A came."""
-    place = kept(nodes, i)
-    nodes.kill(i)
-    shutil.rmtree(place)
-    shutil.copytree(older, place)
-    await nodes.restart(i)
-
-
-async def flush(nodes: LocalNodes, i: int, _older: Path) -> None:
-    """Flush a server; its connections stay."""
-    ask(nodes.urls[i], "FLUSHALL")
-
-
-Loss = Callable[[LocalNodes, int, Path], Awaitable[None]]
-LOSSES: Final = (restart_empty, restart_older, flush)
 
 
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
@@ -71,13 +41,10 @@ async def test_nobody_gets_a_lock_that_a_node_forgot(
     nodes, older = make_nodes(5, options=PERSISTENT), tmp_path / "older"
     shutil.copytree(kept(nodes, HOLDING[0]), older)
     async with held_on_three(nodes, ttl=4.0, restart_quarantine=4.0, fencing=fencing) as (by_a, b):
+        assert (by_a.fence is not None) == fencing
         await lose(nodes, HOLDING[0], older)
 
-        by_b = await b.lock(NAME, blocking_timeout=PATIENCE).acquire()
-
-        assert boot_time() >= by_a.valid_until
-        assert not fencing or by_a.fence < by_b.fence
-        assert b.statistics().quarantined == 1
+        await waits_for_its_end(b, by_a)
 
 
 @pytest.mark.parametrize("lose", LOSSES)

@@ -14,9 +14,8 @@ from typing import Final
 import pytest
 
 from aioredlock_ng.testing import LocalNodes
-from tests.behaviour.tools import PATIENCE, all_up, boot_time
-from tests.faults.on_three import HOLDING, KEY, NAME, held_on_three
-from tests.faults.test_empty_restart import kept, restart_older
+from tests.faults.losses import kept, restart_older
+from tests.faults.on_three import HOLDING, KEY, held_on_three, waits_for_its_end
 from tests.faults.two_turns import two_turns
 from tests.servers import ask, eventually
 
@@ -54,13 +53,7 @@ async def test_a_node_that_comes_back_with_its_file_waits(
         elif restart is restart_older:
             assert not ask(nodes.urls[struck], "EXISTS", KEY), "it does not"
 
-        by_b = await b.lock(NAME, blocking_timeout=PATIENCE).acquire()
-
-        assert boot_time() >= by_a.valid_until
-        assert by_a.fence < by_b.fence
-        assert b.statistics().quarantined == 1
-        await by_b.release()
-        await all_up(b)
+        await waits_for_its_end(b, by_a)
 
 
 async def test_a_lease_outlives_a_rolling_restart_with_older_data(

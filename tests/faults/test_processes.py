@@ -17,7 +17,7 @@ from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import ALLOWANCE, boot_time
 from tests.faults.contention import votes_again
 from tests.faults.two_turns import Two, two_turns
-from tests.servers import Nodes, ask, eventually
+from tests.servers import Nodes, ask, eventually, kill_connections
 
 TTL: Final = 1.0
 QUARANTINE: Final = 1.5
@@ -93,8 +93,7 @@ async def disconnect(nodes: Nodes, which: Sequence[int], meanwhile: Meanwhile) -
     """Have all servers close all connections, again and again."""
     for _ in range(2):
         for url in nodes.urls:
-            for kind in ("normal", "pubsub"):  # B listens to A's release
-                ask(url, "CLIENT KILL", "TYPE", kind)
+            kill_connections(url)
         await meanwhile()
 
 

@@ -15,10 +15,10 @@ import pytest
 from aioredlock_ng import LockManager, LossReason, QuorumUnavailableError, RetryPolicy, Vote
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing._fresh import initialise
-from tests.behaviour.tools import PATIENCE, all_up, boot_time
-from tests.faults.on_three import HOLDING, held_on_three
+from tests.behaviour.tools import PATIENCE, boot_time
+from tests.faults.on_three import HOLDING, KEY, held_on_three, waits_for_its_end
 from tests.faults.states import OTHER_PASSWORD, PASSWORD, STATES, USER, Server, State
-from tests.faults.two_turns import KEY, NAME, two_turns
+from tests.faults.two_turns import two_turns
 from tests.servers import ask, eventually
 
 TTL: Final = 1.0
@@ -140,10 +140,4 @@ async def test_a_failover_to_data_that_misses_a_lock(
         assert not ask(struck, "EXISTS", KEY)
         assert ask(struck, "INFO", "server")["run_id"] == run_id
 
-        by_b = await b.lock(NAME, blocking_timeout=PATIENCE).acquire()
-
-        assert boot_time() >= by_a.valid_until
-        assert by_a.fence < by_b.fence
-        assert b.statistics().quarantined == 1
-        await by_b.release()
-        await all_up(b)
+        await waits_for_its_end(b, by_a)

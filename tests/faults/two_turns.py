@@ -13,10 +13,8 @@ from typing import Any, Final, NamedTuple
 from aioredlock_ng import ExtensionPolicy, Lease, LockLostError, LockManager
 from tests.behaviour.tools import PATIENCE, all_up, boot_time, no_key_left, quiet
 from tests.faults.claims import Claim, check_claims
+from tests.faults.on_three import KEY, NAME
 from tests.servers import ask, eventually
-
-NAME: Final = "account"
-KEY: Final = f"redlock:{NAME}"
 
 OFTEN: Final = ExtensionPolicy(every=0.1, max_extensions=None)
 """So that extensions meet the fault, and what they bring about is soon seen."""

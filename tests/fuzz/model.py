@@ -26,8 +26,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.validity import drift
 from aioredlock_ng.testing import MemoryNode
-
-PREFIX: Final = b"redlock:"
+from tests.unit.worlds import PREFIX
 
 ROUNDING: Final = 0.001 + 1e-6
 """Seconds: nodes tell in whole milliseconds how long a key will live, and extend by them."""

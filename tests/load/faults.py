@@ -9,7 +9,7 @@ from typing import Final
 
 from aioredlock_ng.testing import LocalNodes
 from tests.load.work import QUARANTINE
-from tests.servers import ask
+from tests.servers import ask, kill_connections
 
 HEAL: Final = QUARANTINE * 1.01 + 1.0
 """Seconds after which a restarted node votes again, whoever looks."""
@@ -28,9 +28,10 @@ async def trouble(nodes: LocalNodes, random: Random, counts: Counter[str]) -> No
                     nodes.pause(i)
                 elif kind == "restart":
                     await nodes.restart(i)
+                elif kind == "disconnect":
+                    await asyncio.to_thread(kill_connections, nodes.urls[i])
                 else:
-                    words = ("CLIENT KILL", "TYPE", "normal") if kind == "disconnect" else ("SCRIPT FLUSH",)
-                    await asyncio.to_thread(ask, nodes.urls[i], *words)
+                    await asyncio.to_thread(ask, nodes.urls[i], "SCRIPT FLUSH")
             if kind == "freeze":
                 await asyncio.sleep(random.choice([0.05, 0.5, 4.0]))
             for i in which:

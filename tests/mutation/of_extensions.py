@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from .mutation import Edit, Mutation
 
+_EXTEND_LUA_CREATES = Edit(
+    "_scripts/extend.lua",
+    """
+    if missing then
+      return vote
+    end
+    for i = 1, n do
+    """,
+    """
+    for i = 1, n do
+      redis.call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2])
+    """,
+)
+
 MUTATIONS = (
     Mutation(
         rule="R8",
@@ -142,19 +156,7 @@ MUTATIONS = (
         rule="R8",
         name="an extension creates a key that is gone",
         edits=(
-            Edit(
-                "_scripts/extend.lua",
-                """
-                if missing then
-                  return vote
-                end
-                for i = 1, n do
-                """,
-                """
-                for i = 1, n do
-                  redis.call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2])
-                """,
-            ),
+            _EXTEND_LUA_CREATES,
             Edit(
                 "testing/_memory_scripts.py",
                 """
@@ -169,21 +171,7 @@ MUTATIONS = (
     Mutation(
         rule="R8",
         name="extend.lua creates a key that is gone",
-        edits=(
-            Edit(
-                "_scripts/extend.lua",
-                """
-                if missing then
-                  return vote
-                end
-                for i = 1, n do
-                """,
-                """
-                for i = 1, n do
-                  redis.call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2])
-                """,
-            ),
-        ),
+        edits=(_EXTEND_LUA_CREATES,),
         test="conformance/test_fenced_lease.py::test_what_an_extension_answers[path-True]",
     ),
     Mutation(

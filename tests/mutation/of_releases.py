@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from .mutation import Edit, Mutation
 
+_NO_LINGER = Edit(
+    "_node/link.py", "sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)", "pass"
+)
+_RESET = (
+    "nodes/test_connection_real.py::test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kernel"
+)
+
 MUTATIONS = (
     Mutation(
         rule="R5",
@@ -170,31 +177,15 @@ MUTATIONS = (
                 self._end(reason)
                 """,
             ),
-            Edit(
-                "_node/link.py",
-                "sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)",
-                "pass",
-            ),
+            _NO_LINGER,
         ),
-        test=(
-            "nodes/test_connection_real.py"
-            "::test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kernel"
-        ),
+        test=_RESET,
     ),
     Mutation(
         rule="R5",
         name="a connection is given up without SO_LINGER",
-        edits=(
-            Edit(
-                "_node/link.py",
-                "sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)",
-                "pass",
-            ),
-        ),
-        test=(
-            "nodes/test_connection_real.py"
-            "::test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kernel"
-        ),
+        edits=(_NO_LINGER,),
+        test=_RESET,
     ),
     Mutation(
         rule="R6",

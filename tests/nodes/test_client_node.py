@@ -38,7 +38,7 @@ from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from aioredlock_ng.testing._fresh import initialise
 from tests.nodes.clients import MakeClient
-from tests.servers import answers, ask, eventually, fastest_arm, lock_keys
+from tests.servers import answers, ask, eventually, fastest_arm, kill_connections, lock_keys
 
 PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
@@ -565,7 +565,7 @@ async def test_a_held_lock_survives_the_loss_of_every_connection(
             for _ in range(2):
                 extensions = lease.extensions
                 for url in nodes3.urls:
-                    ask(url, "CLIENT KILL", "TYPE", "normal")
+                    kill_connections(url)
                 await eventually(lambda before=extensions: lease.extensions > before)
             assert lease.held
         await eventually(empty(*nodes3.urls))
@@ -590,7 +590,7 @@ async def test_a_pooled_connection_that_the_server_closed_costs_no_vote(
         looked_at = manager._nodes[0].standing.round_trip
         for _ in range(2):
             for url in nodes3.urls:
-                ask(url, "CLIENT KILL", "TYPE", "normal")
+                kill_connections(url)
             await eventually(
                 lambda before=looked_at: manager._nodes[0].standing.round_trip != before,
                 within=2 * LOOK_AFTER + 1,

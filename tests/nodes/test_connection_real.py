@@ -35,7 +35,7 @@ from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT
 from aioredlock_ng._node.redis_node import RECONNECT, RedisNode
 from aioredlock_ng.testing import LocalNodes
-from tests.servers import ask, eventually, lock_keys, skip_unless_available
+from tests.servers import ask, eventually, kill_connections, lock_keys, skip_unless_available
 
 PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
@@ -154,7 +154,7 @@ async def test_tls(tls_nodes: LocalNodes) -> None:
         leases = await asyncio.gather(*(manager.lock(f"n{i}").acquire() for i in range(500)))
         assert all(lease.held for lease in leases)
         for url in urls:
-            ask(url, "CLIENT KILL", "TYPE", "normal")
+            kill_connections(url)
         await eventually(lambda: state(manager) is not NodeState.UP)
         await up(manager)
         await asyncio.gather(*(lease.extend(30) for lease in leases))
@@ -344,7 +344,7 @@ async def test_a_password_that_is_changed_while_a_lock_is_held(make_nodes: MakeN
         ask(url, "CONFIG SET", "requirepass", "an0ther")
         await works(manager)
         with contextlib.suppress(redis.ConnectionError):
-            ask(url.replace(PASSWORD, "an0ther"), "CLIENT KILL", "TYPE", "normal")
+            kill_connections(url.replace(PASSWORD, "an0ther"))
         await eventually(lambda: state(manager) is NodeState.DOWN)
         await eventually(lambda: "password" in manager.statistics().nodes[0].reason)
         assert "password" in await denied_because(manager)
@@ -376,7 +376,7 @@ async def test_a_database_number(one: LocalNodes) -> None:
         async with manager.lock("res"):
             assert not lock_keys(url)
             assert lock_keys(f"{url}/3") == [b"redlock:res"]
-        ask(url, "CLIENT KILL", "TYPE", "normal")
+        kill_connections(url)
         await eventually(lambda: state(manager) is NodeState.DOWN)
         await up(manager)
         async with manager.lock("res"):
@@ -650,7 +650,7 @@ async def test_a_held_lock_survives_the_loss_of_every_connection(nodes5: LocalNo
             for _ in range(3):
                 extensions = lease.extensions
                 for url in nodes5.urls:
-                    ask(url, "CLIENT KILL", "TYPE", "normal")
+                    kill_connections(url)
                 await eventually(lambda before=extensions: lease.extensions > before)
                 assert lease.held
         await eventually(lambda: not any(map(lock_keys, nodes5.urls)))

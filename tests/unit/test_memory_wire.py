@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng._node.redis_node import HEARTBEAT
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing._memory_connection import MemoryConnection
 from aioredlock_ng.testing._memory_wire import MAX_LOSSES, RETRANSMISSION, Goodbye, Lane, Wire
-from tests.listening import Listener
+from tests.listening import Listener, listen_in_memory
 from tests.unit.worlds import PLAIN, PREFIX, TIMEOUT, count, locks, make, opened, sim, virtual
 
 LATENCY = 0.1
@@ -29,20 +28,11 @@ LONG = 60.0
 """Seconds after which everything has come that ever will."""
 
 
-def connect(wire: Wire, node: MemoryNode) -> Listener:
-    """Connect to a master by one of its ways."""
-    listener = Listener()
-    listener.transport = connection = MemoryConnection(node, wire)
-    node._connections.append(connection)
-    connection.set_protocol(listener)
-    return listener
-
-
 def one_way() -> tuple[MemoryNode, Wire, Listener]:
     """Return a master, its first wire, and a connection."""
     node = MemoryNode(latency=LATENCY)
     wire = node.wires[0]
-    return node, wire, connect(wire, node)
+    return node, wire, listen_in_memory(node, wire)
 
 
 def pack(*words: bytes) -> bytes:
@@ -89,7 +79,7 @@ def test_bytes_arrive_in_order_and_once(steps: list[tuple[str, Any]], seed: int)
     async def main() -> None:
         node = MemoryNode(latency=lambda: drawn.choice((0.0, 0.01, 0.4)))
         wire = node.wires[0]
-        listener = connect(wire, node)
+        listener = listen_in_memory(node, wire)
         number = 0
         for what, how in steps:
             if what == "send":
@@ -234,8 +224,8 @@ async def test_what_was_under_way_at_the_cut_waits_too() -> None:
 async def test_a_cut_of_one_client_leaves_others_alone() -> None:
     """Each wire is a way of its own, and so are the first, which is everybody's, and each connection."""
     node = MemoryNode(latency=LATENCY)
-    cut, other = connect(node.wire(), node), connect(node.wire(), node)
-    shared = connect(node.wires[0], node)
+    cut, other = listen_in_memory(node, node.wire()), listen_in_memory(node, node.wire())
+    shared = listen_in_memory(node)
     node.wires[1].cut()
     set_(cut, 1)
     set_(other, 2)
@@ -401,7 +391,7 @@ async def test_wires_keep_nothing_of_connections_that_have_ended() -> None:
     """Whoever ends them, and in whichever order: no lane is left that would be mended for ever."""
     node, wire, _ = one_way()
     for end in (MemoryNode.disconnect, MemoryNode.crash):
-        listener = connect(wire, node)
+        listener = listen_in_memory(node, wire)
         end(node)
         listener.transport.close()
     await asyncio.sleep(1)
@@ -442,7 +432,7 @@ async def test_a_break_ends_what_came_in_the_same_write(after: bool) -> None:
     listener.transport.write(pack(b"SET", b"key", b"1") + pack(b"SET", b"key", b"2"))
     await asyncio.sleep(1)
     assert (executed(node), listener.told, listener.lost) == ([1] if after else [], [], True)
-    second = connect(wire, node)
+    second = listen_in_memory(node, wire)
     set_(second, 3, 4)
     await asyncio.sleep(1)
     assert second.told == [b"OK", b"OK"]
