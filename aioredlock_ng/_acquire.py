@@ -281,10 +281,10 @@ class Acquisition:
             return self._won(way, attempt)
         self._asked_at, self._round_trip = attempt.asked_at, runtime.clock.now() - attempt.asked_at
         ear = self._listen() if self._waits else None  # queued before the release that tells how long to wait
+        runtime.counters.refused += 1
         refusal = await attempt.refused(self._time_for_answers())
         if ear is not None:
             ear.free(attempt.free)
-        runtime.counters.refused += 1
         tally = attempt.asked.tally  # whoever was refused nowhere waits for nobody
         self._in_vain = self._in_vain + 1 if tally.verdict is Verdict.WON or not tally.refused else 0
         if runtime.closing:

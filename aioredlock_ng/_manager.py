@@ -57,7 +57,7 @@ class LockManager(Life):
             password and database), `redis.asyncio.Redis` clients (never closed by us), or objects
             such as `testing.MemoryNode`.  An odd number: an even one tolerates no more failures than
             the odd number below it.
-        ttl: seconds a lock lives unless it is extended; at most 24 hours.
+        ttl: seconds a lock lives unless it is extended; 5 ms to 24 hours.
         node_timeout: seconds one node's answer is waited for.  It only costs time when a majority is
             silent; raise it when nodes are far away.  Shorter than the ttl.
         connect_timeout: seconds one attempt to connect and log in may take.

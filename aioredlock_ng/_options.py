@@ -31,6 +31,9 @@ class LockOptions(TypedDict, total=False):
 DEFAULT_PREFIX: Final = "redlock:"
 """How every key and channel begins, unless a manager is told otherwise (R16)."""
 
+MIN_TTL: Final = 0.005
+"""Seconds: of a shorter life the drift leaves less than half, and no win would ever count (R3)."""
+
 MAX_TTL: Final = 24 * 3600.0
 """Seconds: a lock that nobody extends must not outlive a day."""
 
@@ -75,6 +78,10 @@ def positive(name: str, value: Seconds) -> float:
 def checked_ttl(value: Seconds, node_timeout: float) -> float:
     """Return a ttl in seconds that leaves time to ask the nodes."""
     ttl = positive("ttl", value)
+    if ttl < MIN_TTL:
+        raise ValueError(
+            f"ttl must be at least {MIN_TTL:g} s, got {value!r}; drift leaves nothing of a shorter one"
+        )
     if ttl > MAX_TTL:
         raise ValueError(
             f"ttl must be at most {MAX_TTL:.0f} s (24 h), got {value!r}; extend the lock instead"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockManager, RetryPolicy
 from aioredlock_ng._core.validity import drift
+from aioredlock_ng._options import MIN_TTL
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing.sim_loop import SimClock
 from tests.fuzz.profile import no_hurry, profile
@@ -23,8 +24,8 @@ pytestmark = no_hurry
 
 REFUSALS = (ValueError, TypeError)  # ConfigurationError is a ValueError
 
-LEAST = 2 * drift(0.1)
-"""Seconds: a shorter ttl, of which drift leaves hardly anything, is accepted, and so are shorter timeouts."""
+LEAST = MIN_TTL
+"""Seconds: nodes without any latency answer in less, whatever the timeouts are."""
 
 
 def made(make: Callable[[], Any], *values: object) -> Any:
@@ -118,15 +119,14 @@ async def locks(make: Callable[..., LockManager]) -> None:
     manager = make(clock=_clock(), random=random.Random(1))
     settings = manager._options
     ttl = settings.ttl
-    hasty = ttl <= LEAST or settings.connect_timeout < LEAST or settings.node_timeout < LEAST
+    hasty = settings.connect_timeout < LEAST or settings.node_timeout < LEAST
     async with manager:
         repr(manager)
         if hasty or settings.restart_quarantine:
             return  # nobody can answer in no time; and waiting for a vote is another test's
         lease = await manager.lock("a", blocking_timeout=5.0).acquire()
         assert 0 < lease.remaining <= ttl
-        if ttl > 10 * LEAST:
-            await lease.extend()
+        await lease.extend()
         lease.check()
         repr(lease)
         await lease.release()

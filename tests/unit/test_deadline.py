@@ -585,6 +585,7 @@ def test_a_body_that_outlives_validity_without_a_pause(checks):
 async def test_on_lost_raise_skips_the_cancellation():
     """With on_lost="raise" the body runs on, can see the loss, and its block ends in LockLostError."""
     async with world() as w:
+        ran_on = asyncio.Event()
 
         async def body() -> None:
             async with w.manager.lock("a", extension=PLAIN, on_lost="raise") as lease:
@@ -593,8 +594,10 @@ async def test_on_lost_raise_skips_the_cancellation():
                 await asyncio.sleep(TTL)
                 with pytest.raises(LockLostError):
                     lease.check()
+                ran_on.set()
 
         end = await in_task(body)
+        assert ran_on.is_set()
         assert isinstance(end.error, LockLostError)
         assert end.cancelling == 0
 

@@ -35,7 +35,8 @@ NOT_POSITIVE: list[Row] = [(0, ValueError), (0.0, ValueError), (-1, ValueError),
 NOT_POSITIVE += [(timedelta(0), ValueError), (timedelta(seconds=-1), ValueError)]
 NEGATIVE: list[Row] = [(-1, ValueError), (-0.001, ValueError), (timedelta(microseconds=-1), ValueError)]
 TOO_LONG: list[Row] = [(DAY + 0.001, ValueError), (1e9, ValueError), (timedelta(days=2), ValueError)]
-NO_TTLS = [*NO_NUMBERS, *NOT_POSITIVE, *TOO_LONG]
+TOO_SHORT = [(0.0049, ValueError), (timedelta(milliseconds=4), ValueError)]
+NO_TTLS = [*NO_NUMBERS, *NOT_POSITIVE, *TOO_SHORT, *TOO_LONG]
 
 
 def manager(**options: Any) -> LockManager:
@@ -143,7 +144,7 @@ def test_an_enormous_number_is_a_wrong_number(value: int) -> None:
         {"ttl": timedelta(seconds=30), "node_timeout": timedelta(milliseconds=50)},
         {"ttl": DAY},
         {"ttl": timedelta(days=1)},
-        {"ttl": 0.01, "node_timeout": 0.005},
+        {"ttl": 0.005, "node_timeout": 0.0049},
         {"connect_timeout": timedelta(seconds=2)},
         {"prefix": "müll:"},
         {"holder": ""},

@@ -18,6 +18,7 @@ from aioredlock_ng._core.validity import (
     min_validity,
     valid_until,
 )
+from aioredlock_ng._options import MAX_TTL, MIN_TTL
 
 ttls = st.floats(0.001, 86_400)
 moments = st.floats(0, 1e9)
@@ -101,6 +102,12 @@ def test_the_least_validity_worth_having(
 ) -> None:
     """The longer of the grace and two node timeouts, but never more than half of the ttl (R3)."""
     assert min_validity(ttl, node_timeout, grace) == pytest.approx(expected)
+
+
+@given(st.floats(MIN_TTL, MAX_TTL))
+def test_any_ttl_that_is_accepted_can_be_won(ttl: float) -> None:
+    """Whatever the node timeout and the grace are: there are answers in time, and a win lasts long enough."""
+    assert valid_until(0.0, ttl) > min_validity(ttl, node_timeout=ttl, grace=ttl)
 
 
 # -- when enough nodes will be free ------------------------------------------------------------------
