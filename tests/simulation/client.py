@@ -59,7 +59,6 @@ class Client:
         self.hooks = Hooks(self.books)
         self.served = False
         """Whether it has had its last locks."""
-        self.done = False
         self.statistics: Any = None
         self._world = world
         self._plan = plan
@@ -116,7 +115,6 @@ class Client:
             await self._settle(manager)
             self.statistics = manager.statistics()
             await self._keep_one(manager)
-        self.done = True
 
     async def _settle(self, manager: LockManager) -> None:
         """Wait until the nodes are reached again, and see that nothing of ours is left on them (R5)."""

@@ -234,9 +234,8 @@ class World:
     def _look_for_leftovers(self) -> None:
         """See that nothing is left of those who have ended, and no key for longer than its ttl (R5, R6)."""
         for client in self._living():
-            if not client.done:
-                error = client.main.exception() if client.main.done() else None
-                self.leak(f"client {client.number} has not come to its end: {error!r}")
+            if not client.main.done() or client.main.exception() is not None:
+                self.leak(f"client {client.number} has not come to its end: {client.main!r}")
                 continue
             for task in asyncio.all_tasks(client.process.loop):
                 self.leak(f"client {client.number} has left a task: {task!r}")
