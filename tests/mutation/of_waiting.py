@@ -90,7 +90,7 @@ MUTATIONS = (
         rule="R13",
         name="the end of the keys' lives does not end a wait",
         edits=(
-            Edit("_acquire.py", "if isinstance(error, LockTakenError) and error.retry_after:", "if False:"),
+            Edit("_waiting.py", "if isinstance(error, LockTakenError) and error.retry_after:", "if False:"),
         ),
         test="unit/test_waiting.py::test_the_expiry_of_the_keys_ends_the_wait[0]",
     ),

@@ -1,0 +1,182 @@
+"""How a call of `acquire` that was refused waits for its next try, within the time it was given (R13)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from ._ask import majority_answered
+from ._core.policy import aside, reminder
+from ._core.quorum import Verdict
+from ._turns import GLIMPSE, YIELD, Turn
+from .errors import LockNotAcquiredError, LockTakenError
+
+if TYPE_CHECKING:
+    from ._attempt import Attempt
+    from ._clock import Clock
+    from ._runtime import Runtime
+    from ._wakeup import Ear
+
+SPLIT_WITHIN: Final = 4
+"""Round trips after a try in which the notices of those who lost it, too, are expected."""
+
+
+@final
+class Patience:
+    """The time that a caller gives one call of `acquire`, in seconds; None for no end, 0 for a single try."""
+
+    __slots__ = ("_began", "_clock", "_node_timeout", "_seconds")
+
+    def __init__(self, clock: Clock, began: float, seconds: float | None, node_timeout: float) -> None:
+        self._clock = clock
+        self._began = began
+        self._seconds = seconds
+        self._node_timeout = node_timeout
+
+    @property
+    def single_try(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return self._seconds == 0
+
+    @property
+    def used(self) -> float:
+        """The seconds that have passed."""
+        return self._clock.now() - self._began
+
+    def left(self) -> float | None:
+        """Return the seconds that may still be waited; None when there is no end."""
+        if self._seconds is None:
+            return None
+        return self._began + self._seconds - self._clock.now()
+
+    def within(self, wait: float) -> float:
+        """Return how much of `wait`, in seconds, there is room for."""
+        left = self.left()
+        return wait if left is None else max(0.0, min(wait, left))
+
+    def for_answers(self) -> float:
+        """Return how long the nodes' answers may be waited for now.
+
+        A `node_timeout`, but never further than one past the time that the caller gave (R13).
+        """
+        left, timeout = self.left(), self._node_timeout
+        return timeout if left is None else min(timeout, max(0.0, left + timeout))
+
+
+@final
+class Waiting:
+    """One call of `acquire` between its tries, since it was first kept from the lock."""
+
+    __slots__ = (
+        "_asked_at",
+        "_ear",
+        "_in_vain",
+        "_keys",
+        "_patience",
+        "_refused",
+        "_round_trip",
+        "_runtime",
+        "_splits",
+    )
+
+    def __init__(self, runtime: Runtime, keys: tuple[bytes, ...], patience: Patience) -> None:
+        self._runtime = runtime
+        self._keys = keys
+        self._patience = patience
+        self._ear: Ear | None = None  # since there is something to be told of
+        self._asked_at = 0.0  # of the last try
+        self._round_trip = 0.0  # of the last try
+        self._refused = 0  # tries
+        self._splits = 0  # tries in a row that nobody seems to have won
+        self._in_vain = 0  # tries in a row that failed though nobody else seems to hold or want the lock
+
+    def _listen(self) -> Ear:
+        """Be told of releases from now on."""
+        if self._ear is None:
+            self._ear = self._runtime.wakeups.listen(self._keys)
+        return self._ear
+
+    def over(self) -> None:
+        """Listen no more: the call has come to its end."""
+        if self._ear is not None:
+            self._runtime.wakeups.rest(self._keys)
+
+    # -- the tries -----------------------------------------------------------------------------
+
+    def asks(self) -> None:
+        """Forget what was heard: the nodes are being asked now."""
+        if self._ear is not None:
+            self._ear.clear()
+
+    def lost(self, attempt: Attempt) -> None:
+        """Take note of a try that is about to be undone.
+
+        The subscription is queued before the release, which tells how long the lock will stay.
+        """
+        self._asked_at, self._round_trip = attempt.asked_at, self._runtime.clock.now() - attempt.asked_at
+        self._refused += 1
+        self._listen()
+
+    def undone(self, attempt: Attempt) -> None:
+        """Take note of what its releases have told."""
+        self._listen().free(attempt.free)
+        tally = attempt.asked.tally  # whoever was refused nowhere waits for nobody
+        in_vain = tally.verdict is Verdict.WON or not tally.refused
+        self._in_vain = self._in_vain + 1 if in_vain else 0
+
+    # -- the waits between them ----------------------------------------------------------------
+
+    async def let_others_ask(self, turn: Turn) -> None:
+        """Keep still for a moment when this process has had its turn (see `_turns`)."""
+        runtime, release = self._runtime, turn.release
+        assert release is not None, "a turn ends with a release"
+        left = self._patience.left()
+        if left is not None and left <= 0:
+            return
+        await release.wait(majority_answered, within=left)
+        reached = [answer.reached for answer in release.answers if answer is not None]
+        others = any(count > turn.listened for count in reached)
+        # Where nobody can be told of the release, those who want it poll, and cannot be counted.
+        untold = sum(count < 0 for count in reached) >= release.tally.quorum or runtime.wakeups.deaf
+        if others or untold:
+            await runtime.pause(self._listen().enough(), self._patience.within(YIELD))
+        else:
+            await runtime.sleep(self._patience.within(GLIMPSE))
+
+    async def for_next_try(self, error: LockNotAcquiredError) -> None:
+        """Wait for the earliest of: a release, the moment the keys expire, a back-off (R13).
+
+        The last try comes when the time is up, and there is no wait after it.
+        """
+        runtime, within = self._runtime, self._patience.within
+        if self._in_vain:  # that it is free is no news then: our own releases tell us so
+            pause = runtime.options.retry.backoff(self._in_vain - 1, runtime.random.random())
+            await runtime.sleep(within(pause))
+            return
+        if await runtime.pause(self._listen().enough(), within(self._before_asking_again(error))):
+            await runtime.sleep(within(self._aside()))
+
+    def _before_asking_again(self, error: LockNotAcquiredError) -> float:
+        """Return the seconds to the earlier of the back-off and the moment the keys expire (R13)."""
+        runtime = self._runtime
+        policy, random = runtime.options.retry, runtime.random
+        if runtime.wakeups.hears(self._keys):
+            wait = reminder(policy, random.random())
+        else:
+            wait = policy.backoff(self._refused - 1, random.random())
+        if isinstance(error, LockTakenError) and error.retry_after:
+            # All who wait for one holder read the same moment off the nodes: come apart a little.
+            wait = min(wait, error.retry_after + policy.backoff(0, random.random()))
+        return wait
+
+    def _aside(self) -> float:
+        """Return the seconds to wait after a notice, see `aside`; one right after the last try is a split."""
+        runtime = self._runtime
+        split = runtime.clock.now() - self._asked_at < SPLIT_WITHIN * self._round_trip
+        self._splits = self._splits + 1 if split else 0
+        return aside(
+            runtime.options.retry,
+            runtime.random.random(),
+            round_trip=self._round_trip,
+            splits=self._splits,
+            waited=self._patience.used,
+        )
