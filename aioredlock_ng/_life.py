@@ -119,7 +119,8 @@ class Life:
         """Release every lease, end all tasks, close the connections (R18).  Idempotent.
 
         Bodies under a lease are cancelled (reason ``manager_closed``) and waited for, at most until
-        their deadline.
+        their deadline.  Nodes that do not answer take two `node_timeout`s at most: one for the releases, one
+        for the connection, as long as a server has not read all that it was sent.
         """
         if self._runtime is not None:
             self._runtime.check_here()

@@ -32,8 +32,10 @@ def make_nodes(specs: Iterable[NodeSpec]) -> tuple[Node, ...]:
     if isinstance(specs, str):
         raise ConfigurationError("nodes must be a list of nodes, not one string")
     specs = tuple(specs)
-    schemes = ["://" in spec for spec in specs if isinstance(spec, str)]
-    if any(schemes) and not all(schemes):  # cut at the comma in a password, perhaps: show nothing of it
+    urls = [spec for spec in specs if isinstance(spec, str)]
+    whole = ["://" in url for url in urls]
+    if not all(whole) and (any(whole) or any("@" in url for url in urls)):
+        # Cut at the comma in a password, perhaps: show nothing of it.
         raise ConfigurationError(
             "each node that is a URL begins with its scheme, such as redis://; "
             "a comma that belongs to a password is written %2C"

@@ -61,7 +61,7 @@ class ManagerStatistics:
     """Acquires that wait for their turn or their next try."""
     acquired: int
     refused: int
-    """Tries that were not a win."""
+    """Tries that were not a win; of those that were cancelled, the ones that had been decided."""
     extended: int
     lost: int
     released: int

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ssl
+from typing import Final
 
 from redis.exceptions import RedisError
 
 from .._core.command import Command
+
+_ECHO: Final = ", with args beginning with"
+"""What some servers begin to repeat the arguments with: owner values, and at login the password."""
 
 
 def why(error: Exception) -> str:
@@ -14,7 +18,7 @@ def why(error: Exception) -> str:
 
     An error of decoding is named by its type only: its text quotes another program's value.
     """
-    name, text = type(error).__name__, str(error)
+    name, text = type(error).__name__, str(error).partition(_ECHO)[0]
     cause = error.__cause__ or error.__context__
     if isinstance(cause, ssl.SSLError) and str(cause) not in text:
         text = f"{text} {cause}"  # redis-py 5 leaves it out
@@ -25,7 +29,7 @@ def why(error: Exception) -> str:
 
 def without_secrets(message: str, command: Command) -> str:
     """Return a server's error message without the arguments that some servers echo."""
-    message = message.partition(", with args beginning with")[0]
+    message = message.partition(_ECHO)[0]
     if command.owner:
         # The whole value, then its secret part alone: a holder label may come back escaped or cut.
         secret = command.owner.partition(b":")[0]

@@ -66,6 +66,8 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hand every complete reply to its sink."""
+        if self._lost.done():
+            return  # whoever waited has been told
         try:
             self.pipe.feed(data)
         except DesynchronisedError as error:
@@ -93,14 +95,19 @@ class Link(asyncio.Protocol):
         self._end(reason)
 
     async def aclose(self, timeout: float) -> None:
-        """Write what is queued and close in order: the peer still gets every byte.
+        """Write what is queued, and close in order.
 
-        A peer that does not say goodbye (TLS wants it) is left after `timeout` seconds.
+        A peer that has not answered everything may not have read everything, and a socket that is closed
+        answers its next reply with a reset, which drops the rest: so we go on listening until it closes, too.
+        One that does not (TLS waits for it in any case) is left after `timeout` seconds.
         """
         if self._generation != generation():
             return
         self.flush()
-        self._transport.close()
+        if self.pipe and self._transport.can_write_eof():
+            self._transport.write_eof()
+        else:
+            self._transport.close()
         self._end("the manager is closed")
         try:
             await asyncio.wait((self._ended,), timeout=timeout)

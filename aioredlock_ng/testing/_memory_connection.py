@@ -30,7 +30,9 @@ class MemoryConnection(asyncio.Transport):
     """A TCP connection in memory, seen as the client's transport.
 
     Nothing inside it is skipped or overtaken, neither replies nor what is pushed between them.  After
-    `close` (FIN) the server still executes all that was sent; after `abort` (RST) all that was not held up.
+    `write_eof` and `close` (FIN) the server still executes all that was sent, after `abort` (RST) all that
+    was not held up.  A real server reads in pieces: after `close` it may lose what it has not read when its
+    first answer is answered with a reset.
     """
 
     def __init__(self, server: Server, wire: Wire) -> None:
@@ -45,6 +47,7 @@ class MemoryConnection(asyncio.Transport):
         self._answers: list[bytes] = []
         self._working = False
         self._protocol: asyncio.Protocol | None = None
+        self._said_all = False  # the client sends nothing more
         self._over = False  # the server knows that nothing more will arrive
         self._gone = False  # the server has no such connection any more
         self._closing = False  # the client has none
@@ -64,8 +67,16 @@ class MemoryConnection(asyncio.Transport):
         return self._closing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._closing:
+        if not self._closing and not self._said_all:
             self._requests.send(bytes(data))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._closing and not self._said_all:
+            self._said_all = True
+            self._requests.send(Goodbye.FIN)
 
     def close(self) -> None:
         self._hang_up(Goodbye.FIN)
@@ -80,7 +91,7 @@ class MemoryConnection(asyncio.Transport):
     def _hang_up(self, goodbye: Goodbye) -> None:
         if not self._closing:
             self._closing = True
-            if not self._requests.closed:
+            if not self._requests.closed and not (self._said_all and goodbye is Goodbye.FIN):
                 self._requests.send(goodbye)
             self._replies.close()
             self._end(None)
@@ -96,7 +107,7 @@ class MemoryConnection(asyncio.Transport):
             self._closing = True
             self._requests.close()
             self._replies.close()
-            self._end(ConnectionResetError("reset by the server"))
+            self._end(None if data is Goodbye.FIN else ConnectionResetError("reset by the server"))
         elif self._protocol is not None:
             self._protocol.data_received(data)
 
@@ -127,8 +138,10 @@ class MemoryConnection(asyncio.Transport):
                 self._execute(words)
         self._working = False
         self._send_back()
-        if self._over and not self._arrived:
+        if self._over and not self._arrived and self._server.answers:
             self._server.forget(self)
+            if not self._closing:
+                self._replies.send(Goodbye.FIN)
 
     def _execute(self, words: list[bytes]) -> None:
         after = self._wire.breaks.pop(0) if self._wire.breaks else None

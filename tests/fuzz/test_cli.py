@@ -166,11 +166,19 @@ def test_no_arguments_are_too_bad(words: list[str], variables: dict[str, str]) -
 @profile(60)
 @given(
     st.sampled_from(["status", "doctor", "init", "watch", "run"]),
-    st.sampled_from([["{nodes}"], ["--nodes", "{nodes}", "extra", "words"], ["--node", "{nodes}x"]]),
+    st.sampled_from(
+        [
+            ["{nodes}"],
+            ["--nodes", "{nodes}", "extra", "words"],
+            ["--node", "{nodes}x"],
+            [f"--nodes=redis:/:{SECRET}@h"],
+            ["--node-timeout", f":{SECRET}@h"],
+        ]
+    ),
     st.booleans(),
 )
 def test_a_misplaced_url_is_not_shown_with_its_password(command: str, words: list[str], first: bool) -> None:
-    """Nodes where no nodes belong: before the command, or as a word too many."""
+    """Nodes where no nodes belong, before the command or as a word too many, and what was to be a URL."""
     nodes = [word.format(nodes=CLOSED) for word in words]
     line = [*nodes, command] if first else [command, *nodes, "--refused"]
     _, out, err = run(line, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 import hiredis
 import pytest
 
-from aioredlock_ng import ConfigurationError, LockManager, _scripts
+from aioredlock_ng import ConfigurationError, LockManager, QuorumUnavailableError, _scripts
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._core.command import Command
 from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS
@@ -303,12 +304,12 @@ def test_another_protocol_is_no_valid_url(protocol: str) -> None:
 
 
 class Proxy:
-    """Stands before a server, takes its own view of HELLO, and writes down all that clients send."""
+    """Stands before a server, answers some commands itself, and writes down all that clients send."""
 
     def __init__(self, url: str, hello: bytes | None) -> None:
         self.target = urlsplit(url)
-        self.hello = hello
-        """What HELLO is answered by; None: by the server itself, empty: by hanging up."""
+        self.answers = {b"HELLO": hello}
+        """What commands are answered by; None: by the server itself, empty: by hanging up."""
         self.words: list[list[bytes]] = []
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -328,10 +329,11 @@ class Proxy:
                 requests.feed(data)
                 while (words := requests.gets()) is not False:
                     self.words.append(words)
-                    if words[0] != b"HELLO" or self.hello is None:
+                    answer = self.answers.get(words[0])
+                    if answer is None:
                         back.write(hiredis.pack_command(tuple(words)))  # type: ignore[arg-type]
-                    elif self.hello:
-                        writer.write(self.hello)
+                    elif answer:
+                        writer.write(answer)
                     else:
                         return
         except ConnectionError:
@@ -349,13 +351,19 @@ class Proxy:
 
 
 @contextlib.asynccontextmanager
-async def proxied(url: str, hello: bytes | None = None) -> AsyncIterator[tuple[Proxy, str]]:
-    """Run a proxy before a server; gives it and the URL through it."""
+async def proxied(
+    url: str, hello: bytes | None = None, path: Path | None = None
+) -> AsyncIterator[tuple[Proxy, str]]:
+    """Run a proxy before a server, on a unix socket if there is a path; gives it and the URL through it."""
     proxy = Proxy(url, hello)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1")
-    port = server.sockets[0].getsockname()[1]
+    if path is not None:
+        server = await asyncio.start_unix_server(proxy.serve, path)
+        through = f"unix://{path}"
+    else:
+        server = await asyncio.start_server(proxy.serve, "127.0.0.1")
+        through = url.replace(f":{proxy.target.port}", f":{server.sockets[0].getsockname()[1]}")
     try:
-        yield proxy, url.replace(f":{proxy.target.port}", f":{port}")
+        yield proxy, through
     finally:
         server.close()
         for writer in proxy.writers:
@@ -402,6 +410,49 @@ async def test_who_does_not_speak_resp3_is_spoken_to_in_resp2(
             assert proxy.hellos == (1 if remembered else 2)
             assert len(warnings(caplog)) == 1
         assert not [words for words in proxy.words if words[0] == b"SUBSCRIBE"]
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        b"-ERR unknown command `AUTH`, with args beginning with: `locker`, `%b`, \r\n",
+        b"-ERR cannot AUTH locker %b\r\n",
+    ],
+    ids=["args", "echoed"],
+)
+async def test_a_login_that_is_refused_is_told_without_the_password(
+    make_nodes: MakeNodes, refusal: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where a server knows neither HELLO nor AUTH, and repeats what it was sent."""
+    (url,) = make_nodes(1).urls
+    secret = PASSWORD.encode()
+    async with proxied(grant(url, f"~redlock:* &redlock:* {ACL_RIGHTS}"), UNKNOWN % secret) as (
+        proxy,
+        through,
+    ):
+        proxy.answers[b"AUTH"] = refusal % secret
+        async with LockManager([through]) as manager:
+            with pytest.raises(QuorumUnavailableError) as caught:
+                await manager.lock("a", blocking=False).acquire()
+            node = manager.statistics().nodes[0]
+            findings = await manager.diagnose()
+    assert node.reason
+    shown = "\n".join([caplog.text, node.reason, str(caught.value), repr(caught.value.votes), repr(findings)])
+    assert PASSWORD not in shown
+
+
+async def test_who_does_not_speak_resp3_on_a_unix_socket(
+    make_nodes: MakeNodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same there, where redis-py does the handshake at another moment."""
+    (url,) = make_nodes(1).urls
+    hello = UNKNOWN % PASSWORD.encode()
+    async with proxied(url, hello, tmp_path / "socket") as (proxy, through), hearing(through) as it:
+        it.node.subscribe(KEY)
+        assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+        assert not it.node.hears(KEY)
+        assert proxy.hellos == 1
+    assert len(warnings(caplog)) == 1
 
 
 async def test_whoever_agrees_to_resp3_and_goes_on_in_resp2_is_found_out(

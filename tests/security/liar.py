@@ -1,8 +1,8 @@
 """A server that turns: relays to a real one until a word is asked for, then answers with too much.
 
-``python liar.py PORT WORD HEAD BODY``: the last two are bytes in Python's notation.  It says HEAD once, and
-BODY for ever.  When it listens it prints its own port.  It is a process of its own, so that only its peer's
-memory is measured.
+``python liar.py PORT WORD HEAD BODY [SOCKET]``: HEAD and BODY are bytes in Python's notation.  It says HEAD
+once, and BODY for ever.  When it listens, on a unix socket if one is named, it prints its own URL.  It is a
+process of its own, so that only its peer's memory is measured.
 """
 
 from __future__ import annotations
@@ -46,9 +46,15 @@ def serve(peer: socket.socket, port: int, word: bytes, head: bytes, body: bytes)
 def main() -> None:
     """Listen, and say where."""
     port, word = int(sys.argv[1]), sys.argv[2].encode()
-    head, body = map(ast.literal_eval, sys.argv[3:])
-    listener = socket.create_server(("127.0.0.1", 0))
-    print(listener.getsockname()[1], flush=True)
+    head, body = map(ast.literal_eval, sys.argv[3:5])
+    if path := sys.argv[5:]:
+        listener, url = socket.socket(socket.AF_UNIX), f"unix://{path[0]}"
+        listener.bind(path[0])
+        listener.listen()
+    else:
+        listener = socket.create_server(("127.0.0.1", 0))
+        url = f"redis://127.0.0.1:{listener.getsockname()[1]}"
+    print(url, flush=True)
     while True:
         peer, _ = listener.accept()
         threading.Thread(target=serve, args=(peer, port, word, head, body), daemon=True).start()

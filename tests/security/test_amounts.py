@@ -59,26 +59,27 @@ asyncio.run(main())
 
 
 @contextlib.asynccontextmanager
-async def liar(url: str, word: str, head: bytes, body: bytes) -> AsyncIterator[str]:
-    """Run a server that turns; gives its URL."""
+async def liar(url: str, word: str, head: bytes, body: bytes, *path: str) -> AsyncIterator[str]:
+    """Run a server that turns, on a unix socket if there is a path; gives its URL."""
     port = url.rpartition(":")[2]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(LIAR), port, word, repr(head), repr(body)), stdout=asyncio.subprocess.PIPE
+        *(sys.executable, str(LIAR), port, word, repr(head), repr(body), *path),
+        stdout=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None
     try:
         line = await asyncio.wait_for(process.stdout.readline(), 10)
-        yield f"redis://127.0.0.1:{int(line)}"
+        yield line.decode().strip()
     finally:
         process.kill()
         await process.communicate()
 
 
-async def client_of(nodes: LocalNodes, word: str, head: bytes, body: bytes) -> dict[str, Any]:
+async def client_of(nodes: LocalNodes, word: str, head: bytes, body: bytes, *path: str) -> dict[str, Any]:
     """Lock over two good servers and one that turns, in a process of its own; returns what became of it."""
     one, two, three = nodes.urls
     async with (
-        liar(three, word, head, body) as url,
+        liar(three, word, head, body, *path) as url,
         python("-W", "ignore", "-c", CLIENT, f"{one},{two},{url}") as client,
     ):
         out, errors = await client.ended(within=60)
@@ -106,9 +107,11 @@ async def test_too_much_costs_the_servers_own_vote(nodes3: LocalNodes, head: byt
     assert result["grown"] < GROWTH
 
 
-async def test_too_much_in_the_handshake(nodes3: LocalNodes) -> None:
+@pytest.mark.parametrize("socket", ["tcp", "unix"])
+async def test_too_much_in_the_handshake(nodes3: LocalNodes, socket: str, tmp_path: Path) -> None:
     """A server that answers INFO with half a gigabyte, at every new connection: the same."""
-    result = await client_of(nodes3, "INFO", b"$536870912\r\n", b"x")
+    path = [str(tmp_path / "socket")] if socket == "unix" else []
+    result = await client_of(nodes3, "INFO", b"$536870912\r\n", b"x", *path)
     assert result["cycles"] > 5
     assert result["complaints"] == []
     assert result["grown"] < GROWTH

@@ -117,10 +117,20 @@ class Client:
             await self._keep_one(manager)
 
     async def _settle(self, manager: LockManager) -> None:
-        """Wait until the nodes are reached again, and see that nothing of ours is left on them (R5)."""
-        while any(node.state is not NodeState.UP for node in manager.statistics().nodes):
-            await asyncio.sleep(LOOK)
-        await asyncio.sleep(SETTLING)
+        """Wait until the nodes are reached again, and see that nothing of ours is left on them (R5).
+
+        What was lost may be sent again for seconds, so that a node falls silent once more.
+        """
+
+        def reached() -> bool:
+            return all(node.state is NodeState.UP for node in manager.statistics().nodes)
+
+        steady = False
+        while not steady:
+            while not reached():
+                await asyncio.sleep(LOOK)
+            await asyncio.sleep(SETTLING)
+            steady = reached()
         for what in self._world.left_of(self.number):
             self._world.leak(f"{what}, {SETTLING} s after its nodes were reached again")
         while any(node.owed for node in manager.statistics().nodes):

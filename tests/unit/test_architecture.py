@@ -44,7 +44,9 @@ IMPURE = {
 }  # fmt: skip
 """What the pure core has no use for: I/O, clocks, chance, threads, global state."""
 
-USE_REDIS_CLIENTS = {"_node/connection.py", "_node/client_node.py", "_specs.py", "testing/_fresh.py"}
+USE_REDIS_CLIENTS = {
+    "_node/connection.py", "_node/handshake.py", "_node/client_node.py", "_specs.py", "testing/_fresh.py",
+}  # fmt: skip
 USE_HIREDIS = {"_node/pipe.py", "testing/_memory_connection.py"}
 USE_TIME = {"_clock.py"}
 

@@ -13,7 +13,7 @@ from aioredlock_ng._core.command import Silence
 from aioredlock_ng._core.diagnosis.facts import ClockReading, Facts, NodeFacts
 from aioredlock_ng._core.diagnosis.judge import judge
 from aioredlock_ng._core.quarantine import Sentinel
-from aioredlock_ng._node.connection import Identity
+from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.test_diagnosis import NOPERM, healthy, not_ok
 from tests.unit.worlds import make, opened, virtual, world

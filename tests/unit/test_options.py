@@ -567,12 +567,13 @@ def test_a_wrong_url_in_the_environment_is_named(
     assert not has_secret(message)
 
 
+@pytest.mark.parametrize("before", ["redis://a,redis://", "redis://", ""])
 @pytest.mark.parametrize("password", ["12,SECRET,x", "SECRET,", ",SECRET"])
 def test_a_password_with_a_comma_in_a_list_of_urls_is_not_shown(
-    password: str, monkeypatch: pytest.MonkeyPatch
+    before: str, password: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is cut in pieces by it is told without any of them, and with what to write instead."""
-    monkeypatch.setenv("REDLOCK_URLS", f"redis://a,redis://user:{password}@b")
+    monkeypatch.setenv("REDLOCK_URLS", f"{before}user:{password}@b")
     with pytest.raises(ConfigurationError, match="%2C") as caught:
         LockManager.from_env()
     assert "SECRET" not in str(caught.value)

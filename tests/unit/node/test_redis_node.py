@@ -15,7 +15,7 @@ import pytest
 from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node import NodeEnv, NodeState
-from aioredlock_ng._node.connection import Identity
+from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT, RESERVED_FOR_RELEASES
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RedisNode

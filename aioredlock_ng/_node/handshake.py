@@ -1,0 +1,123 @@
+"""The handshake: redis-py's login, within bounds, and what is asked of a server before the first command."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, final
+
+from redis.asyncio.connection import Connection, UnixDomainSocketConnection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError, ResponseError
+
+from .. import _scripts
+
+_SECTIONS: Final = ("server", "replication", "memory")
+"""Of a server's ``INFO``: what tells who it is, and whether it forgets."""
+
+RESP3: Final = 3
+"""The protocol in which a connection can be told what nobody has asked for: release notices (R13)."""
+
+MAX_HANDSHAKE: Final = 2**20
+"""Bytes that a server may send until its connection is ours: some ten kilobytes of `INFO`, and digests."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a server says of itself in the handshake; None where `INFO` is denied."""
+
+    run_id: str | None = None
+    role: str | None = None
+    eviction: str | None = None
+    """Its ``maxmemory-policy``."""
+
+
+@final
+class UnixConnection(UnixDomainSocketConnection):
+    """redis-py's own logs in as soon as it is connected: before `redis_connect_func`, and again there."""
+
+    async def _connect(self) -> None:
+        self._reader, self._writer = await asyncio.open_unix_connection(path=self.path)
+
+
+class LoginError(Exception):
+    """The handshake failed, on a connection that was made."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+async def log_in(connection: Connection) -> None:
+    """Log in, make sure of RESP3, and tell a failure here from those before and after it."""
+    try:
+        await log_in_by_resp2(connection)
+        await _expect_resp3(connection)
+    except Exception as error:
+        raise LoginError(error) from error
+
+
+async def log_in_by_resp2(connection: Connection) -> None:
+    """Do what redis-py does when connected, within bounds."""
+    _bound(connection)
+    await connection.on_connect()
+
+
+def _bound(connection: Connection) -> None:
+    """Read no more from a connection in its handshake than one of a Redis server can bring."""
+    reader, left = connection._reader, MAX_HANDSHAKE  # noqa: SLF001
+    assert reader is not None, "connected"
+    read = reader.read
+
+    async def bounded(n: int = -1) -> bytes:
+        nonlocal left
+        data = await read(n)
+        left -= len(data)
+        if left < 0:
+            raise RedisConnectionError(f"more than {MAX_HANDSHAKE} bytes came in the handshake")
+        return data
+
+    reader.read = bounded  # type: ignore[method-assign]
+
+
+async def _expect_resp3(connection: Connection) -> None:
+    """Make sure of it: redis-py takes almost any answer to ``HELLO 3`` for consent."""
+    await connection.send_command("HELLO")
+    facts = await connection.read_response(disconnect_on_error=False)
+    if not isinstance(facts, dict) or facts.get(b"proto") != RESP3:
+        raise ResponseError("it answers HELLO 3 and goes on in RESP2")
+
+
+async def identify(connection: Connection) -> Identity:
+    """Ask the server who it is.  A user without the right to ask is fine, it is only told less."""
+    facts: dict[bytes, bytes] = {}
+    for section in _SECTIONS:
+        await connection.send_command("INFO", section)
+    for _ in _SECTIONS:
+        try:
+            answer = await connection.read_response(disconnect_on_error=False)
+        except NoPermissionError:
+            continue
+        for line in answer.splitlines() if isinstance(answer, bytes) else ():
+            name, _, value = line.partition(b":")
+            facts[name] = value
+
+    def fact(name: bytes) -> str | None:
+        value = facts.get(name)
+        return None if value is None else value.decode(errors="replace")
+
+    return Identity(fact(b"run_id"), fact(b"role"), fact(b"maxmemory_policy"))
+
+
+async def load_scripts(connection: Connection) -> None:
+    for script in _scripts.ALL:
+        await connection.send_command("SCRIPT LOAD", script.source)
+    refusal: ResponseError | None = None
+    for _ in _scripts.ALL:
+        try:
+            await connection.read_response(disconnect_on_error=False)
+        except ResponseError as error:  # every answer is read before the first refusal is raised
+            refusal = error
+    if refusal is not None:
+        raise refusal
