@@ -2,6 +2,8 @@
 
 from . import faults
 from ._bypass import bypass
+from ._memory_data import Snapshot
+from ._memory_wire import Latency, Wire
 from .local_nodes import LocalNodes, NoServerError, ServerStartError, local_nodes
 from .loss import lose
 from .memory_node import MemoryNode
@@ -9,11 +11,14 @@ from .sim_loop import DeadlockError, SimLoop
 
 __all__ = [
     "DeadlockError",
+    "Latency",
     "LocalNodes",
     "MemoryNode",
     "NoServerError",
     "ServerStartError",
     "SimLoop",
+    "Snapshot",
+    "Wire",
     "bypass",
     "faults",
     "local_nodes",

@@ -61,3 +61,8 @@ def lay(
             put(left)
 
     return end
+
+
+def lasts(place: object, name: str) -> bool:
+    """Say whether a fault that something is put down to has not ended."""
+    return bool(_layers.get(place, {}).get(name))

@@ -144,7 +144,7 @@ class MemoryConnection(asyncio.Transport):
                 self._replies.send(Goodbye.FIN)
 
     def _execute(self, words: list[bytes]) -> None:
-        after = self._wire.breaks.pop(0) if self._wire.breaks else None
+        after = self._wire.breaks.pop(0).after if self._wire.breaks else None
         if after is not False:
             answer = self._server.execute(words, self)
         if after is None:

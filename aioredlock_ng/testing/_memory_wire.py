@@ -78,6 +78,15 @@ class OneLoop:
 
 
 @final
+@dataclass(frozen=True, slots=True, eq=False)
+class Break:
+    """Where a connection breaks: at the next command to come; no two of them are equal."""
+
+    after: bool
+    """Whether the node has executed that command, and the reply has not left."""
+
+
+@final
 class Wire:
     """The way between one master and one client; or all clients that have none of their own.
 
@@ -101,9 +110,8 @@ class Wire:
         """Share of the messages that are lost on their way, and sent again."""
         self.lanes: list[Lane] = []
         self.requests_cut = self.replies_cut = False
-        self.breaks: list[bool] = []
-        """Where the connection breaks, one entry for each of the next commands to do so: False before the
-        node has executed it, True when it has but the reply has not left."""
+        self.breaks: list[Break] = []
+        """One for each of the next commands that is to break its connection."""
         self._latency = latency
         self._connect = connect
         self._seed = seed
@@ -137,11 +145,11 @@ class Wire:
 
     def break_before(self) -> None:
         """Have the connection reset by the next command, which is not executed."""
-        self.breaks.append(False)
+        self.breaks.append(Break(after=False))
 
     def break_after(self) -> None:
         """Have the connection reset by the next command, which is executed, but not answered."""
-        self.breaks.append(True)
+        self.breaks.append(Break(after=True))
 
     def delay(self) -> float:
         """Return the seconds that the next message takes."""

@@ -5,24 +5,34 @@
         ...
 
 A fault is a value: it can be drawn, printed, kept and left out.  Times are seconds since `play` began.
-Several at once at one node go on side by side: what one of them does lasts until the last of its kind
-ends; of several clock rates, losses or refusals the newest counts.
+Several at once at one node go on side by side:
+
+- What one of them does lasts until the last of its kind ends.  Delays add up; of several clock rates,
+  losses or refusals the newest counts that has not ended.  When all have ended, it is again as a test had
+  left it by hand before.  What is done by hand in between is undone when one of them begins, or when an
+  end changes what the others make of it.
+- Those of different kinds do not touch each other, but for those that bring another process: `Restart`
+  and `Relapse`.  It is up, even if a test had let the node crash before; and not stalled, for every
+  `Stall` has ended that began before it came, however long that was to last.  A `Relapse` that ends while
+  a `Restart` lasts replaces the data alone: the node comes back with it when the last restart is over.
+- `BreakBefore` and `BreakAfter` do not end: they wait for a command until the block ends.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import math
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from functools import partial
+from typing import ClassVar, final
 
-from ._layers import lay
-from ._memory_wire import Wire
+from .._core.policy import number
+from ._arguments import check_amount, check_index, check_line, listed
+from ._layers import lasts, lay
+from ._memory_wire import Break, Wire
+from ._playing import Act, End, playing
 from .memory_node import MemoryNode
 
 __all__ = [
@@ -45,21 +55,9 @@ __all__ = [
     "play",
 ]
 
-End: TypeAlias = Callable[[], None]
-"""What ends a fault."""
-
 
 def _nothing() -> None:
     """End what is over already."""
-
-
-def _check(fault: Fault, *names: str, most: float = sys.float_info.max) -> None:
-    """Check that attributes are numbers from 0 to `most`."""
-    for name in names:
-        value = getattr(fault, name)
-        if not 0 <= value <= most:
-            span = f"to {most:g}" if most < sys.float_info.max else "on"
-            raise ValueError(f"{name} is a number from 0 {span}, not {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +65,13 @@ class Fault(ABC):
     """Something that goes wrong with one node.
 
     Args:
-        at: when it begins, in seconds.
+        at: when it begins, in seconds from 0 on.
         node: the number of the node, from 0 on.
-        lasts: seconds until it ends; of no meaning for what happens in a moment.
+        lasts: seconds until it ends, from 0 on; of no meaning for what happens in a moment.
+
+    Raises:
+        TypeError: a number is none (`node` and `client` are ints), or `error` is no str.
+        ValueError: a value is out of its range, NaN or infinite.
     """
 
     at: float
@@ -77,9 +79,9 @@ class Fault(ABC):
     lasts: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self, "at", "lasts")
-        if self.node < 0:
-            raise ValueError(f"nodes are numbered from 0 on, got {self.node!r}")
+        check_amount("at", self.at)
+        check_amount("lasts", self.lasts)
+        check_index("node", self.node, of="nodes")
 
     def check(self, nodes: Sequence[MemoryNode]) -> None:
         """Check that what it happens to is there.
@@ -103,9 +105,13 @@ class Stall(Fault):
     def begin(self, nodes: Sequence[MemoryNode]) -> End:
         """As in `Fault`."""
         node = nodes[self.node]
-        return lay(
-            node, "frozen", before=False, value=True, put=lambda on: node.freeze() if on else node.thaw()
-        )
+        process = node.identity
+
+        def put(on: bool) -> None:  # noqa: FBT001 (what `lay` calls)
+            if node.identity == process:  # another one is not stalled
+                (node.freeze if on else node.thaw)()
+
+        return lay(node, f"frozen {process}", before=node.frozen, value=True, put=put)
 
 
 @final
@@ -135,7 +141,13 @@ class Relapse(Fault):
         """As in `Fault`."""
         node = nodes[self.node]
         snapshot = node.snapshot()
-        return lambda: node.restart(from_=snapshot)
+
+        def end() -> None:
+            node.restart(from_=snapshot)
+            if lasts(node, "down"):
+                node.crash(keep_data=True)
+
+        return end
 
 
 @final
@@ -166,7 +178,7 @@ class Refusal(Fault):
     """The node answers every command with an error.
 
     Args:
-        error: such as ``LOADING Redis is loading the dataset in memory``.
+        error: one line, such as ``LOADING Redis is loading the dataset in memory``.
     """
 
     error: str
@@ -174,13 +186,14 @@ class Refusal(Fault):
     def __post_init__(self) -> None:
         """As in `Fault`."""
         Fault.__post_init__(self)
-        if not self.error or not self.error.isprintable():
-            raise ValueError(f"error is one line, such as 'BUSY …', not {self.error!r}")
+        check_line("error", self.error)
+        if not self.error:
+            raise ValueError("error is one line, such as 'BUSY …', not ''")
 
     def begin(self, nodes: Sequence[MemoryNode]) -> End:
         """As in `Fault`."""
         node = nodes[self.node]
-        return lay(node, "refusal", before="", value=self.error, put=node.refuse)
+        return lay(node, "refusal", before=node.refusal, value=self.error, put=node.refuse)
 
 
 @final
@@ -208,8 +221,7 @@ class ClockStep(Fault):
     def __post_init__(self) -> None:
         """As in `Fault`."""
         Fault.__post_init__(self)
-        if not math.isfinite(self.seconds):
-            raise ValueError(f"seconds is a number, not {self.seconds!r}")
+        number("seconds", self.seconds)
 
     def begin(self, nodes: Sequence[MemoryNode]) -> End:
         """As in `Fault`."""
@@ -223,7 +235,7 @@ class ClockRate(Fault):
     """The node's wall clock goes at another rate.
 
     Args:
-        rate: 1.0 is right, 0.0 stands still.
+        rate: seconds per second, from 0 on: 1.0 is right, 0.0 stands still.
     """
 
     rate: float
@@ -231,7 +243,7 @@ class ClockRate(Fault):
     def __post_init__(self) -> None:
         """As in `Fault`."""
         Fault.__post_init__(self)
-        _check(self, "rate")
+        check_amount("rate", self.rate)
 
     def begin(self, nodes: Sequence[MemoryNode]) -> End:
         """As in `Fault`."""
@@ -244,7 +256,8 @@ class WireFault(Fault):
     """Something that goes wrong on the way to a node.
 
     Args:
-        client: the number of the way (`MemoryNode.wires`); None: all ways that there are when it begins.
+        client: the number of the way (`MemoryNode.wires`), from 0 on; None: all ways that there are when it
+            begins.
     """
 
     client: int | None = None
@@ -252,8 +265,8 @@ class WireFault(Fault):
     def __post_init__(self) -> None:
         """As in `Fault`."""
         Fault.__post_init__(self)
-        if self.client is not None and self.client < 0:
-            raise ValueError(f"ways are numbered from 0 on, got {self.client!r}")
+        if self.client is not None:
+            check_index("client", self.client, of="ways")
 
     def check(self, nodes: Sequence[MemoryNode]) -> None:
         """As in `Fault`."""
@@ -333,7 +346,7 @@ class Delay(WireFault):
     """Every message takes longer; several of them add up.
 
     Args:
-        seconds: in each direction.
+        seconds: in each direction, from 0 on.
     """
 
     seconds: float
@@ -341,7 +354,7 @@ class Delay(WireFault):
     def __post_init__(self) -> None:
         """As in `Fault`."""
         WireFault.__post_init__(self)
-        _check(self, "seconds")
+        check_amount("seconds", self.seconds)
 
     def begin_on(self, wire: Wire) -> End:
         """As in `WireFault`."""
@@ -366,7 +379,7 @@ class Loss(WireFault):
     def __post_init__(self) -> None:
         """As in `Fault`."""
         WireFault.__post_init__(self)
-        _check(self, "share", most=1.0)
+        check_amount("share", self.share, most=1.0)
 
     def begin_on(self, wire: Wire) -> End:
         """As in `WireFault`."""
@@ -378,10 +391,22 @@ class Loss(WireFault):
 class _Break(WireFault):
     """The next command's connection is reset; `lasts` is of no meaning."""
 
-    def take_back(self, nodes: Sequence[MemoryNode]) -> None:
-        """See that what waits for its occasion does not happen any more."""
-        for wire in self.wires(nodes):
-            wire.breaks.clear()
+    after: ClassVar[bool]
+
+    def begin(self, nodes: Sequence[MemoryNode]) -> End:
+        """As in `Fault`."""
+        self.wait(nodes)
+        return _nothing
+
+    def wait(self, nodes: Sequence[MemoryNode]) -> End:
+        """Let it begin, and return what takes it back where no command has come yet."""
+        return WireFault.begin(self, nodes)
+
+    def begin_on(self, wire: Wire) -> End:
+        """As in `WireFault`."""
+        mine = Break(after=self.after)
+        wire.breaks.append(mine)
+        return lambda: wire.breaks.remove(mine) if mine in wire.breaks else None
 
 
 @final
@@ -389,10 +414,7 @@ class _Break(WireFault):
 class BreakBefore(_Break):
     """The next command's connection is reset before the node has executed it."""
 
-    def begin_on(self, wire: Wire) -> End:
-        """As in `WireFault`."""
-        wire.break_before()
-        return _nothing
+    after: ClassVar[bool] = False
 
 
 @final
@@ -400,45 +422,27 @@ class BreakBefore(_Break):
 class BreakAfter(_Break):
     """The next command's connection is reset when the node has executed it, but not answered."""
 
-    def begin_on(self, wire: Wire) -> End:
-        """As in `WireFault`."""
-        wire.break_after()
-        return _nothing
+    after: ClassVar[bool] = True
 
 
 def play(nodes: Sequence[MemoryNode], faults: Iterable[Fault]) -> AbstractAsyncContextManager[None]:
     """Let faults happen while the block runs; what has begun and not ended by then ends with the block.
 
+    What a fault itself raises when it begins or ends is raised by the end of the block, several as an
+    `ExceptionGroup`.  A block that ends by an exception of its own keeps it, with a note for each.
+
     Raises:
+        TypeError: a node is no `MemoryNode`, or a fault no `Fault`.
         ValueError: a fault's node, or its way there, does not exist.
     """
-    listed = list(faults)
-    for fault in listed:
-        fault.check(nodes)
-    return _playing(nodes, listed)
+    known, planned = listed("nodes", nodes, MemoryNode), listed("faults", faults, Fault)
+    for fault in planned:
+        fault.check(known)
+    return playing([_act(fault, known) for fault in planned])
 
 
-@contextlib.asynccontextmanager
-async def _playing(nodes: Sequence[MemoryNode], faults: list[Fault]) -> AsyncIterator[None]:
-    loop = asyncio.get_running_loop()
-    ends: dict[int, End] = {}
-    timers: list[asyncio.TimerHandle] = []
-
-    def begin(number: int, fault: Fault) -> None:
-        ends[number] = fault.begin(nodes)
-        timers.append(loop.call_later(fault.lasts, end, number))
-
-    def end(number: int) -> None:
-        ends.pop(number)()
-
-    timers += [loop.call_later(fault.at, begin, number, fault) for number, fault in enumerate(faults)]
-    try:
-        yield
-    finally:
-        for timer in timers:
-            timer.cancel()
-        for number in list(ends):
-            end(number)
-        for fault in faults:
-            if isinstance(fault, _Break):
-                fault.take_back(nodes)
+def _act(fault: Fault, nodes: Sequence[MemoryNode]) -> Act:
+    """Return what a fault makes happen."""
+    if isinstance(fault, _Break):
+        return Act(what=fault, at=fault.at, lasts=None, begin=partial(fault.wait, nodes))
+    return Act(what=fault, at=fault.at, lasts=fault.lasts, begin=partial(fault.begin, nodes))

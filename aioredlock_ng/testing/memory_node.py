@@ -14,10 +14,11 @@ from typing import Final, final
 
 from .. import _scripts
 from .._node import Node
-from .._node.connection import Identity
+from .._node.handshake import Identity
 from .._node.link import Link
 from .._node.pipe import Entry
 from .._node.redis_node import RedisNode
+from ._arguments import check_amount, check_line
 from ._memory_connection import MemoryConnection
 from ._memory_data import NodeClock, Snapshot
 from ._memory_server import MemoryServer
@@ -35,9 +36,14 @@ class MemoryNode:
 
     Args:
         name: for messages; default ``memory-1`` and so on.
-        latency: one-way, in seconds.
-        clock_offset: seconds that its wall clock is ahead.  Keys expire by that clock, as in Redis.
+        latency: one-way, in seconds from 0 on; or what draws them for each message.
+        clock_offset: seconds that its wall clock is ahead, or behind when negative.  Keys expire by that
+            clock, as in Redis.
         network: what carries messages; default the running loop.
+
+    Raises:
+        TypeError: `latency` is neither a number nor callable.
+        ValueError: `latency` is negative, NaN or infinite, or `clock_offset` is NaN or infinite.
     """
 
     def __init__(
@@ -48,6 +54,8 @@ class MemoryNode:
         clock_offset: float = 0.0,
         network: Network | None = None,
     ) -> None:
+        if not callable(latency):
+            check_amount("latency", latency)
         number = next(_numbers)
         self.name = f"memory-{number}" if name is None else name
         self.latency = latency
@@ -98,6 +106,11 @@ class MemoryNode:
         for connection in list(self._connections):
             connection.work()
 
+    @property
+    def frozen(self) -> bool:
+        """Whether it has been frozen, and has not gone on."""
+        return self._frozen
+
     def crash(self, *, keep_data: bool = False) -> None:
         """Die: connections are reset and nobody answers until `restart`.
 
@@ -136,12 +149,29 @@ class MemoryNode:
         self._server.flush_all()
 
     def step_clock(self, seconds: float) -> None:
-        """Set the node's wall clock `seconds` forward, or back: keys expire sooner, or later."""
+        """Set the node's wall clock `seconds` forward, or back: keys expire sooner, or later.
+
+        Raises:
+            ValueError: `seconds` is NaN or infinite.
+        """
         self._server.clock.step(seconds)
 
     def set_clock_rate(self, rate: float) -> None:
-        """Let the node's wall clock go at `rate` from now on (1.0 is right); its time does not jump."""
-        self._server.clock.set_rate(rate)
+        """Let the node's wall clock go at `rate` from now on; its time does not jump.
+
+        Args:
+            rate: seconds per second, from 0 on: 1.0 is right, 0.0 stands still.
+
+        Raises:
+            RuntimeError: no loop runs, so there is no "now".
+            ValueError: `rate` is negative, NaN or infinite.
+        """
+        try:
+            self._server.clock.set_rate(rate)
+        except RuntimeError as error:  # of the network: the running loop, which is none
+            raise RuntimeError(
+                f"the clock of {self.name} goes by the running loop: call set_clock_rate in a coroutine"
+            ) from error
 
     @property
     def clock_rate(self) -> float:
@@ -158,8 +188,22 @@ class MemoryNode:
         self._server.flush_scripts()
 
     def refuse(self, error: str) -> None:
-        """Answer every command with an error, such as ``BUSY …``, until it is told to refuse ``""``."""
+        """Answer every command with an error, until it is told to refuse ``""``.
+
+        Args:
+            error: one line, such as ``BUSY Redis is busy running a script.``.
+
+        Raises:
+            TypeError: `error` is no str.
+            ValueError: it is more than one line, or cannot be printed.
+        """
+        check_line("error", error)
         self._refusal = error
+
+    @property
+    def refusal(self) -> str:
+        """The error that every command is answered with; ``""`` when none is."""
+        return self._refusal
 
     @property
     def identity(self) -> tuple[str, str]:

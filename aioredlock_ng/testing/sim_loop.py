@@ -162,12 +162,12 @@ class SimLoop(asyncio.BaseEventLoop):
     """An event loop on virtual time; for ``asyncio.Runner(loop_factory=SimLoop)`` or ``SimLoop.run``.
 
     A `LockManager` goes by the machine's clock unless it is given another one: make it with
-    ``clock=loop.clock``.  (The fixture ``lock_manager`` has it already.)
+    ``clock=SimLoop.running().clock``.  (The fixture ``lock_manager`` has it already.)
 
     Example:
         >>> async def nap() -> float:
         ...     await asyncio.sleep(3600)
-        ...     return asyncio.get_running_loop().time()
+        ...     return SimLoop.running().time()
         >>> SimLoop.run(nap())
         4600.0
     """
@@ -194,6 +194,19 @@ class SimLoop(asyncio.BaseEventLoop):
         """
         with asyncio.Runner(loop_factory=cls, debug=debug) as runner:
             return runner.run(main)
+
+    @classmethod
+    def running(cls) -> SimLoop:
+        """Return the loop that the calling coroutine or callback runs on.
+
+        Raises:
+            RuntimeError: None runs, or one on real time.
+        """
+        loop = asyncio._get_running_loop()  # noqa: SLF001 (made for those who write event loops)
+        if isinstance(loop, SimLoop):
+            return loop
+        found = "no loop" if loop is None else repr(loop)
+        raise RuntimeError(f"no SimLoop runs here, but {found}: start the coroutine by SimLoop.run(...)")
 
     def time(self) -> float:
         """Return the virtual time in seconds."""

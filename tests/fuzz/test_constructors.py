@@ -133,9 +133,7 @@ async def locks(make: Callable[..., LockManager]) -> None:
 
 
 def _clock() -> SimClock:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimLoop)
-    return loop.clock
+    return SimLoop.running().clock
 
 
 ACCEPTED_NAMES = st.lists(some_strings, min_size=0, max_size=4)

@@ -9,7 +9,17 @@ import pytest
 
 import aioredlock_ng
 from aioredlock_ng import LockManager, LossReason
-from aioredlock_ng.testing import LocalNodes, MemoryNode, SimLoop, bypass, faults, lose
+from aioredlock_ng.testing import (
+    Latency,
+    LocalNodes,
+    MemoryNode,
+    SimLoop,
+    Snapshot,
+    Wire,
+    bypass,
+    faults,
+    lose,
+)
 from aioredlock_ng.testing.faults import Fault, play
 
 
@@ -74,6 +84,35 @@ async def test_faults() -> None:
         wires[0].break_before()
         wires[0].break_after()
         wires[0].extra = 0.1
+
+
+def nodes_at(*latencies: Latency) -> list[MemoryNode]:
+    """A helper that passes on how long messages take."""
+    return [MemoryNode(latency=latency) for latency in latencies]
+
+
+def ways(nodes: list[MemoryNode]) -> list[Wire]:
+    """A helper that returns ways of a client's own, which are nodes to a manager."""
+    wires = [node.wire() for node in nodes]
+    assert_type(wires, list[Wire])
+    assert_type(nodes[0].wires, list[Wire])
+    LockManager(wires)
+    return wires
+
+
+def set_back(node: MemoryNode, state: Snapshot | None = None) -> Snapshot:
+    """A helper that keeps a state, and comes back with it."""
+    node.restart(from_=state)
+    assert_type((node.frozen, node.refusal), tuple[bool, str])
+    return node.snapshot()
+
+
+async def on_virtual_time() -> None:
+    """A manager of one's own on a `SimLoop`."""
+    assert_type(SimLoop.running(), SimLoop)
+    nodes = nodes_at(0, 0.001, lambda: 0.002)
+    async with LockManager(nodes, clock=SimLoop.running().clock) as manager, manager.lock("job"):
+        SimLoop.running().suspend(5)
 
 
 def by_hand() -> None:

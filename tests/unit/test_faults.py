@@ -6,15 +6,15 @@ import asyncio
 import dataclasses
 import inspect
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Never
 
 import hiredis
 import pytest
 
-from aioredlock_ng import LockManager, QuorumUnavailableError, Vote
+from aioredlock_ng import LockManager, QuorumUnavailableError, Vote, testing
 from aioredlock_ng.testing import MemoryNode, faults
 from aioredlock_ng.testing.faults import (
     BreakAfter,
@@ -305,6 +305,30 @@ OVERLAPS: dict[str, tuple[Fault, Fault, Shown, list[Any]]] = {
         lambda node: node.answers,
         [True, False, False, False, True],
     ),
+    "refusal within": (
+        Refusal(at=1.0, node=0, lasts=3.0, error="BUSY"),
+        Refusal(at=2.0, node=0, lasts=1.0, error="LOADING"),
+        lambda node: node.refusal,
+        ["", "BUSY", "LOADING", "BUSY", ""],
+    ),
+    "stall of one that is down": (
+        Restart(at=1.0, node=0, lasts=2.0),
+        Stall(at=2.0, node=0, lasts=5.0),
+        lambda node: node.answers,
+        [True, False, False, True, True],
+    ),
+    "relapse of one that is down": (
+        Restart(at=1.0, node=0, lasts=3.0),
+        Relapse(at=0.0, node=0, lasts=2.0),
+        lambda node: (node.answers, node.get(b"key")),
+        [(True, b"value"), (False, None), (False, b"value"), (False, b"value"), (True, b"value")],
+    ),
+    "relapse of a stalled one": (
+        Stall(at=1.0, node=0, lasts=3.0),
+        Relapse(at=0.0, node=0, lasts=2.0),
+        lambda node: node.answers,
+        [True, False, True, True, True],
+    ),
     "restart of a stalled one": (
         Stall(at=1.0, node=0, lasts=3.0),
         Restart(at=2.0, node=0, lasts=1.0),
@@ -375,6 +399,7 @@ async def test_faults_of_one_node_go_on_side_by_side(name: str) -> None:
     """The end of one is not the end of the other, and when the last one is over all is as it was."""
     first, second, shown, expected = OVERLAPS[name]
     node = MemoryNode()
+    node.set(b"key", b"value")
     seen = []
     async with play([node], [first, second]):
         await asyncio.sleep(0.5)
@@ -386,13 +411,36 @@ async def test_faults_of_one_node_go_on_side_by_side(name: str) -> None:
 
 @virtual
 async def test_what_was_wrong_before_is_wrong_afterwards() -> None:
-    """A fault ends what it began: a clock that has always been fast is fast again."""
+    """A fault ends what it began: what a test has done by hand before holds again afterwards."""
     node = MemoryNode()
+    wire = node.wires[0]
     node.set_clock_rate(1.25)
-    node.wires[0].extra = 0.5
-    async with play([node], [ClockRate(at=0.0, node=0, rate=2.0), Delay(at=0.0, node=0, seconds=1.0)]):
+    node.freeze()
+    node.refuse("NOAUTH")
+    wire.extra, wire.loss = 0.5, 0.25
+    wire.cut(requests=False)
+    kinds = (ClockRate, Delay, Loss, Partition, Refusal, Stall)
+    async with play([node], [make(kind, at=0.0) for kind in kinds]):
         await asyncio.sleep(1)
-    assert (node.clock_rate, node.wires[0].extra) == (1.25, 0.5)
+        assert (node.clock_rate, node.refusal, wire.extra, wire.loss) == (2.0, BUSY, 0.7, 0.5)
+        assert wire.requests_cut
+        await asyncio.sleep(2)
+        assert (node.clock_rate, node.refusal, wire.extra, wire.loss) == (1.25, "NOAUTH", 0.5, 0.25)
+        assert (wire.requests_cut, wire.replies_cut, node.frozen) == (False, True, True)
+
+
+@pytest.mark.parametrize("kind", [Restart, Relapse])
+@virtual
+async def test_who_was_down_before_comes_back(kind: type[Fault]) -> None:
+    """A fault that brings another process brings it whatever a test has done before: it runs."""
+    node = MemoryNode()
+    node.crash()
+    node.freeze()
+    async with play([node], [make(kind)]):
+        await asyncio.sleep(2.5)
+        assert not node.answers
+        await asyncio.sleep(1)
+        assert node.answers
 
 
 @virtual
@@ -416,6 +464,53 @@ async def test_a_new_process_is_not_stalled() -> None:
         assert not node.answers
         await asyncio.sleep(3)
         assert node.answers
+
+
+@virtual
+async def test_a_stall_of_another_process_does_not_come_back() -> None:
+    """A stall that a restart has ended has no part in what stalls the new process, nor in its end."""
+    node = MemoryNode()
+    stalls = [Stall(at=1.0, node=0, lasts=9.0), Stall(at=5.0, node=0, lasts=1.0)]
+    async with play([node], [*stalls, Restart(at=2.0, node=0, lasts=1.0), Stall(at=9.0, node=0, lasts=3.0)]):
+        await asyncio.sleep(5.5)
+        assert not node.answers
+        await asyncio.sleep(1)
+        assert node.answers
+        await asyncio.sleep(5)
+        assert not node.answers
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("happens", [True, False])
+@virtual
+async def test_a_break_that_was_no_faults_stays(first: bool, happens: bool) -> None:
+    """With the block goes what a fault still has to break, not what a test has put on the way by hand."""
+    node = MemoryNode()
+    wire = node.wires[0]
+    by_hand = [wire.break_before, wire.break_after]
+    if first:
+        by_hand.pop(0)()
+    async with play(
+        [node], [BreakAfter(at=1.0, node=0), BreakBefore(at=1.0, node=0), BreakBefore(at=9.0, node=0)]
+    ):
+        await asyncio.sleep(2)
+        assert len(wire.breaks) == 2 + first
+        for put in by_hand:
+            put()
+        if happens:
+            assert [(await look(node)).answer for _ in range(2)] == ["reset", "reset"]
+    assert [one.after for one in wire.breaks] == [False, True][happens and first :]
+    wire.breaks.clear()
+    assert (await look(node)).answer == "PONG"
+
+
+@virtual
+async def test_a_break_that_has_not_begun_takes_nothing_back() -> None:
+    """Its time never came, and what waits on the way is not its own."""
+    node = MemoryNode()
+    async with play([node], [BreakAfter(at=100.0, node=0)]):
+        node.wires[0].break_before()
+    assert (await look(node)).answer == "reset"
 
 
 @virtual
@@ -466,6 +561,61 @@ def test_bad_values_are_refused_at_once(kind: type[Fault], options: dict[str, An
         make(kind, **options)
 
 
+WRONG: list[tuple[type[Fault], dict[str, Any], str]] = [
+    *((kind, {"node": 1.0}, r"node must be an int, got 1\.0") for kind in KINDS),
+    *((kind, {"at": "0"}, "at must be a number, got '0'") for kind in KINDS),
+    *((kind, {"client": 0.0}, r"client .* int, got 0\.0") for kind in KINDS if issubclass(kind, WireFault)),
+    (Stall, {"node": False}, "node .*False"),
+    (Stall, {"node": None}, "node .*None"),
+    (Stall, {"lasts": True}, "lasts .*True"),
+    (Delay, {"client": True}, "client .*True"),
+    (Delay, {"seconds": "0.1"}, "seconds .*'0.1'"),
+    (Loss, {"share": None}, "share .*None"),
+    (ClockRate, {"rate": "2"}, "rate .*'2'"),
+    (ClockStep, {"seconds": "2"}, "seconds .*'2'"),
+    (Refusal, {"error": b"BUSY"}, "error must be a str, got b'BUSY'"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"), WRONG, ids=lambda value: getattr(value, "__name__", None)
+)
+def test_values_of_another_type_are_refused_at_once(
+    kind: type[Fault], options: dict[str, Any], message: str
+) -> None:
+    """A number of a node that is none would be found on no node, and nothing would happen."""
+    with pytest.raises(TypeError, match=message):
+        make(kind, **options)
+
+
+def test_a_node_refuses_with_one_line() -> None:
+    """Whoever tells it to: more would be answers to questions that nobody has asked."""
+    node = MemoryNode()
+    node.refuse(BUSY)
+    with pytest.raises(ValueError, match=r"error is one line.*'a\\nb'"):
+        node.refuse("a\nb")
+    with pytest.raises(TypeError, match="error must be a str, got b'BUSY'"):
+        node.refuse(b"BUSY")  # type: ignore[arg-type]
+    assert node.refusal == BUSY
+    node.refuse("")
+    assert node.execute([b"PING"]) == b"+PONG\r\n"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "listed", "message"),
+    [
+        ([MemoryNode().wire()], [], "nodes must be a list of MemoryNode, got one with <.*Wire"),
+        (MemoryNode("a"), [], "nodes must be a list of MemoryNode, got <MemoryNode a"),
+        ([MemoryNode()], ["x"], "faults must be a list of Fault, got one with 'x'"),
+        ([MemoryNode()], Stall(at=0.0, node=0), r"faults must be a list of Fault, got Stall\("),
+    ],
+)
+def test_what_cannot_be_played_is_refused(nodes: Any, listed: Any, message: str) -> None:
+    """Before anything happens, and with what is expected."""
+    with pytest.raises(TypeError, match=message):
+        play(nodes, listed)
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -486,7 +636,83 @@ def test_what_is_not_there_is_found_before_anything_happens(fault: Fault, messag
     play(nodes, [Partition(at=1.0, node=1, client=2)])
 
 
+# -- faults that fail ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken(Fault):
+    """A fault of a user's own, which fails."""
+
+    at_its_end: bool = False
+
+    def begin(self, nodes: Sequence[MemoryNode]) -> Callable[[], None]:
+        """As in `Fault`."""
+        if self.at_its_end:
+            return self.fail
+        return self.fail()
+
+    def fail(self) -> Never:
+        """Do it."""
+        raise LookupError("mine")
+
+
+@pytest.mark.parametrize("at_its_end", [False, True])
+@pytest.mark.parametrize("lasts", [0.0, 100.0])
+@virtual
+async def test_what_a_fault_raises_is_raised_by_the_block(at_its_end: bool, lasts: float) -> None:
+    """Not lost in a timer, nor in the way of the other faults and their ends; it says which one it was."""
+    node = MemoryNode()
+    broken = Broken(at=1.0, node=0, lasts=lasts, at_its_end=at_its_end)
+
+    async def block() -> None:
+        async with play([node], [broken, Stall(at=1.0, node=0, lasts=100.0)]):
+            await asyncio.sleep(2)
+            assert not node.answers
+
+    with pytest.raises(LookupError, match="mine") as caught:
+        await block()
+    assert node.answers
+    assert caught.value.__notes__ == [f"raised by {broken}"]
+
+
+@virtual
+async def test_what_several_faults_raise_is_a_group() -> None:
+    """One exception for all, in the order of time."""
+    first, second = Broken(at=1.0, node=0, lasts=9.0, at_its_end=True), Broken(at=2.0, node=0)
+    with pytest.raises(ExceptionGroup) as caught:
+        async with play([MemoryNode()], [first, second]):
+            await asyncio.sleep(3)
+    notes = [note for error in caught.value.exceptions for note in error.__notes__]
+    assert notes == [f"raised by {second}", f"raised by {first}"]
+
+
+@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
+@virtual
+async def test_a_blocks_own_exception_stays(kind: type[BaseException]) -> None:
+    """It leaves unchanged, a cancellation too; what a fault has raised is a note on it."""
+    error, broken = kind("the block's"), Broken(at=1.0, node=0)
+
+    async def block() -> None:
+        async with play([MemoryNode()], [broken]):
+            await asyncio.sleep(2)
+            raise error
+
+    with pytest.raises(kind) as caught:
+        await block()
+    assert caught.value is error
+    assert error.__notes__ == [f"LookupError('mine') was raised by {broken}"]
+
+
 # -- faults as values ------------------------------------------------------------------------------
+
+
+def test_what_helpers_are_annotated_with_is_public() -> None:
+    """What nodes and managers are given and give has a name; the names are sorted, and all are there."""
+    assert testing.__all__ == sorted(testing.__all__)
+    assert {*testing.__all__} <= {*vars(testing)}
+    assert type(MemoryNode().wire()) is testing.Wire
+    assert type(MemoryNode().snapshot()) is testing.Snapshot
+    assert testing.Latency == inspect.signature(MemoryNode, eval_str=True).parameters["latency"].annotation
 
 
 def test_every_kind_is_public() -> None:

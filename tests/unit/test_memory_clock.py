@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -156,6 +157,34 @@ async def test_impossible_clocks_are_refused() -> None:
         with pytest.raises(ValueError, match="number of seconds"):
             MemoryNode(clock_offset=seconds)
     assert ahead(node) == 0
+
+
+def test_a_rate_needs_a_now() -> None:
+    """Outside of a loop there is no time from which on a clock could go at another rate: it says so."""
+    node = MemoryNode("a")
+    with pytest.raises(RuntimeError, match="clock of a goes by the running loop: call set_clock_rate in a"):
+        node.set_clock_rate(2.0)
+    with pytest.raises(ValueError, match=r"rate .*-1\.0"):
+        node.set_clock_rate(-1.0)
+    assert node.clock_rate == 1.0
+
+
+@pytest.mark.parametrize(
+    ("latency", "error"),
+    [
+        (-0.001, ValueError),
+        (math.nan, ValueError),
+        (math.inf, ValueError),
+        ("1", TypeError),
+        (True, TypeError),
+    ],
+)
+def test_impossible_latencies_are_refused(latency: Any, error: type[Exception]) -> None:
+    """A message that arrives before it is sent, or never, is a mistake in the test."""
+    with pytest.raises(error, match=f"latency .*{latency!r}|latency .*{latency}"):
+        MemoryNode(latency=latency)
+    for possible in (0, 0.5, lambda: 0.5):
+        assert MemoryNode(latency=possible).latency is possible
 
 
 # -- the data --------------------------------------------------------------------------------------

@@ -27,13 +27,6 @@ def loop_now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def sim() -> SimLoop:
-    """Return the running loop."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimLoop)
-    return loop
-
-
 def test_a_day_of_sleep_takes_no_time(debug: bool) -> None:
     """Time jumps to the next timer when nothing is ready, and lands exactly on it."""
 
@@ -98,7 +91,7 @@ def test_a_timer_never_runs_before_its_deadline() -> None:
     """No rounding: two deadlines one float apart are two instants, also after years."""
 
     async def main() -> None:
-        loop = sim()
+        loop = SimLoop.running()
         deadlines = [1001.0, math.nextafter(1001.0, math.inf), 1e9, math.nextafter(1e9, math.inf)]
         seen: list[float] = []
         for deadline in deadlines:
@@ -113,7 +106,7 @@ def test_a_stalled_loop_runs_its_timers_late_and_in_order() -> None:
     """advance() makes time pass inside a callback, as blocking code does."""
 
     async def main() -> list[tuple[str, float]]:
-        loop = sim()
+        loop = SimLoop.running()
         seen: list[tuple[str, float]] = []
         loop.call_later(2, lambda: seen.append(("second", loop.time())))
         loop.call_later(1, lambda: seen.append(("first", loop.time())))
@@ -128,7 +121,7 @@ def test_suspend_passes_on_the_clock_but_not_for_timers() -> None:
     """A suspended machine: the suspend-safe clock goes on, the loop's timers stand still (R2)."""
 
     async def main() -> None:
-        loop = sim()
+        loop = SimLoop.running()
         assert loop.clock.now() == loop.time()
         loop.suspend(60)
         assert (loop.time(), loop.clock.now()) == (1000.0, 1060.0)
@@ -248,6 +241,26 @@ def test_call_soon_threadsafe_works_in_the_own_thread_only() -> None:
     SimLoop.run(main())
 
 
+def test_the_running_loop_can_be_asked_for() -> None:
+    """In coroutines and callbacks alike; where none runs, or one on real time, the error says what to do."""
+
+    async def main() -> SimLoop:
+        called: asyncio.Future[SimLoop] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(1, lambda: called.set_result(SimLoop.running()))
+        assert await called is SimLoop.running()
+        return SimLoop.running()
+
+    async def on_real_time() -> None:
+        with pytest.raises(RuntimeError, match=r"no SimLoop runs here, but <.*: .*SimLoop\.run"):
+            SimLoop.running()
+
+    with asyncio.Runner(loop_factory=SimLoop) as runner:
+        assert runner.run(main()) is runner.get_loop()
+    asyncio.run(on_real_time())
+    with pytest.raises(RuntimeError, match=r"no SimLoop runs here, but no loop: .*SimLoop\.run"):
+        SimLoop.running()
+
+
 def test_a_dropped_async_generator_is_closed() -> None:
     """The finaliser hook of async generators works as on other loops."""
     closed = asyncio.Event()
@@ -300,7 +313,7 @@ def test_cancelled_timers_do_not_pile_up() -> None:
     """A hundred thousand timers made and cancelled at one instant leave a short heap."""
 
     async def main() -> int:
-        loop = sim()
+        loop = SimLoop.running()
         for _ in range(100_000):
             loop.call_later(3600, print).cancel()
         return len(loop._virtual._timers)

@@ -51,11 +51,7 @@ def virtual(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     return run
 
 
-def sim() -> SimLoop:
-    """Return the running loop."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, SimLoop)
-    return loop
+sim = SimLoop.running
 
 
 async def turns(number: int) -> None:
