@@ -119,18 +119,14 @@ class Client:
     async def _settle(self, manager: LockManager) -> None:
         """Wait until the nodes are reached again, and see that nothing of ours is left on them (R5).
 
-        What was lost may be sent again for seconds, so that a node falls silent once more.
+        What was lost may be sent again for seconds, and a node fall silent once more: it must be up all the
+        while, so that it has answered a heartbeat that was sent behind all that it is owed.
         """
-
-        def reached() -> bool:
-            return all(node.state is NodeState.UP for node in manager.statistics().nodes)
-
-        steady = False
-        while not steady:
-            while not reached():
-                await asyncio.sleep(LOOK)
-            await asyncio.sleep(SETTLING)
-            steady = reached()
+        reached_for = 0.0
+        while reached_for < SETTLING:
+            await asyncio.sleep(LOOK)
+            up = all(node.state is NodeState.UP for node in manager.statistics().nodes)
+            reached_for = reached_for + LOOK if up else 0.0
         for what in self._world.left_of(self.number):
             self._world.leak(f"{what}, {SETTLING} s after its nodes were reached again")
         while any(node.owed for node in manager.statistics().nodes):
