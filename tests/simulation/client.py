@@ -119,14 +119,18 @@ class Client:
     async def _settle(self, manager: LockManager) -> None:
         """Wait until the nodes are reached again, and see that nothing of ours is left on them (R5).
 
-        What was lost may be sent again for seconds, and a node fall silent once more: it must be up all the
-        while, so that it has answered a heartbeat that was sent behind all that it is owed.
+        What was lost may be sent again for seconds, while answers to what came before still trickle in: so a
+        node must also have been seen without an open question.
         """
-        reached_for = 0.0
-        while reached_for < SETTLING:
+        reached_for, asked = 0.0, set(self._wires)
+        while asked or reached_for < SETTLING:
             await asyncio.sleep(LOOK)
-            up = all(node.state is NodeState.UP for node in manager.statistics().nodes)
-            reached_for = reached_for + LOOK if up else 0.0
+            nodes = manager.statistics().nodes
+            if all(node.state is NodeState.UP for node in nodes):
+                reached_for += LOOK
+                asked -= {wire for wire, node in zip(self._wires, nodes, strict=True) if not node.in_flight}
+            else:
+                reached_for, asked = 0.0, set(self._wires)
         for what in self._world.left_of(self.number):
             self._world.leak(f"{what}, {SETTLING} s after its nodes were reached again")
         while any(node.owed for node in manager.statistics().nodes):
