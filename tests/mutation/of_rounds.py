@@ -171,6 +171,23 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R3",
+        name="validity begins again with the round that raises counters",
+        edits=(
+            Edit(
+                "_attempt.py",
+                """
+                round_ = self._raising = Round(runtime.nodes, runtime.deadlines, self._primitive.read_raise)
+                """,
+                """
+                self.asked_at = runtime.clock.now()
+                round_ = self._raising = Round(runtime.nodes, runtime.deadlines, self._primitive.read_raise)
+                """,
+            ),
+        ),
+        test="unit/test_fence.py::test_the_round_that_raises_takes_from_the_validity",
+    ),
+    Mutation(
+        rule="R3",
         name="a win is worth having however little is left of it",
         edits=(
             Edit(

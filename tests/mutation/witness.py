@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 import aioredlock_ng
+from aioredlock_ng import LockError
 
 REPORT = "AIOREDLOCK_MUTATION_REPORT"
 """Environment variable: the file to write to."""
 
-NO_VERDICT = (AttributeError, ImportError, NameError, SyntaxError, TypeError)
-"""What a careless edit raises: the test did not find a rule broken, the code did not run."""
+VERDICTS = (AssertionError, pytest.fail.Exception, LockError)
+"""What a test finds: what it asserts, or that a lock goes wrong.  A careless edit raises anything else."""
 
 
 class Witness:
@@ -34,7 +35,7 @@ class Witness:
         self._passed += report.passed and report.when == "call"
         self._skipped += report.skipped
         if report.failed and self._failure is None and call.excinfo is not None:
-            sound = report.when == "call" and not call.excinfo.errisinstance(NO_VERDICT)
+            sound = report.when == "call" and call.excinfo.errisinstance(VERDICTS)
             lines = call.excinfo.exconly().splitlines() or [""]
             self._failure = {"test": item.nodeid, "sound": sound, "line": lines[0].strip()}
         return report

@@ -18,6 +18,7 @@ from aioredlock_ng import (
     RetryPolicy,
     Vote,
 )
+from aioredlock_ng._core.validity import valid_until
 from aioredlock_ng.events import Acquired
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.sim_loop import SimClock
@@ -162,6 +163,17 @@ async def test_a_node_out_of_reach_does_not_keep_the_others_from_agreeing() -> N
             await asyncio.sleep(LATENCY)
             assert stands(w, "a") == [out_of_reach + 1, lease.fence, lease.fence]
         assert tries(w) == (0, 1, 0)
+
+
+@virtual
+async def test_the_round_that_raises_takes_from_the_validity() -> None:
+    """Keys live from the first question on: agreeing on a fence does not begin their time anew (R3, R10)."""
+    async with world() as w:
+        put(w, "a", ago(4), ago(2), None)
+        asked_at = sim().clock.now()
+        lease = await w.manager.lock("a", ttl=10.0).acquire()
+        assert tries(w) == (0, 1, 0)
+        assert lease.valid_until == pytest.approx(valid_until(asked_at, 10.0), abs=EPSILON)
 
 
 @virtual

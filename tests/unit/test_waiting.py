@@ -443,9 +443,11 @@ async def test_locks_over_several_names_in_opposite_orders():
                 await asyncio.sleep(0.01)
 
         orders = [names for size in (1, 2, 3, 4) for names in itertools.permutations("abcd", size)]
-        async with asyncio.timeout(1000):
-            ends = await asyncio.gather(*(in_task(lambda names=names: body(names)) for names in orders))
-        assert [end.error for end in ends] == [None] * len(orders)
+        ended, waiting = await asyncio.wait(
+            [in_task(lambda names=names: body(names)) for names in orders], timeout=1000
+        )
+        assert not waiting
+        assert [task.result().error for task in ended] == [None] * len(orders)
         assert entered == len(orders)
         assert w.keys == [()] * 3
 

@@ -202,10 +202,10 @@ def test_a_late_reply_goes_to_its_own_sink_and_not_to_the_next(watched: Watched)
     gave_up = watched.put(echo(0), pending=False)
     waits = watched.put(echo(1))
     watched.pipe.feed(b":100\r\n")
-    assert gave_up.reply == 100
+    assert gave_up.replies == [(0, 100)]
     assert waits.replies == []
     watched.pipe.feed(b":200\r\n")
-    assert waits.reply == 200
+    assert waits.replies == [(0, 200)]
 
 
 def test_a_sink_may_put_a_command_while_it_takes_a_reply(watched: Watched) -> None:
