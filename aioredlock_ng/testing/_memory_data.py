@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -30,10 +31,22 @@ class NodeClock:
     def __init__(self, true: Callable[[], float], offset: float = 0.0) -> None:
         self._true = true
         self._set_at, self._shown, self.rate = 0.0, 0.0, 1.0
+        self._moment: float | None = None
         self.step(offset)
+
+    @contextlib.contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Let no time pass within the block: to a command, and all of a script, it is the same time."""
+        self._moment = self.now()
+        try:
+            yield
+        finally:
+            self._moment = None
 
     def now(self) -> float:
         """Return the node's time of day, in seconds since `EPOCH`: a small number, so an exact one."""
+        if self._moment is not None:
+            return self._moment
         return self._shown + (self._true() - self._set_at) * self.rate
 
     def step(self, seconds: float) -> None:

@@ -89,7 +89,8 @@ class MemoryServer(MemoryData):
         if command is None:
             return f"-ERR unknown command '{verb.decode()}'\r\n".encode()
         try:
-            return _encode(command(self, args))
+            with self.clock.one_moment():
+                return _encode(command(self, args))
         except CommandError as error:
             return f"-{error}\r\n".encode()
 

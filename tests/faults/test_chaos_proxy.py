@@ -139,7 +139,9 @@ async def test_one_direction_stalls_and_goes_on() -> None:
             await client.hears(b"0123456789"[: number + 1])
         client.transport.close()
         await client.ends("closed")
-        await asyncio.sleep(0.01)
+        other, other_server = await world.pair()
+        other_server.say(b"there was time")
+        await other.hears(b"there was time")
         assert not server.heard
         assert not server.ended
 

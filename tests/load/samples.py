@@ -87,7 +87,7 @@ def sample(managers: Iterable[LockManager], *, objects: bool = True) -> dict[str
     """Measure this process, the managers' books, and how many objects of each of our types there are."""
     found: Counter[str] = Counter()
     found["tasks"] = len(asyncio.all_tasks())
-    found["fds"] = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    found["fds"] = descriptors()
     found["rss"] = resident()
     for manager in managers:
         if (runtime := manager._runtime) is not None:
@@ -96,6 +96,11 @@ def sample(managers: Iterable[LockManager], *, objects: bool = True) -> dict[str
         gc.collect()
         found.update(own_objects())
     return dict(found)
+
+
+def descriptors() -> int:
+    """Return how many file descriptors this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def resident() -> int:

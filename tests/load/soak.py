@@ -36,6 +36,7 @@ from tests.load.samples import (
     Tolerance,
     Trend,
     books,
+    descriptors,
     own_objects,
     sample,
     trends,
@@ -58,6 +59,7 @@ LONG: Final = {
     "book doubts": AFTER_A_CUT,
     "book owed": AFTER_A_CUT,
     "book in flight": FULL_PIPES,
+    "book deadlines": FULL_PIPES,  # of the rounds that a frozen node keeps open for a `node_timeout`
     "book channels": FULL_PIPES,  # what a frozen node has not answered; all is answered at rest
     "object Mutex": Tolerance(share=0, units=2 * MAX_PRIMITIVES),  # a slow machine fills its caches late
     "object _Doubt": AFTER_A_CUT,
@@ -126,7 +128,7 @@ async def soak(
         tell: is given a line now and then.
     """
     gc.collect()
-    idle, objects = asyncio.all_tasks(), own_objects()
+    before = asyncio.all_tasks(), own_objects(), descriptors()
     claims, samples = Claims(), []
     began = time.monotonic()
     async with _mill(claims, Random(seed)) as mill:
@@ -140,7 +142,7 @@ async def soak(
         left = {} if leak else await _at_rest(mill.managers)
     claims.violations += mill.stray
     del mill
-    left |= {} if leak else _left_behind(idle, objects)
+    left |= {} if leak else _left_behind(*before)
     return Outcome(
         seconds=time.monotonic() - began,
         counts=dict(claims.counts),
@@ -209,8 +211,8 @@ async def _at_rest(managers: Sequence[LockManager]) -> dict[str, float]:
         await asyncio.sleep(0.05)
 
 
-def _left_behind(idle: set[asyncio.Task[Any]], objects: Any) -> dict[str, float]:
-    """Return the tasks and the holdings that outlived their managers."""
+def _left_behind(idle: set[asyncio.Task[Any]], objects: Any, fds: int) -> dict[str, float]:
+    """Return the tasks, holdings and descriptors that outlived their managers."""
     gc.collect()
     now = own_objects()
     kinds = (
@@ -222,8 +224,8 @@ def _left_behind(idle: set[asyncio.Task[Any]], objects: Any) -> dict[str, float]
         "object Link",
     )
     left = {kind: now[kind] - objects[kind] for kind in kinds if now[kind] > objects[kind]}
-    tasks = asyncio.all_tasks() - idle
-    return left | ({"tasks": len(tasks)} if tasks else {})
+    left |= {"tasks": len(tasks)} if (tasks := asyncio.all_tasks() - idle) else {}
+    return left | ({"fds": more} if (more := descriptors() - fds) > 0 else {})
 
 
 def report(outcome: Outcome) -> str:

@@ -26,6 +26,7 @@ async def test_a_short_soak_is_clean() -> None:
     assert outcome.counts["grants"] > 500, outcome.counts
     assert outcome.counts["cancelled"], outcome.counts
     assert outcome.counts["lost: refused"], outcome.counts
+    assert any(name.startswith("faults: ") for name in outcome.counts), outcome.counts
 
 
 async def keep_a_task(mill: Mill) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 
 from aioredlock_ng._scripts import INSPECT
 from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing._memory_data import NodeClock
+from aioredlock_ng.testing._memory_server import MemoryServer
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.worlds import sim, virtual, world
 
@@ -132,6 +135,15 @@ async def test_a_clock_is_the_machines() -> None:
     assert ahead(node) == 8.0
     sim().advance(1.0)
     assert ahead(node) == 9.0
+
+
+def test_a_command_takes_no_time() -> None:
+    """As with Redis: whatever reads the clock in it, also twice, reads the same."""
+    clock = NodeClock(map(float, itertools.count()).__next__)  # a second passes whenever it is read
+    server = MemoryServer(lambda: 0, clock=clock, new_identity=str)
+    server.execute([b"SET", b"key", b"value", b"PX", b"5000"])
+    assert server.execute([b"PTTL", b"key"]) == b":4000\r\n"
+    assert server.execute([b"PTTL", b"key"]) == b":3000\r\n"
 
 
 @virtual

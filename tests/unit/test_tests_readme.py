@@ -36,7 +36,10 @@ def test_every_fault_has_a_row() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_the_tests_of_a_row_exist(row: tuple[str, ...]) -> None:
-    """Each is a file of this folder, or a function in it; a name alone is in the file before it."""
+    """Each is a file of this folder, or a function in it; a name alone is in the file before it.
+
+    Which of a function's cases are meant stands in brackets, and is not looked at.
+    """
     found, file = 0, ""
     for reference in _REFERENCE.finditer(row[-1]):
         file = reference[1] or file
