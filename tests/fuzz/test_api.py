@@ -304,9 +304,9 @@ def test_no_order_of_calls_breaks_a_promise() -> None:
     """Any calls by any process in any order, over nodes that live: exclusion, fences, validity, figures and
     errors are as the model says, a free lock is had at the first try, and nothing is left behind.
     """
-    run_state_machine_as_test(Api, settings=profile(45, stateful_step_count=25))
+    run_state_machine_as_test(Api, settings=profile(45, stateful_step_count=40))
 
 
 def test_no_order_of_calls_and_faults_breaks_a_promise() -> None:
     """The same while nodes freeze, crash, restart, forget and lose their connections, a majority, too."""
-    run_state_machine_as_test(Faults, settings=profile(70, stateful_step_count=30))
+    run_state_machine_as_test(Faults, settings=profile(70, stateful_step_count=60))
