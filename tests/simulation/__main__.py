@@ -41,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--clients", type=_numbers, help="only these of its clients: 0,2")
     parser.add_argument("--faults", type=_numbers, help="only these of its faults: 0,3,4 (or nothing: '')")
     parser.add_argument("--shrink", action="store_true", help="leave out what is not needed to break it")
+    parser.add_argument(
+        "--between", type=float, nargs=2, metavar="SECONDS", help="show what was between these two times"
+    )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it, too")
     return parser
 
@@ -77,7 +80,7 @@ def _replay(asked: argparse.Namespace, options: dict[str, Any]) -> None:
     )
     if asked.shrink:
         cut = smallest(plan, cut)
-    print(shown(plan, cut, options, svg=asked.svg))
+    print(shown(plan, cut, options, svg=asked.svg, between=asked.between))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, Final
 
-from tests.simulation.checks import DEFAULT, check
+from tests.simulation.checks import check
 from tests.simulation.checks_words import Rule, Violation
 from tests.simulation.plan import Plan, draw
 from tests.simulation.world import Run, run
@@ -86,7 +86,7 @@ class Figures:
 
 def judged(result: Run) -> list[Violation]:
     """Return what a run broke of the rules that hold for it."""
-    rules = DEFAULT if result.plan.timed else frozenset(DEFAULT) - NEEDS_TIME
+    rules = frozenset(Rule) if result.plan.timed else frozenset(Rule) - NEEDS_TIME
     return check(result.history, rules=rules, bound=result.plan.bound)
 
 

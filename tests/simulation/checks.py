@@ -8,14 +8,14 @@ from typing import Final
 
 from tests.simulation import checks_claims
 from tests.simulation.checks_effects import ownership
-from tests.simulation.checks_words import DEFAULT, Rule, Violation
-from tests.simulation.history import History, Operation, Outcome, Update, Write
+from tests.simulation.checks_words import Rule, Violation
+from tests.simulation.history import Claim, History, Operation, Outcome, Update, Write
 from tests.simulation.history_words import instant, named, plain, who
 
-__all__ = ["DEFAULT", "Rule", "Violation", "check"]
+__all__ = ["Rule", "Violation", "check"]
 
 
-def check(history: History, *, rules: Collection[Rule] = DEFAULT, bound: float) -> list[Violation]:
+def check(history: History, *, rules: Collection[Rule] = frozenset(Rule), bound: float) -> list[Violation]:
     """Return what breaks one of `rules`, in order of time.
 
     `bound` is how many seconds an acquire may take when all faults are over.  While it is known that time
@@ -33,21 +33,39 @@ def check(history: History, *, rules: Collection[Rule] = DEFAULT, bound: float) 
 
 
 def _resource(history: History, _bound: float) -> Iterator[Violation]:
-    greatest: dict[str, Write] = {}
+    """Find writes that were accepted after those of somebody who asked later, and those refused for nothing.
+
+    Fences are left out of it: that they are in order is what this would show the want of.
+    """
+    claims = {claim.owner: claim for claim in history.claims}
+    last_asked: dict[str, Claim] = {}  # of those whose writes were accepted
+    last_granted: dict[str, Claim] = {}
     for write in sorted(history.writes, key=attrgetter("at")):
-        if not write.accepted or write.fence is None:
+        claim = claims.get(write.owner)
+        if claim is None:
             continue
-        other = greatest.setdefault(write.name, write)
-        if write.fence >= other.fence:
-            greatest[write.name] = write
+        asked, granted = last_asked.get(write.name, claim), last_granted.get(write.name)
+        if not write.accepted:
+            if granted is None or granted.since < claim.asked:
+                yield _resource_violation(
+                    write, "refused", "whoever it had accepted had the lock before that asked"
+                )
             continue
-        yield Violation(
-            rule=Rule.RESOURCE,
-            at=write.at,
-            text=f"the resource {named([write.name])} accepted fence {write.fence} from client {write.client}"
-            f" at {instant(write.at)}, after fence {other.fence} from client {other.client}"
-            f" at {instant(other.at)}",
-        )
+        if claim.since < asked.asked:
+            yield _resource_violation(
+                write, "accepted", f"{who(asked)} had written, who asked later, at {instant(asked.asked)}"
+            )
+        last_asked[write.name] = max(asked, claim, key=attrgetter("asked"))
+        last_granted[write.name] = max(granted or claim, claim, key=attrgetter("since"))
+
+
+def _resource_violation(write: Write, what: str, why: str) -> Violation:
+    return Violation(
+        rule=Rule.RESOURCE,
+        at=write.at,
+        text=f"the resource {named([write.name])} {what} fence {write.fence} from client {write.client}"
+        f" at {instant(write.at)}, but {why}",
+    )
 
 
 def _lost_update(history: History, _bound: float) -> Iterator[Violation]:
@@ -94,8 +112,12 @@ def _end(operation: Operation) -> str:
 
 def _leak(history: History, _bound: float) -> Iterator[Violation]:
     for leak in history.leaks:
-        text = f"left at the end, at {instant(history.ended)}: {plain(leak)}"
-        yield Violation(rule=Rule.LEAK, at=history.ended, text=text)
+        yield Violation(rule=Rule.LEAK, at=leak.at, text=f"left at {instant(leak.at)}: {plain(leak.what)}")
+
+
+def _complaint(history: History, _bound: float) -> Iterator[Violation]:
+    for one in history.complaints:
+        yield Violation(rule=Rule.COMPLAINT, at=one.at, text=f"at {instant(one.at)} {plain(one.what)}")
 
 
 _CHECKS: Final[dict[Rule, Callable[[History, float], Iterator[Violation]]]] = {
@@ -104,4 +126,5 @@ _CHECKS: Final[dict[Rule, Callable[[History, float], Iterator[Violation]]]] = {
     Rule.LOST_UPDATE: _lost_update,
     Rule.LIVENESS: _liveness,
     Rule.LEAK: _leak,
+    Rule.COMPLAINT: _complaint,
 }

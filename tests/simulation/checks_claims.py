@@ -95,19 +95,6 @@ def succession(name: str, claims: list[Claim]) -> Iterator[Violation]:
         )
 
 
-def overrun(name: str, claims: list[Claim]) -> Iterator[Violation]:
-    """Find bodies that went on when their lease had ended."""
-    for claim in claims:
-        if claim.stopped > claim.until:
-            yield Violation(
-                rule=Rule.OVERRUN,
-                at=claim.until,
-                text=f"the body under {named([name])} went on until {instant(claim.stopped)},"
-                f" {instant(claim.stopped - claim.until)} too long: {_held(claim)}",
-                claims=(claim,),
-            )
-
-
 def _not_above(
     claims: list[Claim],
     *,
@@ -149,6 +136,5 @@ CHECKS: Final[dict[Rule, Callable[[str, list[Claim]], Iterator[Violation]]]] = {
     Rule.UNIQUE: unique,
     Rule.ORDER: order,
     Rule.SUCCESSION: succession,
-    Rule.OVERRUN: overrun,
 }
 """What each rule about claims finds in the claims on a name, in the order in which they were granted."""

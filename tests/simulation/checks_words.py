@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from tests.simulation.history import Claim
 
@@ -23,18 +22,15 @@ class Rule(StrEnum):
     OWNERSHIP = "ownership"
     """A lock's key is changed for its owner alone, not shortened, and made by acquire or top-up (R6, R8)."""
     RESOURCE = "resource"
-    """Fences that a guarded resource accepts never fall."""
+    """A resource that compares fences refuses whoever is late, and nobody else (R10)."""
     LOST_UPDATE = "lost update"
     """No value of an unguarded counter is written twice."""
-    OVERRUN = "overrun"
-    """A body stops when its lease ends (A3); for information, as code may ignore cancellation."""
     LIVENESS = "liveness"
     """When all faults are over, every acquire succeeds in time."""
     LEAK = "leak"
-    """No task and no key is left at the end."""
-
-
-DEFAULT: Final = frozenset(Rule) - {Rule.OVERRUN}
+    """No task and no key is left."""
+    COMPLAINT = "complaint"
+    """No process meets what it must not: lateness, silence, an end without a cause (R2, R3, R7, R8, R13)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from aioredlock_ng import (
 from aioredlock_ng.testing._memory_wire import Wire
 from tests.simulation.books import Books
 from tests.simulation.history import Operation, Outcome
+from tests.simulation.orphans import SETTLING
 from tests.simulation.plan import ClientPlan
 from tests.simulation.processes import Process
 from tests.simulation.work import Hooks, Work, draw_work
@@ -34,9 +35,6 @@ QUOTA: Final = 12
 
 LOOK: Final = 0.1
 """Seconds between looks how the nodes stand."""
-
-SETTLING: Final = 1.2
-"""Seconds in which a node that is reached again has been sent what it is owed: two heartbeats."""
 
 
 class BodyError(Exception):
@@ -68,6 +66,7 @@ class Client:
         self._evening = asyncio.Event()
         self._stops_for = 0.0
         self._kept: Lease | None = None
+        self._manager: LockManager | None = None
         self.process.loop.set_exception_handler(self.books.stray)
         self.main = self.process.spawn(self._main())
 
@@ -77,7 +76,8 @@ class Client:
         """Cancel what one of its tasks is doing."""
         if operation := self._operations.get(task):
             self._cancelled.add(task)
-            operation.cancel()
+            if operation.cancel():
+                self._world.counts[f"hit: cancelled while {self.books.doing(task)}"] += 1
 
     def stop_when_asking(self, seconds: float) -> None:
         """Be stopped for so long as soon as it has asked for a lock, before it can hear an answer."""
@@ -88,6 +88,21 @@ class Client:
         self._stops_for = 0.0
         self.process.go_on()
         self.process.loop.call_soon(self._evening.set)
+
+    # -- how it stands -------------------------------------------------------------------------
+
+    def owners_in_use(self) -> set[bytes]:
+        """Return the owner values that it asks or holds locks with."""
+        if self._manager is None:
+            return set()
+        runtime = self._manager._runtime
+        return self.books.owners() | {one.owner for one in (*runtime.holdings, *runtime.attempts)}
+
+    def state_of(self, node: int) -> NodeState:
+        """Return how one of its nodes stands for it; none does while it opens or closes."""
+        if self._manager is None or self._manager._runtime.closing:
+            return NodeState.DOWN
+        return self._manager.statistics().nodes[node].state
 
     # -- its work ------------------------------------------------------------------------------
 
@@ -106,6 +121,7 @@ class Client:
             on_lost="raise" if plan.stubborn else "cancel",
         )
         async with manager:
+            self._manager = manager
             tasks = [asyncio.create_task(self._task(manager, i)) for i in range(self._plan.tasks)]
             await asyncio.gather(*tasks)
             await self._evening.wait()
@@ -186,6 +202,7 @@ class Client:
         """Acquire, work, release; write down what came of it."""
         if self._stops_for:  # what it asks now still leaves: it is stopped after this turn
             self.process.stop(self._world.now + self._stops_for)
+            self._world.counts["hit: stopped with its question on the way"] += 1
             self._stops_for = 0.0
         patient = work is None or work.patience is None
         asking = self.books.ask("acquire" if patient else "try", task, lock.names)
@@ -238,7 +255,9 @@ class Client:
             lease.check()  # no await between it and the writing
         for name in lease.names:
             if lease.fence is not None:
-                accepted = world.resources.write(world.now, self.number, name, lease.fence)
+                accepted = world.resources.write(
+                    world.now, self.number, name, lease._holding.owner, lease.fence
+                )
                 if not accepted and world.plan.timed and not world.plan.stubborn:
                     self.books.wrong(task, "held a lock whose resource had seen a greater fence")
             world.resources.update(world.now, self.number, name, read[name])

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import SCRIPTS, SOURCES, is_ours_to_stay
+
+
+@functools.cache
+def is_lock(key: bytes) -> bool:
+    """Whether a key is that of a lock; asked for every command, of few keys."""
+    return not is_ours_to_stay(key)
 
 
 def lock_keys(words: list[bytes]) -> list[bytes]:
     """Return the keys of locks that a command is about."""
     if words[0] in (b"EVALSHA", b"EVAL"):
-        return [key for key in words[3 : 3 + int(words[2])] if not is_ours_to_stay(key)]
-    return [words[1]] if words[0] in (b"SET", b"DEL") and not is_ours_to_stay(words[1]) else []
+        return [key for key in words[3 : 3 + int(words[2])] if is_lock(key)]
+    return [words[1]] if words[0] in (b"SET", b"DEL") and is_lock(words[1]) else []
 
 
 def command(words: list[bytes]) -> str:
@@ -33,6 +41,14 @@ def client_of(owner: bytes) -> int:
     return int(owner.rpartition(b":c")[2])
 
 
-def locks(node: MemoryNode) -> list[tuple[bytes, bytes]]:
-    """Return the keys of locks on a node, and their owners."""
-    return [(key, node.get(key) or b"") for key in node.keys if not is_ours_to_stay(key)]
+def keys_and_owners(node: MemoryNode) -> list[tuple[bytes, bytes]]:
+    """Return the keys of locks on a node, and their owners.
+
+    Looking must not drop what has expired, as the node itself does: its clock may be set back yet.
+    """
+    now = node._server.clock.now()
+    return [
+        (key, owner or b"")
+        for key, (owner, expiry) in node._server.data.items()
+        if is_lock(key) and (expiry is None or expiry > now)
+    ]

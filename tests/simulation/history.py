@@ -84,7 +84,9 @@ class Write:
     at: float
     client: int
     name: str
-    fence: int | None
+    owner: bytes
+    """Whose claim it was made under."""
+    fence: int
     accepted: bool
 
 
@@ -111,6 +113,14 @@ class Happening:
     what: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """Something that should not be, in words, and when it was seen."""
+
+    at: float
+    what: str
+
+
 @dataclass(slots=True)
 class History:
     """Everything that happened in one run."""
@@ -123,8 +133,10 @@ class History:
     writes: list[Write] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
     happenings: list[Happening] = field(default_factory=list)
-    leaks: list[str] = field(default_factory=list)
-    """Tasks and keys that were left at the end."""
+    leaks: list[Remark] = field(default_factory=list)
+    """Tasks and keys that were left."""
+    complaints: list[Remark] = field(default_factory=list)
+    """What a process met that it must not."""
     ended: float = 0.0
     healed_at: float | None = None
     """Since when no fault is active and a majority of the nodes is up; None: never."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.simulation.checks_words import Violation
 from tests.simulation.history import History, Outcome, Update, Write
-from tests.simulation.history_words import instant, named, with_fence
+from tests.simulation.history_words import instant, named
 from tests.simulation.picture_lanes import (
     Kind,
     Span,
@@ -138,7 +138,7 @@ def _happened(history: History, span: Span) -> Iterator[tuple[float, str]]:
 
 def _told_write(write: Write) -> str:
     result = "accepted" if write.accepted else "refused"
-    return f"client {write.client} wrote {named([write.name])} {with_fence(write.fence)}: {result}"
+    return f"client {write.client} wrote {named([write.name])} with fence {write.fence}: {result}"
 
 
 def _told_update(update: Update) -> str:

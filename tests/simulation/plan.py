@@ -97,8 +97,14 @@ class Plan:
     def bound(self) -> float:
         """Seconds after which everybody gets in when everything is healed.
 
-        The wait of nodes that forgot, keys of clients that were killed, giving up connections that are mute.
+        Where something went wrong: the wait of nodes that forgot, keys of clients that were killed, giving up
+        connections that are mute.
         """
+        return 0.5 if self.undisturbed else self.evening
+
+    @property
+    def evening(self) -> float:
+        """Seconds in which everybody comes to the end when everything is healed."""
         return 3.0 if self.undisturbed else 2 * self.quarantine + 2 * self.ttl + 10.0
 
     @property

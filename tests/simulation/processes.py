@@ -36,6 +36,8 @@ class Timeline:
         self.processes: dict[asyncio.AbstractEventLoop, Process] = {}
         self.touched: set[Process] = set()
         """Processes to which something has happened from outside: when they are due may have changed."""
+        self._look: Callable[[], object] | None = None
+        self._every = self._look_at = math.inf
 
     def new_identity(self) -> str:
         """Return what no server process of this run has been called yet."""
@@ -56,6 +58,18 @@ class Timeline:
         if not loop.is_closed():
             loop.call_soon(callback, *args)
             self.touched.add(self.processes[loop])
+
+    def watch(self, look: Callable[[], object], *, every: float) -> None:
+        """Have somebody look on from time to time; that is no event, and changes no order."""
+        self._look, self._every, self._look_at = look, every, self.now + every
+
+    def pass_to(self, now: float) -> None:
+        """Let time pass in which nothing happens."""
+        while self._look_at <= now and self._look is not None:
+            self.now = self._look_at
+            self._look_at += self._every
+            self._look()
+        self.now = now
 
     @property
     def next(self) -> float:
@@ -181,10 +195,11 @@ def run(timeline: Timeline, processes: list[Process], order: random.Random, *, u
         timeline.touched.clear()
         now = min((timeline.next, *dues.values()))
         if now >= until:
-            timeline.now = max(timeline.now, until)
+            timeline.pass_to(max(timeline.now, until))
             return
         if now > timeline.now:
-            timeline.now, steps = now, 0
+            timeline.pass_to(now)
+            steps = 0
         elif (steps := steps + 1) > MAX_STEPS_AT_ONE_INSTANT:
             raise BusyWaitError(f"no time passes after {now:.6f} s")
         ready = [process for process, due in dues.items() if due <= now]

@@ -13,13 +13,19 @@ class Resources:
         self._greatest: dict[str, int] = {}
         self._counters: dict[str, int] = {}
 
-    def write(self, at: float, client: int, name: str, fence: int) -> bool:
+    def write(self, at: float, client: int, name: str, owner: bytes, fence: int) -> bool:
         """Write where a fence is refused when a greater one has been seen; return whether it was accepted."""
-        accepted = fence >= self._greatest.get(name, 0)
+        accepted = not self.refuses(name, fence)
         if accepted:
             self._greatest[name] = fence
-        self._history.writes.append(Write(at=at, client=client, name=name, fence=fence, accepted=accepted))
+        self._history.writes.append(
+            Write(at=at, client=client, name=name, owner=owner, fence=fence, accepted=accepted)
+        )
         return accepted
+
+    def refuses(self, name: str, fence: int) -> bool:
+        """Whether a greater fence has been seen."""
+        return fence < self._greatest.get(name, 0)
 
     def read(self, name: str) -> int:
         """Read a counter that anybody may write."""

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.simulation.checks import DEFAULT, Rule, Violation, check
-from tests.simulation.history import Claim, Effect, History, Operation, Outcome, Update, Write
+from tests.simulation.checks import Rule, Violation, check
+from tests.simulation.history import Claim, Effect, History, Operation, Outcome, Remark, Update, Write
 
 BOUND: Final = 10.0
 
@@ -155,15 +155,6 @@ def test_no_succession():
     """Claims that overlap, or lasted no time, do not follow each other."""
     assert found(Rule.SUCCESSION, claims=[claim(1, 3, 80), claim(2.999, 4, 79)]) == []
     assert found(Rule.SUCCESSION, claims=[claim(1, 1, 80), claim(2, 3, 79)]) == []
-
-
-def test_overrun():
-    """A body that went on after its lease is told, if asked for, with how long."""
-    late = claim(1.0, 3.0, 71, stopped=3.25)
-    assert_said(
-        broken(Rule.OVERRUN, claims=[late, claim(4, 5)]), "'bill'", "until 3.25 s", "0.25 s", "client 1"
-    )
-    assert check(History(nodes=3, clients=2, claims=[late]), bound=BOUND) == []
 
 
 # -- the dumb twins ----------------------------------------------------------------------------
@@ -333,29 +324,55 @@ def test_unknown_owner():
 # -- resources ---------------------------------------------------------------------------------
 
 
-def write(
-    at: float, fence: int | None, *, accepted: bool = True, client: int = 1, name: str = "bill"
-) -> Write:
-    """Make a write at a guarded resource."""
-    return Write(at=at, client=client, name=name, fence=fence, accepted=accepted)
+C: Final = b"c" * 40 + b":host"
+
+EARLIER, LATER = claim(1.0, 2.0, 71), claim(4.0, 9.0, 72, owner=B, client=2, asked=3.0)
+"""Two claims of which the second one was asked for when the first one had been granted."""
+
+
+def write(at: float, one: Claim, *, accepted: bool = True, **more: Any) -> Write:
+    """Make a write at a guarded resource under a claim."""
+    terms = {"client": one.client, "name": "bill", "owner": one.owner, "fence": one.fence}
+    return Write(at=at, accepted=accepted, **(terms | more))
 
 
 def test_resource():
-    """An accepted fence that is less than one before is told with the one before."""
-    text = broken(Rule.RESOURCE, writes=[write(3.0, 70, client=2), write(1.0, 71), write(2.0, 71)])
-    assert_said(text, "'bill'", "fence 70 from client 2 at 3 s", "after fence 71 from client 1 at 2 s")
+    """A write that is accepted after one of somebody who asked later is told with both."""
+    writes = [write(6.0, EARLIER), write(5.0, LATER)]
+    text = broken(Rule.RESOURCE, claims=[EARLIER, LATER], writes=writes)
+    assert_said(text, "'bill' accepted fence 71 from client 1 at 6 s", "client 2", "asked later, at 3 s")
 
 
-def test_resource_is_guarded():
-    """The same fence again, a refused one and another resource's are let pass."""
-    writes = [
-        write(1, 71),
-        write(2, 71),
-        write(3, 60, accepted=False),
-        write(4, 60, name="other"),
-        write(5, None),
-    ]
-    assert found(Rule.RESOURCE, writes=writes) == []
+@pytest.mark.parametrize("before", [[], [write(2.0, EARLIER)]], ids=["nobody", "somebody earlier"])
+def test_resource_refuses_for_nothing(before):
+    """A write that is refused although nobody later has written is told."""
+    writes = [*before, write(5.0, LATER, accepted=False)]
+    text = broken(Rule.RESOURCE, claims=[EARLIER, LATER], writes=writes)
+    assert_said(text, "'bill' refused fence 72 from client 2 at 5 s")
+
+
+@pytest.mark.parametrize(
+    "writes",
+    [
+        [write(5.0, LATER), write(6.0, EARLIER, accepted=False)],
+        [write(2.0, EARLIER), write(5.0, LATER)],
+        [write(2.0, EARLIER), write(3.0, EARLIER)],
+        [write(5.0, LATER), write(6.0, EARLIER, name="other")],
+        [write(5.0, LATER, accepted=False, owner=C)],
+    ],
+    ids=["late", "in order", "again", "another resource", "no claim"],
+)
+def test_resource_is_guarded(writes):
+    """Whoever is late is refused, all others are accepted; of whom no claim is known is nothing known."""
+    assert found(Rule.RESOURCE, claims=[EARLIER, LATER], writes=writes) == []
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_resource_lets_either_be_first(accepted):
+    """Of two who asked side by side, either may have the greater fence."""
+    beside = replace(LATER, asked=0.5)
+    writes = [write(5.0, beside), write(6.0, EARLIER, accepted=accepted)]
+    assert found(Rule.RESOURCE, claims=[EARLIER, beside], writes=writes) == []
 
 
 def test_lost_update():
@@ -435,13 +452,15 @@ def test_never_healed():
     assert found(Rule.LIVENESS, operations=[acquire(1, 2, Outcome.FAIL)], ended=50.0) == []
 
 
-def test_leak():
-    """What is left at the end is told, each for itself."""
-    leaks = ["task watchdog of client 1", "key redlock:bill on node 2"]
-    violations = found(Rule.LEAK, leaks=leaks, ended=7.0)
-    assert [violation.text for violation in violations] == [
-        f"left at the end, at 7 s: {leak}" for leak in leaks
-    ]
+@pytest.mark.parametrize(("rule", "field"), [(Rule.LEAK, "leaks"), (Rule.COMPLAINT, "complaints")])
+def test_remarks(rule, field):
+    """What was left, or met, is told each for itself, at its time."""
+    remarks = [Remark(at=7.0, what="a key on node 2"), Remark(at=8.5, what="client 1\n was late")]
+    violations = found(rule, **{field: remarks}, ended=9.0)
+    assert [violation.at for violation in violations] == [7.0, 8.5]
+    assert_said(violations[0].text, "at 7 s", "a key on node 2")
+    assert_said(violations[1].text, "at 8.5 s", r"client 1\n was late")
+    assert violations[0].text.startswith("left") == (rule is Rule.LEAK)
 
 
 # -- the whole ---------------------------------------------------------------------------------
@@ -449,19 +468,21 @@ def test_leak():
 
 def everything() -> History:
     """Make a history that breaks every rule."""
-    history = History(nodes=3, clients=2, healed_at=0.0, ended=50.0, leaks=["a task"])
+    history = History(nodes=3, clients=2, healed_at=0.0, ended=50.0)
+    history.leaks, history.complaints = [Remark(at=50.0, what="a task")], [Remark(at=5.0, what="client 1")]
     history.claims = [claim(5, 8, 80, stopped=9.0), claim(6, 7, 80), claim(9, 10, 70)]
     history.effects = [effect("release", (B, 5.0), None)]
-    history.writes = [write(3, 71), write(4, 70)]
+    history.claims += [EARLIER, LATER]
+    history.writes = [write(6, EARLIER), write(5, LATER)]
     history.updates = [Update(at=float(at), client=at, name="bill", read=6, wrote=7) for at in (0, 1)]
     history.operations = [acquire(20, 40)]
     return history
 
 
 def test_default_rules():
-    """All rules but the overrun are checked by default, and violations are in order of time."""
+    """All rules are checked by default, and violations are in order of time."""
     violations = check(everything(), bound=BOUND)
-    assert {violation.rule for violation in violations} == DEFAULT == set(Rule) - {Rule.OVERRUN}
+    assert {violation.rule for violation in violations} == set(Rule)
     times = [violation.at for violation in violations]
     assert times == sorted(times)
 

@@ -13,15 +13,21 @@ import pytest
 
 from aioredlock_ng import _acquire, _attempt, _body, _holding
 from aioredlock_ng._ask import Round
+from aioredlock_ng._core.command import Silence
 from aioredlock_ng._node import redis_node
+from aioredlock_ng._node.link import Link
 from aioredlock_ng.testing import _memory_scripts
 from tests.simulation.campaign import DETERMINISM, campaign
 from tests.simulation.checks_words import Rule
 from tests.simulation.plan import Plan
+from tests.simulation.resources import Resources
 from tests.simulation.world import Run, run
 
 ENOUGH: Final = 60
 """Seeds within which each of these is found."""
+
+STUBBORN: Final = 20
+"""Seeds within which a holder that ignores its loss writes late."""
 
 
 def _no_undo_when_cancelled(patch: pytest.MonkeyPatch) -> None:
@@ -36,6 +42,16 @@ def _no_undo_when_cancelled(patch: pytest.MonkeyPatch) -> None:
 
 def _ledger_that_pays_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(redis_node.RedisNode, "_pay_debts", lambda *_: None)
+
+
+def _releases_in_flight_that_are_not_owed(patch: pytest.MonkeyPatch) -> None:
+    def fail_all(self: redis_node.RedisNode, link: Link, reason: str) -> None:
+        for command, sink, index in link.pipe.abandon():
+            if command.purpose.creates:
+                self._ledger.doubt(command, self.env.clock.now())
+            sink.on_reply(index, Silence(reason))
+
+    patch.setattr(redis_node.RedisNode, "_fail_all", fail_all)
 
 
 def _closing_without_release(patch: pytest.MonkeyPatch) -> None:
@@ -76,6 +92,7 @@ def _extensions_that_create(patch: pytest.MonkeyPatch) -> None:
 BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
     "a cancelled acquire is not undone": (_no_undo_when_cancelled, {Rule.LEAK}),
     "what a node is owed is not sent": (_ledger_that_pays_nothing, {Rule.LEAK}),
+    "a release in flight is forgotten": (_releases_in_flight_that_are_not_owed, {Rule.LEAK}),
     "closing does not release": (_closing_without_release, {Rule.LEAK}),
     "there is no drift": (_validity_without_drift, {Rule.EXCLUSION, Rule.SUCCESSION}),
     "nobody is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),
@@ -97,6 +114,13 @@ def test_broken_code_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) ->
         if found & rules:
             return
     raise AssertionError(f"not found within {ENOUGH} seeds; found: {found or 'nothing'}")
+
+
+def test_a_resource_that_compares_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every write is accepted, those of holders that ignore their loss come too late, and are told."""
+    monkeypatch.setattr(Resources, "refuses", lambda *_: False)
+    figures = campaign(range(STUBBORN), again_every=0, stubborn=True)
+    assert Rule.RESOURCE in {failure.rule for failure in figures.failures}
 
 
 def test_a_run_that_goes_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

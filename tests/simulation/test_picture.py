@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulation.checks import Rule, Violation, check
-from tests.simulation.history import Claim, Happening, History, Operation, Outcome, Update, Write
+from tests.simulation.history import Claim, Happening, History, Operation, Outcome, Remark, Update, Write
 from tests.simulation.picture import as_svg, as_text
 from tests.simulation.picture_layout import MOST_ROWS
 from tests.simulation.picture_svg import GUTTER as LEFT
@@ -65,8 +65,9 @@ def story() -> History:
         fault(10, 13, "loop stalled", client=1),
         fault(1, 2, "20 % loss"),
     ]
-    history.writes = [Write(at=3.0, client=0, name="bill", fence=1_801_234_567_890_123, accepted=True)]
-    history.writes += [Write(at=11.0, client=1, name="bill", fence=None, accepted=False)]
+    terms = {"name": "bill", "owner": b"a"}
+    history.writes = [Write(at=3.0, client=0, fence=1_801_234_567_890_123, accepted=True, **terms)]
+    history.writes += [Write(at=11.0, client=1, fence=1_801_234_567_890_122, accepted=False, **terms)]
     history.updates = [Update(at=4.0, client=0, name="bill", read=6, wrote=7)]
     return history
 
@@ -159,7 +160,7 @@ def test_listing():
         "fault: client 1: loop stalled, until 13 s",
         "fault: all: 20 % loss, until 2 s",
         "client 0 wrote 'bill' with fence 1801234567890123: accepted",
-        "client 1 wrote 'bill' without a fence: refused",
+        "client 1 wrote 'bill' with fence 1801234567890122: refused",
         "client 0 raised the counter 'bill' from 6 to 7",
         "all faults are over",
     ):
@@ -269,7 +270,7 @@ def texts(svg: str, tag: str = "text") -> list[str]:
 
 def test_svg_has_everything():
     """Each claim, failed attempt, fault and violation has a tooltip that tells it all; lanes have names."""
-    violations = check(story(), rules=[Rule.OVERRUN], bound=1.0)
+    violations = [Violation(rule=Rule.LEAK, at=9.0, text="left at 9 s: a task", claims=(story().claims[1],))]
     svg = as_svg(story(), violations, between=(0.0, 20.0))
     told = texts(svg, "title")
     for beginning in (
@@ -286,7 +287,7 @@ def test_svg_has_everything():
         "client 1: loop stalled",
         "all: 20 % loss",
         "all faults are over at 15 s",
-        "!1 overrun: ",
+        "!1 leak: ",
     ):
         [one] = [tip for tip in told if tip.startswith(beginning)]
         told.remove(one)
@@ -327,7 +328,7 @@ def test_hostile_words():
     history.happenings = [replace(one, what=HOSTILE) for one in history.happenings]
     history.writes = [replace(one, name=HOSTILE) for one in history.writes]
     history.updates = [replace(one, name=HOSTILE) for one in history.updates]
-    history.leaks = [HOSTILE]
+    history.leaks = [Remark(at=1.0, what=HOSTILE)]
     violations = check(history, rules=Rule, bound=1.0)
 
     svg, text = as_svg(history, violations, between=(0.0, 20.0)), as_text(history, violations)

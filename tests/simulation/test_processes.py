@@ -277,6 +277,23 @@ def test_equal_seeds_are_equal_runs() -> None:
     assert orders(1, with_event=True) != orders(2, with_event=True)
 
 
+def test_who_looks_on_changes_nothing(machines: Machines) -> None:
+    """Looks come on time, also where nothing else happens, and see what was before them; no order changes."""
+    one = machines.process()
+    one.spawn(machines.ticks("one", 2, every=2.0))
+    machines.at(3.0, machines.note, "event")
+    machines.timeline.watch(lambda: machines.note("look"), every=1.5)
+    machines.run(5.0)
+    assert machines.seen == [
+        ("look", 1.5),
+        ("one", 2.0),
+        ("look", 3.0),
+        ("event", 3.0),
+        ("one", 4.0),
+        ("look", 4.5),
+    ]
+
+
 def test_events_of_one_instant_keep_their_order(machines: Machines) -> None:
     """Outside of the processes: first made, first to happen; one in the past happens at once."""
     machines.process()

@@ -19,7 +19,7 @@ from tests.simulation.__main__ import main
 from tests.simulation.campaign import campaign, judged, silence
 from tests.simulation.checks import check
 from tests.simulation.checks_words import Rule
-from tests.simulation.plan import KINDS, UNTIMED_EVERY, draw
+from tests.simulation.plan import ERRORS, KINDS, UNTIMED_EVERY, draw
 from tests.simulation.replay import command, report
 from tests.simulation.shrink import MAX_RUNS, fewest, shrink, whole
 from tests.simulation.world import run
@@ -44,14 +44,40 @@ SOMETIMES: Final = (
     "uncertified",
     "quarantined",
     "lost: expired",
+    "lost: refused",
+    "release unknown",
+    "stale write refused",
     "clock step seen",
     "node suspect",
     "node down",
+    *(f"hit: answered {error.split()[0]}" for error in (*ERRORS, "NOSCRIPT")),
+    *(
+        f"hit: {what} while {doing}"
+        for what in ("cancelled", "killed", "stopped", "suspended", "time of day set")
+        for doing in ("asking", "holding")
+    ),
+    "hit: stopped with its question on the way",
+    "hit: connections reset",
+    "hit: reset before a command",
+    "hit: reset after a command",
+    "hit: message delayed",
+    "hit: message lost",
+    "hit: requests held back by a partition",
+    "hit: replies held back by a partition",
+    "hit: requests held back by a stall",
+    "hit: locks lost by a restart",
+    "hit: locks kept in a restart",
+    "hit: locks brought back by a relapse",
+    "hit: locks lost by a flush",
+    "hit: locks evicted",
+    "hit: locks ended by a clock set ahead",
+    "hit: locks prolonged by a clock set back",
+    "hit: locks at another rate",
 )
 """What must have happened in a campaign, or it would not have looked into every corner."""
 
-RARE: Final = range(10_000, 10_120)
-"""Seeds in which all of that happens."""
+RARE: Final = (*range(10_000, 10_120), 10_348)
+"""Seeds in which all of that happens; in the last one a write that is too late is refused."""
 
 BAD: Final[dict[str, tuple[dict[str, Any], Rule]]] = {
     "nodes restart empty, and there is no quarantine": ({"quarantine": 0.0}, Rule.EXCLUSION),
@@ -99,7 +125,7 @@ def test_what_once_broke_a_rule_does_not(seed: int) -> None:
 
 
 def test_a_campaign_gets_into_every_corner() -> None:
-    """Whatever the rules provide for happens in it, and no kind of fault is drawn in vain."""
+    """Whatever the rules provide for happens in it; every kind of fault is drawn, and strikes."""
     counts = campaign(RARE, again_every=0).counts
     assert [event for event in SOMETIMES if not counts[event]] == []
     kinds = {what for what in counts if what.startswith("fault ")}
@@ -115,7 +141,7 @@ def test_a_broken_assumption_shows(name: str) -> None:
 
 
 def test_fences_protect_from_a_stubborn_holder() -> None:
-    """A holder that goes on without the lock writes, but not where fences are compared."""
+    """A holder that goes on without the lock is refused where fences are compared, and nobody else is."""
     with silence():
         runs = [run(draw(seed, stubborn=True)) for seed in range(20)]
     assert sum(result.counts["stale write refused"] for result in runs) > 0
@@ -205,6 +231,15 @@ def test_one_command_shows_it_again() -> None:
     assert all(f"{found.rule}: {found.text}" in told for found in broken)
     assert str(rule) in told
     assert f"seed {seed}:" in told
+
+
+def test_a_stretch_of_a_run_can_be_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is shown between two times, if asked for."""
+    monkeypatch.setattr(sys, "argv", ["simulation", "--replay", "17", "--between", "1001", "1002.5"])
+    main()
+    assert "shown: 1001 s to 1002.5 s" in capsys.readouterr().out
 
 
 def test_a_part_of_a_schedule_stays_as_it_was() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import random
 from collections import Counter
 from collections.abc import Sequence
@@ -17,8 +18,10 @@ from aioredlock_ng._core.quorum import majority
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.faults import Relapse, WireFault
 from tests.simulation.client import Client
-from tests.simulation.commands import client_of, command, lock_keys, locks, owner_of
-from tests.simulation.history import Claim, Effect, Happening, History, Operation
+from tests.simulation.commands import client_of, command, keys_and_owners, lock_keys, owner_of
+from tests.simulation.history import Claim, Effect, Happening, History, Operation, Remark
+from tests.simulation.hits import Hits
+from tests.simulation.orphans import LOOK, Orphans
 from tests.simulation.plan import AnyFault, ClientPlan, Plan, wire_of
 from tests.simulation.process_faults import ProcessFault
 from tests.simulation.processes import BusyWaitError, Timeline
@@ -57,11 +60,14 @@ class World:
         self._set_back: dict[int, float] = {}  # when a node came back with older data
         self._over = False  # what killed processes do while they are buried does not count
         self._digest = hashlib.blake2b(digest_size=16)
-        self.nodes = [self._node(i) for i in range(plan.nodes)]
+        self.nodes: list[MemoryNode] = []
+        self._hits = Hits(self.nodes, self.counts)
+        self.nodes += [self._node(i) for i in range(plan.nodes)]
         for _ in range(self.history.clients):
             for node in self.nodes:
                 node.wire()
         self.clients = {one.number: self._client(one) for one in plan.clients}
+        self.timeline.watch(Orphans(self).look, every=LOOK)
 
     def _node(self, number: int) -> MemoryNode:
         least, more = self.plan.latency
@@ -90,7 +96,12 @@ class World:
     def leak(self, what: str) -> None:
         """Note what should not be there."""
         if not self._over:
-            self.history.leaks.append(what)
+            self.history.leaks.append(Remark(at=self.now, what=what))
+
+    def complain(self, what: str) -> None:
+        """Note what a process must not meet."""
+        if not self._over:
+            self.history.complaints.append(Remark(at=self.now, what=what))
 
     def record(self, operation: Operation) -> None:
         """Note an operation."""
@@ -113,6 +124,7 @@ class World:
         keys = lock_keys(words)
         before = [data.get(key) for key in keys]
         answer: bytes = execute(words, client)
+        self._hits.answered(answer)
         self._digest.update(b"%.9f %d %b %b" % (self.now, number, b" ".join(words), answer))
         for key, old in zip(keys, before, strict=True):
             if data.get(key) != old:
@@ -156,7 +168,7 @@ class World:
         try:
             self._pass(until=self._began + plan.duration)
             self._heal()
-            deadline = self.now + plan.bound
+            deadline = self.now + plan.evening
             while self.now < deadline and any(not one.main.done() for one in self._living()):
                 self._pass(until=self.now + SETTLING)
                 if all(one.served for one in self._living()):
@@ -164,7 +176,7 @@ class World:
             if self.history.healed_at is not None:
                 self._look_for_leftovers()
         except BusyWaitError as error:
-            self.leak(str(error))
+            self.complain(str(error))
         finally:
             self._bury()
         self.history.ended = self.now
@@ -185,14 +197,14 @@ class World:
             client = fault.client
             if client not in self.clients or not self.clients[client].process.alive:
                 return
-            fault.strike(self.clients[client], ends)
+            self._hits.strike(fault, self.clients[client], ends)
         else:
             node = fault.node
             if isinstance(fault, WireFault) and fault.client is not None:
                 client = fault.client - wire_of(0)
-            self.timeline.call_at(ends, fault.begin(self.nodes))
+            self.timeline.call_at(ends, self._hits.begin(fault))
             if isinstance(fault, Relapse):
-                self._set_back[fault.node] = ends
+                self._set_back[fault.node] = max(ends, self._set_back.get(fault.node, ends))
         self.counts[f"fault {type(fault).__name__}"] += 1
         self.history.happenings.append(
             Happening(
@@ -202,6 +214,7 @@ class World:
 
     def _heal(self) -> None:
         """End what is wrong, but for a minority that stays down for now, and let everybody finish."""
+        self._hits.count_breaks()
         rng = random.Random(f"{self.plan.seed} last")
         most = len(self.nodes) - majority(len(self.nodes)) if self.plan.faults else 0
         few = rng.sample(self.nodes, rng.randint(0, most))
@@ -246,7 +259,7 @@ class World:
         self.counts["stale write refused"] += sum(not write.accepted for write in self.history.writes)
         self._pass(until=self.now + self.plan.ttl * 1.1)
         for number, node in enumerate(self.nodes):
-            for key, owner in locks(node):
+            for key, owner in keys_and_owners(node):
                 self.leak(f"node {number} has {key!a} of client {client_of(owner)} beyond its ttl")
 
     def _look_for_the_undone(self) -> None:
@@ -256,7 +269,7 @@ class World:
         for effect in self.history.effects:
             if effect.owner not in won:
                 keys[effect.owner] += (effect.before is None) - (effect.after is None)
-        self.counts["granted, not won, and released"] += len(keys)
+        self.counts["granted, not won, and released"] += sum(left <= 0 for left in keys.values())
         if not self.plan.faults:  # else a node may forget a key, or be out of reach until it has expired
             for owner, left in keys.items():
                 if left > 0:
@@ -264,17 +277,17 @@ class World:
                     self.leak(f"{left} keys of a try of client {client} that was no win were left to expire")
 
     def left_of(self, client: int) -> list[str]:
-        """Return in words what keys the nodes have that a client has made.
-
-        What a node had again from older data, nobody has released: it ends with its ttl.
-        """
-        revived = {i for i, at in self._set_back.items() if self.now < at + 1.1 * self.plan.ttl}
+        """Return in words what keys the nodes have that a client has made."""
         return [
             f"node {number} has {key!a} of client {client}"
             for number, node in enumerate(self.nodes)
-            for key, owner in locks(node)
-            if client_of(owner) == client and number not in revived
+            for key, owner in keys_and_owners(node)
+            if client_of(owner) == client and not self.excused(number)
         ]
+
+    def excused(self, node: int) -> bool:
+        """Whether a node may have keys from older data: nobody releases those, they end with their ttl."""
+        return self.now < self._set_back.get(node, -math.inf) + 1.1 * self.plan.ttl
 
     def _count(self, client: Client) -> None:
         self.counts.update(client.hooks.counts)

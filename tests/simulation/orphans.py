@@ -1,0 +1,86 @@
+"""Keys that nobody uses any more, looked for while a run goes on (R5, R6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aioredlock_ng import NodeState
+from aioredlock_ng.testing._memory_wire import Wire
+from tests.simulation.commands import client_of, keys_and_owners
+from tests.simulation.plan import wire_of
+
+if TYPE_CHECKING:
+    from tests.simulation.client import Client
+    from tests.simulation.world import World
+
+LOOK: Final = 0.25
+"""Seconds between looks."""
+
+SETTLING: Final = 1.2
+"""Seconds in which a node that is reached again has been sent what it is owed: two heartbeats."""
+
+WAKING: Final = 0.5
+"""Seconds in which a process that stood still has caught up."""
+
+UNDER_WAY: Final = 0.1
+"""Seconds that a message takes at most where nothing holds it up."""
+
+_Orphan: TypeAlias = tuple[int, bytes, bytes]
+
+
+class Orphans:
+    """Looks for keys of living processes whose owner values those have done with.
+
+    A key may stay while its node cannot be reached, and for so long as it takes to say what is owed.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._since: dict[_Orphan, float] = {}
+
+    def look(self) -> None:
+        """Note keys that have had no use for too long; each once."""
+        now = self._world.now
+        self._since = {one: self._since.get(one, now) for one in self._found()}
+        for one, since in self._since.items():
+            if now - since > SETTLING:
+                node, key, owner = one
+                self._world.leak(
+                    f"node {node} has had {key!a} of client {client_of(owner)} for {SETTLING} s in which"
+                    " it was reached, and nobody holds or asks for it"
+                )
+                self._since[one] = math.inf
+
+    def _found(self) -> Iterator[_Orphan]:
+        """Find keys that are of no use, on nodes that could have been told."""
+        world = self._world
+        used: set[bytes] | None = None
+        for number, node in enumerate(world.nodes):
+            for key, owner in keys_and_owners(node):
+                if used is None:
+                    used = {one for client in world.clients.values() for one in client.owners_in_use()}
+                if owner not in used and self._reached(world.clients[client_of(owner)], number):
+                    yield number, key, owner
+
+    def _reached(self, client: Client, number: int) -> bool:
+        """Whether a client can tell a node what it owes to it."""
+        world, process = self._world, client.process
+        node = world.nodes[number]
+        return (
+            process.alive
+            and process.went_on_at + WAKING < world.now
+            and node.answers
+            and not node.refusal
+            and not world.excused(number)
+            and client.state_of(number) is NodeState.UP
+            and _is_whole(node.wires[wire_of(client.number)], world.now)
+        )
+
+
+def _is_whole(wire: Wire, now: float) -> bool:
+    """Whether messages go through, and none is sent again or late."""
+    return not (wire.requests_cut or wire.replies_cut or wire.extra or wire.loss) and all(
+        0 <= now - sent.sent_at < UNDER_WAY for lane in wire.lanes for sent in lane._sent
+    )
