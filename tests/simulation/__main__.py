@@ -61,8 +61,10 @@ def main() -> None:
 def _campaign(asked: argparse.Namespace, options: dict[str, Any]) -> None:
     figures = Figures()
     seeds = range(asked.start, asked.start + asked.seeds)
-    with contextlib.suppress(KeyboardInterrupt):  # the figures so far are worth having
-        for figures in shared_campaign(seeds, jobs=asked.jobs, again_every=asked.again_every, **options):
+    campaign = shared_campaign(seeds, jobs=asked.jobs, again_every=asked.again_every, **options)
+    # The figures so far are worth having.
+    with contextlib.suppress(KeyboardInterrupt), contextlib.closing(campaign):
+        for figures in campaign:
             last = f"; last: seed {figures.failures[-1].seed}" if figures.failures else ""
             print(f"\r{figures.runs} runs, {figures.failed} with violations{last}", end="", flush=True)
     print(f"\n{figures}")

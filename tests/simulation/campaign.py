@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -129,16 +129,19 @@ def _batch(seeds: range, again_every: int, options: dict[str, Any]) -> Figures:
 
 def shared_campaign(
     seeds: range, *, jobs: int | None = None, again_every: int = 1, **options: Any
-) -> Iterator[Figures]:
+) -> Generator[Figures, None, None]:
     """Examine seeds in several processes; yields the figures so far."""
     figures = Figures()
     began = time.perf_counter()
     batches = [seeds[i : i + BATCH] for i in range(0, len(seeds), BATCH)]
-    with ProcessPoolExecutor(jobs or os.cpu_count(), initializer=gc.freeze) as pool:
+    pool = ProcessPoolExecutor(jobs or os.cpu_count(), initializer=gc.freeze)
+    try:
         for part in pool.map(_batch, batches, repeat(again_every), repeat(options)):
             figures.add(part)
             figures.seconds = time.perf_counter() - began
             yield figures
+    finally:
+        pool.shutdown(cancel_futures=True)  # who breaks off does not wait for the rest
 
 
 @contextmanager
