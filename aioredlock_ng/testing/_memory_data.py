@@ -28,26 +28,31 @@ class NodeClock:
         offset: seconds that it is ahead.
     """
 
+    _moment: float | None
+
     def __init__(self, true: Callable[[], float], offset: float = 0.0) -> None:
         self._true = true
         self._set_at, self._shown, self.rate = 0.0, 0.0, 1.0
-        self._moment: float | None = None
+        self._stands, self._moment = False, None
         self.step(offset)
 
     @contextlib.contextmanager
     def one_moment(self) -> Iterator[None]:
         """Let no time pass within the block: to a command, and all of a script, it is the same time."""
-        self._moment = self.now()
+        self._stands = True
         try:
             yield
         finally:
-            self._moment = None
+            self._stands, self._moment = False, None
 
     def now(self) -> float:
         """Return the node's time of day, in seconds since `EPOCH`: a small number, so an exact one."""
         if self._moment is not None:
             return self._moment
-        return self._shown + (self._true() - self._set_at) * self.rate
+        now = self._shown + (self._true() - self._set_at) * self.rate
+        if self._stands:
+            self._moment = now
+        return now
 
     def step(self, seconds: float) -> None:
         """Set the clock forward by so many seconds, or back."""

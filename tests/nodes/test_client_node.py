@@ -485,7 +485,8 @@ async def test_an_acquire_that_the_network_delivers_behind_its_release_is_undone
     way = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     options = {"socket_timeout": 0.1, "retry": Retry(NoBackoff(), 0)}
     try:
-        async with LockManager([client(way, **options) if kind == "client" else way]) as manager:
+        node = client(way, **options) if kind == "client" else way
+        async with LockManager([node], node_timeout=0.5) as manager:
             await up(manager)
             await works(manager)
             network.keeps, network.released = True, False
