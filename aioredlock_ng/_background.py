@@ -191,7 +191,9 @@ class Background:
             try:
                 await runtime.released()
             finally:
-                await asyncio.gather(*(node.aclose() for node in self._nodes))
+                ends = await asyncio.gather(*(node.aclose() for node in self._nodes), return_exceptions=True)
+                for error in filter(None, ends):
+                    raise error
 
     async def _end_bodies(self, *, stop: bool) -> None:
         """Wait until the bodies under our leases have ended, or must have; cancel them if `stop`.

@@ -32,7 +32,7 @@ DEFAULT_PREFIX: Final = "redlock:"
 """How every key and channel begins, unless a manager is told otherwise (R16)."""
 
 MIN_TTL: Final = 0.005
-"""Seconds: of a shorter life the drift leaves less than half, and no win would ever count (R3)."""
+"""Seconds, rounded up: below 4.1 ms drift leaves less than half, and a round trip has to fit in, too (R3)."""
 
 MAX_TTL: Final = 24 * 3600.0
 """Seconds: a lock that nobody extends must not outlive a day."""
@@ -80,7 +80,7 @@ def checked_ttl(value: Seconds, node_timeout: float) -> float:
     ttl = positive("ttl", value)
     if ttl < MIN_TTL:
         raise ValueError(
-            f"ttl must be at least {MIN_TTL:g} s, got {value!r}; drift leaves nothing of a shorter one"
+            f"ttl must be at least {MIN_TTL:g} s, got {value!r}; drift leaves too little of a shorter one"
         )
     if ttl > MAX_TTL:
         raise ValueError(

@@ -19,6 +19,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._log import report
 from ..errors import ConfigurationError
@@ -31,7 +32,7 @@ from .handshake import (
     identify,
     load_scripts,
     log_in,
-    log_in_by_resp2,
+    log_in_by_resp3,
 )
 from .link import Link, notice_dead_peers
 from .pipe import Entry
@@ -132,7 +133,7 @@ class UrlEndpoint:
             "retry": Retry(NoBackoff(), 0),
             "health_check_interval": 0,
             "protocol": protocol,
-            "redis_connect_func": log_in if protocol == RESP3 else log_in_by_resp2,
+            "redis_connect_func": log_in_by_resp3 if protocol == RESP3 else log_in,
             "decode_responses": False,
         }
         connection: Connection = self._connection_class(**options)
@@ -164,6 +165,8 @@ class UrlEndpoint:
 
     def _is_given_away_by(self, error: Exception) -> bool:
         """Whether the server repeats the password: HELLO and AUTH have it among their arguments."""
+        if type(error) in (RedisConnectionError, RedisTimeoutError):
+            return False  # redis-py's own words, of a host or a time
         password = self._options.get("password")
         return bool(password and password in why(error))
 

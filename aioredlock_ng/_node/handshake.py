@@ -35,7 +35,7 @@ class Identity:
 
 @final
 class UnixConnection(UnixDomainSocketConnection):
-    """redis-py's own logs in as soon as it is connected: before `redis_connect_func`, and again there."""
+    """Connects, and no more: redis-py's own logs in at once, and again in `redis_connect_func`."""
 
     async def _connect(self) -> None:
         self._reader, self._writer = await asyncio.open_unix_connection(path=self.path)
@@ -49,16 +49,16 @@ class LoginError(Exception):
         self.reason = reason
 
 
-async def log_in(connection: Connection) -> None:
+async def log_in_by_resp3(connection: Connection) -> None:
     """Log in, make sure of RESP3, and tell a failure here from those before and after it."""
     try:
-        await log_in_by_resp2(connection)
+        await log_in(connection)
         await _expect_resp3(connection)
     except Exception as error:
         raise LoginError(error) from error
 
 
-async def log_in_by_resp2(connection: Connection) -> None:
+async def log_in(connection: Connection) -> None:
     """Do what redis-py does when connected, within bounds."""
     _bound(connection)
     await connection.on_connect()

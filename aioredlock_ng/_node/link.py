@@ -67,7 +67,7 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Hand every complete reply to its sink."""
         if self._lost.done():
-            return  # whoever waited has been told
+            return  # it is given up, or closed by us
         try:
             self.pipe.feed(data)
         except DesynchronisedError as error:
@@ -104,9 +104,7 @@ class Link(asyncio.Protocol):
         if self._generation != generation():
             return
         self.flush()
-        if self.pipe and self._transport.can_write_eof():
-            self._transport.write_eof()
-        else:
+        if not self._close_our_half():
             self._transport.close()
         self._end("the manager is closed")
         try:
@@ -114,6 +112,16 @@ class Link(asyncio.Protocol):
         finally:
             if not self._ended.done():
                 self._transport.abort()
+
+    def _close_our_half(self) -> bool:
+        """Say that nothing more comes, where answers are still to come; False when that cannot be."""
+        if not self.pipe or self._lost.done() or not self._transport.can_write_eof():
+            return False
+        try:
+            self._transport.write_eof()
+        except OSError:  # reset by the peer, and the loop has not noticed yet
+            return False
+        return True
 
     def _end(self, reason: str) -> None:
         self.pipe.close()

@@ -236,6 +236,7 @@ class Lane:
     def go_on(self) -> None:
         """Send what has waited again; who has reset the connection meanwhile does not."""
         waiting, self._sent = self._sent, deque()
+        self._due_at = 0.0  # nothing is on its way that they could overtake
         if waiting and waiting[-1].what is Goodbye.RST:
             self.close()
             return

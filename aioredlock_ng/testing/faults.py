@@ -42,6 +42,7 @@ __all__ = [
     "ClockStep",
     "Delay",
     "Disconnect",
+    "End",
     "Fault",
     "FlushData",
     "FlushScripts",

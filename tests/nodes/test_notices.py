@@ -441,6 +441,13 @@ async def test_a_login_that_is_refused_is_told_without_the_password(
     assert PASSWORD not in shown
 
 
+async def test_a_password_that_is_a_word_of_every_day_hides_no_reason() -> None:
+    """What redis-py itself says of hosts has no password in it, whatever the words are."""
+    async with LockManager(["redis://:127.0.0.1@127.0.0.1:1"]) as manager:
+        node = manager.statistics().nodes[0]
+    assert "connect" in node.reason
+
+
 async def test_who_does_not_speak_resp3_on_a_unix_socket(
     make_nodes: MakeNodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

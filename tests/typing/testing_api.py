@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import assert_type
 
 import pytest
@@ -65,6 +65,15 @@ ALL_KINDS: list[Fault] = [
     faults.BreakBefore(at=0.5, node=0, client=0),
     faults.BreakAfter(at=0.5, node=0),
 ]
+
+
+class Amnesia(Fault):
+    """A fault of one's own."""
+
+    def begin(self, nodes: Sequence[MemoryNode]) -> faults.End:
+        """Forget everything, and in the end the scripts once more."""
+        nodes[self.node].flush()
+        return nodes[self.node].flush_scripts
 
 
 async def test_faults() -> None:

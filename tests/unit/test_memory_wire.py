@@ -221,6 +221,20 @@ async def test_what_was_under_way_at_the_cut_waits_too() -> None:
 
 
 @virtual
+async def test_what_was_lost_before_a_cut_is_sent_again_when_it_is_mended() -> None:
+    """It does not wait for the time at which it would have come: then a reset could not take it back."""
+    node, wire, listener = one_way()
+    wire.lose(1.0, "all")
+    set_(listener, 1)
+    wire.lose(0.0, "none")
+    wire.cut()
+    await asyncio.sleep(RETRANSMISSION)
+    wire.mend()
+    await asyncio.sleep(1.5 * LATENCY)
+    assert executed(node) == [1]
+
+
+@virtual
 async def test_a_cut_of_one_client_leaves_others_alone() -> None:
     """Each wire is a way of its own, and so are the first, which is everybody's, and each connection."""
     node = MemoryNode(latency=LATENCY)
