@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing.faults import Relapse, WireFault
+from aioredlock_ng.testing.faults import ClockStep, Relapse, WireFault
 from tests.simulation.client import Client
 from tests.simulation.commands import client_of, command, keys_and_owners, lock_keys, owner_of
 from tests.simulation.history import Claim, Effect, Happening, History, Operation, Remark
@@ -57,7 +57,7 @@ class World:
         self.history = History(nodes=plan.nodes, clients=plan.processes)
         self.resources = Resources(self.history)
         self.counts: Counter[str] = Counter()
-        self._set_back: dict[int, float] = {}  # when a node came back with older data
+        self._set_back: dict[int, float] = {}  # since when a node has neither older data nor an older clock
         self._over = False  # what killed processes do while they are buried does not count
         self._digest = hashlib.blake2b(digest_size=16)
         self.nodes: list[MemoryNode] = []
@@ -205,6 +205,9 @@ class World:
             self.timeline.call_at(ends, self._hits.begin(fault))
             if isinstance(fault, Relapse):
                 self._set_back[fault.node] = max(ends, self._set_back.get(fault.node, ends))
+            elif isinstance(fault, ClockStep) and fault.seconds < 0:  # its keys live longer than the debts
+                back = max(self.now, self._set_back.get(fault.node, self.now))
+                self._set_back[fault.node] = back - fault.seconds
         self.counts[f"fault {type(fault).__name__}"] += 1
         self.history.happenings.append(
             Happening(
@@ -286,7 +289,7 @@ class World:
         ]
 
     def excused(self, node: int) -> bool:
-        """Whether a node may have keys from older data: nobody releases those, they end with their ttl."""
+        """Whether a node may have keys that nobody releases: of older data, or of a clock set back."""
         return self.now < self._set_back.get(node, -math.inf) + 1.1 * self.plan.ttl
 
     def _count(self, client: Client) -> None:
