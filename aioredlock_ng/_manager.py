@@ -131,7 +131,7 @@ class LockManager(Life):
         """Make a manager over the nodes that `REDLOCK_URLS` lists, separated by commas.
 
         Raises:
-            ConfigurationError: when the variable is missing or empty.
+            ConfigurationError: when the variable is missing, empty, or no such list.
         """
         urls = [url.strip() for url in os.environ.get(URLS_VARIABLE, "").split(",") if url.strip()]
         if not urls:

@@ -44,16 +44,12 @@ def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(argv[:at]), list(argv[at + 1 :])
 
 
-def _masked(match: re.Match[str]) -> str:
-    return "://…" if match[0].startswith("://") else "…"
-
-
 @final
 class _Parser(argparse.ArgumentParser):
     """Tells of wrong usage without the passwords in it: cron sends such lines by mail."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(re.sub(r"://.*|\S*@.*", _masked, message, flags=re.DOTALL))
+        super().error(re.sub(r"(://).*|\S*@.*", r"\1…", message, flags=re.DOTALL))
 
 
 def _parser() -> argparse.ArgumentParser:

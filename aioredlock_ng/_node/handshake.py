@@ -111,6 +111,7 @@ async def identify(connection: Connection) -> Identity:
 
 
 async def load_scripts(connection: Connection) -> None:
+    """Have the server know our scripts; raises its `ResponseError` when it refuses one."""
     for script in _scripts.ALL:
         await connection.send_command("SCRIPT LOAD", script.source)
     refusal: ResponseError | None = None

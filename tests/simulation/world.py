@@ -203,11 +203,11 @@ class World:
             if isinstance(fault, WireFault) and fault.client is not None:
                 client = fault.client - wire_of(0)
             self.timeline.call_at(ends, self._hits.begin(fault))
+            since = self._set_back.get(fault.node, -math.inf)
             if isinstance(fault, Relapse):
-                self._set_back[fault.node] = max(ends, self._set_back.get(fault.node, ends))
+                self._set_back[fault.node] = max(ends, since)
             elif isinstance(fault, ClockStep) and fault.seconds < 0:  # its keys live longer than the debts
-                back = max(self.now, self._set_back.get(fault.node, self.now))
-                self._set_back[fault.node] = back - fault.seconds
+                self._set_back[fault.node] = max(self.now, since) - fault.seconds
         self.counts[f"fault {type(fault).__name__}"] += 1
         self.history.happenings.append(
             Happening(
