@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
@@ -12,7 +13,9 @@ import anyio
 
 from ._background import Background
 from ._clock import Clock
-from ._node import Node
+from ._core.quorum import majority
+from ._core.validity import free_after
+from ._node import Node, NodeState
 from ._options import Options
 from ._runtime import Runtime
 from .errors import ConfigurationError, ManagerClosedError
@@ -109,6 +112,26 @@ class Life:
                 raise runtime.closed_error()
         runtime.check_configuration()
         return runtime
+
+    @property
+    def available(self) -> bool:
+        """Whether a majority of the nodes may vote now, as far as is known without asking them."""
+        return self.unavailable_for == 0
+
+    @property
+    def unavailable_for(self) -> float:
+        """Seconds until a majority of the nodes may vote, as far as is known without asking them.
+
+        0 when it may now; more than 0 during a restart quarantine; `math.inf` when no moment is known: the
+        manager is not started or is closed, too few nodes are up, or they cannot be one quorum.
+        """
+        runtime = self._runtime
+        if runtime is None or runtime.closing or runtime.conflict is not None:
+            return math.inf
+        standings = [node.standing for node in runtime.nodes]
+        waits = [0.0 if s.state is NodeState.UP else s.votes_in for s in standings]
+        wait = free_after(waits, majority(len(waits)))
+        return math.inf if wait is None else wait
 
     @property
     def inherited(self) -> bool:

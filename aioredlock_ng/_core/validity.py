@@ -36,10 +36,10 @@ def min_validity(ttl: float, node_timeout: float, grace: float) -> float:
 
 
 def free_after(waits: list[float | None], quorum: int) -> float | None:
-    """Return the seconds after which `quorum` nodes will be free, as far as the answers tell (R13).
+    """Return the seconds after which `quorum` nodes will be free, as far as their waits tell (R12, R13).
 
-    `waits` has one entry per node that answered: the seconds its key has left (0 when free), or
-    None when the key there has no expiry.  None is returned when no moment can be named.
+    `waits` has one entry per node: the seconds its key or its quarantine has left (0: none), or None when
+    no moment is known there.  None is returned when no moment can be named.
     """
     known = sorted(wait for wait in waits if wait is not None)
     return known[quorum - 1] if len(known) >= quorum else None

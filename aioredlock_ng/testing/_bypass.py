@@ -108,7 +108,13 @@ def bypassed(manager: LockManager) -> list[Runtime]:
     return [runtime for runtime, owner in _runtimes.items() if owner is manager and runtime.loop is loop]
 
 
-_SUBSTITUTES: Final = {"ready": _ready, "_settled": _ready, "aclose": _aclose, "diagnose": _diagnose}
+_SUBSTITUTES: Final[dict[str, object]] = {
+    "ready": _ready,
+    "_settled": _ready,
+    "aclose": _aclose,
+    "diagnose": _diagnose,
+    "unavailable_for": property(lambda _: 0.0),
+}
 """What stands in for which of the manager's methods."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -160,6 +161,7 @@ def test_no_task_no_connection_no_loop() -> None:
     async def use(manager: LockManager) -> None:
         async with manager.lock("job"):
             assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert manager.available
 
     with bypass():
         for _ in range(2):
@@ -167,6 +169,7 @@ def test_no_task_no_connection_no_loop() -> None:
 
     assert repr(manager) == before == repr(make())
     assert manager.statistics() == make().statistics()
+    assert manager.unavailable_for == math.inf, "outside it says what it is"
     del manager
     gc.collect()  # a warning would be an error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 
 import pytest
 
@@ -13,7 +14,7 @@ from aioredlock_ng._turns import TURN, YIELD
 from aioredlock_ng.events import NodeChanged
 from aioredlock_ng.testing import MemoryNode, memory_node
 from tests.listening import listen_in_memory
-from tests.unit.worlds import LATENCY, PLAIN, PREFIX, in_task, opened, sim, virtual, world
+from tests.unit.worlds import LATENCY, PLAIN, PREFIX, in_task, make, opened, sim, virtual, world
 
 
 class Hook:
@@ -187,6 +188,42 @@ def test_closing_is_no_warning(state: str, caplog: pytest.LogCaptureFixture) -> 
         assert len(before) == (0 if state == "up" else 3)
 
     main()
+
+
+@virtual
+async def test_when_a_majority_may_vote() -> None:
+    """`available` and `unavailable_for` tell whether, or in how many seconds, a majority may vote (R12)."""
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    manager = make(nodes, restart_quarantine=60)
+    assert (manager.available, manager.unavailable_for) == (False, math.inf), "not started"
+    await manager.start()
+    assert (manager.available, manager.unavailable_for) == (True, 0.0)
+    nodes[0].restart()
+    await asyncio.sleep(1)
+    assert (manager.available, manager.unavailable_for) == (True, 0.0), "two of three are enough"
+    nodes[1].crash()
+    await asyncio.sleep(1)
+    wait = manager.statistics().nodes[0].votes_in
+    assert wait is not None
+    assert (manager.available, manager.unavailable_for) == (False, wait), "one votes, one will, one is down"
+    assert wait == pytest.approx(60.61 - 2, abs=0.7)
+    nodes[2].crash()
+    await asyncio.sleep(1)
+    assert (manager.available, manager.unavailable_for) == (False, math.inf), "of two nothing is known"
+    for node in nodes[1:]:
+        node.start()
+    await asyncio.sleep(70)
+    assert manager.available
+    sentinel = nodes[0].get(PREFIX + b"{meta}") or b""
+    nodes[0].set(PREFIX + b"{meta}", sentinel.replace(b":3:", b":5:"))
+    await asyncio.sleep(1)
+    assert manager.statistics().conflict, "it is another quorum's"
+    assert (manager.available, manager.unavailable_for) == (False, math.inf)
+    nodes[0].set(PREFIX + b"{meta}", sentinel)
+    await asyncio.sleep(1)
+    assert manager.available
+    await manager.aclose()
+    assert (manager.available, manager.unavailable_for) == (False, math.inf), "closed"
 
 
 # -- leases ------------------------------------------------------------------------------------------
