@@ -17,18 +17,42 @@ import gc
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from aioredlock_ng.testing.local_nodes import LocalNodes
 from tests.postgres import postgres_server
-from tests.servers import ARMS, Nodes, fastest_arm, make_fresh, open_nodes
+from tests.servers import EACH_ARM, Nodes, fastest_arm, make_fresh, open_nodes
+from tests.tiers import tier_of
+
+TESTS: Final = Path(__file__).parent
+
+
+def is_named(config: pytest.Config) -> bool:
+    """Return whether files, tests or the last failures are asked for, not a folder or the whole suite."""
+    last_failed = config.getoption("lf", default=False)
+    return last_failed or not any(Path(argument).is_dir() for argument in config.args)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Share the suite or a folder of it among all processors; for less, worker processes start too slowly."""
-    picked = config.option.keyword or config.option.markexpr or config.option.lf
-    return 0 if picked or not any(Path(argument).is_dir() for argument in config.args) else None
+    return 0 if config.option.keyword or is_named(config) else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Run whatever is named: tiers choose from folders only."""
+    addopts = config.getini("addopts")
+    if is_named(config) and config.option.markexpr == addopts[addopts.index("-m") + 1]:
+        config.option.markexpr = ""
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its tier."""
+    for item in items:
+        file = item.path.relative_to(TESTS).as_posix()
+        item.add_marker(tier_of(file, {mark.name for mark in item.iter_markers()}))
 
 
 def pytest_collection_finish() -> None:
@@ -74,7 +98,7 @@ def shared_sets() -> Iterator[Callable[[str], Nodes]]:
         yield shared
 
 
-@pytest.fixture(params=ARMS)
+@pytest.fixture(params=EACH_ARM)
 def any_nodes(request: pytest.FixtureRequest, shared_sets: Callable[[str], Nodes]) -> Nodes:
     """Give 5 servers, once per arm; a test may break them, the next one finds them whole and empty."""
     nodes = shared_sets(request.param)

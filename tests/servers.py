@@ -30,6 +30,8 @@ from aioredlock_ng.testing._server import free_port
 from aioredlock_ng.testing.local_nodes import LocalNodes, NoServerError, find_server
 
 ARMS: Final = ("path", "local", "docker")
+EACH_ARM: Final = ("path", "local", pytest.param("docker", marks=pytest.mark.process))
+"""For ``parametrize`` and fixtures."""
 
 DOCKER_IMAGE: Final = os.environ.get("REDLOCK_DOCKER_IMAGE", "redis:7-alpine")
 DOCKER_TIMEOUT: Final = 60.0

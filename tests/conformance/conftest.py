@@ -13,7 +13,7 @@ from aioredlock_ng import LockManager
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._fresh import initialise
 from tests.conformance.tools import WRONG, Entry, Master, Value
-from tests.servers import ARMS, Nodes, make_fresh
+from tests.servers import EACH_ARM, Nodes, make_fresh
 
 
 def _locks(keys: Sequence[bytes]) -> list[bytes]:
@@ -132,7 +132,7 @@ class RealMaster:
         self.client.close()
 
 
-@pytest.fixture(params=("memory", *ARMS))
+@pytest.fixture(params=("memory", *EACH_ARM))
 def masters(
     request: pytest.FixtureRequest, shared_sets: Callable[[str], Nodes]
 ) -> Iterator[Sequence[Master]]:

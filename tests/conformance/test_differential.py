@@ -22,7 +22,7 @@ from tests.conformance.conftest import MemoryMaster, RealMaster
 from tests.conformance.rules import run_at, some_fence
 from tests.conformance.stage import SENTINEL, VOW, counters, locks
 from tests.conformance.tools import OTHERS, OURS, WRONG, Entry, Value, kind_of
-from tests.servers import ARMS, Nodes, make_fresh
+from tests.servers import EACH_ARM, Nodes, make_fresh
 
 STEPS: Final = 2000
 NAMES: Final = "abc"
@@ -189,7 +189,7 @@ class Player:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", EACH_ARM)
 def test_both_stay_alike(arm: str, seed: int, shared_sets: Callable[[str], Nodes]) -> None:
     """After every step the answers and all keys are the same."""
     make_fresh(nodes := shared_sets(arm))

@@ -15,6 +15,7 @@ from tests.load.work import TTL, Mill
 SECONDS = 8.0
 
 
+@pytest.mark.campaign
 async def test_a_short_soak_is_clean() -> None:
     """Under mixed load and real faults nobody shares a name, fences grow, and tasks, descriptors and books
     neither grow nor are left behind.
@@ -66,6 +67,7 @@ async def keep_all(mill: Mill) -> None:
         await leak(mill)
 
 
+@pytest.mark.campaign
 async def test_a_load_that_leaks_is_found() -> None:
     """Each deliberate leak makes its own series grow, within seconds."""
     outcome = await soak(4.0, every=0.2, tolerances=SHORT, leak=keep_all)

@@ -117,6 +117,7 @@ def test_another_package_than_the_copys_is_not_tested(copy, tmp_path):
 # -- the suite ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.mutation
 @pytest.mark.timeout(300)
 def test_without_a_mutation_all_tests_pass(copy):
     """Who is to notice mutations finds nothing in a copy without any."""
@@ -124,6 +125,7 @@ def test_without_a_mutation_all_tests_pass(copy):
     assert result.outcome is Outcome.SURVIVED, result
 
 
+@pytest.mark.mutation
 @pytest.mark.timeout(180)
 @each_mutation
 def test_a_broken_rule_is_noticed(copy, mutation):

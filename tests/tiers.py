@@ -1,0 +1,35 @@
+"""Which tests a plain ``pytest`` leaves to CI: the tiers, by folder and file.
+
+A test is in the quick tier unless this table or a mark of its own says otherwise. The table is for what a
+folder or a file is about; a single function that costs too much carries ``@pytest.mark.heavy`` itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Final
+
+QUICK: Final = "quick"
+"""Says that a test belongs to the quick tier although its file does not."""
+
+TIERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "campaign": ("simulation/test_judgement.py",),
+    "mutation": (),
+    "process": ("environments/test_pythons.py", "cli/test_demo.py", "cli/test_run_*.py"),
+    "heavy": (),
+}
+"""Files, as patterns below ``tests/``, of every tier but the quick one."""
+
+
+def tier_of(file: str, marks: Iterable[str]) -> str:
+    """Return the tier of a test in ``file``, a path below ``tests/``, that has ``marks``."""
+    own = [mark for mark in marks if mark in TIERS]
+    if own:
+        return own[0]
+    if QUICK in marks:
+        return QUICK
+    return next(
+        (tier for tier, patterns in TIERS.items() if any(fnmatchcase(file, each) for each in patterns)),
+        QUICK,
+    )

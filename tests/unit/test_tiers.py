@@ -1,0 +1,65 @@
+"""A plain ``pytest`` runs the quick tier: something of every folder; what is named runs whatever it costs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tiers import QUICK, TIERS, tier_of
+
+ROOT = Path(__file__).parents[2]
+TESTS = ROOT / "tests"
+
+
+@pytest.mark.parametrize(
+    ("file", "marks", "tier"),
+    [
+        ("unit/test_tiers.py", (), QUICK),
+        ("unit/test_tiers.py", ("heavy",), "heavy"),
+        ("environments/test_pythons.py", (), "process"),
+        ("environments/test_pythons.py", ("asyncio", QUICK), QUICK),
+        ("environments/test_pythons.py", (QUICK, "campaign"), "campaign"),
+    ],
+)
+def test_a_mark_of_its_own_wins(file: str, marks: tuple[str, ...], tier: str) -> None:
+    """A test is quick unless its file or a mark says otherwise."""
+    assert tier_of(file, marks) == tier
+
+
+@pytest.mark.parametrize("pattern", [each for patterns in TIERS.values() for each in patterns])
+def test_every_pattern_names_files(pattern: str) -> None:
+    """A file that was moved leaves no pattern behind that means nothing."""
+    assert [path for path in TESTS.glob(pattern) if path.name.startswith("test_")]
+
+
+def collected(*arguments: str) -> list[str]:
+    """Return what a child pytest would run."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n0", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, *arguments], cwd=ROOT, env=ours, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 5), done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+@pytest.mark.process
+def test_every_folder_has_quick_tests() -> None:
+    """The README's command runs something of each folder that has tests."""
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in TESTS.rglob("test_*.py")}
+    assert {name.partition("::")[0].rpartition("/")[0] for name in collected()} == folders
+
+
+@pytest.mark.process
+def test_what_is_named_runs() -> None:
+    """Tiers choose from folders; a file that is named runs wholly, unless -m is given, too."""
+    file = "tests/environments/test_readme_commands.py"
+    everything = collected(file)
+    assert everything
+    assert collected("-m", "", "tests/environments")[-len(everything) :] == everything
+    assert len(collected("tests/environments")) < len(collected("-m", "", "tests/environments"))
+    assert collected("-m", "mutation", file) == []
