@@ -14,6 +14,7 @@ from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
 from ._options import OnLost
 from ._runtime import Runtime
+from ._telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
 from ._waiting import Patience, Waiting
 from .errors import (
     LockNotAcquiredError,
@@ -22,7 +23,6 @@ from .errors import (
     WouldDeadlockError,
     printable,
 )
-from .events import Acquired, Refused
 
 
 @final
@@ -47,13 +47,14 @@ class Request:
 class Acquisition:
     """One call of `acquire`, from the gate to the win or the error."""
 
-    __slots__ = ("_attempts", "_patience", "_request", "_runtime", "_seen", "_waiting")
+    __slots__ = ("_attempts", "_patience", "_request", "_runtime", "_seen", "_waiting", "_waits_told")
 
     def __init__(self, runtime: Runtime, request: Request, *, patience: float | None, began: float) -> None:
         self._runtime = runtime
         self._request = request
         self._patience = Patience(runtime.clock, began, patience, runtime.node_timeout)
         self._waiting: Waiting | None = None
+        self._waits_told = False
         self._attempts = 0
         self._seen = 0  # the greatest counter that a node has told us: the next ballot is above it
 
@@ -66,16 +67,20 @@ class Acquisition:
             except BaseException:
                 way.open()
                 raise
+        except BaseException as error:
+            self._gave_up(error)
+            raise
         finally:
             if self._waiting is not None:
                 self._waiting.over()
         way.held_by(holding, lambda: self._held_here(holding))
-        if self._runtime.audience.wants(Acquired):
-            try:
-                self._tell(holding)
-            except BaseException:
-                holding.release()  # nobody has it yet who could
-                raise
+        try:
+            tell_acquired(
+                self._runtime, self._request, holding, waited=self._patience.used, attempts=self._attempts
+            )
+        except BaseException:
+            holding.release()  # nobody has it yet who could
+            raise
         return holding
 
     # -- the gate ------------------------------------------------------------------------------
@@ -104,10 +109,12 @@ class Acquisition:
         single_try = self._patience.single_try
         gate = gates[name]
         if single_try and (gate.holding or gate.refusal):
-            raise self._gate_error(gate)
+            raise self._refused_here(self._gate_error(gate))
         if len(gate.queue or ()) >= MAX_WAITERS:
             msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
-            raise LockTakenError(msg, names=self._request.names)
+            raise self._refused_here(LockTakenError(msg, names=self._request.names))
+        if not single_try:
+            self._waits(None)
         place = gates.queue(name, single_try=single_try, alone=len(self._request.names) == 1)
         # A single try that finds a contender without a verdict waits for that verdict, not longer.
         patience = self._patience.for_answers() if single_try else self._patience.left()
@@ -118,7 +125,7 @@ class Acquisition:
             gates.leave(name, place)
             raise
         gates.leave(name, place)
-        raise self._gate_error(gate, place.verdict)
+        raise self._refused_here(self._gate_error(gate, place.verdict))
 
     def _refuse_deadlock(self) -> None:
         """Fail if this task, inside the body of a lease of ours, would wait for its own release."""
@@ -159,6 +166,11 @@ class Acquisition:
             f"lock {printable(names)} is held by this process", names=names, retry_after=remaining
         )
 
+    def _refused_here(self, error: LockNotAcquiredError) -> LockNotAcquiredError:
+        """Count a refusal for which no node was asked."""
+        self._runtime.counters.refused += 1
+        return error
+
     def _must_wait(self) -> Waiting:
         """Note that this call is not let through at once."""
         if self._waiting is None:
@@ -180,6 +192,7 @@ class Acquisition:
             left = self._patience.left()
             if hopeless or (left is not None and left <= 0):
                 raise error
+            self._waits(error)
             await self._must_wait().for_next_try(error)
             if self._patience.for_answers() < runtime.node_timeout / 2:
                 raise error  # the loop stood still past the time: hardly an answer could come within it
@@ -211,10 +224,7 @@ class Acquisition:
             waiting.undone(attempt)
         if runtime.closing:
             raise runtime.closed_error()
-        if runtime.audience.wants(Refused):
-            taken = isinstance(refusal[0], LockTakenError)
-            event = Refused(names=request.names, label=request.label, taken=taken, votes=refusal[0].votes)
-            runtime.audience.tell(event)
+        tell_refused(runtime, request, refusal[0])
         return refusal
 
     def _won(self, way: Pass, attempt: Attempt) -> Holding:
@@ -236,15 +246,15 @@ class Acquisition:
         runtime.counters.acquired += 1
         return holding
 
-    def _tell(self, holding: Holding) -> None:
-        runtime, request = self._runtime, self._request
-        runtime.audience.tell(
-            Acquired(
-                names=request.names,
-                label=request.label,
-                waited=self._patience.used,
-                attempts=self._attempts,
-                fence=holding.fence or None,
-                votes=holding.votes(),
-            )
-        )
+    # -- what it tells -------------------------------------------------------------------------
+
+    def _waits(self, error: LockNotAcquiredError | None) -> None:
+        """Tell, once, that this call begins to wait; without an error it waits for a task of this process."""
+        if not self._waits_told:
+            self._waits_told = True
+            tell_waiting(self._runtime, self._request, error, waited=self._patience.used)
+
+    def _gave_up(self, error: BaseException) -> None:
+        """Count and tell that this call ends without the lock."""
+        self._runtime.counters.gave_up += 1
+        tell_gave_up(self._runtime, self._request, error, waited=self._patience.used, attempts=self._attempts)

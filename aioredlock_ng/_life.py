@@ -11,6 +11,7 @@ from typing import Self
 
 import anyio
 
+from ._audience import Audience
 from ._background import Background
 from ._clock import Clock
 from ._core.quorum import majority
@@ -19,7 +20,6 @@ from ._node import Node, NodeState
 from ._options import Options
 from ._runtime import Runtime
 from .errors import ConfigurationError, ManagerClosedError
-from .events import Audience
 
 
 class Life:

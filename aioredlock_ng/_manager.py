@@ -11,6 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar, Unpack, final
 from . import _admin, _initialise
 from ._acquire import Request
 from ._admin import NodeInspection
+from ._audience import Audience
 from ._clock import Clock, SystemClock
 from ._core.diagnosis.findings import Finding
 from ._core.policy import ExtensionPolicy, RetryPolicy
@@ -35,7 +36,6 @@ from ._specs import NodeSpec, Primitives, make_nodes
 from ._statistics import ManagerStatistics, NodeStatistics
 from ._survey import Survey, survey
 from .errors import ConfigurationError
-from .events import Audience
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -286,6 +286,7 @@ class LockManager(Life):
             waiting=runtime.waiting if runtime else 0,
             acquired=counters.acquired,
             refused=counters.refused,
+            gave_up=counters.gave_up,
             extended=counters.extended,
             lost=counters.lost,
             released=counters.released,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import anyio
 
 from ._ask import NOTHING_KNOWN, Round, all_answered
+from ._audience import Audience
 from ._clock import Clock, wall_of
 from ._core.clock_watch import ClockWatch
 from ._core.command import Answer, Command, Primitive, Purpose
@@ -32,7 +33,7 @@ from ._turns import Turns
 from ._wakeup import Wakeups
 from ._watchdog import Watchdog
 from .errors import ConfigurationError, ManagerClosedError
-from .events import Audience, LoopStalled
+from .events import LoopStalled
 
 if TYPE_CHECKING:
     from ._attempt import Attempt
@@ -58,6 +59,7 @@ class Counters:
 
     acquired: int = 0
     refused: int = 0
+    gave_up: int = 0
     extended: int = 0
     lost: int = 0
     released: int = 0

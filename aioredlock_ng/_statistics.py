@@ -61,7 +61,10 @@ class ManagerStatistics:
     """Acquires that wait for their turn or their next try."""
     acquired: int
     refused: int
-    """Tries that were not a win; of those that were cancelled, the ones that had been decided."""
+    """Tries that were not a win, those included that a task of this process was in the way of, for which no
+    node was asked; of those that were cancelled, the ones that had been decided."""
+    gave_up: int
+    """Calls of `acquire` and `try_acquire` that ended without the lock: see `events.GaveUp`."""
     extended: int
     lost: int
     released: int

@@ -2,17 +2,17 @@
 
 Lock names may be many and may be private: metrics are labelled by `label`, the lock's template,
 never by its names.  No event carries an owner value.
+
+One call of `acquire` ends in `Acquired` or in `GaveUp`, and is told as `Waiting` in between if it has
+to wait.  What is refused by the manager itself, since it is closed or its nodes cannot be one quorum,
+is told as neither.
 """
 
 from __future__ import annotations
 
-import inspect
-import logging
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import final
 
-from ._log import report
 from ._node import NodeState
 from .errors import LossReason, NodeVote
 
@@ -35,13 +35,49 @@ class Acquired:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A try to acquire a lock was not a win, and has been undone."""
+    """One try to acquire a lock, a round of the nodes, was not a win, and has been undone.
+
+    A call of `acquire` that waits makes many of them; how a call ends is told by `Acquired` and `GaveUp`.
+    """
 
     names: tuple[str, ...]
     label: str
     taken: bool
     """True: somebody holds the lock.  False: too few nodes answered."""
     votes: tuple[NodeVote, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A call of `acquire` was not let through at once and begins to wait; told once per call."""
+
+    names: tuple[str, ...]
+    label: str
+    waited: float
+    """Seconds since the call."""
+    taken: bool
+    """True: the lock is taken, by a task of this process if `votes` is empty.  False: no quorum answered."""
+    votes: tuple[NodeVote, ...]
+    """What the nodes said to the first try; empty when it waits for a task of this process."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaveUp:
+    """A call of `acquire` or `try_acquire` ended without the lock; told once per call."""
+
+    names: tuple[str, ...]
+    label: str
+    waited: float
+    """Seconds since the call."""
+    attempts: int
+    """Rounds of the nodes; 0 when a task of this process was in the way all the time."""
+    taken: bool | None
+    """True: the lock is taken, be it by a task of this process.  False: too few nodes answered.  None: the
+    call was cut short, as by a cancellation, the end of the manager, or `WouldDeadlockError`."""
+    votes: tuple[NodeVote, ...]
+    """What the nodes said last; empty when none was asked."""
 
 
 @final
@@ -56,6 +92,20 @@ class Extended:
     """Seconds of validity after the extension."""
     topped_up: int
     """Nodes that had lost the lock's key and are given it back (R9), as far as they have answered by now."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtensionsLow:
+    """A lease has used up half of its `ExtensionPolicy.max_extensions`, or nine tenths of them."""
+
+    names: tuple[str, ...]
+    label: str
+    extensions: int
+    """How often it was extended in the background."""
+    max_extensions: int
+    remaining: float
+    """Seconds until the lock is lost, unless it is released: what the extensions that are left can give."""
 
 
 @final
@@ -122,73 +172,62 @@ class LoopStalled:
 
 
 Event = (
-    Acquired | Refused | Extended | Lost | Released | NodeChanged | Misconfigured | ClockStepped | LoopStalled
+    Acquired
+    | Refused
+    | Waiting
+    | GaveUp
+    | Extended
+    | ExtensionsLow
+    | Lost
+    | Released
+    | NodeChanged
+    | Misconfigured
+    | ClockStepped
+    | LoopStalled
 )
 
 
-class Hooks(Protocol):
-    """Methods that a hook object may have; each is called in the loop and must not block."""
+class Hooks:
+    """Base class of hook objects: methods that do nothing, to override those that are of use.
 
-    def on_acquired(self, event: Acquired) -> None: ...  # noqa: D102
-    def on_refused(self, event: Refused) -> None: ...  # noqa: D102
-    def on_extended(self, event: Extended) -> None: ...  # noqa: D102
-    def on_lost(self, event: Lost) -> None: ...  # noqa: D102
-    def on_released(self, event: Released) -> None: ...  # noqa: D102
-    def on_node_changed(self, event: NodeChanged) -> None: ...  # noqa: D102
-    def on_misconfigured(self, event: Misconfigured) -> None: ...  # noqa: D102
-    def on_clock_stepped(self, event: ClockStepped) -> None: ...  # noqa: D102
-    def on_loop_stalled(self, event: LoopStalled) -> None: ...  # noqa: D102
+    Each is called in the event loop, and must be quick and not block.  A hook object need not derive from
+    this class; then it has some of the methods.  One that raises is logged once and never affects a lock.
+    """
 
+    __slots__ = ()
 
-_METHODS: dict[type[Event], str] = {
-    Acquired: "on_acquired",
-    Refused: "on_refused",
-    Extended: "on_extended",
-    Lost: "on_lost",
-    Released: "on_released",
-    NodeChanged: "on_node_changed",
-    Misconfigured: "on_misconfigured",
-    ClockStepped: "on_clock_stepped",
-    LoopStalled: "on_loop_stalled",
-}
+    def on_acquired(self, event: Acquired) -> None:
+        """Hear of a lock that was acquired."""
 
+    def on_refused(self, event: Refused) -> None:
+        """Hear of one try, a round of the nodes, that was not a win: many per call, where it waits."""
 
-@final
-class Audience:
-    """The hooks of one manager.  A hook that raises is logged once and never affects a lock."""
+    def on_waiting(self, event: Waiting) -> None:
+        """Hear of a call of `acquire` that begins to wait."""
 
-    __slots__ = ("_listeners", "_reported")
+    def on_gave_up(self, event: GaveUp) -> None:
+        """Hear of a call of `acquire` that ended without the lock."""
 
-    def __init__(self, hooks: Iterable[object]) -> None:
-        self._listeners: dict[type[Event], list[tuple[object, Callable[[Any], object]]]] = {
-            event: [] for event in _METHODS
-        }
-        for hook in hooks:
-            if isinstance(hook, type):
-                raise TypeError(f"a hook is an object, got the class {hook.__name__}")
-            for event, name in _METHODS.items():
-                method = getattr(hook, name, None)
-                if inspect.iscoroutinefunction(method):
-                    raise TypeError(f"hooks are called in the loop and not awaited, got the async {method!r}")
-                if method is not None:
-                    self._listeners[event].append((hook, method))
-        self._reported: set[int] = set()
+    def on_extended(self, event: Extended) -> None:
+        """Hear of a lease that was extended."""
 
-    def wants(self, event: type[Event]) -> bool:
-        """Whether any hook listens for `event`; saves making events nobody hears."""
-        return bool(self._listeners[event])
+    def on_extensions_low(self, event: ExtensionsLow) -> None:
+        """Hear of a lease that will soon not be extended any more."""
 
-    def tell(self, event: Event) -> None:
-        """Call the hooks that listen for this event."""
-        for hook, method in self._listeners[type(event)]:
-            try:
-                method(event)
-            except (KeyboardInterrupt, SystemExit):
-                raise
-            except BaseException as error:  # noqa: BLE001 (nothing else can end a hook that matters to a lock)
-                if id(hook) not in self._reported:
-                    self._reported.add(id(hook))
-                    name = type(hook).__name__
-                    report(
-                        logging.ERROR, "hook %s failed; it will not be reported again", name, exc_info=error
-                    )
+    def on_lost(self, event: Lost) -> None:
+        """Hear of a lease that was lost."""
+
+    def on_released(self, event: Released) -> None:
+        """Hear of a lease that was released."""
+
+    def on_node_changed(self, event: NodeChanged) -> None:
+        """Hear of a node that came, went, or may not vote."""
+
+    def on_misconfigured(self, event: Misconfigured) -> None:
+        """Hear of nodes that cannot be one quorum."""
+
+    def on_clock_stepped(self, event: ClockStepped) -> None:
+        """Hear of a clock that jumped."""
+
+    def on_loop_stalled(self, event: LoopStalled) -> None:
+        """Hear of an event loop that stood still."""

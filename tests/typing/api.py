@@ -49,12 +49,16 @@ from aioredlock_ng.events import (
     Acquired,
     ClockStepped,
     Extended,
+    ExtensionsLow,
+    GaveUp,
+    Hooks,
     LoopStalled,
     Lost,
     Misconfigured,
     NodeChanged,
     Refused,
     Released,
+    Waiting,
 )
 from aioredlock_ng.testing import MemoryNode, SimLoop, local_nodes
 
@@ -85,7 +89,7 @@ def make_managers() -> None:
         extension=ExtensionPolicy(every=1 / 3, max_extensions=100, grace=0.05),
         on_lost="cancel",
         holder="worker-1",
-        hooks=[Metrics()],
+        hooks=[Metrics(), OneMethod()],
     )
     LockManager(["redis://a"], fencing=False, fence_ttl=timedelta(hours=1), restart_quarantine=60)
     LockManager(["redis://a"], fencing=True, fence_ttl=600.0, restart_quarantine=None)
@@ -243,6 +247,7 @@ async def looking(manager: LockManager) -> None:
     assert_type(statistics.nodes[0].state, NodeState)
     assert_type(statistics.nodes[0].round_trip, float | None)
     assert_type((statistics.held, statistics.waiting, statistics.acquired), tuple[int, int, int])
+    assert_type((statistics.refused, statistics.gave_up), tuple[int, int])
     found = await manager.inspect("a")
     assert_type(found, tuple[NodeInspection, ...])
     assert_type(found[0].held, bool | None)
@@ -285,9 +290,22 @@ class Metrics:
         """Likewise."""
         assert_type((event.taken, event.votes), tuple[bool, tuple[NodeVote, ...]])
 
+    def on_waiting(self, event: Waiting) -> None:
+        """Likewise."""
+        assert_type((event.waited, event.taken, event.votes), tuple[float, bool, tuple[NodeVote, ...]])
+
+    def on_gave_up(self, event: GaveUp) -> None:
+        """Likewise."""
+        assert_type((event.waited, event.attempts, event.taken), tuple[float, int, bool | None])
+        assert_type(event.votes, tuple[NodeVote, ...])
+
     def on_extended(self, event: Extended) -> None:
         """Likewise."""
         assert_type((event.extensions, event.remaining, event.topped_up), tuple[int, float, int])
+
+    def on_extensions_low(self, event: ExtensionsLow) -> None:
+        """Likewise."""
+        assert_type((event.extensions, event.max_extensions, event.remaining), tuple[int, int, float])
 
     def on_lost(self, event: Lost) -> None:
         """Likewise."""
@@ -312,6 +330,14 @@ class Metrics:
     def on_loop_stalled(self, event: LoopStalled) -> None:
         """Likewise."""
         assert_type((event.seconds, event.suspended), tuple[float, float])
+
+
+class OneMethod(Hooks):
+    """The base class has them all; a subclass needs what it wants."""
+
+    def on_lost(self, event: Lost) -> None:
+        """Look at what it is told."""
+        super().on_lost(event)
 
 
 async def fresh_nodes(manager: LockManager) -> None:

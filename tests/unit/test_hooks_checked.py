@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+import inspect
+from typing import Any, get_args
 
 import pytest
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.events import _METHODS
+from aioredlock_ng._audience import METHODS, Audience
+from aioredlock_ng.events import Event, Hooks, Lost, Released
 from aioredlock_ng.testing import MemoryNode
 
 
@@ -28,7 +30,7 @@ async def awaited(event: object) -> None:
     """Would never be awaited."""
 
 
-@pytest.mark.parametrize("name", _METHODS.values())
+@pytest.mark.parametrize("name", METHODS.values())
 def test_async_methods_are_refused(name: str) -> None:
     """A hook with an async method is a TypeError when the manager is made: nobody would await it."""
 
@@ -63,6 +65,62 @@ def test_what_works_is_not_refused() -> None:
             pass
 
     make(Good(), Other(), object())
+
+
+def test_one_hook_instead_of_a_list_is_refused() -> None:
+    """Whether it derives from `Hooks` or not, the message says what to write."""
+    for one, what in ((Good(), "one Good"), (Hooks(), "one Hooks"), (Good, "the class Good")):
+        with pytest.raises(TypeError, match=rf"list of hook objects, got {what}: write hooks=\[…\]"):
+            LockManager([MemoryNode()], hooks=one)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [("on_aquired", "on_acquired"), ("on_lose", "on_lost"), ("on_gaveup", "on_gave_up"), ("on_x", "on_")],
+)
+def test_an_unknown_method_is_refused(wrong: str, near: str) -> None:
+    """A method that no event would call is told with the nearest that one would."""
+    bad = type("Bad", (Good,), {wrong: Good.on_lost})
+    own = Good()
+    setattr(own, wrong, print)
+    for hook in (bad(), own):
+        with pytest.raises(
+            TypeError, match=f"the hook {type(hook).__name__} has '{wrong}'.*'{near}"
+        ) as caught:
+            make(hook)
+        assert "events.Hooks" in str(caught.value)
+
+
+def test_a_known_name_is_a_method() -> None:
+    """What cannot be called is refused; None switches a method off."""
+    hook = Good()
+    hook.on_lost = 5  # type: ignore[assignment,method-assign]
+    with pytest.raises(TypeError, match="on_lost of the hook Good must be a method, got 5"):
+        make(hook)
+    hook.on_lost = None  # type: ignore[assignment,method-assign]
+    make(hook)
+
+
+def test_nothing_is_made_for_hooks_that_do_not_listen() -> None:
+    """A subclass of `Hooks` listens to what it overrides, be it in the object itself, and to nothing else."""
+
+    class Lonely(Hooks):
+        def on_lost(self, event: Lost) -> None:
+            pass
+
+    lonely = Lonely()
+    lonely.on_released = [].append  # type: ignore[method-assign]
+    audience = Audience([Hooks(), lonely])
+    assert [event for event in METHODS if audience.wants(event)] == [Lost, Released]
+
+
+def test_every_event_has_its_method() -> None:
+    """The base class, the table and the union of events speak of the same events."""
+    assert set(METHODS) == set(get_args(Event))
+    assert set(METHODS.values()) == {name for name in dir(Hooks) if name.startswith("on_")}
+    for event, name in METHODS.items():
+        assert inspect.signature(getattr(Hooks, name)).parameters["event"].annotation == event.__name__
+        assert getattr(Hooks(), name)(None) is None
 
 
 @pytest.mark.parametrize("label", [5, b"label", ["label"], 0, False], ids=repr)

@@ -25,7 +25,7 @@ from aioredlock_ng import (
     Vote,
 )
 from aioredlock_ng._node import fork
-from aioredlock_ng.events import Acquired, Extended, LoopStalled, Lost, NodeChanged, Refused, Released
+from aioredlock_ng.events import Acquired, Extended, GaveUp, LoopStalled, Lost, NodeChanged, Refused, Released
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import (
     LATENCY,
@@ -717,6 +717,7 @@ async def test_a_raising_hook_is_logged_once_and_affects_nothing():
     assert {type(event) for event in hook.events} == {
         Acquired,
         Extended,
+        GaveUp,
         Lost,
         NodeChanged,
         Refused,
