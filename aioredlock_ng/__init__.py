@@ -19,6 +19,8 @@ type checkers read, in `__all__`, and in `_HOMES`; a test compares them.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+__version__ = "0.1.0"
+
 if TYPE_CHECKING:
     from ._admin import NodeInspection
     from ._clock import Clock

@@ -67,8 +67,9 @@ class LockManager(Life):
         fence_ttl: seconds that a fence's counter lives on a node after its last use; 300 at least.
         restart_quarantine: seconds that a node has no vote after it has lost its memory; at least the
             longest ttl, and alike for all clients.  0: none.  Default: the value of
-            ``REDLOCK_RESTART_QUARANTINE``; else 60 or the ttl, if longer, with three nodes or more, and 0
-            with fewer.  A fresh prefix waits once, too, unless `init` says that it is fresh.
+            ``REDLOCK_RESTART_QUARANTINE`` (seconds, or such as ``5m``); else 60 or the ttl, if longer, with
+            three nodes or more, and 0 with fewer.  A fresh prefix waits once, too, unless `init` says
+            that it is fresh.
         retry: how a refused acquire waits before it asks again: see `RetryPolicy`.
         extension: when and how often held locks are extended, and when their body is stopped.
         on_lost: ``"cancel"``: a lost lease cancels the body of its ``async with``; ``"raise"``: it only

@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias, TypedDict, final
 
 from ._core.fencing import MIN_FENCE_TTL
 from ._core.policy import ExtensionPolicy, RetryPolicy, number
+from ._duration import parse_duration
 
 Seconds: TypeAlias = float | timedelta
 """A span of time: seconds, or a `timedelta`."""
@@ -41,7 +42,7 @@ MAX_FENCE_TTL: Final = 30 * 24 * 3600.0
 """Seconds that a counter may live unused."""
 
 QUARANTINE_VARIABLE: Final = "REDLOCK_RESTART_QUARANTINE"
-"""Environment variable: the restart quarantine, in seconds, of managers that are not given one."""
+"""Environment variable: the restart quarantine of managers that are not given one; seconds, or such as 5m."""
 
 DEFAULT_QUARANTINE: Final = 60.0
 """Seconds of restart quarantine, or the ttl where that is longer."""
@@ -186,9 +187,9 @@ def checked_quarantine(value: Seconds | None, ttl: float, size: int) -> float:
     if value is None and (text := os.environ.get(QUARANTINE_VARIABLE)):
         name = QUARANTINE_VARIABLE
         try:
-            value = float(text)
-        except ValueError:
-            raise ValueError(f"{name} must be a number of seconds, got {text!r}") from None
+            value = parse_duration(text)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     if value is None:
         return max(ttl, DEFAULT_QUARANTINE) if size >= QUARANTINE_FROM else 0.0
     quarantine = seconds(name, value)

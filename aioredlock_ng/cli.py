@@ -12,16 +12,21 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn, final
 
-from ._cli import demo, doctor, init, run, status, watch
+from . import __version__
+from ._cli import demo, doctor, init, release, run, status, watch
 from ._cli.common import FAILED, INTERRUPTED, USAGE, OutputError, UsageError
 
-COMMANDS: Final = (demo, run, status, doctor, watch, init)
+COMMANDS: Final = (demo, run, status, watch, doctor, init, release)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; argparse itself exits with 2 on wrong usage."""
     own, child = _split(sys.argv[1:] if argv is None else argv)
-    arguments = _parser().parse_args(own)
+    parser = _parser()
+    arguments = parser.parse_args(own)
+    if arguments.run is None:
+        parser.print_help(sys.stderr)
+        return USAGE
     arguments.child = child
     try:
         code: int = arguments.run(arguments)
@@ -54,9 +59,13 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="aioredlock-ng", description="Distributed locks over independent Redis or Valkey masters."
+        prog="aioredlock-ng",
+        description="Distributed locks over independent Redis or Valkey masters.",
+        epilog="`aioredlock-ng COMMAND --help` tells more about each.",
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in COMMANDS:
         command.add(commands)
     return parser

@@ -75,7 +75,7 @@ async def look(manager: LockManager, names: Sequence[str] = ()) -> Overview:
 
 
 def as_json(overview: Overview) -> dict[str, Any]:
-    """Return what ``status --json`` prints; the README lists the keys."""
+    """Return what ``status --json`` prints."""
     survey = overview.survey
     assert survey is not None, "a problem is told by other means"
     return {
@@ -92,13 +92,14 @@ def as_json(overview: Overview) -> dict[str, Any]:
             }
             for node in overview.nodes
         ],
-        "locks": [_lock_as_json(lock) for lock in survey.locks],
+        "locks": [lock_as_json(lock) for lock in survey.locks],
         "truncated": survey.truncated,
         "silent": [dataclasses.asdict(silent) for silent in survey.silent],
     }
 
 
-def _lock_as_json(lock: LockInspection) -> dict[str, Any]:
+def lock_as_json(lock: LockInspection) -> dict[str, Any]:
+    """Return one lock as ``--json`` shows it."""
     return {
         "name": lock.name,
         "state": lock.state,
@@ -127,7 +128,7 @@ def as_lines(overview: Overview, room: int | None = None) -> list[Line]:
     """Return it as text: as much as fits into `room` lines, and how much that leaves out."""
     width = None if room is None else _MAX_CELLS
     head, foot = _node_lines(overview), _notes(overview)
-    locks = _lock_lines(overview.survey, width) if overview.survey else []
+    locks = lock_lines(overview.survey, width) if overview.survey else []
     if overview.survey and room is not None and len(head) + len(locks) + len(foot) > room:
         shown = max(0, room - len(head) - _HEADINGS - 1 - len(foot))
         foot.insert(0, Line(f"  … and {len(overview.survey.locks) - shown} more"))
@@ -152,8 +153,8 @@ def _node_style(node: NodeStatistics, silent: Container[str]) -> str:
     return "warning" if node.votes_in is not None else "error"  # a quarantine ends by itself
 
 
-def _lock_lines(survey: Survey, width: int | None) -> list[Line]:
-    """Return a heading, a table, and for each lock one line."""
+def lock_lines(survey: Survey, width: int | None = None) -> list[Line]:
+    """Return a heading, a table, and for each lock one line; names take `width` columns at most."""
     more = " or more" if survey.truncated else ""
     held = sum(lock.state == "held" for lock in survey.locks)
     head = Line(f"held locks: {held}{more}", "head")

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from .._duration import parse_duration
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -12,8 +16,8 @@ if TYPE_CHECKING:
     Subcommands: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 (it has no public name)
 
 FAILED: Final = 1
-"""Exit code of a check that found an error, of output that cannot be written, and of `run` when the lock
-is taken (see ``-E``)."""
+"""Exit code of a check that found an error, of output that cannot be written, of what was refused or called
+off, and of `run` when the lock is taken (see ``-E``)."""
 
 USAGE: Final = 2
 """Exit code of wrong usage, as argparse has it."""
@@ -27,9 +31,17 @@ LOST: Final = 75
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as shells have it: 128 + SIGINT."""
 
+FORMAT: Final = 1
+"""Version of the JSON objects: raised when a key goes or changes its meaning; new keys may come without."""
+
+QUARANTINE_VARIABLE: Final = "REDLOCK_RESTART_QUARANTINE"
+"""Environment variable that stands in for ``--restart-quarantine``."""
 
 DEFAULT_TTL: Final = 10.0
 """Seconds: the manager's default, which a shorter quarantine must bring down with it."""
+
+
+TIMES: Final = "A TIME is a number of seconds, or has units: 90s, 5m, 1h30m."
 
 
 class UsageError(Exception):
@@ -42,6 +54,7 @@ class OutputError(Exception):
 
 def add_node_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where the nodes are."""
+    parser.epilog = parser.epilog or TIMES
     group = parser.add_argument_group("nodes")
     group.add_argument(
         "--nodes",
@@ -52,10 +65,10 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prefix", default="redlock:", help="begins every key (default: %(default)s)")
     group.add_argument(
         "--node-timeout",
-        type=float,
+        type=duration,
         default=0.1,
-        metavar="S",
-        help="seconds one node's answer is waited for (default: %(default)s)",
+        metavar="TIME",
+        help="how long one node's answer is waited for (default: %(default)s s)",
     )
 
 
@@ -63,11 +76,40 @@ def add_quarantine_option(parser: argparse.ArgumentParser, default: str) -> None
     """Add the option that says what the clients' restart quarantine is."""
     parser.add_argument(
         "--restart-quarantine",
-        type=float,
-        default=os.environ.get("REDLOCK_RESTART_QUARANTINE") or None,
-        metavar="S",
-        help=f"the restart_quarantine of your clients, in seconds ({default})",
+        type=duration,
+        metavar="TIME",
+        help=f"the restart_quarantine of your clients ({default})",
     )
+
+
+def duration(text: str) -> float:
+    """Read an option that is a time; the result is in seconds."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def document(command: str, fields: Mapping[str, Any], error: str | None = None) -> str:
+    """Return the JSON object that a command prints for programs: a head that all have, and its own fields."""
+    head = {"version": FORMAT, "command": command, "error": error}
+    return json.dumps(head | dict(fields), indent=2, allow_nan=False)
+
+
+def quarantine_of(arguments: argparse.Namespace) -> float | None:
+    """Return the quarantine that is asked for, in seconds, by option or variable; None when by neither.
+
+    Raises:
+        UsageError: the variable is no time.
+    """
+    seconds: float | None = arguments.restart_quarantine
+    text = os.environ.get(QUARANTINE_VARIABLE)
+    if seconds is not None or not text:
+        return seconds
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{QUARANTINE_VARIABLE}: {error}") from None
 
 
 def with_quarantine(seconds: float | None) -> dict[str, Any]:

@@ -5,12 +5,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .common import FAILED, add_node_options, add_quarantine_option, make_manager, with_quarantine
+from .common import (
+    FAILED,
+    QUARANTINE_VARIABLE,
+    add_node_options,
+    add_quarantine_option,
+    document,
+    make_manager,
+    quarantine_of,
+    with_quarantine,
+)
 
 if TYPE_CHECKING:
     from .. import Finding, LockManager
@@ -28,24 +36,33 @@ def add(commands: Subcommands) -> None:
         "warning or an error; what is not ok comes with what to do about it. Exit code 1 when there is an "
         "error, else 0.",
     )
-    parser.add_argument("--json", action="store_true", help="print the findings as a JSON list")
+    parser.add_argument("-q", "--quiet", action="store_true", help="leave out what is ok")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)
-    add_quarantine_option(parser, "default: REDLOCK_RESTART_QUARANTINE, else whatever the nodes have")
+    add_quarantine_option(parser, f"default: {QUARANTINE_VARIABLE}, else whatever the nodes have")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from ._terminal import output, quiet, write
 
-    quarantine = arguments.restart_quarantine
+    quarantine = quarantine_of(arguments)
     manager = make_manager(arguments, **({} if quarantine is None else with_quarantine(quarantine)))
     with quiet():
         findings = asyncio.run(_diagnose(manager))
+    shown = [finding for finding in findings if not arguments.quiet or finding.level != "ok"]
+    count: Counter[str] = Counter(finding.level for finding in findings)
     with output() as stream:
         if arguments.json:
-            print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2), file=stream)
-        else:
-            write(_lines(findings), stream)
+            fields = {
+                "errors": count["error"],
+                "warnings": count["warning"],
+                "ok": count["ok"],
+                "findings": [dataclasses.asdict(finding) for finding in shown],
+            }
+            print(document("doctor", fields), file=stream)
+        elif shown:
+            write(_lines(shown, count), stream)
     return FAILED if any(finding.level == "error" for finding in findings) else 0
 
 
@@ -56,7 +73,7 @@ async def _diagnose(manager: LockManager) -> tuple[Finding, ...]:
         await manager.aclose()
 
 
-def _lines(findings: Sequence[Finding]) -> list[Line]:
+def _lines(findings: Sequence[Finding], count: Counter[str]) -> list[Line]:
     """Return the findings node by node, and a summary."""
     from ._terminal import Line, printable
 
@@ -70,7 +87,6 @@ def _lines(findings: Sequence[Finding]) -> list[Line]:
         lines.append(Line(f"  {finding.level:8} {finding.check}: {message}", finding.level))
         if finding.advice:
             lines.append(Line(f"           {printable(finding.advice)}"))
-    count = Counter(finding.level for finding in findings)
     worst = "error" if count["error"] else "warning" if count["warning"] else "ok"
     summary = f"{count['error']} errors, {count['warning']} warnings, {count['ok']} checks ok"
     return [*lines[1:], Line(""), Line(summary, worst)]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .common import (
     FAILED,
+    QUARANTINE_VARIABLE,
     UNAVAILABLE,
     UsageError,
     add_node_options,
     add_quarantine_option,
+    document,
     make_manager,
+    quarantine_of,
     with_quarantine,
 )
 
@@ -53,10 +57,9 @@ def add(commands: Subcommands) -> None:
     parser.add_argument(
         "--force", action="store_true", help="do not look for locks: you know that none of them counts"
     )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)
-    add_quarantine_option(
-        parser, "default: REDLOCK_RESTART_QUARANTINE; else 60 with three nodes or more, else 0"
-    )
+    add_quarantine_option(parser, f"default: {QUARANTINE_VARIABLE}; else 60 with three nodes or more, else 0")
     parser.set_defaults(run=_run)
 
 
@@ -64,17 +67,25 @@ def _run(arguments: argparse.Namespace) -> int:
     from .. import LockNotAcquiredError
     from ._terminal import output, quiet, write
 
-    manager = make_manager(arguments, **with_quarantine(arguments.restart_quarantine))
+    manager = make_manager(arguments, **with_quarantine(quarantine_of(arguments)))
+    nodes: Sequence[NodeInitialisation] = ()
+    refusal = None
     with quiet():
         try:
             nodes = asyncio.run(_init(manager, force=arguments.force))
         except ValueError as error:
             raise UsageError(str(error)) from None
         except LockNotAcquiredError as error:
-            print(f"aioredlock-ng init: {error} (or --force)", file=sys.stderr)
-            return FAILED
+            refusal = f"{error} (or --force)"
+            print(f"aioredlock-ng init: {refusal}", file=sys.stderr)
     with output() as stream:
-        write(_lines(nodes), stream)
+        if arguments.json:
+            fields = {"nodes": [dataclasses.asdict(node) for node in nodes]}
+            print(document("init", fields, refusal), file=stream)
+        else:
+            write(_lines(nodes), stream)
+    if refusal is not None:
+        return FAILED
     return 0 if all(node.done for node in nodes) else UNAVAILABLE
 
 

@@ -7,13 +7,12 @@ import asyncio
 import contextlib
 import functools
 import logging
-import math
 import os
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .common import FAILED, UsageError, add_node_options, make_manager
+from .common import FAILED, TIMES, UsageError, add_node_options, duration, make_manager
 
 if TYPE_CHECKING:
     from .common import Subcommands
@@ -29,13 +28,15 @@ MAX_CODE: Final = 255
 """The highest exit code."""
 
 USAGE_LINE: Final = (
-    "%(prog)s [-n | -w SEC] [-E CODE] [--ttl S] [--kill-after S] [nodes ...] NAME -- COMMAND ..."
+    "%(prog)s [-n | -w TIME] [-E CODE] [--ttl TIME] [--kill-after TIME] [nodes ...] NAME -- COMMAND ..."
 )
 
-EPILOG: Final = """\
+EPILOG: Final = f"""\
 The command runs in a process group of its own.  Signals (HUP, INT, QUIT, TERM, USR1, USR2, CONT, WINCH)
 are passed on to it; the first six also end the waiting for the lock.  It finds REDLOCK_NAME, REDLOCK_TTL
 (seconds) and, where locks have fences, REDLOCK_FENCE in its environment.
+
+{TIMES}
 
 exit code:
   the command's; 128 + N when signal N ended it, or ended the waiting
@@ -79,7 +80,7 @@ def add(commands: Subcommands) -> None:
         "-n", "--nonblock", action="store_true", help="try once: do not wait for a lock that is taken"
     )
     waiting.add_argument(
-        "-w", "--wait", type=_seconds, metavar="SEC", help="wait at most SEC seconds (default: for ever)"
+        "-w", "--wait", type=duration, metavar="TIME", help="wait so long at most (default: for ever)"
     )
     parser.add_argument(
         "-E",
@@ -91,29 +92,22 @@ def add(commands: Subcommands) -> None:
     )
     parser.add_argument(
         "--ttl",
-        type=_seconds,
+        type=duration,
         default=TTL,
-        metavar="S",
-        help="seconds after which the lock ends when it is not extended, because this host is "
-        f"dead or cut off (default: {TTL:g}); it is extended for as long as the command runs",
+        metavar="TIME",
+        help="time after which the lock ends when it is not extended, because this host is "
+        f"dead or cut off (default: {TTL:g} s); it is extended for as long as the command runs",
     )
     parser.add_argument(
         "--kill-after",
-        type=_seconds,
-        metavar="S",
-        help="seconds from SIGTERM to SIGKILL when the lock is lost, less than half of the ttl "
+        type=duration,
+        metavar="TIME",
+        help="time from SIGTERM to SIGKILL when the lock is lost, less than half of the ttl "
         "(default: a quarter of the ttl)",
     )
     add_node_options(parser)
     parser.add_argument("name", metavar="NAME", help="the name of the lock")
     parser.set_defaults(run=_run)
-
-
-def _seconds(text: str) -> float:
-    with contextlib.suppress(ValueError):
-        if 0 <= (value := float(text)) < math.inf:
-            return value
-    raise argparse.ArgumentTypeError(f"seconds are a number from 0, got {text!r}")
 
 
 def _exit_code(text: str) -> int:

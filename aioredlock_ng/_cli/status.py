@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from typing import TYPE_CHECKING
 
-from .common import UNAVAILABLE, UsageError, add_node_options, make_manager
+from .common import UNAVAILABLE, UsageError, add_node_options, document, make_manager
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -19,8 +18,8 @@ def add(commands: Subcommands) -> None:
     """Add the parser."""
     parser = commands.add_parser(
         "status",
-        help="show the nodes and who holds which lock since when",
-        description="Shows the nodes, and every lock under the prefix: who holds it, since when by the "
+        help="show the nodes and the locks, each with its holder and since when",
+        description="Shows the nodes, and every lock under the prefix: its holder, since when by the "
         "holder's own clock, how long it will live unless it is extended, and on how many nodes. "
         "Finding the locks walks through all keys of the nodes (SCAN). "
         "Exit code 0, or 69 when no majority of the nodes answered.",
@@ -45,7 +44,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError(overview.problem)
     with output() as stream:
         if arguments.json:
-            print(json.dumps(as_json(overview), indent=2), file=stream)
+            print(document("status", as_json(overview)), file=stream)
         else:
             write(as_lines(overview), stream)
     return 0 if overview.answered >= overview.quorum else UNAVAILABLE

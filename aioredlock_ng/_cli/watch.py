@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import functools
-import math
 import signal
 from typing import TYPE_CHECKING, Final
 
-from .common import UsageError, add_node_options, make_manager
+from .common import UsageError, add_node_options, duration, make_manager
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -28,10 +27,10 @@ def add(commands: Subcommands) -> None:
     )
     parser.add_argument(
         "--interval",
-        type=float,
+        type=duration,
         default=1.0,
-        metavar="S",
-        help="seconds between two looks (default: %(default)s)",
+        metavar="TIME",
+        help="time between two looks (default: %(default)s s)",
     )
     add_node_options(parser)
     parser.set_defaults(run=_run)
@@ -40,7 +39,7 @@ def add(commands: Subcommands) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from ._terminal import quiet
 
-    if not _SHORTEST <= arguments.interval < math.inf:
+    if arguments.interval < _SHORTEST:
         raise UsageError(f"--interval must be at least {_SHORTEST:g} seconds, got {arguments.interval:g}")
     manager = make_manager(arguments)
     with quiet():

@@ -100,15 +100,33 @@ def test_an_error_is_exit_code_1(shared_nodes: Nodes, capsys: pytest.CaptureFixt
 
 
 def test_for_programs_it_is_json(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
-    """A list of findings with their five fields."""
+    """The findings with their five fields, and how many there are of each kind."""
     nodes3.kill(1)
     code, output = doctor(capsys, nodes3.urls, "--json")
-    findings = json.loads(output)
+    shown = json.loads(output)
+    findings = shown["findings"]
     assert code == 1
+    assert (shown["errors"], shown["warnings"] + shown["ok"]) == (1, len(findings) - 1)
     assert all(set(one) == {"node", "check", "level", "message", "advice"} for one in findings)
     (error,) = [one for one in findings if one["level"] == "error"]
     assert (error["node"], error["check"]) == (nodes3.urls[1], "reachable")
     assert "start the server" in error["advice"]
+
+
+def test_quiet_leaves_out_what_is_ok(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing at all when all is well, as cron likes it; else what is not, and the counts."""
+    assert main(["init", "--nodes", ",".join(nodes3.urls), "--restart-quarantine", "60"]) == 0
+    capsys.readouterr()
+    assert doctor(capsys, nodes3.urls, "--quiet") == (0, "")
+    code, output = doctor(capsys, nodes3.urls, "-q", "--json")
+    shown = json.loads(output)
+    assert (code, shown["findings"], shown["errors"], shown["ok"] > 30) == (0, [], 0, True)
+    ask(nodes3.urls[1], "CONFIG SET", "maxmemory-policy", "allkeys-lru")
+    code, output = doctor(capsys, nodes3.urls, "-q")
+    lines = output.splitlines()
+    assert (code, lines[0], lines[1].split(":")[0]) == (1, nodes3.urls[1], "  error    eviction")
+    assert re.fullmatch(r"1 errors, 0 warnings, \d\d checks ok", lines[-1])
+    assert "  ok  " not in output
 
 
 def test_the_same_address_twice_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

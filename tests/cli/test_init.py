@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -413,3 +414,29 @@ async def test_without_sentinels_there_is_nothing_to_do() -> None:
     async with make([MemoryNode()], fencing=False, restart_quarantine=0) as manager:
         with pytest.raises(ConfigurationError, match="nothing to initialise"):
             await manager.init()
+
+
+# -- for programs ------------------------------------------------------------------------------------
+
+
+def test_for_programs_it_is_json(
+    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A part for each node; a refusal is an `error`, which says why, and has no nodes."""
+    nodes = raw_nodes(3)
+    assert init(nodes.urls, "--json") == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["error"], shown["nodes"]) == (
+        None,
+        [{"node": url, "done": True, "reason": ""} for url in nodes.urls],
+    )
+    ask(nodes.urls[0], "SET", "redlock:alive", "x", "PX", 60_000)
+    assert init(nodes.urls, "--json") == 1
+    output = capsys.readouterr()
+    shown = json.loads(output.out)
+    assert (shown["nodes"], output.err) == ([], f"aioredlock-ng init: {shown['error']}\n")
+    assert "lock 'alive' is alive" in shown["error"]
+    nodes.kill(2)
+    assert init(nodes.urls, "--json", "--force") == 69
+    last = json.loads(capsys.readouterr().out)["nodes"][2]
+    assert (last["node"], last["done"], bool(last["reason"])) == (nodes.urls[2], False, True)

@@ -104,7 +104,7 @@ def test_the_help_names_the_defaults(capsys: pytest.CaptureFixture[str]) -> None
         main(["run", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     for words in (
-        "default: 10)",
+        "default: 10 s)",
         "a quarter of the ttl",
         "75",
         "126",

@@ -94,7 +94,8 @@ async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
         done = await run(shared_nodes, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     shown = json.loads(done.stdout)
-    assert set(shown) == {"at", "quorum", "answered", "nodes", "locks", "truncated", "silent"}
+    head = {"version", "command", "error"}
+    assert set(shown) == head | {"at", "quorum", "answered", "nodes", "locks", "truncated", "silent"}
     assert (shown["quorum"], shown["answered"], shown["truncated"], shown["silent"]) == (3, 5, False, [])
     assert abs(shown["at"] - time.time()) < 60
     assert [node["node"] for node in shown["nodes"]] == shared_nodes.urls

@@ -40,6 +40,7 @@ numbers = st.one_of(
         ["nan", "inf", "-inf", "-1", "0", "-0", "1e-320", "1e400", "", " ", "٣", "1_0", "0x1", "+1"]
     ),
     st.sampled_from(["9" * 5000, "1e308", "256", "-256", "1.5", "soon", "0.1", "3"]),
+    st.sampled_from(["5m", "1h30m", "90s", "30m1h", "5m5m", "9" * 500 + "h", "100ms", "1d"]),
     st.floats().map(str),
     st.integers().map(str),
     hostile,
@@ -61,9 +62,10 @@ urls = st.one_of(
 OPTIONS = {
     "run": {"-n": None, "-w": numbers, "-E": numbers, "--ttl": numbers, "--kill-after": numbers},
     "status": {"--json": None},
-    "doctor": {"--json": None, "--restart-quarantine": numbers},
+    "doctor": {"--json": None, "--quiet": None, "--restart-quarantine": numbers},
     "watch": {"--interval": numbers},
-    "init": {"--force": None, "--restart-quarantine": numbers},
+    "init": {"--force": None, "--json": None, "--restart-quarantine": numbers},
+    "release": {"--yes": None, "--json": None},
     "demo": {},
 }
 NODES = {"--nodes": urls, "--prefix": hostile, "--node-timeout": numbers}
@@ -158,6 +160,7 @@ def check(words: list[str], code: object, out: str, err: str) -> None:
 @example(["status", "--json"], {"REDLOCK_URLS": CLOSED})
 @example(["doctor"], {"REDLOCK_URLS": CLOSED})
 @example(["init"], {"REDLOCK_URLS": CLOSED})
+@example(["release", "--yes", "job"], {"REDLOCK_URLS": CLOSED})
 def test_no_arguments_are_too_bad(words: list[str], variables: dict[str, str]) -> None:
     """Any command with any options, numbers, names, URLs and variables, over nodes that are not there."""
     check(words, *run(words, variables))
@@ -165,7 +168,7 @@ def test_no_arguments_are_too_bad(words: list[str], variables: dict[str, str]) -
 
 @profile(60)
 @given(
-    st.sampled_from(["status", "doctor", "init", "watch", "run"]),
+    st.sampled_from(["status", "doctor", "init", "watch", "run", "release"]),
     st.sampled_from(
         [
             ["{nodes}"],

@@ -13,6 +13,7 @@ from typing import Any, assert_type
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+import aioredlock_ng
 from aioredlock_ng import (
     Clock,
     ConfigurationError,
@@ -338,6 +339,11 @@ class OneMethod(Hooks):
     def on_lost(self, event: Lost) -> None:
         """Look at what it is told."""
         super().on_lost(event)
+
+
+def version() -> None:
+    """Of the package."""
+    assert_type(aioredlock_ng.__version__, str)
 
 
 async def fresh_nodes(manager: LockManager) -> None:

@@ -1,0 +1,183 @@
+"""``aioredlock-ng release``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, final
+
+from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, document, make_manager
+
+if TYPE_CHECKING:
+    from .. import LockInspection, LockManager, NodeInspection
+    from ._overview import Overview
+    from ._terminal import Line
+    from .common import Subcommands
+
+_DESCRIPTION: Final = """\
+Shows the holder of the lock NAME, asks, and deletes it on all nodes.
+
+For locks that nothing will release: one without expiry, or one with a long ttl whose holder is dead.  A
+holder that is alive is not asked.  It works on until its next extension is refused, and meanwhile another
+one may have the lock.  Fences go on growing: a resource that checks them refuses the earlier holder.
+
+When the lock changes hands between the question and the answer, it is left alone.
+
+Exit code 0 when a majority of the nodes has deleted it, or when it was free; 1 when it was left alone;
+69 when too few nodes answered."""
+
+_QUESTION: Final = "The holder is not asked. Delete the lock on all nodes? [y/N] "
+_YES: Final = ("y", "yes")
+
+_UNCHANGED: Final = "nothing was changed"
+
+
+def add(commands: Subcommands) -> None:
+    """Add the parser."""
+    parser = commands.add_parser(
+        "release",
+        help="delete a lock, whatever its holder does: shows the holder and asks first",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    add_node_options(parser)
+    parser.add_argument("name", metavar="NAME", help="the name of the lock")
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from ._terminal import output, quiet, write
+
+    if not (arguments.yes or (sys.stdin is not None and sys.stdin.isatty())):
+        raise UsageError("release: the standard input is no terminal, so you cannot be asked: give --yes")
+    with quiet():
+        outcome = _release(arguments)
+    if outcome.error is not None:
+        print(f"aioredlock-ng release: {outcome.error}", file=sys.stderr)
+    with output() as stream:
+        if arguments.json:
+            print(document("release", outcome.as_json(), outcome.error), file=stream)
+        else:
+            write(outcome.as_lines(), stream)
+    return outcome.code
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """What there was, and what has become of it."""
+
+    lock: LockInspection
+    """As it was seen first."""
+    code: int
+    error: str | None = None
+    """Why nothing was changed."""
+    nodes: Sequence[NodeInspection] = ()
+    """What each node said to the deletion."""
+
+    @property
+    def deleted(self) -> int:
+        """How many nodes have deleted it, or did not have it."""
+        return sum(map(_gone, self.nodes))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs."""
+        from ._overview import lock_as_json
+
+        nodes = [{"node": node.node, "done": _gone(node), "reason": _why_not(node)} for node in self.nodes]
+        return {"lock": lock_as_json(self.lock), "nodes": nodes}
+
+    def as_lines(self) -> list[Line]:
+        """Return it for people: a line for the lock, and one for each node that was not reached."""
+        from ._terminal import Line, printable
+
+        name = f"lock {printable(self.lock.name)}"
+        if self.error is not None:
+            return []
+        if not self.nodes:
+            return [Line(f"{name} is free", "ok")]
+        holder = f", held by {printable(self.lock.holder)}" if self.lock.holder is not None else ""
+        text = f"{name}{holder}: deleted on {self.deleted} of {len(self.nodes)} nodes"
+        return [
+            Line(text, "error" if self.code else "ok"),
+            *(
+                Line(f"  {printable(node.node)}  {printable(_why_not(node))}", "warning")
+                for node in self.nodes
+                if not _gone(node)
+            ),
+        ]
+
+
+def _release(arguments: argparse.Namespace) -> _Outcome:
+    from ._overview import lock_lines
+    from ._terminal import write
+
+    seen = _look(arguments)
+    assert seen.survey is not None, "`_look` has refused"
+    (lock,) = seen.survey.locks
+    if seen.answered < seen.quorum:
+        error = f"{seen.answered} of {len(seen.nodes)} nodes answered, {seen.quorum} are needed: {_UNCHANGED}"
+        return _Outcome(lock=lock, code=UNAVAILABLE, error=error)
+    if lock.state == "free":
+        return _Outcome(lock=lock, code=0)
+    if not arguments.yes:
+        write(lock_lines(seen.survey), sys.stderr)
+        if not _confirmed():
+            return _Outcome(lock=lock, code=FAILED, error=_UNCHANGED)
+        # The question may have been open for hours: what was agreed to is the end of this holder's lock.
+        again = _look(arguments).survey
+        if again is None or [_holder(other) for other in again.locks] != [_holder(lock)]:
+            return _Outcome(lock=lock, code=FAILED, error=f"it has changed hands meanwhile: {_UNCHANGED}")
+    nodes = asyncio.run(_delete(make_manager(arguments), arguments.name))
+    code = 0 if sum(map(_gone, nodes)) >= seen.quorum else UNAVAILABLE
+    return _Outcome(lock=lock, code=code, nodes=nodes)
+
+
+def _look(arguments: argparse.Namespace) -> Overview:
+    from ._overview import look
+
+    async def once(manager: LockManager) -> Overview:
+        try:
+            return await look(manager, (arguments.name,))
+        finally:
+            await manager.aclose()
+
+    try:
+        overview = asyncio.run(once(make_manager(arguments)))
+    except ValueError as error:
+        raise UsageError(f"release: {error}") from None
+    if overview.survey is None:
+        raise UsageError(f"release: {overview.problem}")
+    return overview
+
+
+async def _delete(manager: LockManager, name: str) -> tuple[NodeInspection, ...]:
+    try:
+        return await manager.force_release(name)
+    finally:
+        await manager.aclose()
+
+
+def _confirmed() -> bool:
+    """Ask, beside the output, which may be for a program."""
+    print(_QUESTION, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in _YES
+
+
+def _holder(lock: LockInspection) -> tuple[object, ...]:
+    """Return what tells one holder's lock from another's."""
+    return lock.state, lock.holder, lock.since
+
+
+def _gone(node: NodeInspection) -> bool:
+    """Whether a node that was told to delete the key has done so, also where it was no string."""
+    return node.held is not None or node.reason.startswith("WRONGTYPE")
+
+
+def _why_not(node: NodeInspection) -> str:
+    return "" if _gone(node) else node.reason

@@ -1,0 +1,154 @@
+"""What all commands of ``aioredlock-ng`` have in common: the list of them, help, times, JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import metadata
+
+import pytest
+
+import aioredlock_ng
+from aioredlock_ng._cli.common import FORMAT
+from aioredlock_ng._options import QUARANTINE_VARIABLE
+from aioredlock_ng.cli import COMMANDS, main
+from aioredlock_ng.testing import LocalNodes
+from tests.servers import Nodes
+
+NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+NOWHERE = "redis://127.0.0.1:1"
+"""Where no server listens."""
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, str]:
+    """Run a command line; return the exit code and both outputs."""
+    try:
+        code: object = main(words)
+    except SystemExit as end:
+        code = end.code
+    return code, *capsys.readouterr()
+
+
+# -- the list ----------------------------------------------------------------------------------------
+
+
+def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """As help does, but as wrong usage: a script whose variable is empty does not go on."""
+    code, out, err = run(capsys)
+    assert (code, out) == (2, "")
+    listed = re.findall(r"^    ([a-z]+) +[a-z]", err, re.MULTILINE)
+    assert listed == NAMES
+    code, out, err = run(capsys, "--help")
+    assert (code, err) == (0, "")
+    assert re.findall(r"^    ([a-z]+) +[a-z]", out, re.MULTILINE) == NAMES
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    """One version: of the command, of the module, and of what is installed."""
+    assert run(capsys, "--version") == (0, f"aioredlock-ng {aioredlock_ng.__version__}\n", "")
+    assert metadata.version("aioredlock_ng") == aioredlock_ng.__version__
+
+
+def test_the_version_costs_little() -> None:
+    """Neither clients nor an event loop are imported for it."""
+    code = "from aioredlock_ng.cli import main\ntry: main(['--version'])\nexcept SystemExit: pass\n"
+    code += "import sys; print(sorted({'redis', 'hiredis', 'anyio'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[1] == "[]"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_speaks_plainly(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It cites no rules: those are for readers of the code."""
+    code, out, _ = run(capsys, name, "--help")
+    assert code == 0
+    assert not re.search(r"\b[RA]\d+\b", out)
+    assert ("TIME" in out) == ("90s, 5m, 1h30m" in out)
+
+
+# -- times -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "-w", "{}", "job", "--", "true"],
+        ["run", "--ttl", "{}", "job", "--", "true"],
+        ["run", "--kill-after", "{}", "job", "--", "true"],
+        ["status", "--node-timeout", "{}"],
+        ["watch", "--interval", "{}"],
+        ["doctor", "--restart-quarantine", "{}"],
+        ["init", "--restart-quarantine", "{}"],
+        ["release", "job", "--node-timeout", "{}"],
+    ],
+)
+def test_a_wrong_time_is_shown_with_what_would_be_right(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, wherever a time is asked for."""
+    code, out, err = run(capsys, *(word.format("5 parsecs") for word in words), "--nodes", NOWHERE)
+    assert (code, out) == (2, "")
+    assert "'5 parsecs'" in err
+    assert "such as 90s, 5m or 1h30m" in err
+
+
+def test_times_may_have_units(capsys: pytest.CaptureFixture[str]) -> None:
+    """Minutes are taken for minutes: what is wrong with such times is found in seconds."""
+    job = ("--nodes", NOWHERE, "job", "--", "true")
+    _, _, err = run(capsys, "run", "--ttl", "1m30s", "--kill-after", "1m", *job)
+    assert "less than half of the ttl (90 s), got 60 s" in err
+    _, _, err = run(capsys, "watch", "--interval", "50ms", "--nodes", NOWHERE)
+    assert "at least 0.1 seconds, got 0.05" in err
+    _, _, err = run(capsys, "run", "--node-timeout", "1m", *job)
+    assert "node_timeout=60.0 and ttl=10.0" in err
+
+
+def test_so_may_the_quarantine_in_the_environment(
+    make_nodes: Callable[..., LocalNodes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in the library, which reads the same variable; a wrong one is named."""
+    urls = ",".join(make_nodes(3).urls)
+    monkeypatch.setenv(QUARANTINE_VARIABLE, "1m30s")
+    assert run(capsys, "init", "--nodes", urls)[0] == 0
+    code, out, _ = run(capsys, "doctor", "--nodes", urls, "--node-timeout", "1s")
+    assert (code, "has no vote for 90 s" in out) == (0, True)
+    monkeypatch.setenv(QUARANTINE_VARIABLE, "soon")
+    for command in ("init", "doctor"):
+        code, _, err = run(capsys, command, "--nodes", urls)
+        assert (code, f"{QUARANTINE_VARIABLE}: a duration is" in err) == (2, True)
+
+
+@pytest.mark.parametrize("words", [["status"], ["release", "job", "--yes"], ["init"], ["doctor"]])
+def test_a_short_quarantine_is_no_obstacle(
+    words: list[str],
+    shared_nodes: Nodes,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A manager that only looks asks for none of its own, and one that has one for no longer ttl."""
+    monkeypatch.setenv(QUARANTINE_VARIABLE, "5")
+    code, _, err = run(capsys, *words, "--nodes", ",".join(shared_nodes.urls), "--node-timeout", "1")
+    assert (code, err) == (0, "")
+
+
+# -- for programs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [["status"], ["doctor"], ["init"], ["release", "job", "--yes"]])
+def test_every_json_is_an_object_with_one_head(
+    words: list[str], shared_nodes: Nodes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Version, command and error come first; `doctor` and `init` print no bare lists."""
+    code, out, err = run(
+        capsys, *words, "--json", "--nodes", ",".join(shared_nodes.urls), "--node-timeout", "1"
+    )
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert list(shown)[:3] == ["version", "command", "error"]
+    assert (shown["version"], shown["command"], shown["error"]) == (FORMAT, words[0], None)
+    assert len(shown) > 3

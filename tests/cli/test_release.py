@@ -1,0 +1,245 @@
+"""``aioredlock-ng release``: it shows what it would delete, asks, and deletes that and nothing else."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from aioredlock_ng.cli import main
+from aioredlock_ng.testing import LocalNodes
+from tests.environments.interpreters import ROOT
+from tests.servers import Nodes, ask
+
+OWNER = "0" * 40
+SINCE = "1763629200123"
+
+
+class Terminal(io.StringIO):
+    """A terminal at which an answer is typed, and where meanwhile something may happen."""
+
+    def __init__(self, answer: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+        super().__init__(answer)
+        self._meanwhile = meanwhile
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+    def readline(self, *arguments: int) -> str:  # type: ignore[override]
+        """Type the answer."""
+        self._meanwhile()
+        return super().readline(*arguments)
+
+
+def hold(nodes: Nodes, name: str, holder: str = "billing-7", *, on: Sequence[int] = range(5)) -> None:
+    """Have a holder that never comes back."""
+    for number in on:
+        ask(nodes.urls[number], "SET", f"redlock:{name}", f"{OWNER}:{SINCE}:{holder}")
+
+
+def left(nodes: Nodes, name: str) -> int:
+    """Return how many nodes have the lock."""
+    return sum(ask(url, "EXISTS", f"redlock:{name}") for url in nodes.urls)
+
+
+@pytest.fixture
+def release(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[object, str, str]]:
+    """Return a function that runs the command, at a terminal or not."""
+
+    def run(urls: Sequence[str], *words: str, stdin: io.StringIO | None = None) -> tuple[object, str, str]:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        try:
+            code: object = main(["release", *words, "--nodes", ",".join(urls), "--node-timeout", "0.5"])
+        except SystemExit as end:
+            code = end.code
+        return code, *capsys.readouterr()
+
+    return run
+
+
+Release = Callable[..., tuple[object, str, str]]
+
+
+@pytest.mark.parametrize("answer", ["y\n", "Yes\n", " YES \n"])
+def test_it_shows_the_holder_asks_and_deletes(answer: str, shared_nodes: Nodes, release: Release) -> None:
+    """Other locks stay."""
+    hold(shared_nodes, "stuck")
+    hold(shared_nodes, "other")
+    code, out, err = release(shared_nodes.urls, "stuck", stdin=Terminal(answer))
+    assert (code, out) == (0, "lock stuck, held by billing-7: deleted on 5 of 5 nodes\n")
+    shown, _, question = err.rpartition("\n")
+    assert "stuck" in shown
+    assert "billing-7" in shown
+    assert "2025-11-20" in shown  # since when
+    assert "5/5" in shown
+    assert question.endswith("[y/N] ")
+    assert (left(shared_nodes, "stuck"), left(shared_nodes, "other")) == (0, 5)
+
+
+@pytest.mark.parametrize("answer", ["\n", "", "n\n", "no\n", "yo\n", "nyes\n"])
+def test_any_other_answer_leaves_it_alone(answer: str, shared_nodes: Nodes, release: Release) -> None:
+    """No, nothing, the end of the input: exit code 1."""
+    hold(shared_nodes, "stuck")
+    code, out, err = release(shared_nodes.urls, "stuck", stdin=Terminal(answer))
+    assert (code, out) == (1, "")
+    assert err.endswith("aioredlock-ng release: nothing was changed\n")
+    assert left(shared_nodes, "stuck") == 5
+
+
+@pytest.mark.parametrize("stdin", [None, io.StringIO("y\n")], ids=["closed", "a pipe"])
+def test_what_cannot_be_asked_is_wrong_usage(
+    stdin: io.StringIO | None, shared_nodes: Nodes, release: Release
+) -> None:
+    """Without a terminal `--yes` is needed, and said to be; no node is asked before."""
+    hold(shared_nodes, "stuck")
+    code, out, err = release(shared_nodes.urls, "stuck", stdin=stdin)
+    assert (code, out) == (2, "")
+    assert "no terminal" in err
+    assert "--yes" in err
+    assert left(shared_nodes, "stuck") == 5
+
+
+def test_yes_asks_nothing(shared_nodes: Nodes, release: Release) -> None:
+    """Also what only one node has, whatever it is."""
+    hold(shared_nodes, "stuck")
+    code, out, err = release(shared_nodes.urls, "stuck", "--yes")
+    assert (code, out, err) == (0, "lock stuck, held by billing-7: deleted on 5 of 5 nodes\n", "")
+    ask(shared_nodes.urls[0], "RPUSH", "redlock:stuck", "no lock")
+    code, out, err = release(shared_nodes.urls, "stuck", "-y")
+    assert (code, out, err) == (0, "lock stuck: deleted on 5 of 5 nodes\n", "")
+    assert left(shared_nodes, "stuck") == 0
+
+
+def test_a_free_lock_is_said_to_be_free(shared_nodes: Nodes, release: Release) -> None:
+    """Nothing is asked."""
+    code, out, err = release(shared_nodes.urls, "free", stdin=Terminal("n\n"))
+    assert (code, out, err) == (0, "lock free is free\n", "")
+
+
+@pytest.mark.parametrize("becomes", ["free", "another's", "the same holder's again"])
+def test_a_lock_that_changes_hands_before_the_answer_is_left_alone(
+    becomes: str, shared_nodes: Nodes, release: Release
+) -> None:
+    """What was agreed to is the end of one holder's lock, not of the next one's."""
+    hold(shared_nodes, "stuck")
+
+    def meanwhile() -> None:
+        for url in shared_nodes.urls:
+            ask(url, "DEL", "redlock:stuck")
+            if becomes == "another's":
+                ask(url, "SET", "redlock:stuck", f"{OWNER}:{SINCE}:another")
+            elif becomes != "free":
+                ask(url, "SET", "redlock:stuck", f"{OWNER}:{int(SINCE) + 1}:billing-7")
+
+    code, out, err = release(shared_nodes.urls, "stuck", stdin=Terminal("y\n", meanwhile))
+    assert (code, out) == (1, "")
+    assert "changed hands meanwhile: nothing was changed" in err
+    assert left(shared_nodes, "stuck") == (0 if becomes == "free" else 5)
+
+
+def test_without_a_majority_nothing_is_deleted(nodes3: LocalNodes, release: Release) -> None:
+    """Exit code 69, and a number: what one node has may be anything."""
+    hold(nodes3, "stuck", on=range(3))
+    nodes3.kill(0)
+    nodes3.kill(1)
+    code, out, err = release(nodes3.urls, "stuck", "--yes")
+    assert (code, out) == (69, "")
+    assert "1 of 3 nodes answered, 2 are needed: nothing was changed" in err
+    assert ask(nodes3.urls[2], "EXISTS", "redlock:stuck") == 1
+
+
+def test_a_node_that_could_not_be_told_is_named(nodes3: LocalNodes, release: Release) -> None:
+    """A majority has deleted it, so it is free; the dead node's part ends with its ttl."""
+    hold(nodes3, "stuck", on=range(3))
+    nodes3.kill(1)
+    code, out, err = release(nodes3.urls, "stuck", "--yes")
+    first, second = out.splitlines()
+    assert (code, first, err) == (0, "lock stuck, held by billing-7: deleted on 2 of 3 nodes", "")
+    assert second.startswith(f"  {nodes3.urls[1]}  ")
+
+
+def test_a_right_that_is_missing_is_69(make_nodes: Callable[..., LocalNodes], release: Release) -> None:
+    """A user who may look but not delete."""
+    nodes = make_nodes(3)
+    hold(nodes, "stuck", on=range(3))
+    for url in nodes.urls:
+        ask(url, "ACL SETUSER", "looker", "on", ">secret", "~redlock:*", "+@all", "-del")
+    urls = [url.replace("redis://", "redis://looker:secret@") for url in nodes.urls]
+    code, out, _ = release(urls, "stuck", "--yes")
+    assert (code, out.splitlines()[0]) == (69, "lock stuck, held by billing-7: deleted on 0 of 3 nodes")
+    assert out.count("NOPERM") == 3
+    assert "secret" not in out
+    code, out, _ = release(urls, "stuck", "--yes", "--json")
+    assert [node["done"] for node in json.loads(out)["nodes"]] == [False] * 3
+
+
+def test_for_programs_it_is_json(shared_nodes: Nodes, release: Release) -> None:
+    """What there was, and what each node did; the question stays out of it."""
+    hold(shared_nodes, "stuck")
+    code, out, _ = release(shared_nodes.urls, "stuck", "--json", stdin=Terminal("n\n"))
+    shown = json.loads(out)
+    assert (code, shown["error"], shown["nodes"]) == (1, "nothing was changed", [])
+    code, out, err = release(shared_nodes.urls, "stuck", "--json", stdin=Terminal("y\n"))
+    shown = json.loads(out)
+    assert (code, shown["error"], shown["lock"]["holder"]) == (0, None, "billing-7")
+    assert shown["nodes"] == [{"node": url, "done": True, "reason": ""} for url in shared_nodes.urls]
+    assert "[y/N]" in err
+
+
+def test_nothing_hostile_reaches_the_terminal(shared_nodes: Nodes, release: Release) -> None:
+    """Names and labels come out escaped, in the question and in the answer."""
+    hold(shared_nodes, "evil\x1b[2J", "me\x1b]0;title\x07\r\n")
+    code, out, err = release(shared_nodes.urls, "evil\x1b[2J", stdin=Terminal("y\n"))
+    assert code == 0
+    assert not {character for character in out + err if not character.isprintable()} - {"\n"}
+
+
+@pytest.mark.parametrize("name", ["", "fence:{redlock:x}", "{meta}", "x" * 1025])
+def test_what_is_no_lock_is_wrong_usage(name: str, shared_nodes: Nodes, release: Release) -> None:
+    """Counters and sentinels cannot be deleted by mistake."""
+    before = [ask(url, "KEYS", "*") for url in shared_nodes.urls]
+    code, out, err = release(shared_nodes.urls, name, "--yes")
+    assert (code, out, bool(err)) == (2, "", True)
+    assert [ask(url, "KEYS", "*") for url in shared_nodes.urls] == before
+
+
+def test_one_server_twice_is_wrong_usage(nodes3: LocalNodes, release: Release) -> None:
+    """Two of its votes would look like a majority."""
+    here = nodes3.urls[0]
+    urls = [here, here.replace("127.0.0.1", "localhost"), nodes3.urls[1]]
+    code, out, err = release(urls, "stuck", "--yes")
+    assert (code, out, "one server" in err) == (2, "", True)
+
+
+def test_at_a_real_terminal(shared_nodes: Nodes) -> None:
+    """The question is there before the answer is read."""
+    hold(shared_nodes, "stuck")
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-W", "error", "-m", "aioredlock_ng", "release", "stuck"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "REDLOCK_URLS": ",".join(shared_nodes.urls)}
+    environment |= {"NO_COLOR": "1"}
+    with subprocess.Popen(
+        [*command, "--node-timeout", "1"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=environment, text=True,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        assert process.stderr is not None
+        said = ""
+        while not said.endswith("[y/N] "):
+            character = process.stderr.read(1)
+            assert character, said
+            said += character
+        os.write(ours, b"y\n")
+        out, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert (process.returncode, "billing-7" in said) == (0, True)
+    assert out == "lock stuck, held by billing-7: deleted on 5 of 5 nodes\n"

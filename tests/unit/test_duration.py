@@ -1,0 +1,61 @@
+"""Durations as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioredlock_ng._duration import parse_duration
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10", 10.0),
+        ("0.5", 0.5),
+        (".5", 0.5),
+        ("1e3", 1000.0),
+        ("0", 0.0),
+        ("90s", 90.0),
+        ("5m", 300.0),
+        ("1h30m", 5400.0),
+        ("1.5h", 5400.0),
+        ("1d", 86400.0),
+        ("250ms", 0.25),
+        ("1m2s3ms", 62.003),
+        ("5m5ms", 300.005),
+        ("0s", 0.0),
+    ],
+)
+def test_what_is_written_and_what_it_means(text: str, seconds: float) -> None:
+    """Numbers are seconds; units may be put together, the longer ones first."""
+    assert parse_duration(text) == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "soon", "m", "5 m", "5M", "30m1h", "5m5m", "5m1", "1h-5m", "-1", "-5m", "nan", "inf", "٣m",
+     "1_0m", "5x", "5ms1s", "1,5h", "1.h"],
+)  # fmt: skip
+def test_what_is_no_duration_is_shown(text: str) -> None:
+    """With what would be right."""
+    with pytest.raises(ValueError, match="such as 90s, 5m or 1h30m") as caught:
+        parse_duration(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "9" * 5000 + "s", "1e400", "5" * 5000 + "x"])
+def test_too_much_is_refused_in_a_short_message(text: str) -> None:
+    """It is no time at all, and is not repeated whole."""
+    with pytest.raises(ValueError, match="a duration is") as caught:
+        parse_duration(text)
+    assert len(str(caught.value)) < 200
+
+
+@given(st.integers(0, 99), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59), st.integers(0, 999))
+def test_any_sum_of_units(days: int, hours: int, minutes: int, seconds: int, milliseconds: int) -> None:
+    """All units together are the sum of each."""
+    text = f"{days}d{hours}h{minutes}m{seconds}s{milliseconds}ms"
+    whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    assert parse_duration(text) == pytest.approx(whole + milliseconds / 1000)
