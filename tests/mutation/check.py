@@ -27,7 +27,18 @@ from typing import Final
 from .mutation import PACKAGE, ROOT, Edit, Mutation
 from .witness import REPORT
 
-LEFT_OUT: Final = (".git", ".venv", "venv", "__pycache__", ".*_cache", "*.egg-info", "build", "dist", "plots")
+LEFT_OUT: Final = (
+    ".git",
+    ".mutation",
+    ".venv",
+    "venv",
+    "__pycache__",
+    ".*_cache",
+    "*.egg-info",
+    "build",
+    "dist",
+    "plots",
+)
 """What no test that is chosen here needs."""
 
 TEST_LIMIT: Final = 30
@@ -94,16 +105,17 @@ class Copy:
             for edit in edits:
                 text = self._path(edit.file).read_text()
                 before.setdefault(edit.file, text)
-                self._write(edit.file, edit.apply(text))
+                self.write(edit.file, edit.apply(text))
             yield
         finally:
             for file, text in before.items():
-                self._write(file, text)
+                self.write(file, text)
 
     def _path(self, file: str) -> Path:
         return self.root / PACKAGE / file
 
-    def _write(self, file: str, text: str) -> None:
+    def write(self, file: str, text: str) -> None:
+        """Write a file of the package."""
         path = self._path(file)
         path.write_text(text)
         # Bytecode is told from its source's by size and second: that is not enough here.

@@ -1,0 +1,60 @@
+"""A pytest plugin that writes down which test runs which line, and for how long: see `sweep`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import coverage
+import pytest
+
+RECORD = "AIOREDLOCK_MUTATION_RECORD"
+"""Environment variable: the folder to write to."""
+
+
+class Recorder:
+    """Measures coverage with the test that runs as its context."""
+
+    def __init__(self, folder: Path) -> None:
+        self._own = folder / os.environ.get("PYTEST_XDIST_WORKER", "main")
+        self._coverage = coverage.Coverage(
+            data_file=str(self._own), source=["aioredlock_ng"], config_file=False
+        )
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._unfit: set[str] = set()
+        self._coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[Any]:
+        """Note what is run on behalf of this test."""
+        self._coverage.switch_context(item.nodeid)
+        try:
+            return (yield)
+        finally:
+            self._coverage.switch_context("")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note how long it took, and whether it can tell anything here."""
+        self._seconds[report.nodeid] += report.duration
+        if report.failed or report.skipped:
+            self._unfit.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        """Write it down: for every file and line the tests that run it."""
+        self._coverage.stop()
+        data = self._coverage.get_data()
+        lines = {file: data.contexts_by_lineno(file) for file in data.measured_files()}
+        tests = {test: seconds for test, seconds in self._seconds.items() if test not in self._unfit}
+        self._own.with_suffix(".json").write_text(json.dumps({"lines": lines, "tests": tests}))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Record in the processes that run tests."""
+    if (folder := os.environ.get(RECORD)) and (
+        hasattr(config, "workerinput") or not config.option.numprocesses
+    ):
+        config.pluginmanager.register(Recorder(Path(folder)))
