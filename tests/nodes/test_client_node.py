@@ -33,7 +33,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._lease import ReleaseOutcome
-from aioredlock_ng._node import NodeState
+from aioredlock_ng._node import NodeState, client_node
 from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from aioredlock_ng.testing._fresh import initialise
@@ -275,6 +275,49 @@ async def test_closing_ends_what_is_under_way(nodes3: LocalNodes, client: MakeCl
         assert state(manager, 0) is not NodeState.UP
     nodes3.resume(0)
     assert asyncio.all_tasks() == before
+
+
+async def test_closing_waits_for_calls_that_outlast_their_rounds(
+    nodes3: LocalNodes, client: MakeClient
+) -> None:
+    """The rounds have ended in silence, the calls have not: a release behind a slow acquire still leaves."""
+    manager = LockManager([client(url) for url in nodes3.urls], node_timeout=3.0)
+    async with manager:
+        await up(manager)
+        await works(manager)
+        await eventually(lambda: not any(node.in_flight for node in manager.statistics().nodes))
+        for i in range(3):
+            nodes3.pause(i)
+        acquiring = asyncio.create_task(manager.lock("res", ttl=60).acquire())
+        await eventually(lambda: sum(node.in_flight for node in manager.statistics().nodes) >= 3)
+        acquiring.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await acquiring
+        closing = asyncio.create_task(manager.aclose())
+        await eventually(
+            lambda: state(manager, 0) is NodeState.DOWN, within=10.0, what="the nodes are closed"
+        )
+        assert not closing.done()
+        for i in range(3):
+            nodes3.resume(i)
+        await closing
+    await eventually(empty(*nodes3.urls), what="the acquire is executed, and undone")
+
+
+async def test_a_release_without_room_is_written_down(nodes3: LocalNodes, client: MakeClient) -> None:
+    """So many releases wait for their acquires that one more cannot: the ledger has it (R5, R15)."""
+    manager = LockManager([client(url, max_connections=100) for url in nodes3.urls], node_timeout=3.0)
+    async with manager:
+        await up(manager)
+        lease = await manager.lock("res", ttl=60).acquire()
+        await eventually(lambda: not any(node.in_flight for node in manager.statistics().nodes))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(client_node, "MAX_RELEASES", 0)
+            report = await lease.release()
+        assert {one.outcome for one in report.nodes} == {ReleaseOutcome.UNKNOWN}
+        assert [node.owed for node in manager.statistics().nodes] == [1] * 3
+        await eventually(lambda: not any(node.owed for node in manager.statistics().nodes), within=10.0)
+    assert empty(*nodes3.urls)()
 
 
 # -- slow and broken servers ---------------------------------------------------------------------

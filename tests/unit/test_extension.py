@@ -485,9 +485,45 @@ async def test_extend_of_a_lost_lease():
                 await lease.extend()
             assert caught.value.reason is LossReason.REFUSED
             assert [vote.vote for vote in caught.value.votes][:2] == [Vote.REFUSED] * 2
+            assert [count(node, "extend") for node in w.nodes] == [1] * 3, (
+                "what is lost is not asked for again"
+            )
         assert lease.lost.is_set()
         await lease.release()
         assert w.keys == [()] * 3
+
+
+@virtual
+async def test_extend_of_a_lease_that_is_lost_but_valid():
+    """Within the grace the lock is lost, though still ours by the clock: nothing is asked any more."""
+    async with world(extension=PLAIN) as w:
+        lease = await w.manager.lock("a").acquire()
+        await until(deadline(lease) + LATENCY)
+        assert lease.lost.is_set()
+        assert lease.held
+        with pytest.raises(LockLostError):
+            await lease.extend()
+        assert not any(count(node, "extend") for node in w.nodes)
+        await lease.release()
+
+
+@virtual
+async def test_a_won_round_takes_the_blame_from_those_before_it():
+    """A round that failed explains a loss only while none has been won since."""
+    async with world(extension=ExtensionPolicy(max_extensions=1)) as w:
+        lease = await w.manager.lock("a").acquire()
+        for node in w.nodes:
+            node.freeze()
+        await asyncio.sleep(TTL / 3 + 2 * TIMEOUT)
+        for node in w.nodes:
+            node.thaw()
+        await lease.lost.wait()
+        await until(lease.valid_until)
+        with pytest.raises(LockLostError) as caught:
+            lease.check()
+        assert caught.value.reason is LossReason.EXTENSIONS_EXHAUSTED
+        assert caught.value.votes == ()
+        await lease.release()
 
 
 @virtual

@@ -177,6 +177,16 @@ async def test_the_round_that_raises_takes_from_the_validity() -> None:
 
 
 @virtual
+async def test_the_round_that_raises_has_the_time_that_the_acquire_has_left() -> None:
+    """Both together take one node_timeout at most, as one round does (R1, R10)."""
+    async with world(latency=0.7 * TIMEOUT / 2) as w:
+        put(w, "a", ago(4), ago(2), None)
+        began = sim().time()
+        await _uncertified(w)
+        assert sim().time() - began < 1.5 * TIMEOUT
+
+
+@virtual
 async def test_a_node_that_has_not_answered_yet_is_raised_too() -> None:
     """Its raise is queued behind its acquire: whenever it executes both, it stands at the fence (R10)."""
     async with world() as w:

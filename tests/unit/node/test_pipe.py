@@ -12,6 +12,7 @@ from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,
+    MAX_REPLY,
     RESERVED_FOR_RELEASES,
     DesynchronisedError,
     Pipe,
@@ -353,6 +354,18 @@ def test_an_answer_makes_room(watched: Watched) -> None:
     watched.pipe.feed(b"+OK\r\n")
     assert watched.pipe.put(acquire, sink, 0)
     assert not watched.pipe.put(acquire, sink, 0)
+
+
+def test_what_completes_a_reply_counts_for_no_other(watched: Watched) -> None:
+    """The bound is one of unfinished bytes: a link may live on whatever has passed through it in all."""
+    piece = MAX_REPLY // 4
+    whole = b"$%d\r\n%b\r\n" % (2 * piece, bytes(2 * piece))
+    question = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), verb=b"SCAN")
+    for _ in range(6):
+        sink = watched.put(question)
+        for begin in range(0, len(whole), piece):
+            watched.pipe.feed(whole[begin : begin + piece])
+        assert sink.replies
 
 
 # -- NOSCRIPT ------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng._core.command import Command, Purpose, Silence
+from aioredlock_ng._core.quarantine import Terms
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node import NodeEnv, NodeState
 from aioredlock_ng._node.handshake import Identity
@@ -115,7 +116,7 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(node: Any, *, seed: int = 0) -> AsyncIterator[Running]:
+async def running(node: Any, *, seed: int = 0, terms: Terms | None = None) -> AsyncIterator[Running]:
     """Run a node for as long as the block lasts."""
     it = Running(node)
     loop = asyncio.get_running_loop()
@@ -126,6 +127,7 @@ async def running(node: Any, *, seed: int = 0) -> AsyncIterator[Running]:
         node_timeout=0.1,
         connect_timeout=CONNECT_TIMEOUT,
         on_change=it.changed,
+        terms=terms,
     )
     node.bind(env)
     task = asyncio.create_task(node.run())
@@ -445,6 +447,29 @@ async def test_the_backlog_is_bounded() -> None:
         assert len(sink.replies) == MAX_IN_FLIGHT + RESERVED_FOR_RELEASES
         assert (it.node.standing.in_flight, it.node.standing.owed) == (0, 0)
         assert server.keys == ()
+
+
+@simulated
+async def test_a_plain_vote_needs_room_for_its_look_at_the_sentinel() -> None:
+    """Where only the SET fits, it is sent and undone as ever, but does not count (R12, R15)."""
+    server = MemoryNode(latency=LATENCY)
+    sentinel = b"redlock:{meta}"
+    probed = Mutex(("b",), (b"redlock:b",), sentinel=sentinel)
+    async with running(server.link(), terms=Terms(sentinel, size=1, quarantine_ms=0)) as it:
+        await asyncio.sleep(0.1)  # greeted
+        server.freeze()
+        sink = Recorder()
+        for number in range(MAX_IN_FLIGHT - 1 - it.node.standing.in_flight):
+            it.node.submit(NAME.acquire(owner(number), 10), sink, 0)
+        vote = it.send(probed.acquire(owner(MAX_IN_FLIGHT), 10))
+        assert it.node.standing.in_flight == MAX_IN_FLIGHT
+        assert vote.replies == []
+        server.thaw()
+        assert "could not be looked at: too many commands in flight" in (await vote.wait()).reason
+        assert server.get(b"redlock:b") == owner(MAX_IN_FLIGHT), "it was sent"
+        it.send(probed.release(owner(MAX_IN_FLIGHT), 10))
+        await asyncio.sleep(2 * HEARTBEAT)
+        assert server.get(b"redlock:b") is None
 
 
 # -- heartbeat -----------------------------------------------------------------------------------
