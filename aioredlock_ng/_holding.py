@@ -22,7 +22,7 @@ from ._core.quorum import Extension, Tally, extension_verdict
 from ._core.validity import valid_until
 from ._log import report
 from .errors import LockLostError, LossReason, NodeVote, printable
-from .events import Extended, Lost, Released
+from .events import Extended, ExtensionsLow, Lost, Released
 
 if TYPE_CHECKING:
     from ._body import Body
@@ -140,7 +140,9 @@ class Holding:
             why = {
                 LossReason.EXPIRED: "was lost: its validity ended before a majority extended it",
                 LossReason.REFUSED: "was lost: a majority of the nodes does not hold it any more",
-                LossReason.EXTENSIONS_EXHAUSTED: f"was lost after {self._by_watchdog} extensions, its limit",
+                LossReason.EXTENSIONS_EXHAUSTED: (
+                    f"was lost after {self._by_watchdog} extensions, which is ExtensionPolicy.max_extensions"
+                ),
                 LossReason.MANAGER_CLOSED: "was given up: its manager was closed",
             }.get(reason, "was lost")
         return LockLostError(
@@ -220,6 +222,8 @@ class Holding:
         if outcome is Extension.EXTENDED:
             self._by_watchdog += by_watchdog
             self._won(round_, asked_at, ttl)
+            if by_watchdog and self._extension.runs_low(self._by_watchdog):
+                self._warn_of_the_end(now)
         else:
             self._blame = round_  # should the deadline decide, this is why
             chance = self._runtime.random.random()
@@ -250,6 +254,30 @@ class Holding:
                 extensions=self.extensions,
                 remaining=remaining,
                 topped_up=len(missing),
+            )
+            runtime.audience.tell(event)
+
+    def _warn_of_the_end(self, now: float) -> None:
+        """Say for how long the extensions that are left can hold the lock."""
+        limit, runtime = self._extension.max_extensions, self._runtime
+        assert limit is not None, "what has no limit does not run low"
+        left = self._extension.time_left(self._by_watchdog, deadline=self.deadline - now, ttl=self.wanted)
+        report(
+            logging.WARNING,
+            "lock %s was extended %d of %d times and will be lost in %.0f s, unless it is released by then: "
+            "ExtensionPolicy.max_extensions sets the limit, None lifts it",
+            printable(self.names),
+            self._by_watchdog,
+            limit,
+            left,
+        )
+        if runtime.audience.wants(ExtensionsLow):
+            event = ExtensionsLow(
+                names=self.names,
+                label=self._label,
+                extensions=self._by_watchdog,
+                max_extensions=limit,
+                remaining=left,
             )
             runtime.audience.tell(event)
 

@@ -97,7 +97,7 @@ class Extended:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtensionsLow:
-    """A lease has used up half of its `ExtensionPolicy.max_extensions`, or nine tenths of them."""
+    """A lease has used half of its `ExtensionPolicy.max_extensions`, or nine tenths of them."""
 
     names: tuple[str, ...]
     label: str

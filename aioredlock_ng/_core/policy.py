@@ -91,8 +91,9 @@ class ExtensionPolicy:
 
     every: float = 1 / 3
     """Share of the ttl after which the lock is extended again.  From 0.01 to below 1."""
-    max_extensions: int | None = 100
-    """Extensions before the lock is left to run out (`extensions_exhausted`); None: no bound."""
+    max_extensions: int | None = 1000
+    """Extensions before the lock is left to run out (`extensions_exhausted`); None: no bound.  A third of the
+    ttl each, that is 333 ttls.  A warning comes when half of them are used, and when nine tenths are."""
     grace: float = 0.05
     """Share of the ttl: the body is cancelled this long before validity ends, so that its clean-up
     still runs inside the lock.  At least 0, and with `every` below 0.9."""
@@ -136,6 +137,25 @@ class ExtensionPolicy:
         """Whether a lease that was extended `extensions` times must be left to run out."""
         return self.max_extensions is not None and extensions >= self.max_extensions
 
+    def runs_low(self, extensions: int) -> bool:
+        """Whether the extension number `extensions` is one that the holder is warned at."""
+        limit = self.max_extensions
+        if not limit:
+            return False
+        return any(extensions == -(-part * limit // whole) for part, whole in LOW_AT)  # rounded up
+
+    def time_left(self, extensions: int, *, deadline: float, ttl: float) -> float:
+        """Return the seconds until a lock is lost for want of extensions.
+
+        It has been extended `extensions` times, and would be lost in `deadline` seconds if never again.
+        """
+        if self.max_extensions is None:
+            return math.inf
+        return deadline + (self.max_extensions - extensions) * self.every * ttl
+
+
+LOW_AT: Final = ((1, 2), (9, 10))
+"""Shares of `ExtensionPolicy.max_extensions`, rounded up, at which the holder is warned."""
 
 MIN_EVERY: Final = 0.01
 """Share of the ttl: more than a hundred extensions per ttl would only load the nodes."""

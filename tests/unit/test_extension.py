@@ -18,7 +18,7 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     Vote,
 )
-from aioredlock_ng.events import Extended, LoopStalled, Lost
+from aioredlock_ng.events import Extended, ExtensionsLow, LoopStalled, Lost
 from tests.unit.worlds import (
     LATENCY,
     PLAIN,
@@ -37,6 +37,8 @@ from tests.unit.worlds import (
 
 KEY = b"redlock:a"
 ROUND_TRIP = 2 * LATENCY
+SHORT = 0.5
+"""Seconds: a ttl for what takes many extensions."""
 DRIFT = 0.01 * TTL + 0.002
 
 
@@ -46,11 +48,16 @@ class Diary:
     def __init__(self) -> None:
         self.extended: list[tuple[float, Extended]] = []
         self.lost: list[tuple[float, Lost]] = []
+        self.low: list[tuple[float, ExtensionsLow]] = []
         self.stalled: list[LoopStalled] = []
 
     def on_extended(self, event: Extended) -> None:
         """Write it down with the time."""
         self.extended.append((sim().time(), event))
+
+    def on_extensions_low(self, event: ExtensionsLow) -> None:
+        """Write it down with the time."""
+        self.low.append((sim().time(), event))
 
     def on_lost(self, event: Lost) -> None:
         """Write it down with the time."""
@@ -100,6 +107,54 @@ async def test_validity_after_an_extension_counts_from_its_asking():
             assert lease.valid_until > sim().time() + TTL / 2
 
 
+@pytest.mark.parametrize("by_hand", [0, 3])
+def test_a_holder_is_warned_before_its_extensions_run_out(by_hand, caplog):
+    """At half and at 90 %: one warning and one event each, with the time that is left, which is right."""
+    diary = Diary()
+    policy = ExtensionPolicy(max_extensions=10)
+    left: list[tuple[float, float]] = []
+
+    async def main() -> None:
+        async with world(hooks=[diary]) as w:
+            lease = await w.manager.lock("a", extension=policy, label="x").acquire()
+            for _ in range(by_hand):  # these do not count
+                await lease.extend()
+            await lease.lost.wait()
+            left.extend((when + event.remaining, sim().time()) for when, event in diary.low)
+            with pytest.raises(LockLostError, match=r"after 10 extensions.*ExtensionPolicy\.max_extensions"):
+                await lease.extend()
+            await lease.release()
+
+    with caplog.at_level(logging.WARNING, "aioredlock_ng"):
+        virtual(main)()
+    events = [event for _, event in diary.low]
+    assert [(event.extensions, event.max_extensions) for event in events] == [(5, 10), (9, 10)]
+    assert all((event.names, event.label) == (("a",), "x") for event in events)
+    for said, lost in left:
+        assert said == pytest.approx(lost, abs=0.05)
+    warnings = [
+        record.getMessage() for record in caplog.records if "max_extensions sets" in record.getMessage()
+    ]
+    assert len(warnings) == 2
+    for (_, event), warning in zip(diary.low, warnings, strict=True):
+        assert f"'a' was extended {event.extensions} of 10 times" in warning
+        assert f"lost in {event.remaining:.0f} s" in warning
+
+
+@virtual
+async def test_no_limit_is_no_end_to_warn_of():
+    """Neither a lease without a limit nor a plain one is told that its extensions run low."""
+    diary = Diary()
+    async with world(1, ttl=SHORT, hooks=[diary]) as w:
+        forever = await w.manager.lock("a", extension=ExtensionPolicy(max_extensions=None)).acquire()
+        plain = await w.manager.lock("b", extension=PLAIN).acquire()
+        await asyncio.sleep(40 * SHORT)
+        await forever.release()
+        await plain.release()
+    assert len(diary.extended) > 100
+    assert not diary.low
+
+
 @virtual
 async def test_extensions_are_bounded():
     """After `max_extensions` the lease runs to its deadline and is lost as `extensions_exhausted`."""
@@ -118,13 +173,13 @@ async def test_extensions_are_bounded():
 
 
 @virtual
-async def test_the_default_bound_is_a_hundred_extensions():
+async def test_the_default_bound_is_a_thousand_extensions():
     """A forgotten lock of the default policy ends by itself."""
-    async with world() as w:
+    async with world(1, ttl=SHORT) as w:
         lease = await w.manager.lock("a").acquire()
-        await asyncio.wait_for(lease.lost.wait(), 102 * TTL / 3 + TTL)
-        assert lease.extensions == 100
-        await asyncio.sleep(TTL)
+        await asyncio.wait_for(lease.lost.wait(), 1002 * SHORT / 3 + SHORT)
+        assert lease.extensions == 1000
+        await asyncio.sleep(SHORT)
         with pytest.raises(LockLostError) as caught:
             lease.check()
         assert caught.value.reason is LossReason.EXTENSIONS_EXHAUSTED

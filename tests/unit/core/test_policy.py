@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from fractions import Fraction
 
 import pytest
@@ -101,9 +102,9 @@ def test_extensions_are_counted_against_the_limit(
 
 
 def test_the_default_policy_is_bounded() -> None:
-    """Extensions are limited unless somebody says otherwise: a third of the ttl, 100 times, 5 % grace."""
+    """Extensions are limited unless somebody says otherwise: a third of the ttl, 1000 times, 5 % grace."""
     policy = ExtensionPolicy()
-    assert (policy.every, policy.max_extensions, policy.grace) == (1 / 3, 100, 0.05)
+    assert (policy.every, policy.max_extensions, policy.grace) == (1 / 3, 1000, 0.05)
     assert policy.enabled
 
 
@@ -199,3 +200,21 @@ def test_waiters_come_apart_by_a_round_trip_or_more(splits: int, waited: float, 
 def test_who_is_told_of_releases_still_asks_now_and_then() -> None:
     """A reminder comes after half of the cap to all of it: a lost notice costs no more (R13)."""
     assert [reminder(RetryPolicy(cap=0.4), chance) for chance in (0.0, 0.5)] == pytest.approx([0.2, 0.3])
+
+
+@pytest.mark.parametrize(
+    ("limit", "marks"),
+    [(1000, [500, 900]), (10, [5, 9]), (7, [4, 7]), (3, [2, 3]), (1, [1]), (0, []), (None, [])],
+)
+def test_a_holder_is_warned_at_half_and_at_nine_tenths(limit, marks):
+    """Two marks, rounded up so that a small limit has them as well; one for a limit of one, none without."""
+    policy = ExtensionPolicy(max_extensions=limit)
+    assert [count for count in range(1001) if policy.runs_low(count)] == marks
+
+
+def test_the_time_that_is_left_is_that_of_the_extensions_that_are_left():
+    """Each gives its share of the ttl, and the last lives until its deadline."""
+    policy = ExtensionPolicy(max_extensions=10, every=0.5)
+    assert policy.time_left(7, deadline=8.0, ttl=10.0) == 8.0 + 3 * 5.0
+    assert policy.time_left(10, deadline=8.0, ttl=10.0) == 8.0
+    assert ExtensionPolicy(max_extensions=None).time_left(7, deadline=8.0, ttl=10.0) == math.inf
