@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ._terminal import Line, cells, clipped, printable
+from .common import availability, unavailable_for
 
 if TYPE_CHECKING:
     from .. import LockInspection, LockManager, NodeStatistics, Survey
@@ -36,6 +38,8 @@ class Overview:
     """None when nothing could be looked at."""
     problem: str = ""
     """Why not."""
+    unavailable_for: float = 0.0
+    """Seconds until a majority could grant a lock; `math.inf` when no moment is known."""
 
     @property
     def answered(self) -> int:
@@ -52,23 +56,21 @@ class Overview:
         """How many are needed."""
         return len(self.nodes) // 2 + 1
 
-    @property
-    def wait(self) -> float | None:
-        """Seconds until enough quarantines have ended for a majority; None when they are not all it lacks."""
-        missing = self.quorum - self.up
-        waits = sorted(node.votes_in for node in self.nodes if node.votes_in is not None)
-        return waits[missing - 1] if 0 < missing <= len(waits) else None
 
-
-async def look(manager: LockManager, names: Sequence[str] = ()) -> Overview:
-    """Look at the nodes, and at the locks `names` or all."""
+async def look(
+    manager: LockManager, names: Sequence[str] = (), *, quarantine: float | None = None
+) -> Overview:
+    """Look at the nodes, and at the locks `names` or all; see `unavailable_for` for `quarantine`."""
     from .. import ConfigurationError
 
     try:
         survey = await manager.survey(*names)
     except ConfigurationError as error:
-        return Overview(nodes=manager.statistics().nodes, survey=None, problem=str(error))
-    return Overview(nodes=manager.statistics().nodes, survey=survey)
+        return Overview(
+            nodes=manager.statistics().nodes, survey=None, problem=str(error), unavailable_for=math.inf
+        )
+    wait = unavailable_for(manager, quarantine)
+    return Overview(nodes=manager.statistics().nodes, survey=survey, unavailable_for=wait)
 
 
 # -- for programs ------------------------------------------------------------------------------------
@@ -80,6 +82,7 @@ def as_json(overview: Overview) -> dict[str, Any]:
     assert survey is not None, "a problem is told by other means"
     return {
         "at": survey.at,
+        **availability(overview.unavailable_for),
         "quorum": overview.quorum,
         "answered": overview.answered,
         "nodes": [
@@ -192,10 +195,12 @@ def _notes(overview: Overview) -> list[Line]:
     elif overview.answered < overview.quorum:
         text = f"{overview.answered} of {len(overview.nodes)} nodes answered, {overview.quorum} are needed"
         notes.append(Line(f"{text} to be sure: there may be other locks than these", "error"))
-    if overview.up < overview.quorum:
-        text = f"{overview.up} of {len(overview.nodes)} nodes are up: nobody can lock"
-        if overview.wait is not None:
-            text += f" for another {overview.wait:.1f} s"
+    if overview.up < overview.quorum and overview.unavailable_for == 0:
+        notes.append(Line("these nodes have not been used yet: the first lock can be had at once", "ok"))
+    elif overview.unavailable_for > 0:
+        text = f"{overview.up} of {len(overview.nodes)} nodes are up: no lock can be had"
+        if math.isfinite(overview.unavailable_for):
+            text += f" for another {overview.unavailable_for:.1f} s"
         if any(node.state == "quarantined" for node in overview.nodes):
             text += "; `aioredlock-ng init` if no lock can be alive"
         notes.append(Line(text, "error"))

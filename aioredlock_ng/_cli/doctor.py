@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -12,11 +13,14 @@ from typing import TYPE_CHECKING
 from .common import (
     FAILED,
     QUARANTINE_VARIABLE,
+    UNAVAILABLE,
     add_node_options,
     add_quarantine_option,
+    availability,
     document,
     make_manager,
     quarantine_of,
+    unavailable_for,
     with_quarantine,
 )
 
@@ -33,8 +37,8 @@ def add(commands: Subcommands) -> None:
         help="check the nodes for what silently voids a quorum, and say what to do",
         description="Asks all nodes for their state and configuration, and takes, extends and releases "
         "locks of random names on each of them, as clients with the same nodes do. Each check is ok, a "
-        "warning or an error; what is not ok comes with what to do about it. Exit code 1 when there is an "
-        "error, else 0.",
+        "warning or an error; what is not ok comes with what to do about it. Exit code 69 when no majority "
+        "could grant a lock now, else 1 when there is an error, else 0.",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="leave out what is ok")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -49,12 +53,15 @@ def _run(arguments: argparse.Namespace) -> int:
     quarantine = quarantine_of(arguments)
     manager = make_manager(arguments, **({} if quarantine is None else with_quarantine(quarantine)))
     with quiet():
-        findings = asyncio.run(_diagnose(manager))
+        findings, wait = asyncio.run(_diagnose(manager, quarantine))
+    if any(finding.check == "quorum" and finding.level == "error" for finding in findings):
+        wait = math.inf  # up, but refusing what locks ask for
     shown = [finding for finding in findings if not arguments.quiet or finding.level != "ok"]
     count: Counter[str] = Counter(finding.level for finding in findings)
     with output() as stream:
         if arguments.json:
             fields = {
+                **availability(wait),
                 "errors": count["error"],
                 "warnings": count["warning"],
                 "ok": count["ok"],
@@ -63,12 +70,12 @@ def _run(arguments: argparse.Namespace) -> int:
             print(document("doctor", fields), file=stream)
         elif shown:
             write(_lines(shown, count), stream)
-    return FAILED if any(finding.level == "error" for finding in findings) else 0
+    return UNAVAILABLE if wait else FAILED if count["error"] else 0
 
 
-async def _diagnose(manager: LockManager) -> tuple[Finding, ...]:
+async def _diagnose(manager: LockManager, quarantine: float | None) -> tuple[tuple[Finding, ...], float]:
     try:
-        return await manager.diagnose()
+        return await manager.diagnose(), unavailable_for(manager, quarantine)
     finally:
         await manager.aclose()
 

@@ -6,7 +6,7 @@ import argparse
 import asyncio
 from typing import TYPE_CHECKING
 
-from .common import UNAVAILABLE, UsageError, add_node_options, document, make_manager
+from .common import UNAVAILABLE, UsageError, add_node_options, clients_quarantine, document, make_manager
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -22,7 +22,7 @@ def add(commands: Subcommands) -> None:
         description="Shows the nodes, and every lock under the prefix: its holder, since when by the "
         "holder's own clock, how long it will live unless it is extended, and on how many nodes. "
         "Finding the locks walks through all keys of the nodes (SCAN). "
-        "Exit code 0, or 69 when no majority of the nodes answered.",
+        "Exit code 0, or 69 when no majority of the nodes answered, or none could grant a lock now.",
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="show these locks only, free or not")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -34,10 +34,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from ._overview import as_json, as_lines
     from ._terminal import output, quiet, write
 
-    manager = make_manager(arguments)
+    manager, quarantine = make_manager(arguments), clients_quarantine()
     with quiet():
         try:
-            overview = asyncio.run(_look(manager, arguments.names))
+            overview = asyncio.run(_look(manager, arguments.names, quarantine))
         except ValueError as error:
             raise UsageError(str(error)) from None
     if overview.survey is None:
@@ -47,13 +47,14 @@ def _run(arguments: argparse.Namespace) -> int:
             print(document("status", as_json(overview)), file=stream)
         else:
             write(as_lines(overview), stream)
-    return 0 if overview.answered >= overview.quorum else UNAVAILABLE
+    fine = overview.answered >= overview.quorum and overview.unavailable_for == 0
+    return 0 if fine else UNAVAILABLE
 
 
-async def _look(manager: LockManager, names: list[str]) -> Overview:
+async def _look(manager: LockManager, names: list[str], quarantine: float | None) -> Overview:
     from ._overview import look
 
     try:
-        return await look(manager, names)
+        return await look(manager, names, quarantine=quarantine)
     finally:
         await manager.aclose()

@@ -8,7 +8,7 @@ import functools
 import signal
 from typing import TYPE_CHECKING, Final
 
-from .common import UsageError, add_node_options, duration, make_manager
+from .common import UsageError, add_node_options, clients_quarantine, duration, make_manager
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -41,15 +41,15 @@ def _run(arguments: argparse.Namespace) -> int:
 
     if arguments.interval < _SHORTEST:
         raise UsageError(f"--interval must be at least {_SHORTEST:g} seconds, got {arguments.interval:g}")
-    manager = make_manager(arguments)
+    manager, quarantine = make_manager(arguments), clients_quarantine()
     with quiet():
-        return asyncio.run(_watch(manager, arguments.interval))
+        return asyncio.run(_watch(manager, arguments.interval, quarantine))
 
 
-async def _watch(manager: LockManager, interval: float) -> int:
+async def _watch(manager: LockManager, interval: float, quarantine: float | None) -> int:
     """Watch until a signal comes; Ctrl-C is the ordinary end."""
     loop = asyncio.get_running_loop()
-    watching = loop.create_task(_show(manager, interval))
+    watching = loop.create_task(_show(manager, interval, quarantine))
     ended_by: list[int] = []
 
     def end(number: int) -> None:
@@ -67,12 +67,12 @@ async def _watch(manager: LockManager, interval: float) -> int:
     return 128 + signal.SIGTERM if ended_by[:1] == [signal.SIGTERM] else 0
 
 
-async def _show(manager: LockManager, interval: float) -> None:
+async def _show(manager: LockManager, interval: float, quarantine: float | None) -> None:
     from ._overview import as_lines, look
     from ._terminal import open_screen, output
 
     with output() as stream, open_screen(stream) as screen:
         while True:
-            overview = await look(manager)
+            overview = await look(manager, quarantine=quarantine)
             screen.show(functools.partial(as_lines, overview))
             await asyncio.sleep(interval)

@@ -1,22 +1,26 @@
-"""What all commands of ``aioredlock-ng`` have in common: the list of them, help, times, JSON."""
+"""What all commands of ``aioredlock-ng`` have in common: the list of them, help, times, JSON, probes."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
 
 import pytest
 
 import aioredlock_ng
+from aioredlock_ng import LockManager
 from aioredlock_ng._cli.common import FORMAT
 from aioredlock_ng._options import QUARANTINE_VARIABLE
 from aioredlock_ng.cli import COMMANDS, main
 from aioredlock_ng.testing import LocalNodes
-from tests.servers import Nodes
+from tests.servers import Nodes, ask, fastest_arm
 
 NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 NOWHERE = "redis://127.0.0.1:1"
@@ -152,3 +156,88 @@ def test_every_json_is_an_object_with_one_head(
     assert list(shown)[:3] == ["version", "command", "error"]
     assert (shown["version"], shown["command"], shown["error"]) == (FORMAT, words[0], None)
     assert len(shown) > 3
+
+
+# -- probes ------------------------------------------------------------------------------------------
+
+PROBES = ("status", "doctor")
+
+
+def probe(
+    capsys: pytest.CaptureFixture[str], urls: Sequence[str], command: str
+) -> tuple[object, bool, object]:
+    """Return a command's exit code, and whether and when a lock could be had, as it says."""
+    code, out, _ = run(capsys, command, "--json", "--nodes", ",".join(urls), "--node-timeout", "1")
+    shown = json.loads(out)
+    return code, shown["available"], shown["unavailable_for"]
+
+
+@pytest.fixture
+def raw_nodes() -> Iterator[Callable[[int], LocalNodes]]:
+    """Return a function that starts servers which were never used."""
+    with contextlib.ExitStack() as stack:
+
+        def start(n: int) -> LocalNodes:
+            nodes = LocalNodes(n, server=fastest_arm())
+            stack.enter_context(contextlib.closing(nodes))
+            for _ in nodes.starting():
+                time.sleep(0.002)
+            return nodes
+
+        yield start
+
+
+@pytest.mark.parametrize("command", PROBES)
+@pytest.mark.parametrize(
+    ("size", "quarantine", "available"),
+    [(1, "", True), (2, "", True), (3, "", False), (3, "0", True), (1, "60", False)],
+)
+def test_nodes_that_were_never_used(
+    *,
+    size: int,
+    quarantine: str,
+    available: bool,
+    command: str,
+    raw_nodes: Callable[[int], LocalNodes],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They grant the first lock at once to clients without a quarantine, by the variable or by default.
+
+    A container that probes itself before its first lock must not wait for that lock.
+    """
+    monkeypatch.setenv(QUARANTINE_VARIABLE, quarantine)
+    wait = 0 if available else None
+    assert probe(capsys, raw_nodes(size).urls, command) == (0 if available else 69, available, wait)
+
+
+@pytest.mark.parametrize("command", PROBES)
+def test_without_a_majority_it_is_69(
+    command: str, nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One dead node of three is none of it, two are, and a quarantine is for as long as it takes."""
+    nodes3.kill(0)
+    code, available, _ = probe(capsys, nodes3.urls, command)
+    assert (code != 69, available) == (True, True)
+    nodes3.kill(1)
+    assert probe(capsys, nodes3.urls, command) == (69, False, None)
+    nodes3.start()
+    asyncio.run(begin_quarantine(nodes3.urls))
+    code, available, wait = probe(capsys, nodes3.urls, command)
+    assert (code, available) == (69, False)
+    assert isinstance(wait, float)
+    assert 0 < wait <= 90 * 1.01 + 0.1
+
+
+async def begin_quarantine(urls: Sequence[str]) -> None:
+    """Use nodes that have lost their memory, as a client with a quarantine does."""
+    async with LockManager(urls, restart_quarantine=90) as manager:
+        assert not manager.available
+
+
+def test_nodes_that_are_up_but_refuse_are_69(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
+    """`doctor` tries what locks ask for: without rights to write no lock can be had."""
+    for url in nodes3.urls:
+        ask(url, "ACL SETUSER", "reader", "on", ">secret", "~redlock:*", "+@all", "-@write", "-@scripting")
+    urls = [url.replace("redis://", "redis://reader:secret@") for url in nodes3.urls]
+    assert probe(capsys, urls, "doctor") == (69, False, None)

@@ -135,12 +135,12 @@ def test_the_same_address_twice_is_wrong_usage(capsys: pytest.CaptureFixture[str
     assert "given twice" in capsys.readouterr().err
 
 
-def test_no_node_at_all_is_an_error(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit code 1, and every node with its reason."""
+def test_no_node_at_all_is_unavailable(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 69, and every node with its reason."""
     for i in range(3):
         nodes3.kill(i)
     code, output = doctor(capsys, nodes3.urls)
-    assert code == 1
+    assert code == 69
     assert output.count("error    reachable: ") == 3
     assert "0 of 3 nodes can grant a lock" in output
 
@@ -230,9 +230,9 @@ async def test_a_node_that_was_flushed(nodes3: LocalNodes) -> None:
 
 
 def test_nodes_of_another_quorum(nodes5: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
-    """Three of five: an error for each, with what to do, and exit code 1."""
+    """Three of five: an error for each, with what to do, and no lock for clients with this list."""
     code, output = doctor(capsys, nodes5.urls[:3])
-    assert code == 1
+    assert code == 69
     assert output.count("error    sentinel: it belongs to a quorum of 5 nodes, here are 3") == 3
     assert output.count("run `aioredlock-ng init`") == 3
     assert "0 of 3 nodes can grant a lock, 2 are needed: none can be had" in output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import re
 import subprocess
@@ -27,6 +28,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._cli._overview import Overview, as_lines
 from aioredlock_ng._cli._terminal import cells, clipped, printable
+from aioredlock_ng._options import QUARANTINE_VARIABLE
 from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes
 from tests.environments.interpreters import ROOT
@@ -95,7 +97,19 @@ async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     shown = json.loads(done.stdout)
     head = {"version", "command", "error"}
-    assert set(shown) == head | {"at", "quorum", "answered", "nodes", "locks", "truncated", "silent"}
+    own = {
+        "available",
+        "unavailable_for",
+        "at",
+        "quorum",
+        "answered",
+        "nodes",
+        "locks",
+        "truncated",
+        "silent",
+    }
+    assert set(shown) == head | own
+    assert (shown["available"], shown["unavailable_for"]) == (True, 0)
     assert (shown["quorum"], shown["answered"], shown["truncated"], shown["silent"]) == (3, 5, False, [])
     assert abs(shown["at"] - time.time()) < 60
     assert [node["node"] for node in shown["nodes"]] == shared_nodes.urls
@@ -145,7 +159,7 @@ async def test_names_are_looked_at_without_a_search(make_nodes: Callable[..., Lo
     assert all_.returncode == 69
     assert "NOPERM" in all_.stdout
     assert "0 of 3 nodes answered, 2 are needed" in all_.stdout
-    assert "nobody can lock" not in all_.stdout  # it does, with fewer rights
+    assert "no lock can be had" not in all_.stdout  # it can, with fewer rights
     assert "secret" not in named.stdout + all_.stdout
 
 
@@ -171,16 +185,18 @@ async def test_without_a_majority_it_says_so_and_shows_what_it_knows(nodes3: Loc
     assert re.search(r" down .*(refused|connecting to)", done.stdout)
     assert re.search(r"^  a +billing-7 .* 1/3 unknown$", done.stdout, re.MULTILINE)
     assert "1 of 3 nodes answered, 2 are needed" in done.stdout
-    assert "1 of 3 nodes are up: nobody can lock" in done.stdout
+    assert "1 of 3 nodes are up: no lock can be had" in done.stdout
     shown = json.loads(machine.stdout)
+    assert (shown["available"], shown["unavailable_for"]) == (False, None)
     assert (shown["answered"], shown["locks"][0]["state"]) == (1, "unknown")
     assert [silent["node"] for silent in shown["silent"]] == nodes3.urls[:2]
 
 
 async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
     """Why they have no vote, for how long, and when somebody can lock again; looking changes nothing."""
-    untouched = await run(shared_nodes, "--prefix", "new:")
-    assert (untouched.returncode, untouched.stderr) == (0, "")
+    untouched = await run(shared_nodes, "--prefix", "new:", environment={QUARANTINE_VARIABLE: "60"})
+    assert (untouched.returncode, untouched.stderr) == (69, "")
+    assert "\n0 of 5 nodes are up: no lock can be had; " in untouched.stdout
     assert [ask(url, "KEYS", "new:*") for url in shared_nodes.urls] == [[]] * 5
     assert untouched.stdout.startswith("nodes up: 0 of 5\n")
     assert len(re.findall(r"^  \S+ +quarantined .*no sentinel", untouched.stdout, re.MULTILINE)) == 5
@@ -189,17 +205,19 @@ async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
         done = await run(shared_nodes, "--prefix", "new:")
         machine = await run(shared_nodes, "--prefix", "new:", "--json")
         assert [ask(url, "GET", "new:{meta}") for url in shared_nodes.urls] == before
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr, machine.returncode) == (69, "", 69)
     for url in shared_nodes.urls:
         row = (
             rf"^  {re.escape(url)} +quarantined +[\d.]+ ms +restart quarantine: no vote for another [\d.]+ s$"
         )
         assert re.search(row, done.stdout, re.MULTILINE)
-    (note,) = [line for line in done.stdout.splitlines() if "nobody can lock" in line]
-    pattern = r"0 of 5 nodes are up: nobody can lock for another ([\d.]+) s; `aioredlock-ng init` .*"
+    (note,) = [line for line in done.stdout.splitlines() if "no lock can be had" in line]
+    pattern = r"0 of 5 nodes are up: no lock can be had for another ([\d.]+) s; `aioredlock-ng init` .*"
     assert (told := re.fullmatch(pattern, note))
     assert 30 < float(told[1]) <= 90 * 1.01 + 0.1
-    for node in json.loads(machine.stdout)["nodes"]:
+    shown = json.loads(machine.stdout)
+    assert (shown["available"], 30 < shown["unavailable_for"] < float(told[1])) == (False, True)
+    for node in shown["nodes"]:
         assert (node["state"], 30 < node["votes_in"] < float(told[1])) == ("quarantined", True)
 
 
@@ -363,20 +381,21 @@ def test_a_node_that_is_up_but_did_not_tell_is_not_fine(silent: bool, style: str
 
 
 @pytest.mark.parametrize(
-    ("up", "waits", "lost", "words"),
+    ("up", "waits", "lost", "wait", "words"),
     [
-        (0, [3.0, 1.0, 2.0], 0, "0 of 3 nodes are up: nobody can lock for another 2.0 s"),
-        (1, [9.0], 1, "1 of 3 nodes are up: nobody can lock for another 9.0 s"),
-        (0, [9.0], 2, "0 of 3 nodes are up: nobody can lock"),
-        (2, [9.0], 0, ""),
+        (0, [3.0, 1.0, 2.0], 0, 2.0, "0 of 3 nodes are up: no lock can be had for another 2.0 s"),
+        (1, [9.0], 1, 9.0, "1 of 3 nodes are up: no lock can be had for another 9.0 s"),
+        (0, [9.0], 2, math.inf, "0 of 3 nodes are up: no lock can be had"),
+        (2, [9.0], 0, 0.0, ""),
+        (0, [0.0], 2, 0.0, "these nodes have not been used yet: the first lock can be had at once"),
     ],
 )
-def test_how_long_nobody_can_lock(up: int, waits: list[float], lost: int, words: str) -> None:
-    """Until a majority votes again, if waiting is all it needs; who waits is not shown as broken."""
+def test_how_long_no_lock_can_be_had(up: int, waits: list[float], lost: int, wait: float, words: str) -> None:
+    """Until a majority votes again, if waiting is all it needs; what waits is not shown as broken."""
     quarantined = [node_in(NodeState.QUARANTINED, wait) for wait in waits]
     nodes = (*[node_in(NodeState.UP)] * up, *quarantined, *[node_in(NodeState.DOWN)] * lost)
     survey = Survey(locks=(), truncated=False, silent=(), at=0.0)
-    shown = as_lines(Overview(nodes=nodes, survey=survey))
+    shown = as_lines(Overview(nodes=nodes, survey=survey, unavailable_for=wait))
     assert [line.style for line in shown[1:4]] == ["ok"] * up + ["warning"] * len(waits) + ["error"] * lost
     (note,) = [line.text for line in shown[5:]] or [""]
     assert note.partition("; `aioredlock-ng init`")[0] == words
