@@ -65,7 +65,7 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
     )
     sentinel = await _sentinel(runtime, node, timeout)
     voting = standing.state is NodeState.UP
-    failures, mute = await try_locking(runtime, node, timeout, voting=voting)
+    trial = await try_locking(runtime, node, timeout, voting=voting)
     deaf = await try_listening(runtime, node, timeout)
     facts = info if isinstance(info, Silence) else _info(info)
     gathered = NodeFacts(
@@ -81,13 +81,14 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
         sentinel=sentinel,
         votes_in=standing.votes_in,
         without_vote=not voting,
-        failures=failures,
+        failures=trial.failures,
+        lacking=trial.lacking,
         deaf=deaf,
-        mute=mute,
+        mute=trial.mute,
     )
     if voting or told(gathered, len(runtime.nodes)):
         return gathered
-    return dataclasses.replace(gathered, failures=(("vote", standing.reason), *failures))
+    return dataclasses.replace(gathered, failures=(("vote", standing.reason), *trial.failures))
 
 
 def _host(node: Node) -> str | None:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from . import _scripts
 from ._admin import ask, look_for, read
 from ._ask import Round, all_answered
 from ._core.command import Answer, Command, Purpose, Reply, Silence
+from ._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING
 from ._core.diagnosis.facts import BY_CLIENT, RESP2
+from ._core.diagnosis.rights import denied, unknown
 from ._core.quorum import Vote
 from ._node.channels import listening
 from ._node.client_node import ClientNode
 from ._node.link import heartbeat
 from ._node.pipe import PUSH
 from ._specs import mutex_of
+from .errors import NodeVote
 
 if TYPE_CHECKING:
     from ._kinds.mutex import Mutex
@@ -47,12 +51,20 @@ class _Step:
     """Whether a node without a vote cannot do it."""
 
 
-async def try_locking(
-    runtime: Runtime, node: Node, timeout: float, *, voting: bool
-) -> tuple[tuple[tuple[str, str], ...], bool]:
-    """Do on one node what locks do, under random names.
+@final
+class Trial(NamedTuple):
+    """What came of it."""
 
-    Returns what did not work, and why; and whether releases could not be published.
+    failures: tuple[tuple[str, str], ...]
+    """What did not work, and why."""
+    lacking: tuple[tuple[str, str], ...]
+    """What of that locks can do without."""
+    mute: bool
+    """Whether releases could not be published."""
+
+
+async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: bool) -> Trial:
+    """Do on one node what locks do, under random names.
 
     Everything is queued in one turn of the loop, so that nothing between acquire and release can fail
     to release; what a release leaves ends with its ttl.  A node that is not `voting` is not asked to.
@@ -72,9 +84,24 @@ async def try_locking(
         mute = mute or any(answer is not None and answer.reached < 0 for answer in round_.answers)
         if vote.vote is not Vote.GRANTED:
             failures.append((what, vote))
+    lacking = [(what, vote.reason) for what, vote in failures if _dispensable(node, what, vote)]
+    failures = [(what, vote) for what, vote in failures if not _dispensable(node, what, vote)]
     silent = [(what, vote) for what, vote in failures if vote.vote is Vote.SILENT]
     # A refusal that follows from a silence tells nothing.
-    return tuple((what, vote.reason or "refused") for what, vote in silent or failures), mute
+    failed = tuple((what, vote.reason or "refused") for what, vote in silent or failures)
+    return Trial(failed, tuple(lacking), mute)
+
+
+def _dispensable(node: Node, what: str, vote: NodeVote) -> bool:
+    """Whether a node refuses a command as such that locks can do without.
+
+    A user's client cannot do without EVAL: no connection of its has loaded the scripts.
+    """
+    if what not in DISPENSABLE or (isinstance(node, ClientNode) and what == IN_FULL):
+        return False
+    command = DISPENSABLE[what].right.removeprefix("+")
+    named = re.search(rf"['`]{command}['`]", vote.reason, re.IGNORECASE)
+    return named is not None and (denied(vote.reason) or unknown(vote.reason))
 
 
 async def try_listening(runtime: Runtime, node: Node, timeout: float) -> Silence | None:
@@ -148,9 +175,9 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
             command=two.top_up(other, TRIAL_TTL_EXTENDED, fence),
             read=two.read_acquire,
         ),
-        _Step(what="ping", command=heartbeat(names[0].encode())),
+        _Step(what=PING, command=heartbeat(names[0].encode())),
         _Step(what="look", command=look),
-        _Step(what="send a script anew", command=in_full),
+        _Step(what=IN_FULL, command=in_full),
         _Step(
             what="release",
             command=one.release(mine, TRIAL_TTL, fence),

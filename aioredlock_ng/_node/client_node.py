@@ -19,7 +19,7 @@ from .._core.quarantine import NO_VOW, Vow
 from ..errors import ConfigurationError
 from . import NodeEnv, NodeState
 from .base import BaseNode
-from .failures import why, without_secrets
+from .failures import why, withheld, without_secrets
 from .fork import generation
 from .plain import plain
 from .probe import CHANGED
@@ -213,7 +213,7 @@ class ClientNode(BaseNode):
         try:
             async with asyncio.timeout(self.env.connect_timeout):
                 if self._greeting is None:
-                    await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
+                    await self._knock()
                 else:
                     await self._greet_and_hear(asked_at)
                 if self._run_id is None:
@@ -224,6 +224,14 @@ class ClientNode(BaseNode):
             return why(error)
         self._round_trip = self.env.clock.now() - asked_at
         return ""
+
+    async def _knock(self) -> None:
+        """Ask for a sign of life; that we may not ask is one, too."""
+        try:
+            await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
+        except ResponseError as error:
+            if not withheld(error, "PING"):
+                raise
 
     async def _greet_and_hear(self, asked_at: float) -> None:
         assert self._greeting is not None, "the caller has looked"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from typing import Final
 
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from .._core.command import Command
+from .._core.diagnosis.rights import unknown
 
 _ECHO: Final = ", with args beginning with"
 """What some servers begin to repeat the arguments with: owner values, and at login the password."""
@@ -25,6 +27,21 @@ def why(error: Exception) -> str:
     if isinstance(error, UnicodeError) or not text:
         return name
     return text if isinstance(error, (RedisError, OSError)) else f"{name}: {text}"
+
+
+def withheld(error: Exception, command: str) -> bool:
+    """Whether a server that is well refuses `command` as such: no right to it, or not under this name."""
+    text = str(error).lower()
+    return command.lower() in text and (isinstance(error, NoPermissionError) or unknown(text))
+
+
+def of_age(reason: str) -> str:
+    """Return the reason in other words where it says in its own that the server is too old."""
+    if "non deterministic commands" in reason:
+        return "the server is older than Redis 5.0, too old for fences and quarantines: update it"
+    if re.search("unknown command .?HELLO", reason, re.IGNORECASE):
+        return f"{reason}: the server is older than Redis 6.0, or a proxy; give the client protocol=2"
+    return reason
 
 
 def without_secrets(message: str, command: Command) -> str:

@@ -14,6 +14,7 @@ from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Silence
 from .._core.quarantine import UNKNOWN_IDENTITY, Judgement, Terms, judge
 from .._log import report
+from .failures import of_age
 
 _PARTS: Final = 5
 
@@ -104,7 +105,7 @@ class Greeting:
         """Judge by the answer to a greeting; None when it was none."""
         self.heard = True
         if isinstance(reply, Silence):
-            self._judgement = Judgement(reason=f"its sentinel cannot be looked at: {reply.reason}")
+            self._judgement = Judgement(reason=f"its sentinel cannot be looked at: {of_age(reply.reason)}")
             return None
         _, sentinel, time_us, identity, role = cast("tuple[bytes, bytes, int, bytes, bytes]", reply)
         same_server, self._identity, self._sentinel = identity == self._identity, identity, sentinel
@@ -126,7 +127,8 @@ class Greeting:
         """Log what an operator should know, each thing once."""
         if self._identity == UNKNOWN_IDENTITY:
             self._warn(
-                "it may not be asked for INFO, so that restarts with old data go unnoticed: allow +info"
+                "it may not be asked for INFO, so that restarts with old data go unnoticed: allow +info, and "
+                "leave the command its name"
             )
         if judged.unknown_format:
             self._warn("its sentinel was written by a newer version; it is left as it is")

@@ -8,9 +8,10 @@ from typing import Final, final
 
 from redis.asyncio.connection import Connection, UnixDomainSocketConnection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoPermissionError, ResponseError
+from redis.exceptions import ResponseError
 
 from .. import _scripts
+from .failures import withheld
 
 _SECTIONS: Final = ("server", "replication", "memory")
 """Of a server's ``INFO``: what tells who it is, and whether it forgets."""
@@ -82,22 +83,27 @@ def _bound(connection: Connection) -> None:
 
 
 async def _expect_resp3(connection: Connection) -> None:
-    """Make sure of it: redis-py takes almost any answer to ``HELLO 3`` for consent."""
-    await connection.send_command("HELLO")
+    """Make sure of it: redis-py takes almost any answer to ``HELLO 3`` for consent.
+
+    Redis 6.0 and 6.1 know no ``HELLO`` without a version.
+    """
+    await connection.send_command("HELLO", RESP3)
     facts = await connection.read_response(disconnect_on_error=False)
     if not isinstance(facts, dict) or facts.get(b"proto") != RESP3:
         raise ResponseError("it answers HELLO 3 and goes on in RESP2")
 
 
 async def identify(connection: Connection) -> Identity:
-    """Ask the server who it is.  A user without the right to ask is fine, it is only told less."""
+    """Ask the server who it is.  Where `INFO` is denied or renamed away we are only told less."""
     facts: dict[bytes, bytes] = {}
     for section in _SECTIONS:
         await connection.send_command("INFO", section)
     for _ in _SECTIONS:
         try:
             answer = await connection.read_response(disconnect_on_error=False)
-        except NoPermissionError:
+        except ResponseError as error:
+            if not withheld(error, "INFO"):
+                raise
             continue
         for line in answer.splitlines() if isinstance(answer, bytes) else ():
             name, _, value = line.partition(b":")

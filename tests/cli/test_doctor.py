@@ -364,12 +364,36 @@ async def test_a_missing_right_is_an_error(right: str, rights: Callable[[str], l
         assert all("+info" in one.advice for one in findings)
     elif right == "+hello":
         assert findings == []  # a connection that speaks RESP2 does without
+    elif right in ("+ping", "+eval"):
+        assert {(one.check, one.level) for one in findings} == {("rights", "warning")}  # locks work
+        assert all(right in one.advice.replace(",", "").split() for one in findings)
     elif right in NOTICE_RIGHTS.split():
         assert {(one.check, one.level) for one in findings} == {("notices", "warning")}  # waiters poll
         assert all(right in one.advice.replace(",", "").split() for one in findings)
     else:
         assert {(one.check, one.level) for one in findings} == {("rights", "error"), ("quorum", "error")}
         assert all(acl_line(b"redlock:") in one.advice for one in findings if one.check == "rights")
+
+
+@pytest.mark.parametrize("command", ["INFO", "PING", "EVAL"])
+async def test_a_command_with_another_name_is_a_missing_right(command: str, make_nodes: MakeNodes) -> None:
+    """Locks do without it, by URL; a client's server may not know the scripts and needs EVAL."""
+    nodes = make_nodes(3, options={"rename-command": [command, "HIDDEN"]})
+    if command != "EVAL":
+        clients = [Redis.from_url(url) for url in nodes.urls]
+        async with LockManager(clients, node_timeout=PATIENT, fencing=False) as manager:
+            await eventually(lambda: all(node.state == "up" for node in manager.statistics().nodes))
+            async with manager.lock("a") as lease:
+                await lease.extend()
+        for client in clients:
+            await client.aclose()
+    async with LockManager(nodes.urls, node_timeout=PATIENT) as manager, manager.lock("a") as lease:
+        await lease.extend()
+    findings = [one for one in await diagnose(*nodes.urls) if one.check not in ("persistence", "quarantine")]
+    assert "error" not in {one.level for one in findings}
+    refused = [one for one in findings if f"'{command}'" in one.message]
+    assert {one.node for one in refused} == set(nodes.urls)
+    assert all(f"+{command.lower()}" in one.advice or "by hand" in one.advice for one in refused)
 
 
 async def of_notices(*nodes: Any) -> tuple[Finding, ...]:

@@ -283,6 +283,18 @@ async def test_a_user_who_may_not_ask_for_info_is_fine(one: LocalNodes) -> None:
         assert node_of(manager).standing.run_id is None
 
 
+async def test_a_server_whose_info_has_another_name_is_fine(
+    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same, for the whole of the server."""
+    (url,) = make_nodes(1, options={"rename-command": ["INFO", "HIDDEN"]}).urls
+    async with LockManager([url]) as manager:
+        await up(manager)
+        await works(manager, url)
+        assert node_of(manager).standing.run_id is None
+    assert caplog.text.count("may not be asked for INFO") == 1
+
+
 @pytest.mark.parametrize(
     ("rights", "word"),
     [

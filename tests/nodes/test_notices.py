@@ -308,8 +308,9 @@ class Proxy:
 
     def __init__(self, url: str, hello: bytes | None) -> None:
         self.target = urlsplit(url)
-        self.answers = {b"HELLO": hello}
-        """What commands are answered by; None: by the server itself, empty: by hanging up."""
+        self.answers: dict[bytes | tuple[bytes, ...], bytes | None] = {b"HELLO": hello}
+        """What commands, whole or by their verb, are answered by; None: by the server itself, empty: by
+        hanging up."""
         self.words: list[list[bytes]] = []
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -329,7 +330,7 @@ class Proxy:
                 requests.feed(data)
                 while (words := requests.gets()) is not False:
                     self.words.append(words)
-                    answer = self.answers.get(words[0])
+                    answer = self.answers.get(tuple(words), self.answers.get(words[0]))
                     if answer is None:
                         back.write(hiredis.pack_command(tuple(words)))  # type: ignore[arg-type]
                     elif answer:
@@ -475,6 +476,20 @@ async def test_whoever_agrees_to_resp3_and_goes_on_in_resp2_is_found_out(
     assert len(warnings(caplog)) == 1
 
 
+async def test_a_server_that_knows_no_bare_hello_speaks_resp3(
+    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Redis 6.0 and 6.1 do: HELLO needs a version there."""
+    (url,) = make_nodes(1).urls
+    async with proxied(url) as (proxy, through):
+        proxy.answers[(b"HELLO",)] = b"-ERR wrong number of arguments for 'hello' command\r\n"
+        async with hearing(through) as it:
+            it.node.subscribe(KEY)
+            assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
+            await eventually(lambda: it.node.hears(KEY))
+    assert warnings(caplog) == []
+
+
 async def test_a_wrong_password_is_the_reason_whatever_the_protocol(
     make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -496,7 +511,7 @@ async def test_nothing_is_sent_that_nobody_asked_for(url: str) -> None:
         loads = [b"SCRIPT LOAD"] * len(_scripts.ALL)
         facts = [b"INFO SERVER", b"INFO REPLICATION", b"INFO MEMORY"]
         about_us = [b"CLIENT SETINFO"] * verbs.count(b"CLIENT SETINFO")
-        assert verbs == [b"HELLO 3", *about_us, b"HELLO", *facts, *loads, b"SUBSCRIBE REDLOCK:A"]
+        assert verbs == [b"HELLO 3", *about_us, b"HELLO 3", *facts, *loads, b"SUBSCRIBE REDLOCK:A"]
 
 
 async def test_facts_are_read_in_both_protocols(url: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..command import Silence
 from .facts import NO_COMMANDS, NodeFacts
@@ -14,10 +14,34 @@ from .reasons import explained
 from .sentinels import quarantine_of
 
 OLDEST: Final = (6, 0)
-"""The oldest server version that this package means to work with (ACLs came with it)."""
+"""The oldest server version on which everything works: RESP3 and ACLs came with it."""
+
+OLDEST_WITH_FENCES: Final = (5, 0)
+"""Until this version a script may not write once it has asked for the time."""
+
+NEWER: Final = "Redis " + ".".join(map(str, OLDEST))
+"""What to have instead of an older one."""
 
 BIND_IS_NO_EXCUSE: Final = (7, 0)
 """Until this version an explicit bind address switched the protected mode off."""
+
+
+class Dispensable(NamedTuple):
+    """A command that locks do without."""
+
+    right: str
+    without: str
+    """How they do."""
+
+
+PING: Final = "ping"
+IN_FULL: Final = "send a script anew"
+
+DISPENSABLE: Final = {
+    PING: Dispensable("+ping", "which is a sign of life, too"),
+    IN_FULL: Dispensable("+eval", "so that after SCRIPT FLUSH it grants nothing until we reconnect"),
+}
+"""Of what a diagnosis tries, what locks do without on nodes by URL."""
 
 CROWDED: Final = 0.9
 """Share of `maxclients` from which new connections may soon be refused."""
@@ -25,8 +49,11 @@ CROWDED: Final = 0.9
 
 def check_locking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
     """Report what was tried; what one reason explains is one finding."""
-    if not node.failures:
+    if node.lacking:
+        yield _lacking(node)
+    elif not node.failures:
         yield ok(node, "rights", "everything that locking needs is allowed")
+    if not node.failures:
         what = "given back" if node.without_vote else "acquired, extended"
         yield ok(node, "writes", f"a lock was {what} and released")
     found: dict[tuple[str, str], dict[str, list[str]]] = {}
@@ -35,6 +62,14 @@ def check_locking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
     for (check, advice), reasons in found.items():
         message = "; ".join(f"{', '.join(what)}: {reason}" for reason, what in reasons.items())
         yield bad(node, check, "error", message, advice)
+
+
+def _lacking(node: NodeFacts) -> Finding:
+    """Report what locks do without: it is not worth a vote."""
+    message = "; ".join(f"{what}: {reason}, {DISPENSABLE[what].without}" for what, reason in node.lacking)
+    rights = " ".join(DISPENSABLE[what].right for what, _ in node.lacking)
+    advice = f"give its user the rights {rights}, and leave the commands their names"
+    return bad(node, "rights", "warning", message, advice)
 
 
 def check_info(node: NodeFacts) -> Iterator[Finding]:
@@ -155,8 +190,10 @@ def _version(node: NodeFacts, info: Mapping[str, str]) -> Finding:
     message = f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}"
     if version >= OLDEST:
         return ok(node, "version", message)
-    message = f"{message} is older than {'.'.join(map(str, OLDEST))}, and not tested"
-    return bad(node, "version", "warning", message, "update the server")
+    less = "has no RESP3, so that waiters poll, and no users with rights of their own"
+    if version < OLDEST_WITH_FENCES:
+        less = "is too old for fences and quarantines: its scripts may not write once they know the time"
+    return bad(node, "version", "warning", f"{message} {less}", f"update it: {NEWER} or newer, or Valkey")
 
 
 _INFO_CHECKS: Final[tuple[Callable[[NodeFacts, Mapping[str, str]], Finding], ...]] = (

@@ -62,6 +62,8 @@ class NodeFacts:
     """Whether it has no vote for now: only what needs none was tried."""
     failures: tuple[tuple[str, str], ...] = ()
     """What of locking did not work when it was tried, and why."""
+    lacking: tuple[tuple[str, str], ...] = ()
+    """What it refuses us and locks can do without, and why."""
     deaf: Silence | None = NOT_ASKED
     """Why we are not told of releases; None when we are (R13)."""
     mute: bool = False

@@ -7,7 +7,8 @@ from typing import Final, Literal, TypeAlias, final
 
 from ..command import Silence
 from .facts import NodeFacts
-from .reasons import denied, explained, unknown
+from .reasons import explained
+from .rights import denied, unknown
 
 Level: TypeAlias = Literal["ok", "warning", "error"]
 """``error``: locks cannot be had, or can be lost unseen.  ``warning``: under conditions that are named."""
@@ -61,4 +62,4 @@ def missing(node: NodeFacts, check: str, fact: str) -> Finding:
 
 def allow(right: str) -> str:
     """Return the advice to grant a right."""
-    return f"allow it with {right}, or diagnose as a user who may"
+    return f"allow it with {right} and under its own name, or diagnose as a user who may"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .facts import BY_CLIENT, NOT_ASKED, NodeFacts
 from .findings import Finding, bad, ok
-from .reasons import denied, explained
-from .rights import NOTICE_RIGHTS, channel_rule
+from .reasons import explained
+from .rights import NOTICE_RIGHTS, channel_rule, denied
 
 
 def check_notices(node: NodeFacts, prefix: bytes) -> Finding | None:

@@ -11,7 +11,7 @@ import re
 from typing import Final, NamedTuple, final
 
 from ..quarantine import SENTINEL_CHANGED
-from .rights import acl_line
+from .rights import DENIED, UNKNOWN, acl_line
 
 
 @final
@@ -28,18 +28,17 @@ def _kind(words: str, check: str | None, advice: str) -> Kind:
     return Kind(re.compile(words, re.IGNORECASE), check, advice)
 
 
-_RIGHTS: Final = _kind(
-    r"NOPERM|no permissions?|ACL failure|can't run this command", "rights", "give its user the rights: "
-)
+_RIGHTS: Final = Kind(DENIED, "rights", "give its user the rights: ")
 
-_UNKNOWN: Final = _kind(
-    r"unknown command",
+_UNKNOWN: Final = Kind(
+    UNKNOWN,
     "mode",
     "use an ordinary Redis or Valkey server (not a Sentinel) that has these commands under their names",
 )
 
 _KINDS: Final = (
     _RIGHTS,
+    _kind(r"older than Redis", "version", "use Redis 6.0 or newer, or Valkey"),
     _UNKNOWN,
     _kind(
         r"WRONGPASS|NOAUTH|authentication required|invalid username-password|AUTH .*without any password",
@@ -130,13 +129,3 @@ def explained(reason: str, check: str, prefix: bytes) -> tuple[str, str]:
             advice = kind.advice + acl_line(prefix) if kind is _RIGHTS else kind.advice
             return kind.check or check, advice
     return check, "read the server's log"
-
-
-def denied(reason: str) -> bool:
-    """Whether the reason is a missing right."""
-    return _RIGHTS.words.search(reason) is not None
-
-
-def unknown(reason: str) -> bool:
-    """Whether the reason is that the server does not have the command, or not under its name."""
-    return _UNKNOWN.words.search(reason) is not None

@@ -1,4 +1,4 @@
-"""What a client's ACL user must be allowed to do, and the line that grants it."""
+"""What a client's ACL user must be allowed to do, the line that grants it, and how servers say no."""
 
 from __future__ import annotations
 
@@ -16,6 +16,24 @@ ACL_RIGHTS: Final = (
 
 ADMIN_RIGHTS: Final = "+scan +config|get +acl|getuser"
 """What listing all locks (``+scan``) and the diagnosis (the others) need beside it."""
+
+
+DENIED: Final = re.compile(
+    r"NOPERM|no permissions?|ACL failure|can't run this command",
+    re.IGNORECASE,
+)
+
+UNKNOWN: Final = re.compile(r"unknown command", re.IGNORECASE)
+
+
+def denied(reason: str) -> bool:
+    """Whether the reason is a missing right."""
+    return DENIED.search(reason) is not None
+
+
+def unknown(reason: str) -> bool:
+    """Whether the reason is that the server does not have the command, or not under its name."""
+    return UNKNOWN.search(reason) is not None
 
 
 def acl_line(prefix: bytes, rights: str = ACL_RIGHTS) -> str:
