@@ -12,6 +12,7 @@ from ._core.policy import ExtensionPolicy
 from ._core.validity import min_validity, valid_until
 from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
+from ._log import debugging
 from ._options import OnLost
 from ._runtime import Runtime
 from ._telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
@@ -23,6 +24,7 @@ from .errors import (
     WouldDeadlockError,
     printable,
 )
+from .events import Acquired
 
 
 @final
@@ -74,13 +76,13 @@ class Acquisition:
             if self._waiting is not None:
                 self._waiting.over()
         way.held_by(holding, lambda: self._held_here(holding))
-        try:
-            tell_acquired(
-                self._runtime, self._request, holding, waited=self._patience.used, attempts=self._attempts
-            )
-        except BaseException:
-            holding.release()  # nobody has it yet who could
-            raise
+        if self._runtime.audience.wants(Acquired) or debugging():
+            waited, attempts = self._patience.used, self._attempts
+            try:
+                tell_acquired(self._runtime, self._request, holding, waited=waited, attempts=attempts)
+            except BaseException:
+                holding.release()  # nobody has it yet who could
+                raise
         return holding
 
     # -- the gate ------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ class Attempt:
             if vote.vote is not Vote.REFUSED or found is None or found.vote is not Vote.REFUSED:
                 continue
             if found.wait is None:
-                self._runtime.report_eternal(self._primitive.keys, vote.node)
+                self._runtime.report_eternal(self._primitive.names, self._primitive.keys, vote.node)
                 return
 
 

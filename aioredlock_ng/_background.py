@@ -118,6 +118,7 @@ class Background:
                 "let its clock be slewed, not set",
                 node.name,
                 seconds,
+                node=node.name,
             )
         else:
             report(
@@ -125,6 +126,7 @@ class Background:
                 "node %s: its clock jumped back by %.3f s or more; keys there live that much longer",
                 node.name,
                 -seconds,
+                node=node.name,
             )
         self._runtime.audience.tell(ClockStepped(node=node.name, seconds=seconds))
 

@@ -21,8 +21,8 @@ from ._core.policy import EXTENSION_RETRY, ExtensionPolicy
 from ._core.quorum import Extension, Tally, extension_verdict
 from ._core.validity import valid_until
 from ._log import report
+from ._telling import tell_extended, tell_extensions_low, tell_lost, tell_released
 from .errors import LockLostError, LossReason, NodeVote, printable
-from .events import Extended, ExtensionsLow, Lost, Released
 
 if TYPE_CHECKING:
     from ._body import Body
@@ -61,7 +61,7 @@ class Holding:
         self.wanted = ttl  # the longest that was asked: a key may live as long, the watchdog goes on with it
         self._since = asked_at
         self._extension = extension
-        self._label = label
+        self.label = label
         self._way = way
         self._round = won  # the last round that was won, for `votes`
         self._unsent = unsent_in(won)
@@ -244,42 +244,15 @@ class Holding:
             node for node, answer in enumerate(round_.answers) if answer is not None and answer.missing
         ]
         self._top_up(missing, ttl)  # those that answer later are heeded then
-        runtime = self._runtime
-        runtime.counters.extended += 1
-        if runtime.audience.wants(Extended):
-            remaining = self.valid_until - runtime.clock.now()
-            event = Extended(
-                names=self.names,
-                label=self._label,
-                extensions=self.extensions,
-                remaining=remaining,
-                topped_up=len(missing),
-            )
-            runtime.audience.tell(event)
+        self._runtime.counters.extended += 1
+        tell_extended(self._runtime, self, topped_up=len(missing))
 
     def _warn_of_the_end(self, now: float) -> None:
         """Say for how long the extensions that are left can hold the lock."""
-        limit, runtime = self._extension.max_extensions, self._runtime
+        limit, used = self._extension.max_extensions, self._by_watchdog
         assert limit is not None, "what has no limit does not run low"
-        left = self._extension.time_left(self._by_watchdog, deadline=self.deadline - now, ttl=self.wanted)
-        report(
-            logging.WARNING,
-            "lock %s was extended %d of %d times and will be lost in %.0f s, unless it is released by then: "
-            "ExtensionPolicy.max_extensions sets the limit, None lifts it",
-            printable(self.names),
-            self._by_watchdog,
-            limit,
-            left,
-        )
-        if runtime.audience.wants(ExtensionsLow):
-            event = ExtensionsLow(
-                names=self.names,
-                label=self._label,
-                extensions=self._by_watchdog,
-                max_extensions=limit,
-                remaining=left,
-            )
-            runtime.audience.tell(event)
+        left = self._extension.time_left(used, deadline=self.deadline - now, ttl=self.wanted)
+        tell_extensions_low(self._runtime, self, used=used, limit=limit, left=left)
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
@@ -289,7 +262,15 @@ class Holding:
         self._runtime.counters.topped_up += len(missing)
         for node in missing:
             name = self._runtime.nodes[node].name
-            report(logging.INFO, "node %s had lost lock %s and is given it back", name, printable(self.names))
+            report(
+                logging.INFO,
+                "node %s had lost lock %s and is given it back",
+                name,
+                printable(self.names),
+                lock=self.names,
+                node=name,
+                fence=self.fence,
+            )
             self._runtime.nodes[node].submit(command, _TopUp(self), node)
         self._unsent = [node for node in self._unsent if node not in missing]
 
@@ -312,12 +293,7 @@ class Holding:
             self.body.stop()
         # Whoever must know knows by now: what follows runs other people's code.
         runtime.counters.lost += 1
-        held_for, votes = runtime.clock.now() - self._since, self._why()
-        level = logging.INFO if reason is LossReason.MANAGER_CLOSED else logging.WARNING
-        report(level, "%s; it was held for %.3f s", self.error(), held_for)
-        runtime.audience.tell(
-            Lost(names=self.names, label=self._label, reason=reason, held_for=held_for, votes=votes)
-        )
+        tell_lost(runtime, self, self.error(), held_for=runtime.clock.now() - self._since)
 
     def release(self) -> Round:
         """Queue the releases on all nodes, now (R6); the round that it returns knows their answers."""
@@ -345,8 +321,7 @@ class Holding:
         runtime.counters.released += 1
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
-        if runtime.audience.wants(Released):
-            runtime.audience.tell(Released(names=self.names, label=self._label, held_for=now - self._since))
+        tell_released(runtime, self, held_for=now - self._since)
         return round_
 
 

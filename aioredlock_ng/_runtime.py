@@ -244,7 +244,7 @@ class Runtime:
         else:
             self.call_in_loop(function)
 
-    def report_eternal(self, keys: tuple[bytes, ...], node: str) -> None:
+    def report_eternal(self, names: tuple[str, ...], keys: tuple[bytes, ...], node: str) -> None:
         """Say once that a key without expiry is in the way: no ttl will ever free it (R16)."""
         if keys[0] not in self._eternal and len(self._eternal) < MAX_REPORTED:
             self._eternal.add(keys[0])
@@ -253,6 +253,8 @@ class Runtime:
                 "%s: a key without expiry is in the way of lock %s; force_release() deletes it",
                 node,
                 ", ".join(ascii(key)[1:] for key in keys),
+                lock=names,
+                node=node,
             )
 
     def closed_error(self) -> ManagerClosedError:

@@ -1,32 +1,36 @@
-"""What one call of `acquire` tells to the hooks of its manager."""
+"""What calls of `acquire` and leases tell: to the hooks of their manager, and to the log."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from .errors import LockNotAcquiredError, LockTakenError
-from .events import Acquired, GaveUp, Refused, Waiting
+from ._log import debugging, report
+from .errors import LockLostError, LockNotAcquiredError, LockTakenError, LossReason, printable
+from .events import Acquired, Extended, ExtensionsLow, GaveUp, Lost, Refused, Released, Waiting
 
 if TYPE_CHECKING:
     from ._acquire import Request
     from ._holding import Holding
     from ._runtime import Runtime
 
+# -- calls ---------------------------------------------------------------------------------------------
+
 
 def tell_acquired(
     runtime: Runtime, request: Request, holding: Holding, *, waited: float, attempts: int
 ) -> None:
     """Tell that the call has won."""
-    if runtime.audience.wants(Acquired):
-        event = Acquired(
-            names=request.names,
-            label=request.label,
-            waited=waited,
-            attempts=attempts,
-            fence=holding.fence or None,
-            votes=holding.votes(),
-        )
-        runtime.audience.tell(event)
+    event = Acquired(
+        names=request.names,
+        label=request.label,
+        waited=waited,
+        attempts=attempts,
+        fence=holding.fence or None,
+        votes=holding.votes(),
+    )
+    runtime.audience.tell(event)
+    _debug(holding, "lock %s was acquired in %.3f s, at try %d", printable(request.names), waited, attempts)
 
 
 def tell_refused(runtime: Runtime, request: Request, error: LockNotAcquiredError) -> None:
@@ -67,3 +71,69 @@ def tell_gave_up(
             votes=() if refusal is None else refusal.votes,
         )
         runtime.audience.tell(event)
+    if debugging():
+        message = "lock %s was not acquired in %.3f s: %r"
+        report(logging.DEBUG, message, printable(request.names), waited, error, lock=request.names)
+
+
+# -- leases --------------------------------------------------------------------------------------------
+
+
+def tell_extended(runtime: Runtime, holding: Holding, *, topped_up: int) -> None:
+    """Tell that a lease was extended."""
+    if not (debugging() or runtime.audience.wants(Extended)):
+        return
+    remaining = holding.valid_until - runtime.clock.now()
+    message = "lock %s was extended for the time number %d, valid for %.3f s"
+    _debug(holding, message, printable(holding.names), holding.extensions, remaining)
+    event = Extended(
+        names=holding.names,
+        label=holding.label,
+        extensions=holding.extensions,
+        remaining=remaining,
+        topped_up=topped_up,
+    )
+    runtime.audience.tell(event)
+
+
+def tell_extensions_low(runtime: Runtime, holding: Holding, *, used: int, limit: int, left: float) -> None:
+    """Warn that a lease will be lost in `left` seconds, since the rest of its extensions will be used."""
+    report(
+        logging.WARNING,
+        "lock %s was extended %d of %d times and will be lost in %.0f s, unless it is released by then: "
+        "ExtensionPolicy.max_extensions sets the limit, None lifts it",
+        printable(holding.names),
+        used,
+        limit,
+        left,
+        lock=holding.names,
+        fence=holding.fence,
+    )
+    event = ExtensionsLow(
+        names=holding.names, label=holding.label, extensions=used, max_extensions=limit, remaining=left
+    )
+    runtime.audience.tell(event)
+
+
+def tell_lost(runtime: Runtime, holding: Holding, error: LockLostError, *, held_for: float) -> None:
+    """Tell that a lease was lost."""
+    level = logging.INFO if error.reason is LossReason.MANAGER_CLOSED else logging.WARNING
+    message = "%s; it was held for %.3f s"
+    report(level, message, error, held_for, lock=holding.names, fence=holding.fence)
+    event = Lost(
+        names=holding.names, label=holding.label, reason=error.reason, held_for=held_for, votes=error.votes
+    )
+    runtime.audience.tell(event)
+
+
+def tell_released(runtime: Runtime, holding: Holding, *, held_for: float) -> None:
+    """Tell that the releases of a lease are queued."""
+    if runtime.audience.wants(Released):
+        event = Released(names=holding.names, label=holding.label, held_for=held_for)
+        runtime.audience.tell(event)
+    if debugging():
+        _debug(holding, "lock %s was released after %.3f s", printable(holding.names), held_for)
+
+
+def _debug(holding: Holding, message: str, *args: object) -> None:
+    report(logging.DEBUG, message, *args, lock=holding.names, fence=holding.fence)

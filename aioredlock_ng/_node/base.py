@@ -200,5 +200,7 @@ class BaseNode(ABC):
         if changed:
             level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
             hint = HINT if self._votes_in is not None else ""
-            report(level, "node %s is %s%s%s", self.name, state, f": {reason}" if reason else "", hint)
+            orderly = self._closed and state is NodeState.DOWN
+            told = "disconnected" if orderly else f"{state}: {reason}" if reason else state
+            report(level, "node %s is %s%s", self.name, told, hint, node=self.name)
             self.env.on_change(self)

@@ -194,6 +194,7 @@ class UrlEndpoint:
                 "node %s does not speak RESP3 (%s), so it tells nobody of releases: waiters will poll",
                 self.name,
                 reason,
+                node=self.name,
             )
 
 

@@ -149,7 +149,7 @@ class Greeting:
     def _warn(self, what: str) -> None:
         if what not in self._told:
             self._told.add(what)
-            report(logging.WARNING, "node %s: %s", self._node, what)
+            report(logging.WARNING, "node %s: %s", self._node, what, node=self._node)
 
 
 def _fits(reply: object, nonce: bytes) -> bool:

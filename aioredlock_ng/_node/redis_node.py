@@ -111,6 +111,7 @@ class RedisNode(BaseNode):
                 message,
                 channel_rule(self.env.prefix),
                 NOTICE_RIGHTS,
+                node=self.name,
             )
 
     def _fail_all(self, link: Link, reason: str) -> None:

@@ -36,7 +36,7 @@ from aiohttp.typedefs import Handler
 
 from .. import Lease, Lock, LockError, LockManager, LockOptions, QuorumUnavailableError
 from .._template import template_fields
-from ._http import Refusal, check_options, check_status, label_of, lock_or_none, refusal
+from ._http import Refusal, check_options, check_status, label_of, lock_or_none, record_of, refusal
 
 __all__ = ["LEASE", "MANAGER", "locked", "setup"]
 
@@ -161,7 +161,8 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         if answer is None:
             raise
         if isinstance(error, QuorumUnavailableError):
-            log.warning("%s %s: %s", request.method, _path(request.match_info.route), error)
+            path = _path(request.match_info.route)
+            log.warning("%s %s: %s", request.method, path, error, extra=record_of(error))
         if request.writer.output_size == 0:
             raise _HTTPRefused(answer) from error
         websocket = request.get(_WEBSOCKET)

@@ -13,7 +13,7 @@ from fastapi.websockets import WebSocketDisconnect, WebSocketState
 from starlette.requests import HTTPConnection
 
 from ... import LockError, LockLostError, LockTakenError, ManagerClosedError, QuorumUnavailableError
-from .._http import Refusal, refusal
+from .._http import Refusal, record_of, refusal
 from ._names import route_of
 
 _STATUS: Final = "_aioredlock_ng_status"
@@ -46,7 +46,7 @@ async def _answer(connection: HTTPConnection, error: Exception) -> Any:
     answer = refusal(error, taken=getattr(error, _STATUS, HTTPStatus.CONFLICT))
     assert answer is not None, "the kinds that are handled are all refusals"
     if isinstance(error, QuorumUnavailableError):
-        log.warning("%s: %s", getattr(route_of(connection), "path", "?"), error)
+        log.warning("%s: %s", getattr(route_of(connection), "path", "?"), error, extra=record_of(error))
     response = JSONResponse({"detail": answer.detail}, answer.status, answer.headers)
     if not isinstance(connection, WebSocket):
         return response
