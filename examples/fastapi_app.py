@@ -8,16 +8,19 @@ Runs over the nodes in `REDLOCK_URLS` (separated by commas), else over five loca
 and then, in two terminals at once:
 
     curl -i -X POST http://127.0.0.1:8000/orders/42/pay
+
+`/livez` and `/readyz` are for probes, as Kubernetes has them; compose.yaml starts it all in containers.
 """
 
 import asyncio
+import math
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated
 
 import uvicorn
-from fastapi import FastAPI
+from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
 from aioredlock_ng import Lease, LockManager
@@ -33,6 +36,9 @@ async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, LockManager]]:
 
 app = FastAPI(lifespan=lifespan, responses=LOCK_RESPONSES)
 add_exception_handlers(app)  # 409 while somebody else holds the lock, 503 when it cannot be had or was lost
+
+UNKNOWN_WAIT = 5
+"""Seconds after which a client may ask again when no moment is known: nodes are down."""
 
 OrderLock = Annotated[Lease, locked("order:{order_id}", ttl=15, blocking_timeout=2)]
 
@@ -68,6 +74,26 @@ async def count_stock(manager: ManagerDep) -> dict[str, float]:
     ) as lease:  # where it is needed, not for the whole request
         await asyncio.sleep(0.5)
         return {"seconds_left": lease.remaining}
+
+
+@app.get("/livez")
+async def live() -> dict[str, str]:
+    return {"status": "alive"}  # whatever the nodes do: no restart of this process would mend them
+
+
+@app.get("/readyz")
+async def ready(manager: ManagerDep) -> dict[str, str]:
+    if manager.available:  # no I/O: ask as often as you like
+        return {"status": "ready"}
+    wait, statistics = manager.unavailable_for, manager.statistics()
+    reasons = [
+        f"{node.name} is {node.state}: {node.reason}" for node in statistics.nodes if node.state != "up"
+    ]
+    raise HTTPException(
+        503,
+        statistics.conflict or "; ".join(reasons),
+        {"Retry-After": str(math.ceil(wait) if math.isfinite(wait) else UNKNOWN_WAIT)},
+    )
 
 
 async def serve() -> None:
