@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -18,11 +19,13 @@ import aioredlock_ng
 from aioredlock_ng import LockManager
 from aioredlock_ng._cli.common import FORMAT
 from aioredlock_ng._options import QUARANTINE_VARIABLE
-from aioredlock_ng.cli import COMMANDS, main
+from aioredlock_ng.cli import COMMANDS, _parser, _split, main
 from aioredlock_ng.testing import LocalNodes
+from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask, fastest_arm
 
 NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+README_LINES = re.findall(r"^aioredlock-ng .*", (ROOT / "README.md").read_text(), re.MULTILINE)
 NOWHERE = "redis://127.0.0.1:1"
 """Where no server listens."""
 
@@ -73,6 +76,20 @@ def test_help_speaks_plainly(name: str, capsys: pytest.CaptureFixture[str]) -> N
     assert code == 0
     assert not re.search(r"\b[RA]\d+\b", out)
     assert ("TIME" in out) == ("90s, 5m, 1h30m" in out)
+
+
+@pytest.mark.parametrize("line", README_LINES)
+def test_the_readmes_commands_are_understood(line: str) -> None:
+    """Every one that a reader may copy is a command with options that exist."""
+    own, child = _split(shlex.split(line, comments=True)[1:])
+    arguments = _parser().parse_args([word for word in own if word not in ("[NAME", "…]")])
+    assert arguments.run is not None
+    assert bool(child) == (own[0] == "run")
+
+
+def test_there_are_commands_in_the_readme() -> None:
+    """The expression that finds them finds all kinds but the demonstration, which is behind `&&`."""
+    assert {line.split()[1] for line in README_LINES} == set(NAMES) - {"demo"}
 
 
 # -- times -------------------------------------------------------------------------------------------

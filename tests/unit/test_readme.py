@@ -98,9 +98,12 @@ def test_every_python_block_runs(line: int, shared_nodes: Nodes) -> None:
     source = "\n" * (line - 1) + BLOCKS[line]  # so that tracebacks show the README's line
     for number, url in enumerate(shared_nodes.urls, start=1):
         source = source.replace(f"redis://10.0.0.{number}", url)
+    alone = shared_nodes.urls[3]
+    source = source.replace("redis://localhost", alone)
     code = compile(source, "README.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
     urls = shared_nodes.urls[:3]
     initialise(urls)  # for a quorum of three
+    initialise([alone])  # and of one
     names: dict[str, Any] = {"LockManager": LockManager, "URLS": urls, "db": Database()}
 
     asyncio.run(run_block(code, names))
