@@ -38,6 +38,7 @@ class Request:
     extension: ExtensionPolicy
     on_lost: OnLost
     label: str
+    at_least: float = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,7 +82,8 @@ class Acquisition:
             try:
                 tell_acquired(self._runtime, self._request, holding, waited=waited, attempts=attempts)
             except BaseException:
-                holding.release()  # nobody has it yet who could
+                holding.taken_until = 0.0  # no caller got it: it is undone like a try that lost
+                holding.release()
                 raise
         return holding
 
@@ -91,6 +93,8 @@ class Acquisition:
         runtime, names = self._runtime, self._request.names
         gates = runtime.gates
         passed: list[str] = []
+        if self._patience.single_try and (error := self._cooling()) is not None:
+            raise error
         try:
             for name in names:  # sorted: two tasks cannot wait for each other
                 if not gates.enter(name):
@@ -101,6 +105,8 @@ class Acquisition:
             for name in names:
                 if (turn := runtime.turns.take(name, now)) is not None:
                     await self._must_wait().let_others_ask(turn)
+            if runtime.cooldowns:
+                await self._cool_down()
         except BaseException:
             Pass(gates, tuple(passed)).open()
             raise
@@ -143,11 +149,28 @@ class Acquisition:
                     names=self._request.names,
                 )
 
+    async def _cool_down(self) -> None:
+        """Wait while a name stays taken that this process has released; no node need be asked (R34)."""
+        if self._cooling() is not None:
+            await self._must_wait().cool_down(self._request.names)
+            if (error := self._cooling()) is not None:
+                raise error
+
+    def _cooling(self) -> LockTakenError | None:
+        """Return the error for a name that stays taken after its release by this process, or None."""
+        runtime, names = self._runtime, self._request.names
+        if not runtime.cooldowns or not (left := runtime.cooldowns.left(names, runtime.clock.now())):
+            return None
+        msg = f"lock {printable(names)} was released, but stays taken for {left:.3f} s yet (at_least)"
+        return LockTakenError(msg, names=names, retry_after=left)
+
     def _gate_error(self, gate: Gate, verdict: LockNotAcquiredError | None = None) -> LockNotAcquiredError:
         """Tell what the nodes said last to the contender that is through the gate (R13)."""
         names = self._request.names
         if gate.holding is not None:
             return self._held_here(gate.holding)
+        if (cooling := self._cooling()) is not None:
+            return cooling
         last = verdict or gate.refusal
         if isinstance(last, LockTakenError):
             return LockTakenError(last.args[0], names=names, votes=last.votes, retry_after=last.retry_after)
@@ -242,6 +265,7 @@ class Acquisition:
             extension=request.extension,
             label=request.label,
             way=way,
+            at_least=request.at_least,
         )
         runtime.holdings.add(holding)
         runtime.watchdog.watch(holding)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ._body import Body
     from ._gate import Pass
     from ._runtime import Runtime
+    from ._turns import Turn
 
 
 def extension_decided(tally: Tally) -> bool:
@@ -52,6 +53,7 @@ class Holding:
         extension: ExtensionPolicy,
         label: str,
         way: Pass,
+        at_least: float = 0.0,
     ) -> None:
         self._runtime = runtime
         self._primitive = primitive
@@ -63,6 +65,8 @@ class Holding:
         self._extension = extension
         self.label = label
         self._way = way
+        self.taken_until = asked_at + at_least
+        """Until when the names stay taken, released or not (R34)."""
         self._round = won  # the last round that was won, for `votes`
         self._unsent = unsent_in(won)
         if fence:
@@ -78,6 +82,8 @@ class Holding:
         self._blame: Round | None = None  # the last round that failed since the last that was won
         self._lost: asyncio.Event | None = None
         self._ended: asyncio.Future[None] | None = None
+        self.stays = 0.0
+        """Seconds, at the release, for which the names stayed taken; 0: they were free (R34)."""
         self.handed_on = False
         """Whether another task of this process asks next, in the same write as the release."""
         self.body: Body | None = None
@@ -300,11 +306,11 @@ class Holding:
         if self._release is not None:
             return self._release
         self.judge()
-        runtime, way = self._runtime, self._way
+        runtime = self._runtime
         now = runtime.clock.now()
-        over = [turn for name in way.names if (turn := runtime.turns.give_back(name, now)) is not None]
-        self.handed_on = not over and way.hand_on()
-        way.open()  # first: then the next acquire leaves in the same write, behind these releases (R15)
+        self.stays = max(0.0, self.taken_until - now)
+        over = self._give_back(now)
+        self._way.open()  # first: then the next acquire leaves in the same write, behind these releases (R15)
         round_ = self._release = runtime.release(
             self._primitive,
             self.owner,
@@ -313,6 +319,7 @@ class Holding:
             unsent=self._unsent,
             timeout=runtime.node_timeout,
             quiet=self.handed_on,
+            stays=self.stays,
         )
         for turn in over:
             turn.release, turn.listened = round_, any(map(runtime.wakeups.listening, self._primitive.keys))
@@ -323,6 +330,19 @@ class Holding:
             self._ended.set_result(None)
         tell_released(runtime, self, held_for=now - self._since)
         return round_
+
+    def _give_back(self, now: float) -> list[Turn]:
+        """Note that this process gives the names back; returns the turns that end with this release (R13)."""
+        runtime, way = self._runtime, self._way
+        if not self.stays:
+            over = [turn for name in way.names if (turn := runtime.turns.give_back(name, now)) is not None]
+            self.handed_on = not over and way.hand_on()
+            return over
+        for name in way.names:
+            runtime.turns.lose(name)
+        # After a loss the way has no names any more: then the nodes alone tell who may have them next.
+        runtime.cooldowns.begin(way.names, self.taken_until)
+        return []
 
 
 @final

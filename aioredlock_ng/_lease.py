@@ -25,6 +25,8 @@ class ReleaseOutcome(StrEnum):
     """What a node said to a release."""
 
     RELEASED = "released"
+    KEPT = "kept"
+    """The key is ours and stays until the lock's `at_least` is over."""
     NOT_HELD = "was not held"
     UNKNOWN = "unknown"
     """No answer in time; the node is told again until the key has certainly ended."""
@@ -181,13 +183,19 @@ class Lease:
 
         Idempotent, and may be called from any task of the loop.  The releases are queued before the
         first await: they leave even if this call is cancelled.
+
+        Before the lock's `at_least` is over the lease ends all the same, but its keys stay until then
+        (`ReleaseOutcome.KEPT`), and nobody is told.
         """
         self._runtime.check_here()
         round_ = self._holding.release()
         await round_.wait(all_answered)
-        return ReleaseReport(
-            tuple(NodeRelease(vote.node, _OUTCOMES[vote.vote], vote.reason) for vote in round_.votes())
-        )
+        return ReleaseReport(tuple(map(self._outcome, round_.votes())))
+
+    def _outcome(self, vote: NodeVote) -> NodeRelease:
+        if vote.vote is Vote.GRANTED and self._holding.stays:
+            return NodeRelease(vote.node, ReleaseOutcome.KEPT, f"taken for {self._holding.stays:.3f} s yet")
+        return NodeRelease(vote.node, _OUTCOMES[vote.vote], vote.reason)
 
     # -- async with ----------------------------------------------------------------------------
 

@@ -152,6 +152,7 @@ class LockManager(Life):
         extension: ExtensionPolicy | None = None,
         on_lost: OnLost | None = None,
         label: str | None = None,
+        at_least: Seconds | None = None,
     ) -> Lock:
         """Describe a lock over `names`; nothing is sent before it is entered.
 
@@ -163,6 +164,12 @@ class LockManager(Life):
             extension: default the manager's; `ExtensionPolicy.off` for a lease that just runs out.
             on_lost: default the manager's.
             label: a name of low cardinality for metrics.
+            at_least: seconds for which the names stay taken since the lock was asked for, also when the
+                block ends sooner; default 0.  For work that must not run twice in a while, such as cron jobs
+                of hosts whose clocks differ.  Where it is longer than the ttl it takes its place.  The names
+                then stay taken beyond `Lease.release` and `aclose`, for everybody; only `force_release` frees
+                them.  No longer than the restart quarantine; without one (fewer than three nodes) it rests
+                on the nodes not losing their memory.
 
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
@@ -171,9 +178,11 @@ class LockManager(Life):
         primitive = self._primitives.over(names)
         if extension is not None:
             checked_policy(extension)
+        least = options.checked_at_least(at_least)
         request = Request(
             primitive=primitive,
-            ttl=options.ttl if ttl is None else options.checked_ttl(ttl),
+            ttl=max(least, options.ttl if ttl is None else options.checked_ttl(ttl)),
+            at_least=least,
             blocking_timeout=checked_blocking(blocking, blocking_timeout),
             extension=options.extension if extension is None else extension,
             on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
@@ -214,7 +223,9 @@ class LockManager(Life):
         For administrators only: the holder, if alive, works on until its next extension is refused.
         """
         runtime = await self._start(looking=True)
-        return await _admin.force_release(runtime, self._key(name))
+        found = await _admin.force_release(runtime, self._key(name))
+        runtime.cooldowns.end(name)
+        return found
 
     async def survey(self, *names: str, limit: int = 1000) -> Survey:
         """Look at the locks `names`; without any, at every lock that is found on a node under the prefix.

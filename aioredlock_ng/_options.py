@@ -27,6 +27,7 @@ class LockOptions(TypedDict, total=False):
     extension: ExtensionPolicy | None
     on_lost: OnLost | None
     label: str | None
+    at_least: Seconds | None
 
 
 DEFAULT_PREFIX: Final = "redlock:"
@@ -199,11 +200,16 @@ def checked_quarantine(value: Seconds | None, ttl: float, size: int) -> float:
     return quarantine
 
 
-def refuse_longer(ttl: float, quarantine: float, name: str = "restart_quarantine") -> None:
-    """Refuse a ttl that a restarted node's quarantine would not outlast; 0 is no quarantine (R12)."""
-    if 0 < quarantine < ttl:
+def refuse_longer(
+    value: float, quarantine: float, name: str = "restart_quarantine", *, what: str = "ttl"
+) -> None:
+    """Refuse a ttl, or an `at_least`, that a restarted node's quarantine would not outlast (R12, R34).
+
+    A quarantine of 0 is none.
+    """
+    if 0 < quarantine < value:
         raise ValueError(
-            f"a ttl must not be longer than the restart quarantine, got ttl={ttl:g} and "
+            f"{what} must not be longer than the restart quarantine, got {what}={value:g} and "
             f"{name}={quarantine:g}: make the quarantine longer, for all clients alike"
         )
 
@@ -244,6 +250,16 @@ class Options:
         ttl = checked_ttl(value, self.node_timeout)
         refuse_longer(ttl, self.restart_quarantine)
         return ttl
+
+    def checked_at_least(self, value: Seconds | None) -> float:
+        """Return for how many seconds a name stays taken at least: no longer than nodes know of it (R34)."""
+        if value is None:
+            return 0.0
+        at_least = seconds("at_least", value)
+        if not 0 <= at_least <= MAX_TTL:
+            raise ValueError(f"at_least must be 0 to {MAX_TTL:.0f} seconds (24 h), got {value!r}")
+        refuse_longer(at_least, self.restart_quarantine, what="at_least")
+        return at_least
 
 
 def checked_options(

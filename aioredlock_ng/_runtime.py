@@ -20,6 +20,7 @@ from ._audience import Audience
 from ._clock import Clock, wall_of
 from ._core.clock_watch import ClockWatch
 from ._core.command import Answer, Command, Primitive, Purpose
+from ._core.cooldown import Cooldowns
 from ._core.quorum import Vote
 from ._core.validity import drift
 from ._deadlines import Deadlines
@@ -96,6 +97,7 @@ class Runtime:
         self.deadlines = Deadlines()
         self.gates = Gates(self._nobody_waits, self._tell_of_release)
         self.turns = Turns()
+        self.cooldowns = Cooldowns()
         self.wakeups = Wakeups(nodes)
         self.watchdog = Watchdog(clock, self._stalled)
         self.holdings: set[Holding] = set()
@@ -210,13 +212,14 @@ class Runtime:
         unsent: Sequence[int],
         timeout: float,
         quiet: bool = False,
+        stays: float = 0.0,
     ) -> Round:
         """Queue the release of `owner` on all nodes but those that were never sent its acquire.
 
-        A `quiet` one is not told to those who wait in other processes.
+        A `quiet` one is not told to those who wait in other processes.  What `stays` ends in so many seconds.
         """
         round_ = Round(self.nodes, self.deadlines, primitive.read_release)
-        command = primitive.release(owner, keeps, fence, quiet=quiet)
+        command = primitive.release(owner, keeps, fence, quiet=quiet, stays=stays)
         assert command.purpose is Purpose.RELEASE
         round_.ask(command, timeout, known=dict.fromkeys(unsent, NOT_HELD) if unsent else NOTHING_KNOWN)
         releases = self._releases

@@ -129,10 +129,13 @@ def tell_lost(runtime: Runtime, holding: Holding, error: LockLostError, *, held_
 def tell_released(runtime: Runtime, holding: Holding, *, held_for: float) -> None:
     """Tell that the releases of a lease are queued."""
     if runtime.audience.wants(Released):
-        event = Released(names=holding.names, label=holding.label, held_for=held_for)
+        event = Released(
+            names=holding.names, label=holding.label, held_for=held_for, stays_taken=holding.stays
+        )
         runtime.audience.tell(event)
     if debugging():
-        _debug(holding, "lock %s was released after %.3f s", printable(holding.names), held_for)
+        stays = f", and stays taken for {holding.stays:.3f} s yet" if holding.stays else ""
+        _debug(holding, "lock %s was released after %.3f s%s", printable(holding.names), held_for, stays)
 
 
 def _debug(holding: Holding, message: str, *args: object) -> None:

@@ -142,6 +142,20 @@ class Waiting:
         else:
             await runtime.sleep(self._patience.within(GLIMPSE))
 
+    async def cool_down(self, names: tuple[str, ...]) -> None:
+        """Wait while names stay taken that this process has released, or until the time is up (R34).
+
+        In short steps: the loop's timers stand still while the machine is suspended, and the lock may be
+        deleted by force.
+        """
+        runtime, policy = self._runtime, self._runtime.options.retry
+        while (left := runtime.cooldowns.left(names, runtime.clock.now())) > 0:
+            # All who wait, in other processes, too, know the same moment: come apart a little.
+            wait = self._patience.within(min(policy.cap, left + policy.backoff(0, runtime.random.random())))
+            if wait <= 0:
+                return
+            await runtime.sleep(wait)
+
     async def for_next_try(self, error: LockNotAcquiredError) -> None:
         """Wait for the earliest of: a release, the moment the keys expire, a back-off (R13).
 

@@ -130,6 +130,8 @@ class Released:
     label: str
     held_for: float
     """Seconds."""
+    stays_taken: float = 0.0
+    """Seconds for which the names stay taken all the same: the rest of the lock's `at_least`."""
 
 
 @final

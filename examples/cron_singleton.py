@@ -7,7 +7,7 @@ Needs the nodes in `REDLOCK_URLS` (separated by commas); in the crontab of each 
 
 Any other command becomes such a job without Python, by the command line:
 
-    0 3 * * *  aioredlock-ng run -n -E 0 nightly -- sh -c '/usr/local/bin/nightly; sleep 2'
+    0 3 * * *  aioredlock-ng run -n -E 0 --at-least 30 nightly -- /usr/local/bin/nightly
 """
 
 import asyncio
@@ -16,8 +16,8 @@ import socket
 
 from aioredlock_ng import ExtensionPolicy, LockManager
 
-SPREAD = 2.0
-"""Seconds by which the hosts' clocks may differ: a faster job would be done again by a late host."""
+SPREAD = 30.0
+"""Seconds by which the hosts' clocks may differ: without it a late host would do a faster job again."""
 
 UNBOUNDED = ExtensionPolicy(max_extensions=None)  # the job takes the time it takes
 
@@ -28,11 +28,11 @@ async def report() -> None:
 
 async def main() -> None:
     async with LockManager.from_env() as manager:
-        lease = await manager.lock("nightly", extension=UNBOUNDED).try_acquire()
+        lease = await manager.lock("nightly", at_least=SPREAD, extension=UNBOUNDED).try_acquire()
         if lease is None:
             return  # somebody else does it
         async with lease:  # from here on a loss cancels the job
-            await asyncio.gather(report(), asyncio.sleep(SPREAD))
+            await report()
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ MAX_CODE: Final = 255
 """The highest exit code."""
 
 USAGE_LINE: Final = (
-    "%(prog)s [-n | -w TIME] [-E CODE] [--ttl TIME] [--kill-after TIME] [nodes ...] NAME -- COMMAND ..."
+    "%(prog)s [-n | -w TIME] [-E CODE] [--at-least TIME] [--ttl TIME] [--kill-after TIME] [nodes ...] "
+    "NAME -- COMMAND ..."
 )
 
 EPILOG: Final = f"""\
@@ -60,7 +61,8 @@ Nobody who deletes the lock asks first: then another holder may run before the c
 Where that matters, let what it writes to check a fence.
 
 examples:
-  aioredlock-ng run -n -E 0 nightly -- /usr/local/bin/report     one of many hosts runs it, the others end
+  aioredlock-ng run -n -E 0 --at-least 60 nightly -- /usr/local/bin/report
+                                      in the crontab of many hosts: one runs it, the others end
   aioredlock-ng run -w 60 deploy -- sh -c './migrate && ./restart'
 """
 
@@ -89,6 +91,14 @@ def add(commands: Subcommands) -> None:
         default=FAILED,
         metavar="CODE",
         help="exit code when the lock is taken (default: %(default)s); with 0 that is not reported either",
+    )
+    parser.add_argument(
+        "--at-least",
+        type=duration,
+        default=0.0,
+        metavar="TIME",
+        help="keep the lock taken for so long since it was asked for, also when the command ends sooner, so "
+        "that a cron job is not run again by a host whose clock is behind (default: 0)",
     )
     parser.add_argument(
         "--ttl",
@@ -120,8 +130,8 @@ def _exit_code(text: str) -> int:
 def _plan(arguments: argparse.Namespace) -> Plan:
     from .run_plan import Plan
 
-    ttl = arguments.ttl
-    kill_after = ttl * KILL_AFTER_SHARE if arguments.kill_after is None else arguments.kill_after
+    ttl = max(arguments.ttl, arguments.at_least) if arguments.ttl > 0 else arguments.ttl
+    kill_after = arguments.ttl * KILL_AFTER_SHARE if arguments.kill_after is None else arguments.kill_after
     if not arguments.child:
         raise UsageError("run: no command: give it behind --, as in: aioredlock-ng run NAME -- COMMAND")
     if ttl > 0 and kill_after >= ttl / 2:
@@ -136,6 +146,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         kill_after=kill_after,
         patience=0.0 if arguments.nonblock else arguments.wait,
         taken_code=arguments.conflict_exit_code,
+        at_least=arguments.at_least,
     )
 
 
@@ -148,7 +159,7 @@ def _run(arguments: argparse.Namespace) -> int:
     plan = _plan(arguments)
     make = functools.partial(make_manager, arguments)
     try:
-        make(ttl=plan.ttl).lock(plan.name)  # to be told of what is wrong with either
+        make(ttl=plan.ttl).lock(plan.name, at_least=plan.at_least)  # to be told of what is wrong with either
     except ValueError as error:
         raise UsageError(f"run: {error}") from None
     fill_standard_descriptors()

@@ -140,7 +140,8 @@ class Job:
         if patience is not None:
             patience = max(0.0, began + patience - manager.clock.now())
         try:
-            return await manager.lock(self._plan.name, blocking_timeout=patience).acquire()
+            lock = manager.lock(self._plan.name, blocking_timeout=patience, at_least=self._plan.at_least)
+            return await lock.acquire()
         except LockTakenError as error:
             if self._plan.taken_code != 0:  # a zero says that this is as good as any end
                 say(await self._who_has_it(manager, error.retry_after))

@@ -38,12 +38,15 @@ class Plan:
     name: str
     command: tuple[str, ...]
     ttl: float
+    """At least `at_least`: so long the keys of a host that dies stay."""
     kill_after: float
     """From SIGTERM to SIGKILL.  Below half of the ttl."""
     patience: float | None
     """How long the lock is waited for; None: for ever."""
     taken_code: int
     """The exit code when the lock is taken."""
+    at_least: float = 0.0
+    """For how long the lock stays taken, also when the command ends sooner."""
 
     @property
     def margin(self) -> float:

@@ -230,13 +230,14 @@ class Primitive(Protocol):
     def top_up(self, owner: bytes, ttl: float, fence: int) -> Command:
         """Every name missing or ours → all ours for at least `ttl` seconds (R9)."""
 
-    def release(self, owner: bytes, keeps: float, fence: int, *, quiet: bool) -> Command:
-        """Delete what is ours.
+    def release(self, owner: bytes, keeps: float, fence: int, *, quiet: bool, stays: float) -> Command:
+        """Delete what is ours; or, when `stays` is not 0, let it end in so many seconds (R34).
 
         Every kind's release answers ``[keys deleted, wait in ms, subscribers reached]``.  For each key that
         it deletes it publishes a notice, an empty message on the channel of the key's own name, which
         wakes those who wait in other processes; unless it is `quiet`, since somebody of this process has
-        the names next and their waking would be for nothing (R13).
+        the names next and their waking would be for nothing (R13).  What stays is told to nobody, and counts
+        as deleted.
         """
 
     def read_acquire(self, reply: Reply) -> Answer:

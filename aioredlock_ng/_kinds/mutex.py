@@ -144,9 +144,13 @@ class Mutex:
         args = (owner, b"%d" % milliseconds(ttl), b"%d" % fence, self._fence_ttl_ms)
         return self._script(Purpose.TOP_UP, _scripts.TOP_UP, args, counters=fence > 0, keeps=ttl)
 
-    def release(self, owner: bytes, keeps: float, fence: int = 0, *, quiet: bool = False) -> Command:
-        """Build the owner-checked delete; `keeps` as in `Command`, `quiet` as in `Primitive`."""
-        args = (owner, b"%d" % fence, self._fence_ttl_ms, b"" if quiet else b"1")
+    def release(
+        self, owner: bytes, keeps: float, fence: int = 0, *, quiet: bool = False, stays: float = 0.0
+    ) -> Command:
+        """Build the owner-checked delete; `keeps` as in `Command`, `quiet` and `stays` as in `Primitive`."""
+        stay = (b"%d" % milliseconds(stays),) if stays > 0 else ()
+        loud = b"" if quiet or stay else b"1"  # what is not free yet is told to nobody
+        args = (owner, b"%d" % fence, self._fence_ttl_ms, loud, *stay)
         return self._script(Purpose.RELEASE, _scripts.RELEASE, args, counters=fence > 0, keeps=keeps)
 
     def _script(

@@ -5,9 +5,10 @@
 -- ARGV[3]  how long a counter lives unused, milliseconds
 -- ARGV[4]  empty: nobody is told, else each key that is gone is published as an empty message on the channel
 --          of its own name
--- returns  {deleted, wait, reached}: so many keys were ours and are gone; the longest of the others has wait ms
---          left (0: there is none, -1: it has no expiry); one message reached so many subscribers, and none
---          more (0: nothing was published, -1: publishing was refused)
+-- ARGV[5]  nothing, or how many milliseconds what is ours stays yet, if it lives so long, and nobody is told (R34)
+-- returns  {deleted, wait, reached}: so many keys were ours, and are gone or stay as long as they were told; the
+--          longest of the others has wait ms left (0: there is none, -1: it has no expiry); one message reached
+--          so many subscribers, and none more (0: nothing was published, -1: publishing was refused)
 local n, fence = #KEYS, tonumber(ARGV[2])
 if fence > 0 then
   n = n / 2
@@ -18,7 +19,15 @@ for i = 1, n do
   if type(holder) == 'table' then
     failure = holder  -- a wrong type: not ours, but the other names must still be released
   elseif holder == ARGV[1] then
-    deleted = deleted + redis.call('DEL', KEYS[i])
+    if ARGV[5] then
+      local left = redis.call('PTTL', KEYS[i])
+      if left < 0 or left > tonumber(ARGV[5]) then  -- never longer than it would have lived
+        redis.call('PEXPIRE', KEYS[i], ARGV[5])
+      end
+      deleted = deleted + 1
+    else
+      deleted = deleted + redis.call('DEL', KEYS[i])
+    end
     if ARGV[4] ~= '' then
       local count = redis.pcall('PUBLISH', KEYS[i], '')
       if type(count) == 'table' then

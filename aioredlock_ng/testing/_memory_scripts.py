@@ -143,13 +143,17 @@ def _top_up(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
 
 
 def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[int]:
-    owner, fence, keep_ms, loud = argv
+    owner, fence, keep_ms, loud, *stays_ms = argv
     locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
     deleted, others, reached, failure = 0, [], 0, None
     for i, key in enumerate(locks):
         try:
             if server.get(key) == owner:
-                deleted += server.delete(key)
+                deleted += 1
+                if not stays_ms:
+                    server.delete(key)
+                elif not 0 <= server.pttl(key) <= int(stays_ms[0]):
+                    server.set(key, owner, int(stays_ms[0]))
                 if loud:
                     reached = max(reached, server.publish(key, b""))
                 with suppress(CommandError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from aioredlock_ng import _clock
 from aioredlock_ng._cli._guard import group
+from aioredlock_ng._cli.run import _plan
 from aioredlock_ng._cli.run_plan import Plan
 from tests.cli.runs import Runs, open_runs
 from tests.servers import Nodes, ask
@@ -104,6 +106,32 @@ def test_a_script_without_a_first_line_is_the_shells(runs: Runs) -> None:
     script.chmod(0o755)
     path = f"{runs.directory}:{os.environ['PATH']}"
     assert runs.finish("job", "--", "script", "a b", env={"PATH": path}) == (0, f"{script} a b 1\n", "")
+
+
+# -- not again in a while --------------------------------------------------------------------------
+
+
+def test_the_lock_stays_taken_for_a_while(runs: Runs) -> None:
+    """Though the command has ended: another host finds it taken, and who had it."""
+    assert runs.finish("--at-least", "1m", "job", "--", "true") == (0, "", "")
+    left = [ask(url, "PTTL", "redlock:job") for url in runs.nodes.urls]
+    assert all(0 < ms <= 60_000 for ms in left)
+    code, out, err = runs.finish("-n", "job", "--", "echo", "again")
+    assert (code, out) == (1, "")
+    assert "is held by" in err
+
+
+def test_at_least_takes_the_place_of_a_shorter_ttl() -> None:
+    """The command is stopped as long before the end as without it."""
+
+    def plan(at_least: float) -> Plan:
+        said = {"name": "job", "child": ["true"], "nonblock": False, "wait": None, "conflict_exit_code": 1}
+        return _plan(argparse.Namespace(ttl=10.0, kill_after=None, at_least=at_least, **said))
+
+    short, long = plan(0.0), plan(300.0)
+    assert (short.ttl, short.kill_after, short.at_least) == (10.0, 2.5, 0.0)
+    assert (long.ttl, long.kill_after, long.at_least) == (300.0, 2.5, 300.0)
+    assert long.extension.grace * long.ttl == pytest.approx(long.kill_after + long.margin)
 
 
 # -- what the command gets -------------------------------------------------------------------------

@@ -65,6 +65,16 @@ def prolonged(state: State) -> tuple[bytes, float]:
     return OURS, max(state.ttl or 0.0, TTL)
 
 
+def released(_: State) -> tuple[None, None]:
+    """Return that nothing is there."""
+    return None, None
+
+
+def shortened(state: State) -> tuple[bytes, float]:
+    """Return our key with at most TTL to live, and never more than it had (R34)."""
+    return OURS, min(state.ttl or TTL, TTL)
+
+
 def expected(what: str, states: Sequence[State]) -> tuple[Any, list[tuple[bytes | str | None, float | None]]]:
     """Return the reply to a command and what is under the keys then."""
     same = [kept(state) for state in states]
@@ -83,9 +93,10 @@ def expected(what: str, states: Sequence[State]) -> tuple[Any, list[tuple[bytes 
         if what == "extend" and None in values:
             return 0, same
         return int(what == "extend"), [prolonged(state) for state in states]
-    if what == "release":
+    if what in ("release", "stay"):
         others = [state for state in states if state.value != OURS]
-        after = [(None, None) if state.value == OURS else kept(state) for state in states]
+        gone = released if what == "release" else shortened
+        after = [gone(state) if state.value == OURS else kept(state) for state in states]
         return (ERROR if WRONG in values else [values.count(OURS), longest_wait(others), 0]), after
     if what == "inspect":
         (state,) = states
@@ -111,13 +122,17 @@ def command(what: str, keys: tuple[bytes, ...]) -> Command:
         )
     if what == "inspect":
         return Command(Purpose.OTHER, owner=b"", fits=_fits_inspection, keys=keys, script=_scripts.INSPECT)
+    if what == "stay":
+        return mutex.release(OURS, TTL, stays=TTL)
     if what == "delete":
         return Command(Purpose.OTHER, owner=b"", fits=_fits_deletion, keys=keys, verb=b"DEL")
     return getattr(mutex, what)(OURS, TTL)
 
 
 @pytest.mark.parametrize("names", [1, 2, 3])
-@pytest.mark.parametrize("what", ["set", "set_all", "extend", "top_up", "release", "inspect", "delete"])
+@pytest.mark.parametrize(
+    "what", ["set", "set_all", "extend", "top_up", "release", "stay", "inspect", "delete"]
+)
 async def test_every_command_in_every_state(master: Master, what: str, names: int) -> None:
     """The reply and what is under the keys afterwards are the same on every kind of master."""
     if what in ("set", "inspect") and names > 1:

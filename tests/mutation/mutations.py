@@ -8,6 +8,7 @@ from . import (
     of_deadlines,
     of_extensions,
     of_fences,
+    of_kinds,
     of_nodes,
     of_quarantine,
     of_releases,
@@ -24,4 +25,5 @@ MUTATIONS: Final = (
     *of_quarantine.MUTATIONS,
     *of_waiting.MUTATIONS,
     *of_nodes.MUTATIONS,
+    *of_kinds.MUTATIONS,
 )

@@ -117,7 +117,7 @@ MUTATIONS = (
     Mutation(
         rule="R12",
         name="a ttl may be longer than the quarantine",
-        edits=(Edit("_options.py", "if 0 < quarantine < ttl:", "if False:"),),
+        edits=(Edit("_options.py", "if 0 < quarantine < value:", "if False:"),),
         test="unit/test_options.py::test_no_ttl_may_outlive_the_quarantine",
     ),
     Mutation(

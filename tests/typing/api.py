@@ -151,6 +151,7 @@ async def locks(manager: LockManager) -> None:
         extension=ExtensionPolicy.off(),
         on_lost="raise",
         label="a:{}",
+        at_least=timedelta(minutes=1),
     )
     if (lease := await lock.try_acquire()) is not None:
         async with lease as entered:
@@ -176,6 +177,7 @@ async def leases(lease: Lease) -> None:
     assert_type(report.nodes, tuple[NodeRelease, ...])
     assert_type(report.nodes[0].outcome, ReleaseOutcome)
     assert_type(report.count(ReleaseOutcome.RELEASED), int)
+    assert_type(report.count(ReleaseOutcome.KEPT), int)
 
 
 def decorated(manager: LockManager) -> None:

@@ -31,7 +31,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, LockManager]]:
 app = FastAPI(lifespan=lifespan, responses=LOCK_RESPONSES, dependencies=[locked("everything")])
 add_exception_handlers(app)
 
-OrderLock = Annotated[Lease, locked("order:{order_id}", ttl=15, blocking_timeout=2)]
+OrderLock = Annotated[Lease, locked("order:{order_id}", ttl=15, blocking_timeout=2, at_least=1)]
 
 
 @app.post("/orders/{order_id}/pay")

@@ -118,6 +118,15 @@ def test_a_release_is_loud_unless_it_is_told_to_be_quiet(mutex: Mutex, fence: in
 
 
 @every_kind
+def test_a_release_of_what_stays_says_for_how_long_and_is_quiet(mutex: Mutex) -> None:
+    """Milliseconds, rounded up, behind all the rest; nobody is told of what is not free yet (R34)."""
+    plain = mutex.release(OWNER, 7.5)
+    for quiet in (False, True):
+        stays = mutex.release(OWNER, 7.5, quiet=quiet, stays=0.0011)
+        assert (stays.keys, stays.args) == (plain.keys, (*plain.args[:-1], b"", b"2"))
+
+
+@every_kind
 def test_every_command_knows_its_owner(mutex: Mutex) -> None:
     """The node ring undoes by owner: all four commands carry it."""
     commands = (

@@ -1,0 +1,50 @@
+"""Names that stay taken for a while after this process has released them (rule R34).
+
+The keys that stay on the nodes keep everybody out.  This is for calm: a task of this process need not ask the
+nodes for what is known here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final, final
+
+MAX_COOLING: Final = 4096
+"""Names that are remembered; the one that was released first gives way, and the nodes are asked for it."""
+
+
+@final
+class Cooldowns:
+    """Until when names stay taken that this process has released; `now` is the manager's clock."""
+
+    __slots__ = ("_until",)
+
+    def __init__(self) -> None:
+        self._until: OrderedDict[str, float] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        """Whether there may be any."""
+        return bool(self._until)
+
+    def begin(self, names: Iterable[str], until: float) -> None:
+        """Note that these names stay taken `until` then."""
+        for name in names:
+            self._until.pop(name, None)
+            self._until[name] = until
+        while len(self._until) > MAX_COOLING:
+            self._until.popitem(last=False)
+
+    def left(self, names: Iterable[str], now: float) -> float:
+        """Return the seconds until the last of these names is free; forget what is over."""
+        longest = 0.0
+        for name in names:
+            if (until := self._until.get(name)) is not None:
+                if until <= now:
+                    del self._until[name]
+                longest = max(longest, until - now)
+        return longest
+
+    def end(self, name: str) -> None:
+        """Forget a name: its keys have been deleted."""
+        self._until.pop(name, None)

@@ -1,0 +1,69 @@
+"""Mutations of what goes beyond the plain mutex (R34)."""
+
+from __future__ import annotations
+
+from .mutation import Edit, Mutation
+
+MUTATIONS = (
+    Mutation(
+        rule="R34",
+        name="a release before the time is one as ever",
+        edits=(Edit("_holding.py", "stays=self.stays,", ""),),
+        test="unit/test_at_least.py::test_the_name_stays_taken_when_the_body_ends_sooner[fenced]",
+    ),
+    Mutation(
+        rule="R34",
+        name="the keys live for the ttl only, if that is shorter",
+        edits=(
+            Edit(
+                "_manager.py",
+                "ttl=max(least, options.ttl if ttl is None else options.checked_ttl(ttl)),",
+                "ttl=options.ttl if ttl is None else options.checked_ttl(ttl),",
+            ),
+        ),
+        test="unit/test_at_least.py::test_a_holder_that_dies_leaves_the_name_for_as_long",
+    ),
+    Mutation(
+        rule="R34",
+        name="a name may stay taken for longer than the quarantine",
+        edits=(Edit("_options.py", 'refuse_longer(at_least, self.restart_quarantine, what="at_least")', ""),),
+        test="unit/test_at_least.py::test_bad_values_are_refused_at_the_call[60.5-ValueError-longer]",
+    ),
+    Mutation(
+        rule="R34",
+        name="a try that did not win leaves its keys, too",
+        edits=(
+            Edit(
+                "_attempt.py",
+                """
+                fence=0,
+                unsent=unsent_in(self.asked),
+                """,
+                """
+                fence=0,
+                stays=self._ttl,
+                unsent=unsent_in(self.asked),
+                """,
+            ),
+        ),
+        test="unit/test_at_least.py::test_a_try_that_did_not_win_leaves_nothing[fenced]",
+    ),
+    Mutation(
+        rule="R34",
+        name="the other tasks of the process ask the nodes meanwhile",
+        edits=(Edit("_holding.py", "runtime.cooldowns.begin(way.names, self.taken_until)", "pass"),),
+        test="unit/test_at_least.py::test_tasks_of_this_process_wait_without_io_and_in_order",
+    ),
+    Mutation(
+        rule="R34",
+        name="what is not free yet is told to those who wait",
+        edits=(Edit("_kinds/mutex.py", 'b"" if quiet or stay else b"1"', 'b"" if quiet else b"1"'),),
+        test="unit/test_kinds.py::test_a_release_of_what_stays_says_for_how_long_and_is_quiet[one name]",
+    ),
+    Mutation(
+        rule="R34",
+        name="the script alone: a repeated release lets a key live longer",
+        edits=(Edit("_scripts/release.lua", "if left < 0 or left > tonumber(ARGV[5]) then", "if true then"),),
+        test="conformance/test_scripts.py::test_every_command_in_every_state[path-stay-1]",
+    ),
+)

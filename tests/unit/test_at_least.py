@@ -1,0 +1,505 @@
+"""Names that stay taken for a while, also when the body ends sooner (R34)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import (
+    ExtensionPolicy,
+    Lease,
+    LockLostError,
+    LockManager,
+    LockTakenError,
+    LossReason,
+    ReleaseOutcome,
+    RetryPolicy,
+)
+from aioredlock_ng.events import Acquired, Released
+from aioredlock_ng.testing import lose
+from tests.unit.worlds import LATENCY, TIMEOUT, World, count, in_task, make, sim, virtual, world
+
+AT_LEAST = 30.0
+SOON = 0.011
+"""Seconds within which a lock that has become free is had: the longest first back-off and a round trip."""
+
+ways = pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+"""With and without fences."""
+
+
+class Diary:
+    """A hook that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Acquired | Released] = []
+
+    def on_released(self, event: Released) -> None:
+        """Keep it."""
+        self.events.append(event)
+
+
+async def work(manager: LockManager, *names: str, seconds: float = 0.5, **options: Any) -> float:
+    """Hold a lock that stays taken for a while; returns when it was asked for."""
+    asked_at = sim().clock.now()
+    async with manager.lock(*names or ("a",), **{"at_least": AT_LEAST, **options}):
+        await asyncio.sleep(seconds)
+    return asked_at
+
+
+async def until(when: float) -> None:
+    """Wait for an instant of the manager's clock."""
+    await asyncio.sleep(when - sim().clock.now())
+
+
+# -- for other processes -----------------------------------------------------------------------------
+
+
+@ways
+@virtual
+async def test_the_name_stays_taken_when_the_body_ends_sooner(fencing: bool) -> None:
+    """On every node, until `at_least` has passed since the acquire was asked, and no longer."""
+    async with world(fencing=fencing) as w, w.process(fencing=fencing) as other:
+        asked_at = await work(w.manager)
+        values = w.holders("a")
+        await until(asked_at + AT_LEAST - LATENCY)
+        assert w.holders("a") == values != [None] * 3
+        assert await other.lock("a").try_acquire() is None
+        await asyncio.sleep(LATENCY)
+        assert w.holders("a") == [None] * 3
+        async with other.lock("a", blocking=False):
+            pass
+
+
+@ways
+@virtual
+async def test_who_waits_elsewhere_gets_it_when_the_time_is_over(fencing: bool) -> None:
+    """By the time that the nodes tell: a release before that wakes nobody."""
+    async with world(fencing=fencing) as w, w.process(fencing=fencing) as other:
+        waiting = in_task(lambda: other.lock("a").acquire())
+        async with w.manager.lock("b"):  # so that it waits already when the first is over
+            pass
+        assert (await waiting).error is None
+        asked_at = sim().clock.now()
+        async with w.manager.lock("a", at_least=AT_LEAST):
+            waiting = in_task(lambda: other.lock("a").acquire())
+            await asyncio.sleep(0.5)
+        end = await waiting
+        assert end.error is None
+        assert AT_LEAST <= end.at - asked_at <= AT_LEAST + 2 * SOON
+
+
+@virtual
+async def test_a_holder_that_dies_leaves_the_name_for_as_long() -> None:
+    """The keys live for `at_least` from the beginning, if that is longer than the ttl."""
+    async with world() as w:
+        dead = make(w.nodes, seed=9, extension=ExtensionPolicy.off())
+        lease = await dead.lock("a", ttl=2.0, at_least=AT_LEAST).acquire()
+        assert lease.remaining == pytest.approx(AT_LEAST, rel=0.02)
+        assert all(AT_LEAST - 1 <= node.ttl(b"redlock:a") <= AT_LEAST for node in w.nodes)
+        await lease.release()
+        await dead.aclose()
+
+
+@virtual
+async def test_after_the_time_a_release_is_one_as_ever() -> None:
+    """The keys are deleted, who waits is told, and the report says so."""
+    async with world() as w, w.process() as other:
+        lease = await w.manager.lock("a", at_least=1.0, ttl=5.0).acquire()
+        waiting = in_task(lambda: other.lock("a").acquire())
+        await asyncio.sleep(1.0)
+        report = await lease.release()
+        released_at = sim().time()
+        assert report.count(ReleaseOutcome.RELEASED) == 3
+        assert (await waiting).at - released_at < 2 * SOON, "by a notice: the ttl is far from over"
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_extended_keys_stay_until_the_time_only() -> None:
+    """However long the last extension would have let them live."""
+    async with world() as w:
+        asked_at = sim().clock.now()
+        lease = await w.manager.lock("a", ttl=5.0, at_least=6.0).acquire()
+        await lease.extend(60.0)
+        await lease.release()
+        assert all(0 < node.ttl(b"redlock:a") <= 6.0 for node in w.nodes)
+        await until(asked_at + 6.0 + LATENCY + 0.001)  # a key lives for whole milliseconds
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_several_names_stay_taken_together() -> None:
+    """Each of them; another name does not."""
+    async with world() as w, w.process() as other:
+        await work(w.manager, "a", "b")
+        for name in ("a", "b"):
+            assert await w.manager.lock(name).try_acquire() is None
+            assert await other.lock(name).try_acquire() is None
+        async with other.lock("c", blocking=False):
+            pass
+
+
+# -- what does not stay taken ------------------------------------------------------------------------
+
+
+@ways
+@virtual
+async def test_a_try_that_did_not_win_leaves_nothing(fencing: bool) -> None:
+    """It is undone by deleting, as ever."""
+    async with world(fencing=fencing) as w:
+        w.occupy("a", 5.0, 0, 1)
+        assert await w.manager.lock("a", at_least=AT_LEAST).try_acquire() is None
+        await asyncio.sleep(0.1)
+        assert w.keys == [(b"redlock:a",), (b"redlock:a",), ()]
+
+
+@virtual
+async def test_a_cancelled_acquire_leaves_nothing() -> None:
+    """Wherever it is cancelled."""
+    async with world() as w:
+        for delay in (0.0, LATENCY / 2, LATENCY, 1.5 * LATENCY, 2 * LATENCY):
+            task = asyncio.create_task(w.manager.lock("a", at_least=AT_LEAST).acquire())
+            await asyncio.sleep(delay)
+            task.cancel()
+            try:
+                await (await task).release()
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.1)
+                assert w.keys == [()] * 3, delay
+            else:
+                assert delay == 2 * LATENCY, "it was won by then"
+
+
+@virtual
+async def test_an_acquire_that_a_hook_breaks_leaves_nothing() -> None:
+    """The caller got no lease, and so did no work."""
+
+    class Breaks:
+        def on_acquired(self, _: Acquired) -> None:
+            raise KeyboardInterrupt
+
+    async with world(hooks=[Breaks()]) as w:
+        with pytest.raises(KeyboardInterrupt):
+            await w.manager.lock("a", at_least=AT_LEAST).acquire()
+        await asyncio.sleep(0.1)
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_force_release_frees_the_name() -> None:
+    """For this process, too."""
+    async with world() as w:
+        await work(w.manager)
+        assert all(node.held for node in await w.manager.force_release("a"))
+        async with w.manager.lock("a", blocking=False):
+            pass
+
+
+# -- for other tasks of the process ------------------------------------------------------------------
+
+
+@virtual
+async def test_a_single_try_of_this_process_is_refused_without_io() -> None:
+    """With the time that is left."""
+    async with world() as w:
+        asked_at = await work(w.manager)
+        asked = [count(node, "acquire") for node in w.nodes]
+        with pytest.raises(LockTakenError, match="stays taken for") as taken:
+            await w.manager.lock("a", blocking=False).acquire()
+        assert taken.value.retry_after == pytest.approx(asked_at + AT_LEAST - sim().clock.now())
+        assert taken.value.names == ("a",)
+        assert [count(node, "acquire") for node in w.nodes] == asked
+
+
+@virtual
+async def test_tasks_of_this_process_wait_without_io_and_in_order() -> None:
+    """The first in line asks when the time is over; no task asks before."""
+    async with world() as w:
+        asked_at = await work(w.manager)
+        asked = count(w.nodes[0], "acquire")
+        order: list[int] = []
+
+        async def one(number: int) -> float:
+            async with w.manager.lock("a"):
+                order.append(number)
+                return sim().clock.now() - asked_at
+
+        tasks = [asyncio.create_task(one(number)) for number in range(5)]
+        await until(asked_at + AT_LEAST - 0.001)
+        assert count(w.nodes[0], "acquire") == asked
+        times = await asyncio.gather(*tasks)
+        assert order == [0, 1, 2, 3, 4]
+        assert times[0] >= AT_LEAST
+        assert times[-1] <= AT_LEAST + 5 * SOON
+
+
+@pytest.mark.parametrize("place", ["first", "second"])
+@virtual
+async def test_a_wait_that_ends_before_the_time_fails_in_time(place: str) -> None:
+    """With the time that is left, whether it is first in line or behind another task."""
+    async with world() as w:
+        asked_at = await work(w.manager)
+        patient = in_task(lambda: w.manager.lock("a").acquire()) if place == "second" else None
+        await asyncio.sleep(0)
+        began = sim().clock.now()
+        with pytest.raises(LockTakenError, match="stays taken for") as taken:
+            await w.manager.lock("a", blocking_timeout=2.0).acquire()
+        assert sim().clock.now() - began == pytest.approx(2.0)
+        assert taken.value.retry_after == pytest.approx(asked_at + AT_LEAST - sim().clock.now())
+        if patient is not None:
+            assert (await patient).error is None
+
+
+@virtual
+async def test_who_releases_inside_its_block_may_wait_for_the_name_again() -> None:
+    """The body of a lease that was released does not wait for itself."""
+    async with world() as w:
+        asked_at = sim().clock.now()
+        async with w.manager.lock("a", at_least=AT_LEAST) as lease:
+            await lease.release()
+            async with w.manager.lock("a") as again:
+                assert sim().clock.now() - asked_at >= AT_LEAST
+                assert again.held
+
+
+@virtual
+async def test_a_cancelled_wait_lets_the_next_in_line_wait() -> None:
+    """And the name is had in time."""
+    async with world() as w:
+        asked_at = await work(w.manager)
+        first, second = (in_task(lambda: w.manager.lock("a").acquire()) for _ in range(2))
+        await asyncio.sleep(1.0)
+        first.cancel()
+        assert isinstance((await first).error, asyncio.CancelledError)
+        end = await second
+        assert end.error is None
+        assert sim().clock.now() - asked_at <= AT_LEAST + 2 * SOON
+
+
+# -- what is told ------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_what_a_release_before_the_time_says() -> None:
+    """The lease has ended; the report and the event tell that the name has not, and for how long."""
+    diary = Diary()
+    async with world(hooks=[diary]) as w:
+        lease = await w.manager.lock("a", at_least=AT_LEAST).acquire()
+        until_then = lease.valid_until
+        await asyncio.sleep(1.0)
+        w.nodes[2].delete(b"redlock:a")
+        report = await lease.release()
+        kept = [ReleaseOutcome.KEPT] * 2
+        assert [node.outcome for node in report.nodes] == [*kept, ReleaseOutcome.NOT_HELD]
+        assert report == await lease.release(), "it is idempotent"
+        assert (lease.held, lease.remaining, lease.valid_until) == (False, 0.0, until_then)
+        with pytest.raises(LockLostError) as lost:
+            lease.check()
+        assert lost.value.reason is LossReason.RELEASED
+        (event,) = diary.events
+        assert isinstance(event, Released)
+        assert event.stays_taken == pytest.approx(AT_LEAST - event.held_for)
+        assert w.manager.statistics().held == 0
+
+
+@virtual
+async def test_a_closed_manager_leaves_the_name_taken() -> None:
+    """It ends at once, its waiting tasks, too, and another process is kept out until the time is over."""
+    async with world() as w:
+        async with w.process() as other:
+            asked_at = sim().clock.now()
+            lease = await other.lock("a", at_least=AT_LEAST).acquire()
+            await work(other, "b")
+            waiting = in_task(lambda: other.lock("b").acquire())
+            await asyncio.sleep(0.1)
+        assert sim().clock.now() - asked_at < 1.0
+        assert "closed" in str((await waiting).error)
+        assert not lease.held
+        assert await w.manager.lock("a").try_acquire() is None
+        end = await in_task(lambda: w.manager.lock("a").acquire())
+        assert end.error is None
+        assert AT_LEAST <= sim().clock.now() - asked_at <= AT_LEAST + 2 * SOON
+
+
+@virtual
+async def test_a_lost_lease_deletes_nothing_before_the_time() -> None:
+    """The keys that are still ours stay; the tasks of this process ask the nodes, which alone know."""
+    async with world() as w:
+        asked_at = sim().clock.now()
+        lease = await w.manager.lock("a", at_least=AT_LEAST).acquire()
+        w.vacate("a", 0, 1)
+        lose(w.manager, "a")
+        assert (await lease.release()).count(ReleaseOutcome.KEPT) == 1
+        assert [value is not None for value in w.holders("a")] == [False, False, True]
+        async with w.manager.lock("a", blocking=False):
+            pass
+        await until(asked_at + AT_LEAST + LATENCY)
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_a_dropped_lease_leaves_the_name_taken() -> None:
+    """Its release is one like any other."""
+    async with world() as w:
+        lease: Lease | None = await w.manager.lock("a", at_least=AT_LEAST).acquire()
+        with pytest.warns(ResourceWarning):
+            del lease
+        await asyncio.sleep(0.1)
+        assert w.manager.statistics().held == 0
+        assert None not in w.holders("a")
+
+
+@virtual
+async def test_the_decorator_takes_it() -> None:
+    """As every other option."""
+    async with world() as w:
+
+        @w.manager.locked("report:{customer}", at_least=timedelta(seconds=AT_LEAST), blocking=False)
+        async def report(customer: int) -> int:
+            return customer
+
+        assert await report(1) == 1
+        with pytest.raises(LockTakenError):
+            await report(1)
+        assert await report(2) == 2
+
+
+# -- values ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "says"),
+    [
+        (-1, ValueError, "at_least must be 0 to 86400 seconds"),
+        (86401, ValueError, "at_least must be 0 to 86400 seconds"),
+        (float("nan"), ValueError, "at_least must be finite"),
+        ("30", TypeError, "at_least must be a number"),
+        (True, TypeError, "at_least must be a number"),
+        (60.5, ValueError, "longer"),
+    ],
+)  # fmt: skip
+def test_bad_values_are_refused_at_the_call(value: Any, error: type[Exception], says: str) -> None:
+    """Longer than the quarantine, too: then nodes that have forgotten the lock would vote before its time."""
+    manager = LockManager(["redis://a", "redis://b", "redis://c"], restart_quarantine=60)
+    with pytest.raises(error, match=says):
+        manager.lock("a", at_least=value)
+    with pytest.raises(error, match=says):
+        manager.locked("a", at_least=value)(_nothing)
+
+
+def test_a_time_longer_than_the_quarantine_is_refused_with_both() -> None:
+    """And a ttl as before."""
+    manager = LockManager(["redis://a", "redis://b", "redis://c"], restart_quarantine=60)
+    with pytest.raises(ValueError, match=r"at_least must not .* got at_least=61 and restart_quarantine=60:"):
+        manager.lock("a", at_least=61)
+    with pytest.raises(ValueError, match=r"ttl must not .* got ttl=61 and restart_quarantine=60:"):
+        manager.lock("a", ttl=61)
+
+
+async def _nothing() -> None:
+    """Do nothing."""
+
+
+def test_without_a_quarantine_it_is_as_long_as_one_likes() -> None:
+    """It rests on the nodes' memory then, as the lock itself does."""
+    LockManager(["redis://a"]).lock("a", at_least=86_400)
+    LockManager(["redis://a", "redis://b", "redis://c"], restart_quarantine=0).lock("a", at_least=3600)
+
+
+@virtual
+async def test_none_and_nothing_are_no_time() -> None:
+    """The name is free at once."""
+    async with world() as w:
+        for value in (None, 0, timedelta(0)):
+            await work(w.manager, at_least=value)
+            assert w.keys == [()] * 3
+
+
+# -- faults ------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_release_that_is_repeated_never_lets_a_key_live_longer() -> None:
+    """Nor shorter than it must: what comes late finds a key that ends sooner, or ends it when it may."""
+    async with world() as w:
+        asked_at = sim().clock.now()
+        lease = await w.manager.lock("a", ttl=20.0, at_least=10.0).acquire()
+        await asyncio.sleep(1.0)
+        w.nodes[0].freeze()
+        w.nodes[1].disconnect()
+        report = await lease.release()
+        assert report.count(ReleaseOutcome.UNKNOWN) >= 1
+        ends = [asked_at + 20.0 + 2 * LATENCY] * 3
+        await asyncio.sleep(6.0)
+        w.nodes[0].thaw()
+        await asyncio.sleep(1.0)
+        for node, end in zip(w.nodes, ends, strict=True):
+            left = node.ttl(b"redlock:a")
+            assert left is not None
+            assert asked_at + 10.0 <= sim().clock.now() + left + LATENCY <= end
+
+
+QUARANTINE = 10.0
+
+
+async def gaps(seed: int, at_least: float, disturb: Callable[[World, random.Random], None]) -> list[float]:
+    """Let three processes run one job again and again; returns the seconds from one run to the next."""
+    chance = random.Random(seed)
+    began: list[float] = []
+    options: dict[str, Any] = {
+        "restart_quarantine": QUARANTINE,
+        "ttl": 2.0,
+        "retry": RetryPolicy(base=0.5, cap=3.0),
+    }
+    async with world(**options) as w, w.process(**options) as second, w.process(**options) as third:
+
+        async def process(manager: LockManager) -> None:
+            while True:
+                lease = await manager.lock("job", at_least=at_least).acquire()
+                began.append(sim().clock.now())
+                await asyncio.sleep(chance.random())
+                await lease.release()
+
+        tasks = [asyncio.create_task(process(manager)) for manager in (w.manager, second, third)]
+        for _ in range(3):
+            await asyncio.sleep(chance.uniform(5.0, 2 * QUARANTINE))
+            disturb(w, chance)
+        await asyncio.sleep(1.5 * QUARANTINE)  # by then every node votes again
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    return [then - one for one, then in itertools.pairwise(began)]
+
+
+def restart_one(w: World, chance: random.Random) -> None:
+    """Let one node lose its memory."""
+    chance.choice(w.nodes).restart()
+
+
+def restart_two(w: World, chance: random.Random) -> None:
+    """Let a majority lose its memory."""
+    for node in chance.sample(w.nodes, 2):
+        node.restart()
+
+
+@pytest.mark.parametrize("disturb", [restart_one, restart_two])
+@pytest.mark.parametrize("seed", range(2))
+@virtual
+async def test_no_two_runs_in_the_time(seed: int, disturb: Callable[[World, random.Random], None]) -> None:
+    """Whatever nodes forget: the quarantine outlasts it (R12)."""
+    found = await gaps(seed, 9.0, disturb)
+    assert found, "a search that finds no two runs shows nothing"
+    assert min(found) >= 9.0 - TIMEOUT, "it counts from when the lock was asked for"
+
+
+@virtual
+async def test_a_time_longer_than_the_quarantine_would_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Why it is refused: nodes that have restarted vote again before it is over."""
+    monkeypatch.setattr("aioredlock_ng._options.refuse_longer", lambda *_, **__: None)
+    assert min(await gaps(0, 80.0, restart_two)) < 80.0 - TIMEOUT
