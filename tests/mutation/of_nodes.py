@@ -192,7 +192,7 @@ MUTATIONS = (
     Mutation(
         rule="hooks",
         name="a hook's exception affects the lock",
-        edits=(Edit("events.py", "except (KeyboardInterrupt, SystemExit):", "except Exception:"),),
+        edits=(Edit("_audience.py", "except (KeyboardInterrupt, SystemExit):", "except Exception:"),),
         test="unit/test_manager.py::test_a_raising_hook_is_logged_once_and_affects_nothing",
     ),
     Mutation(
