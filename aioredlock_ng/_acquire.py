@@ -50,7 +50,17 @@ class Request:
 class Acquisition:
     """One call of `acquire`, from the gate to the win or the error."""
 
-    __slots__ = ("_attempts", "_patience", "_request", "_runtime", "_seen", "_waiting", "_waits_told")
+    __slots__ = (
+        "_attempts",
+        "_behind",
+        "_patience",
+        "_refusal",
+        "_request",
+        "_runtime",
+        "_seen",
+        "_waiting",
+        "_waits_told",
+    )
 
     def __init__(self, runtime: Runtime, request: Request, *, patience: float | None, began: float) -> None:
         self._runtime = runtime
@@ -58,6 +68,8 @@ class Acquisition:
         self._patience = Patience(runtime.clock, began, patience, runtime.node_timeout)
         self._waiting: Waiting | None = None
         self._waits_told = False
+        self._behind: Gate | None = None  # where it waits for a task of this process
+        self._refusal: LockNotAcquiredError | None = None  # of the last try
         self._attempts = 0
         self._seen = 0  # the greatest counter that a node has told us: the next ballot is above it
 
@@ -76,6 +88,8 @@ class Acquisition:
         finally:
             if self._waiting is not None:
                 self._waiting.over()
+            if self._waits_told:
+                self._runtime.long_waits.drop(self)
         way.held_by(holding, lambda: self._held_here(holding))
         if self._runtime.audience.wants(Acquired) or debugging():
             waited, attempts = self._patience.used, self._attempts
@@ -127,11 +141,14 @@ class Acquisition:
         # A single try that finds a contender without a verdict waits for that verdict, not longer.
         patience = self._patience.for_answers() if single_try else self._patience.left()
         try:
+            self._behind = gate
             if await self._runtime.pause(place.future, None if patience is None else max(0.0, patience)):
                 return
         except BaseException:
             gates.leave(name, place)
             raise
+        finally:
+            self._behind = None
         gates.leave(name, place)
         raise self._refused_here(self._gate_error(gate, place.verdict))
 
@@ -276,9 +293,20 @@ class Acquisition:
 
     def _waits(self, error: LockNotAcquiredError | None) -> None:
         """Tell, once, that this call begins to wait; without an error it waits for a task of this process."""
+        self._refusal = error
         if not self._waits_told:
             self._waits_told = True
+            self._runtime.long_waits.add(self)
             tell_waiting(self._runtime, self._request, error, waited=self._patience.used)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the lock."""
+        return self._request.names
+
+    def why(self) -> LockNotAcquiredError | None:
+        """Return what keeps this call from the lock now."""
+        return self._refusal if self._behind is None else self._gate_error(self._behind)
 
     def _gave_up(self, error: BaseException) -> None:
         """Count and tell that this call ends without the lock."""

@@ -14,9 +14,7 @@ import anyio
 from ._audience import Audience
 from ._background import Background
 from ._clock import Clock
-from ._core.quorum import majority
-from ._core.validity import free_after
-from ._node import Node, NodeState
+from ._node import Node
 from ._options import Options
 from ._runtime import Runtime
 from .errors import ConfigurationError, ManagerClosedError
@@ -125,13 +123,7 @@ class Life:
         0 when it may now; more than 0 during a restart quarantine; `math.inf` when no moment is known: the
         manager is not started or is closed, too few nodes are up, or they cannot be one quorum.
         """
-        runtime = self._runtime
-        if runtime is None or runtime.closing or runtime.conflict is not None:
-            return math.inf
-        standings = [node.standing for node in runtime.nodes]
-        waits = [0.0 if s.state is NodeState.UP else s.votes_in for s in standings]
-        wait = free_after(waits, majority(len(waits)))
-        return math.inf if wait is None else wait
+        return math.inf if self._runtime is None else self._runtime.unavailable_for()
 
     @property
     def inherited(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 from collections import deque
@@ -21,13 +22,14 @@ from ._clock import Clock, wall_of
 from ._core.clock_watch import ClockWatch
 from ._core.command import Answer, Command, Primitive, Purpose
 from ._core.cooldown import Cooldowns
-from ._core.quorum import Vote
-from ._core.validity import drift
+from ._core.quorum import Vote, majority
+from ._core.validity import drift, free_after
 from ._deadlines import Deadlines
 from ._futures import give_up
 from ._gate import Gates
 from ._log import report
-from ._node import Node
+from ._long_waits import LongWaits
+from ._node import Node, NodeState
 from ._node.fork import generation
 from ._options import Options
 from ._turns import Turns
@@ -99,6 +101,7 @@ class Runtime:
         self.turns = Turns()
         self.cooldowns = Cooldowns()
         self.wakeups = Wakeups(nodes)
+        self.long_waits = LongWaits(self.unavailable_for)
         self.watchdog = Watchdog(clock, self._stalled)
         self.holdings: set[Holding] = set()
         """Every lease that is not released."""
@@ -197,6 +200,7 @@ class Runtime:
     def close(self) -> None:
         """Refuse new acquires, undo those under way, and wake everybody who waits for a lock."""
         self.closing = True
+        self.long_waits.close()
         for attempt in list(self.attempts):
             attempt.undo(self.node_timeout)
         for future in self._pauses:
@@ -281,6 +285,15 @@ class Runtime:
         """
         if self.conflict is not None:
             raise ConfigurationError(self.conflict)
+
+    def unavailable_for(self) -> float:
+        """Return what `LockManager.unavailable_for` describes."""
+        if self.closing or self.conflict is not None:
+            return math.inf
+        standings = [node.standing for node in self.nodes]
+        waits = [0.0 if s.state is NodeState.UP else s.votes_in for s in standings]
+        wait = free_after(waits, majority(len(waits)))
+        return math.inf if wait is None else wait
 
     @property
     def held(self) -> int:

@@ -1,0 +1,123 @@
+"""Why a call of `acquire` waits: said once in the log, when it has waited for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from typing import Final, Protocol, final
+
+from ._log import report
+from .errors import LockNotAcquiredError, LockTakenError, printable
+
+LONG: Final = 2.0
+"""Seconds that a call waits before the log says why."""
+
+COALESCE: Final = 0.25
+"""Seconds: calls that have waited for long are not looked at more often."""
+
+MAX_LINES: Final = 20
+"""Lines about waiting calls that one manager logs within `LINES_WITHIN` seconds."""
+
+LINES_WITHIN: Final = 60.0
+
+
+class Waiter(Protocol):
+    """A call that waits."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the lock."""
+
+    def why(self) -> LockNotAcquiredError | None:
+        """Return what it would be told if its time was up now; None when that is not known."""
+
+
+@final
+class LongWaits:
+    """The calls of one manager that wait, in the order in which they began: one timer for all of them.
+
+    Of the calls that wait for the same lock the one that has waited longest is told of.  Call `add` when one
+    begins to wait, and `drop` when it does no more.
+    """
+
+    __slots__ = (
+        "_closed",
+        "_lines",
+        "_loop",
+        "_spoken_for",
+        "_timer",
+        "_unavailable_for",
+        "_waiting",
+        "_window",
+    )
+
+    def __init__(self, unavailable_for: Callable[[], float]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._unavailable_for = unavailable_for
+        self._waiting: dict[Waiter, float] = {}  # since when, by the loop's clock
+        self._spoken_for: dict[tuple[str, ...], Waiter] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._lines = 0
+        self._window = -math.inf
+        self._closed = False
+
+    def add(self, waiter: Waiter) -> None:
+        """Note that a call begins to wait."""
+        self._waiting[waiter] = self._loop.time()
+        if self._timer is None and not self._closed:
+            self._timer = self._loop.call_later(LONG, self._look)
+
+    def drop(self, waiter: Waiter) -> None:
+        """Note that a call waits no more."""
+        self._waiting.pop(waiter, None)
+        if self._spoken_for.get(waiter.names) is waiter:
+            del self._spoken_for[waiter.names]
+
+    def close(self) -> None:
+        """Say nothing more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        """Tell of those that have waited for long, and come back when the next one will have."""
+        self._timer, now = None, self._loop.time()
+        for waiter, since in list(self._waiting.items()):
+            if now < since + LONG:
+                self._timer = self._loop.call_at(max(since + LONG, now + COALESCE), self._look)
+                return
+            del self._waiting[waiter]
+            if waiter.names not in self._spoken_for:
+                self._spoken_for[waiter.names] = waiter
+                self._tell(waiter, now - since, now)
+
+    def _tell(self, waiter: Waiter, waited: float, now: float) -> None:
+        if now >= self._window + LINES_WITHIN:
+            self._window, self._lines = now, 0
+        self._lines += 1
+        if self._lines > MAX_LINES:
+            return
+        if self._lines == MAX_LINES:
+            report(
+                logging.INFO,
+                "%d acquires wait by now; no more of them are logged for up to %.0f s",
+                len(self._waiting) + len(self._spoken_for),
+                LINES_WITHIN,
+            )
+            return
+        level, why = self._reason(waiter.why())
+        message = "still waiting for lock %s after %.1f s: %s"
+        report(level, message, printable(waiter.names), waited, why, lock=waiter.names)
+
+    def _reason(self, error: LockNotAcquiredError | None) -> tuple[int, str]:
+        if error is None:
+            return logging.INFO, "the nodes have not been asked yet"
+        if isinstance(error, LockTakenError):
+            left = error.retry_after
+            until = "" if left is None else f", for {left:.1f} s unless it is extended"
+            return logging.INFO, f"{error.args[0]}{until}"
+        wait = self._unavailable_for()
+        until = f"; a majority may vote in {wait:.1f} s" if 0 < wait < math.inf else ""
+        return logging.WARNING, f"{error}{until}"
