@@ -108,7 +108,7 @@ class Acquisition:
         gates = runtime.gates
         passed: list[str] = []
         if self._patience.single_try and (error := self._cooling()) is not None:
-            raise error
+            raise self._refused_here(error)
         try:
             for name in names:  # sorted: two tasks cannot wait for each other
                 if not gates.enter(name):
@@ -168,10 +168,11 @@ class Acquisition:
 
     async def _cool_down(self) -> None:
         """Wait while a name stays taken that this process has released; no node need be asked (R34)."""
-        if self._cooling() is not None:
+        if (error := self._cooling()) is not None:
+            self._waits(error)
             await self._must_wait().cool_down(self._request.names)
             if (error := self._cooling()) is not None:
-                raise error
+                raise self._refused_here(error)
 
     def _cooling(self) -> LockTakenError | None:
         """Return the error for a name that stays taken after its release by this process, or None."""

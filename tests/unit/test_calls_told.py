@@ -96,6 +96,21 @@ async def test_a_single_try_waits_for_a_verdict_on_another_task_and_is_told():
 
 
 @virtual
+async def test_a_name_that_stays_taken_after_its_release():
+    """No node is asked while `at_least` runs: the wait, its end and the refusal are told all the same."""
+    diary = Diary()
+    async with world(hooks=[diary]) as w:
+        await (await w.manager.lock("a", at_least=10).acquire()).release()
+        diary.take()
+        with pytest.raises(LockTakenError):
+            await w.manager.lock("a", blocking_timeout=3).acquire()
+        assert await w.manager.lock("a").try_acquire() is None
+        assert diary.kinds == ["Waiting", "GaveUp", "GaveUp"]
+        assert [event.taken for event in diary.take() if not isinstance(event, Acquired)] == [True] * 3
+        assert (w.manager.statistics().refused, w.manager.statistics().gave_up) == (2, 2)
+
+
+@virtual
 async def test_another_process_holds_it():
     """Rounds are told each, the wait and its end once; both say that it is taken, and what nodes said."""
     diary = Diary()
