@@ -105,6 +105,7 @@ async def test_kill_ends_one_server(nodes3: LocalNodes) -> None:
     nodes3.kill(1)
     assert not alive(pid)
     assert nodes3.pids[1] is None
+    assert f"{nodes3.ports[1]} down" in repr(nodes3)
     with pytest.raises(ConnectionRefusedError):
         answers(nodes3.ports[1])
     assert answers(nodes3.ports[0])
@@ -120,6 +121,7 @@ async def test_pause_freezes_and_resume_thaws(nodes3: LocalNodes) -> None:
     assert "paused" in repr(nodes3)
     nodes3.resume(0)
     nodes3.resume(0)
+    assert "paused" not in repr(nodes3)
     assert answers(nodes3.ports[0])
 
 
@@ -145,6 +147,7 @@ async def test_restart_comes_back_empty_on_the_same_port(nodes3: LocalNodes, bef
     assert nodes3.urls[0] == url
     assert nodes3.pids[0] not in {pid, None}
     assert ask(url, "GET", "key") is None
+    assert repr(nodes3).count("running") == 3
 
 
 async def test_start_brings_back_those_that_do_not_run(nodes3: LocalNodes) -> None:
