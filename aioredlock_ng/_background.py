@@ -172,6 +172,11 @@ class Background:
         (self._quarantined.add if quarantined else self._quarantined.discard)(node)
         self._runtime.audience.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
 
+    @property
+    def over(self) -> bool:
+        """Whether all of it has ended."""
+        return self._supervisor.done()
+
     async def aclose(self) -> None:
         """End it all; idempotent."""
         try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, final
 
 from ._ask import Round
@@ -150,6 +151,7 @@ class Holding:
                     f"was lost after {self._by_watchdog} extensions, which is ExtensionPolicy.max_extensions"
                 ),
                 LossReason.MANAGER_CLOSED: "was given up: its manager was closed",
+                LossReason.LOOP_CLOSED: "was lost: its event loop was closed before it was released",
             }.get(reason, "was lost")
         return LockLostError(
             f"lock {printable(self.names)} {why}", reason=reason, names=self.names, votes=self._why()
@@ -297,7 +299,20 @@ class Holding:
             self._lost.set()
         if self.body is not None:
             self.body.stop()
-        # Whoever must know knows by now: what follows runs other people's code.
+        self._tell_lost()  # whoever must know knows by now: this runs other people's code
+
+    def abandon(self) -> None:
+        """Note that its loop was closed under it: nothing can be sent or woken any more, only told."""
+        if self.loss is not None or self._release is not None:
+            return
+        self.loss = LossReason.LOOP_CLOSED
+        if self._lost is not None:
+            with suppress(RuntimeError):  # it is set, but nothing in a closed loop can be woken
+                self._lost.set()
+        self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        runtime = self._runtime
         runtime.counters.lost += 1
         tell_lost(runtime, self, self.error(), held_for=runtime.clock.now() - self._since)
 

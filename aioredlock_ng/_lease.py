@@ -15,7 +15,7 @@ from ._body import Body
 from ._core.quorum import Extension, Vote, extension_verdict
 from ._holding import Holding, extension_decided
 from ._options import OnLost, Seconds
-from .errors import NodeVote, QuorumUnavailableError, printable
+from .errors import LossReason, NodeVote, QuorumUnavailableError, printable
 
 if TYPE_CHECKING:
     from ._runtime import Runtime
@@ -225,6 +225,11 @@ class Lease:
         if self._runtime.inherited:
             return  # a forked child: the lease is its parent's
         holding = self._holding
+        if self._runtime.loop.is_closed():  # entered in another one: nothing can be sent any more
+            holding.abandon()
+            if exc is None and holding.loss is not None:
+                raise holding.error()
+            return
         body, holding.body = holding.body, None
         ours = body.disarm(exc) if body is not None else False
         round_ = holding.release()
@@ -247,7 +252,7 @@ class Lease:
     def __del__(self) -> None:
         """Give up a lease that nobody can release any more."""
         holding = self._holding
-        if holding.released or sys.is_finalizing():
+        if holding.released or holding.loss is LossReason.LOOP_CLOSED or sys.is_finalizing():
             return
         # Collection may run in any thread and at any moment: the release is the loop's business.
         # It comes before the warning, which may be turned into an error.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 from types import TracebackType
@@ -16,34 +17,45 @@ from ._background import Background
 from ._clock import Clock
 from ._node import Node
 from ._options import Options
-from ._runtime import Runtime
+from ._runtime import Counters, Runtime
 from .errors import ConfigurationError, ManagerClosedError
 
 
 class Life:
     """What `LockManager` is besides its locks: not started, running, or closed.
 
-    It binds to the running loop, and connects, at its first use.
+    It binds to the running loop, and connects, at its first use; and anew to the next loop when that one is
+    closed, or the manager was.
     """
 
     _nodes: Sequence[Node] = ()  # a manager that cannot be made still has a repr
     _runtime: Runtime | None = None
-    _closed = False
+    _closed_in: asyncio.AbstractEventLoop | None = None
+    """The loop in which it was closed, and stays closed."""
 
     def __init__(
-        self, nodes: Sequence[Node], options: Options, *, clock: Clock, random: Random, audience: Audience
+        self,
+        nodes: Sequence[Node],
+        options: Options,
+        *,
+        make_nodes: Callable[[], Sequence[Node]],
+        clock: Clock,
+        random: Random,
+        audience: Audience,
     ) -> None:
         self._nodes = nodes
+        self._make_nodes = make_nodes
         self._options = options
         self.clock = clock
         self._random = random
         self._audience = audience
         self._background: Background | None = None
+        self._counters = Counters()
 
     def __repr__(self) -> str:
         states = ", ".join(f"{node.name} {node.standing.state}" for node in self._nodes)
         held = self._runtime.held if self._runtime else 0
-        over = self._closed or (self._runtime is not None and self._runtime.closing)
+        over = self._closed_in is not None or (self._runtime is not None and self._runtime.closing)
         state = "closed" if over else "running" if self._runtime else "not started"
         return f"<LockManager {state}, {held} held: {states}>"
 
@@ -56,8 +68,8 @@ class Life:
         Raises:
             ConfigurationError: two nodes turned out to be one server, or one belongs to a quorum of another
                 size.
-            ManagerClosedError: the manager was closed.
-            RuntimeError: the manager belongs to another event loop or another process.
+            ManagerClosedError: the manager was closed in this loop.
+            RuntimeError: the manager belongs to another event loop, which is not closed, or another process.
         """
         await self._start()
 
@@ -90,13 +102,20 @@ class Life:
         Waits for a majority to be connected: at most a `node_timeout` longer than `patience` seconds,
         and not longer than `start` anyway.  `looking` as in `_start`.
         """
+        self._let_go()
         runtime, background = self._runtime, self._background
         if runtime is None or background is None:
-            if self._closed:
+            if self._closed_in is asyncio.get_running_loop():
                 raise ManagerClosedError("the lock manager is closed")
             runtime = self._runtime = Runtime(
-                self._nodes, self._options, self.clock, self._random, self._audience
+                self._nodes,
+                self._options,
+                self.clock,
+                self._random,
+                self._audience,
+                counters=self._counters,
             )
+            self._closed_in = None
             background = self._background = Background(runtime, looking=looking)
         runtime.check_here()
         if runtime.closing:
@@ -110,6 +129,24 @@ class Life:
                 raise runtime.closed_error()
         runtime.check_configuration()
         return runtime
+
+    def _let_go(self) -> None:
+        """Forget the loop before, if this is another one and nothing of ours can live on in that."""
+        runtime, background = self._runtime, self._background
+        if runtime is None or runtime.inherited or runtime.loop is asyncio.get_running_loop():
+            return
+        if not runtime.loop.is_closed() and (background is None or not background.over):
+            return
+        nodes = self._make_nodes()
+        if same := [node.name for node in nodes if node in self._nodes]:
+            raise RuntimeError(
+                f"node {same[0]} belongs to another event loop, and is an object that cannot be made anew: "
+                "give its URL, or one LockManager per loop"
+            )
+        self._runtime = self._background = None
+        self._nodes = nodes
+        for holding in list(runtime.holdings):
+            holding.abandon()
 
     @property
     def available(self) -> bool:
@@ -133,13 +170,16 @@ class Life:
     async def aclose(self) -> None:
         """Release every lease, end all tasks, close the connections (R18).  Idempotent.
 
+        In this loop it stays closed; used in another one, it starts anew.
+
         Bodies under a lease are cancelled (reason ``manager_closed``) and waited for, at most until
         their deadline.  Nodes that do not answer take two `node_timeout`s at most: one for the releases, one
         for the connection, as long as a server has not read all that it was sent.
         """
+        self._let_go()
         if self._runtime is not None:
             self._runtime.check_here()
-        self._closed = True
+        self._closed_in = asyncio.get_running_loop()
         if self._background is not None:
             await self._background.aclose()
 

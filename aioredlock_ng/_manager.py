@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
@@ -31,7 +32,6 @@ from ._options import (
     checked_options,
     checked_policy,
 )
-from ._runtime import Counters
 from ._specs import NodeSpec, Primitives, make_nodes
 from ._statistics import ManagerStatistics, NodeStatistics
 from ._survey import Survey, survey
@@ -50,7 +50,9 @@ class LockManager(Life):
     """A Redlock over N independent Redis or Valkey masters.
 
     It may be made anywhere, also at module level: it binds to the running loop, and connects, at its
-    first use.  Use it as ``async with LockManager(...) as manager:``, or call `start` and `aclose`.
+    first use.  When that loop is closed, or the manager was, its next use in another loop starts it anew;
+    leases that were not released before their loop was closed are lost, and their keys end with their ttl.
+    Use it as ``async with LockManager(...) as manager:``, or call `start` and `aclose`.
 
     Args:
         nodes: URLs (``redis://``, ``rediss://``, ``unix://``, ``valkey://``, ``valkeys://``, with user,
@@ -103,7 +105,8 @@ class LockManager(Life):
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        made = make_nodes(nodes)
+        specs = nodes if isinstance(nodes, str) else tuple(nodes)  # for the next loop, too
+        made = make_nodes(specs)
         options = checked_options(
             size=len(made),
             ttl=ttl,
@@ -121,6 +124,7 @@ class LockManager(Life):
         super().__init__(
             made,
             options,
+            make_nodes=functools.partial(make_nodes, specs),
             clock=SystemClock() if clock is None else clock,
             random=secrets.SystemRandom() if random is None else random,
             audience=Audience(hooks),
@@ -288,7 +292,7 @@ class LockManager(Life):
     def statistics(self) -> ManagerStatistics:
         """Return nodes, held leases, waiters and counters as they are now."""
         runtime = self._runtime
-        counters = runtime.counters if runtime else Counters()
+        counters = self._counters
         return ManagerStatistics(
             nodes=tuple(
                 NodeStatistics.of(node.name, node.standing, runtime.clock_of(i) if runtime else None)

@@ -85,7 +85,14 @@ class Runtime:
     """Nodes, clock, randomness and the books of one manager."""
 
     def __init__(
-        self, nodes: Sequence[Node], options: Options, clock: Clock, random: Random, audience: Audience
+        self,
+        nodes: Sequence[Node],
+        options: Options,
+        clock: Clock,
+        random: Random,
+        audience: Audience,
+        *,
+        counters: Counters,
     ) -> None:
         self.nodes = nodes
         self.options = options
@@ -95,7 +102,7 @@ class Runtime:
         self.clocks = ClockWatch(len(nodes), drift(options.ttl))
         self.random = random
         self.audience = audience
-        self.counters = Counters()
+        self.counters = counters
         self.deadlines = Deadlines()
         self.gates = Gates(self._nobody_waits, self._tell_of_release)
         self.turns = Turns()
@@ -193,6 +200,11 @@ class Runtime:
         if self.inherited:
             raise RuntimeError(
                 "this LockManager was started before a fork: make one per process, after the fork"
+            )
+        if self.loop.is_closed():
+            raise RuntimeError(
+                "the event loop of this lease is closed: it can be neither extended nor released any more, "
+                "and keys that it has left end with their ttl"
             )
         if self.loop is not asyncio.get_running_loop():
             raise RuntimeError("this LockManager belongs to another event loop: make one per loop")

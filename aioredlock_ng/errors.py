@@ -70,6 +70,8 @@ class LossReason(StrEnum):
     """It was extended as often as its policy allows, and then ran out."""
     MANAGER_CLOSED = "manager_closed"
     """`aclose()` was called while it was held."""
+    LOOP_CLOSED = "loop_closed"
+    """Its event loop was closed while it was held: neither extensions nor a release can leave any more."""
     RELEASED = "released"
     """Somebody called `release()`."""
 

@@ -28,9 +28,8 @@ def lock_manager(request: pytest.FixtureRequest) -> Iterator[LockManager]:
     """A `LockManager` over three masters in memory; no server is needed.
 
     It starts at its first use, in the loop of the test, and is closed after the test.  It keeps the
-    time of a `SimLoop`, if that is the loop.  A test that has no loop of its own may hand it to one
-    program that has: ``with TestClient(app):`` is one, a `TestClient` without ``with`` makes a loop per
-    request, and a manager belongs to one loop.
+    time of a `SimLoop`, if that is the loop.  A test that has no loop of its own may hand it to programs
+    that have, one after the other: a `TestClient` makes a loop per request, or one with ``with``.
     """
     if "anyio_backend" in request.fixturenames:
         backend = request.getfixturevalue("anyio_backend_name")

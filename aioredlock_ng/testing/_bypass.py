@@ -17,7 +17,7 @@ from .._core.diagnosis.findings import Finding
 from .._core.fencing import at
 from .._manager import LockManager
 from .._node import Node, NodeState, Standing
-from .._runtime import Runtime
+from .._runtime import Counters, Runtime
 from ..errors import LossReason
 
 _REPLIES: Final[dict[Purpose, Reply]] = {
@@ -80,7 +80,7 @@ async def _ready(manager: LockManager, _patience: float | None = None, **_lookin
     bypass.fence = max(bypass.fence + 1, at(int(clock.wall() * 1000)))
     nodes = [cast("Node", _Willing(node.name, bypass.fence)) for node in manager._nodes]  # noqa: SLF001
     options, random, audience = manager._options, manager._random, manager._audience  # noqa: SLF001
-    runtime = Runtime(nodes, options, clock, random, audience)
+    runtime = Runtime(nodes, options, clock, random, audience, counters=Counters())
     _runtimes[runtime] = manager
     return runtime
 

@@ -87,20 +87,6 @@ async def test_fork(shared_nodes: Nodes) -> None:
 # -- loops -----------------------------------------------------------------------------------------
 
 
-def test_a_second_run(shared_nodes: Nodes) -> None:
-    """A manager that was used in one `asyncio.run` tells clearly that it cannot be used in another."""
-    manager = LockManager(shared_nodes.urls)
-
-    async def use() -> None:
-        async with manager.lock("twice"):
-            pass
-
-    asyncio.run(use())
-    with pytest.raises(RuntimeError, match="event loop"):
-        asyncio.run(use())
-    assert keys(shared_nodes.urls) == {}
-
-
 def test_a_manager_that_is_never_closed(shared_nodes: Nodes) -> None:
     """A manager at module level that nobody closes leaves neither a key nor a warning when its loop ends."""
     manager = LockManager(shared_nodes.urls)

@@ -525,13 +525,24 @@ async def call(function: Any) -> Any:
     return await function()
 
 
-def test_aclose_after_its_loop_has_ended():
-    """A module-level manager whose loop is gone is closed; the next loop needs a manager of its own."""
+def test_a_node_that_cannot_be_made_anew_belongs_to_one_loop():
+    """A ready node object may have been bound once only; the error says what to give instead."""
+    manager = LockManager([MemoryNode().link()])
+    SimLoop.run(hold(manager, "a", 1))
+    for use in (manager.start, manager.lock("a").acquire, manager.aclose):
+        with pytest.raises(RuntimeError, match=r"belongs to another event loop.* one LockManager per loop"):
+            SimLoop.run(call(use))
+
+
+def test_a_forked_child_does_not_follow_to_another_loop():
+    """Not even when the parent's loop had been closed: one manager per process."""
     manager = LockManager(masters())
     SimLoop.run(hold(manager, "a", 1))
-    for use in (manager.start, manager.lock("a").acquire):
-        with pytest.raises(RuntimeError, match="another event loop"):
-            SimLoop.run(call(use))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fork, "_generation", fork.generation() + 1)
+        for use in (manager.start, manager.lock("a").acquire):
+            with pytest.raises(RuntimeError, match="fork"):
+                SimLoop.run(call(use))
 
 
 @virtual

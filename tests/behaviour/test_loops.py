@@ -1,0 +1,165 @@
+"""One manager, one loop after the other: a manager at module level in scripts, tests and test clients."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Final
+
+import pytest
+from redis.asyncio import Redis
+
+from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, ManagerClosedError
+from aioredlock_ng.events import Hooks, Lost
+from tests.behaviour.tools import PATIENCE, all_up, keys
+from tests.servers import Nodes
+
+TTL: Final = 30.0
+"""Seconds: longer than any of these tests takes."""
+
+
+class Losses(Hooks):
+    """A hook that keeps what is lost."""
+
+    def __init__(self) -> None:
+        self.reasons: list[LossReason] = []
+
+    def on_lost(self, event: Lost) -> None:
+        """Keep the reason."""
+        self.reasons.append(event.reason)
+
+
+async def hold(manager: LockManager, name: str = "job") -> int | None:
+    """Hold a lock for a moment; returns its fence."""
+    async with manager.lock(name, blocking_timeout=PATIENCE) as lease:
+        return lease.fence
+
+
+@pytest.fixture
+def broken_off(shared_nodes: Nodes) -> tuple[LockManager, Lease, Losses]:
+    """Give a manager and a lease whose loop was closed under them, with all its tasks."""
+    losses = Losses()
+    manager = LockManager(shared_nodes.urls, ttl=TTL, hooks=[losses])
+    loop = asyncio.new_event_loop()
+    lease = loop.run_until_complete(manager.lock("job").acquire())
+    assert not lease.lost.is_set()
+    loop.close()
+    return manager, lease, losses
+
+
+def test_two_loops_one_after_the_other(shared_nodes: Nodes) -> None:
+    """As two tests with a loop of each their own use it: no call to close it in between."""
+    manager = LockManager(shared_nodes.urls)
+    first, second = (asyncio.run(hold(manager)) for _ in range(2))
+    assert first is not None
+    assert second is not None
+    assert first < second
+    assert keys(shared_nodes.urls) == {}
+    statistics = manager.statistics()
+    assert (statistics.acquired, statistics.released) == (2, 2), "the counters go on"
+
+
+def test_a_closed_manager_starts_anew_in_the_next_loop(shared_nodes: Nodes) -> None:
+    """And stays closed in the one where it was closed, whether it had been used there or not."""
+    manager = LockManager(shared_nodes.urls)
+
+    async def close_and_use() -> None:
+        await manager.aclose()
+        for use in (manager.start, manager.lock("job").acquire, manager.init):
+            with pytest.raises(ManagerClosedError):
+                await use()
+        await manager.aclose()
+        assert "closed" in repr(manager)
+
+    async def use_and_close() -> None:
+        async with manager:
+            await hold(manager)
+        await close_and_use()
+
+    asyncio.run(close_and_use())
+    asyncio.run(use_and_close())
+    asyncio.run(use_and_close())
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_a_closed_manager_starts_anew_while_the_loop_before_runs(shared_nodes: Nodes) -> None:
+    """Nothing of it lives on in that loop; there it belongs to the other one then."""
+    manager = LockManager(shared_nodes.urls)
+
+    async def main() -> None:
+        async with manager:
+            await hold(manager)
+        inside, done = threading.Event(), threading.Event()
+
+        async def elsewhere() -> None:
+            async with manager, manager.lock("job"):
+                inside.set()
+                await asyncio.to_thread(done.wait, PATIENCE)
+
+        thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
+        thread.start()
+        assert await asyncio.to_thread(inside.wait, PATIENCE)
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await manager.start()
+        done.set()
+        await asyncio.to_thread(thread.join)
+
+    asyncio.run(main())
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_a_lease_whose_loop_was_closed_is_lost(
+    broken_off: tuple[LockManager, Lease, Losses], shared_nodes: Nodes
+) -> None:
+    """That is told when the manager is used again; its keys still keep everybody out."""
+    manager, lease, losses = broken_off
+
+    async def next_loop() -> None:
+        await manager.start()
+        await all_up(manager)
+        assert await manager.lock("job").try_acquire() is None
+        await hold(manager, "another")
+        assert losses.reasons == [LossReason.LOOP_CLOSED]
+        assert lease.lost.is_set()
+        assert manager.statistics().lost == 1
+        for use in (lease.release, lease.extend):
+            with pytest.raises(RuntimeError, match="the event loop of this lease is closed"):
+                await use()
+        await manager.aclose()
+
+    asyncio.run(next_loop())
+    assert set(keys(shared_nodes.urls)) == set(shared_nodes.urls)
+
+
+def test_a_block_that_ends_in_another_loop(broken_off: tuple[LockManager, Lease, Losses]) -> None:
+    """It ends in the loss, unless in an error of its own."""
+    _, lease, losses = broken_off
+    with pytest.raises(LockLostError) as lost:
+        asyncio.run(lease.__aexit__(None, None, None))
+    assert lost.value.reason is LossReason.LOOP_CLOSED
+    assert asyncio.run(lease.__aexit__(ValueError, ValueError(), None)) is None
+    assert losses.reasons == [LossReason.LOOP_CLOSED]
+
+
+def test_it_can_be_closed_in_the_next_loop(broken_off: tuple[LockManager, Lease, Losses]) -> None:
+    """As a fixture does whose tear-down has a loop of its own."""
+    manager, _, losses = broken_off
+    asyncio.run(manager.aclose())
+    assert losses.reasons == [LossReason.LOOP_CLOSED]
+    assert "0 held" in repr(manager)
+
+
+def test_clients_of_ones_own_are_used_again(shared_nodes: Nodes) -> None:
+    """What such a client keeps of the loop before is its own business: it must be let go of there."""
+    clients = [Redis.from_url(url) for url in shared_nodes.urls[:3]]
+    manager = LockManager([*clients, *shared_nodes.urls[3:]])
+
+    async def use() -> None:
+        async with manager:
+            await hold(manager)
+        for client in clients:
+            await client.aclose()
+
+    asyncio.run(use())
+    asyncio.run(use())
+    assert keys(shared_nodes.urls) == {}
