@@ -14,6 +14,7 @@ from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
 from ._log import debugging
 from ._options import OnLost
+from ._quorum_watch import QuorumWatch
 from ._runtime import Runtime
 from ._telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
 from ._waiting import Patience, Waiting
@@ -35,6 +36,7 @@ class Request:
     primitive: Primitive
     ttl: float
     blocking_timeout: float | None
+    quorum_timeout: float | None
     extension: ExtensionPolicy
     on_lost: OnLost
     label: str
@@ -65,7 +67,9 @@ class Acquisition:
     def __init__(self, runtime: Runtime, request: Request, *, patience: float | None, began: float) -> None:
         self._runtime = runtime
         self._request = request
-        self._patience = Patience(runtime.clock, began, patience, runtime.node_timeout)
+        self._patience = Patience(
+            runtime.clock, began, patience, runtime.node_timeout, request.quorum_timeout
+        )
         self._waiting: Waiting | None = None
         self._waits_told = False
         self._behind: Gate | None = None  # where it waits for a task of this process
@@ -140,15 +144,20 @@ class Acquisition:
         place = gates.queue(name, single_try=single_try, alone=len(self._request.names) == 1)
         # A single try that finds a contender without a verdict waits for that verdict, not longer.
         patience = self._patience.for_answers() if single_try else self._patience.left()
+        limited = self._patience.for_quorum is not None and not single_try
+        watch = QuorumWatch(self._runtime, self._patience, gate, place) if limited else None
         try:
             self._behind = gate
             if await self._runtime.pause(place.future, None if patience is None else max(0.0, patience)):
+                self._patience.goes_on_from(gate.refusal, gate.answered_at)
                 return
         except BaseException:
             gates.leave(name, place)
             raise
         finally:
             self._behind = None
+            if watch is not None:
+                watch.cancel()
         gates.leave(name, place)
         raise self._refused_here(self._gate_error(gate, place.verdict))
 
@@ -231,7 +240,8 @@ class Acquisition:
             error, hopeless = outcome
             for name in way.names:
                 runtime.turns.lose(name)
-            way.refused(error)
+            self._patience.judged(error)
+            way.refused(error, self._patience.answered_at)
             left = self._patience.left()
             if hopeless or (left is not None and left <= 0):
                 raise error

@@ -49,6 +49,8 @@ class Gate:
     """What the contender that is through the gate is trying."""
     refusal: LockNotAcquiredError | None = None
     """What the nodes said last to a contender."""
+    answered_at: float = 0.0
+    """Since when no quorum has answered, by the manager's clock, if that is the `refusal`."""
     untold: bool = False
     """Whether the last release was told to nobody, and nobody has asked since."""
     tries: list[Place] | None = None
@@ -109,11 +111,11 @@ class Pass:
         gate.untold = gate.next_asks
         return gate.untold
 
-    def refused(self, error: LockNotAcquiredError) -> None:
-        """Tell who waits behind this pass what the nodes said last."""
+    def refused(self, error: LockNotAcquiredError, answered_at: float) -> None:
+        """Tell who waits behind this pass what the nodes said last, and when a quorum last answered."""
         for name in self.names:
             gate = self._gates[name]
-            gate.refusal = error
+            gate.refusal, gate.answered_at = error, answered_at
             gate.judged(error)
 
     def open(self) -> None:

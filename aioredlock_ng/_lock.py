@@ -60,7 +60,10 @@ class Lock:
     async def _acquire(self, patience: float | None) -> Lease:
         manager = self._manager
         began = manager.clock.now()
-        runtime = await manager.ready(patience)  # the first use connects, within the caller's time
+        limit, quorum_timeout = patience, self._request.quorum_timeout
+        if quorum_timeout is not None:
+            limit = quorum_timeout if patience is None else min(patience, quorum_timeout)
+        runtime = await manager.ready(limit)  # the first use connects, within the caller's time
         holding = await Acquisition(runtime, self._request, patience=patience, began=began).run()
         return Lease(runtime, holding, self._request.on_lost)
 

@@ -31,6 +31,7 @@ from ._options import (
     checked_on_lost,
     checked_options,
     checked_policy,
+    checked_quorum_timeout,
 )
 from ._specs import NodeSpec, Primitives, make_nodes
 from ._statistics import ManagerStatistics, NodeStatistics
@@ -153,6 +154,7 @@ class LockManager(Life):
         ttl: Seconds | None = None,
         blocking: bool = True,
         blocking_timeout: Seconds | None = None,
+        quorum_timeout: Seconds | None = None,
         extension: ExtensionPolicy | None = None,
         on_lost: OnLost | None = None,
         label: str | None = None,
@@ -165,6 +167,10 @@ class LockManager(Life):
             ttl: seconds; default the manager's.
             blocking: False is ``blocking_timeout=0``.
             blocking_timeout: seconds to wait for the lock; None waits for ever, 0 tries exactly once.
+            quorum_timeout: seconds to go on while too few nodes answer, may vote, or agree on a fence: since
+                the call began, or since a majority last answered that the lock is taken.  Then the call ends
+                in `QuorumUnavailableError`, at most a `node_timeout` later.  None: no sooner than by the
+                `blocking_timeout`, which ends it in any case.
             extension: default the manager's; `ExtensionPolicy.off` for a lease that just runs out.
             on_lost: default the manager's.
             label: a name of low cardinality for metrics.
@@ -188,6 +194,7 @@ class LockManager(Life):
             ttl=max(least, options.ttl if ttl is None else options.checked_ttl(ttl)),
             at_least=least,
             blocking_timeout=checked_blocking(blocking, blocking_timeout),
+            quorum_timeout=checked_quorum_timeout(quorum_timeout),
             extension=options.extension if extension is None else extension,
             on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
             label=checked_label(label),

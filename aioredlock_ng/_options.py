@@ -24,6 +24,7 @@ class LockOptions(TypedDict, total=False):
     ttl: Seconds | None
     blocking: bool
     blocking_timeout: Seconds | None
+    quorum_timeout: Seconds | None
     extension: ExtensionPolicy | None
     on_lost: OnLost | None
     label: str | None
@@ -131,6 +132,16 @@ def checked_blocking(blocking: bool, blocking_timeout: Seconds | None) -> float 
         raise ValueError(f"blocking_timeout must not be negative, got {blocking_timeout!r}")
     if not blocking and result > 0:
         raise ValueError(f"blocking=False does not wait, got blocking_timeout={blocking_timeout!r} with it")
+    return result
+
+
+def checked_quorum_timeout(value: Seconds | None) -> float | None:
+    """Return for how long a quorum may be missing, in seconds; None: as long as an acquire may take."""
+    if value is None:
+        return None
+    result = seconds("quorum_timeout", value)
+    if result < 0:
+        raise ValueError(f"quorum_timeout must not be negative, got {value!r}")
     return result
 
 

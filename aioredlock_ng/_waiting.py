@@ -8,7 +8,7 @@ from ._ask import majority_answered
 from ._core.policy import aside, reminder
 from ._core.quorum import Verdict
 from ._turns import GLIMPSE, YIELD, Turn
-from .errors import LockNotAcquiredError, LockTakenError
+from .errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
 
 if TYPE_CHECKING:
     from ._attempt import Attempt
@@ -22,15 +22,38 @@ SPLIT_WITHIN: Final = 4
 
 @final
 class Patience:
-    """The time that a caller gives one call of `acquire`, in seconds; None for no end, 0 for a single try."""
+    """The time that a caller gives one call of `acquire`, in seconds; None for no end, 0 for a single try.
 
-    __slots__ = ("_began", "_clock", "_node_timeout", "_seconds")
+    While tries end without a quorum it may be shorter: `for_quorum` seconds since `answered_at`.
+    """
 
-    def __init__(self, clock: Clock, began: float, seconds: float | None, node_timeout: float) -> None:
+    __slots__ = (
+        "_began",
+        "_clock",
+        "_node_timeout",
+        "_quorum_missing",
+        "_seconds",
+        "answered_at",
+        "for_quorum",
+    )
+
+    def __init__(
+        self,
+        clock: Clock,
+        began: float,
+        seconds: float | None,
+        node_timeout: float,
+        for_quorum: float | None = None,
+    ) -> None:
         self._clock = clock
         self._began = began
         self._seconds = seconds
         self._node_timeout = node_timeout
+        self._quorum_missing = False
+        self.for_quorum = for_quorum
+        """Seconds that a quorum may be missing; None: as long as all may take."""
+        self.answered_at = began
+        """When a quorum last answered that the lock is taken; before that, when the call began."""
 
     @property
     def single_try(self) -> bool:
@@ -44,9 +67,27 @@ class Patience:
 
     def left(self) -> float | None:
         """Return the seconds that may still be waited; None when there is no end."""
-        if self._seconds is None:
-            return None
-        return self._began + self._seconds - self._clock.now()
+        seconds, began = self._seconds, self._began
+        if self._quorum_missing and self.for_quorum is not None:
+            ends = self.answered_at + self.for_quorum
+            return (ends if seconds is None else min(ends, began + seconds)) - self._clock.now()
+        return None if seconds is None else began + seconds - self._clock.now()
+
+    def judged(self, error: LockNotAcquiredError) -> None:
+        """Take note of what a try, or a task of this process, was told."""
+        self._quorum_missing = not isinstance(error, LockTakenError)
+        if not self._quorum_missing:
+            self.answered_at = self._clock.now()
+
+    def quorum_left(self, answered_at: float) -> float:
+        """Return the seconds that a quorum may still be missing that last answered at `answered_at`."""
+        assert self.for_quorum is not None, "only asked where there is a limit"
+        return max(answered_at, self._began) + self.for_quorum - self._clock.now()
+
+    def goes_on_from(self, refusal: LockNotAcquiredError | None, answered_at: float) -> None:
+        """Begin to ask after a task of this process that was told `refusal` last; None: it had the lock."""
+        missing = isinstance(refusal, QuorumUnavailableError)
+        self.answered_at = max(self._began, answered_at) if missing else self._clock.now()
 
     def within(self, wait: float) -> float:
         """Return how much of `wait`, in seconds, there is room for."""

@@ -148,6 +148,7 @@ async def locks(manager: LockManager) -> None:
         "a",
         ttl=timedelta(seconds=5),
         blocking_timeout=timedelta(milliseconds=500),
+        quorum_timeout=timedelta(milliseconds=100),
         extension=ExtensionPolicy.off(),
         on_lost="raise",
         label="a:{}",
@@ -183,7 +184,7 @@ async def leases(lease: Lease) -> None:
 def decorated(manager: LockManager) -> None:
     """The signature of a decorated function is its own."""
 
-    @manager.locked("report:{customer_id}", ttl=60)
+    @manager.locked("report:{customer_id}", ttl=60, quorum_timeout=5)
     async def report(customer_id: int, *, verbose: bool = False) -> list[str]:
         return [str(customer_id)] * verbose
 
