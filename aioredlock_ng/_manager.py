@@ -20,6 +20,7 @@ from ._decorator import locked
 from ._initialise import NodeInitialisation
 from ._life import Life
 from ._lock import Lock
+from ._node_list import split_urls
 from ._options import (
     DEFAULT_PREFIX,
     LockOptions,
@@ -57,9 +58,10 @@ class LockManager(Life):
 
     Args:
         nodes: URLs (``redis://``, ``rediss://``, ``unix://``, ``valkey://``, ``valkeys://``, with user,
-            password and database), `redis.asyncio.Redis` clients (never closed by us), or objects
-            such as `testing.MemoryNode`.  An odd number: an even one tolerates no more failures than
-            the odd number below it.
+            password and database; ``redis+sentinel://host:26379,host:26379/service`` for a master that
+            Sentinels know), `redis.asyncio.Redis` clients (never closed by us), or objects such as
+            `testing.MemoryNode`.  An odd number: an even one tolerates no more failures than the odd number
+            below it.
         ttl: seconds a lock lives unless it is extended; 5 ms to 24 hours.
         node_timeout: seconds one node's answer is waited for.  It only costs time when a majority is
             silent; raise it when nodes are far away.  Shorter than the ttl.
@@ -136,10 +138,12 @@ class LockManager(Life):
     def from_env(cls, **options: Any) -> LockManager:
         """Make a manager over the nodes that `REDLOCK_URLS` lists, separated by commas.
 
+        Of a Sentinel URL's several hosts the commas belong to it, up to the name of the service.
+
         Raises:
             ConfigurationError: when the variable is missing, empty, or no such list.
         """
-        urls = [url.strip() for url in os.environ.get(URLS_VARIABLE, "").split(",") if url.strip()]
+        urls = split_urls(os.environ.get(URLS_VARIABLE, ""))
         if not urls:
             raise ConfigurationError(
                 f"{URLS_VARIABLE} must list node URLs, such as redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"

@@ -138,12 +138,15 @@ def kill_connections(url: str) -> None:
         ask(url, "CLIENT KILL", "TYPE", kind)
 
 
-def answers(port: int, *, within: float = 1.0) -> bool:
-    """Return whether a server answers; that something takes connections does not prove it."""
+def answers(port: int, *, within: float = 1.0, secured: bool = False) -> bool:
+    """Return whether a server answers; that something takes connections does not prove it.
+
+    A `secured` one may answer that it wants a password.
+    """
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=within) as connection:
             connection.sendall(b"PING\r\n")
-            return connection.recv(64).startswith(b"+PONG")
+            return connection.recv(64).startswith((b"+PONG", b"-NOAUTH") if secured else b"+PONG")
     except OSError:
         return False
 

@@ -67,7 +67,8 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--nodes",
         metavar="URLS",
-        help="node URLs, separated by commas; default: the environment variable REDLOCK_URLS, "
+        help="node URLs (redis://…, redis+sentinel://host,host/service), separated by commas; default: the "
+        "environment variable REDLOCK_URLS, "
         "which is the better place for passwords",
     )
     group.add_argument("--prefix", default="redlock:", help="begins every key (default: %(default)s)")
@@ -163,13 +164,14 @@ def make_manager(arguments: argparse.Namespace, **options: Any) -> LockManager:
         UsageError: no nodes are given, or they cannot be used.
     """
     from .. import LockManager
+    from .._node_list import split_urls
 
     if not options.keys() & {"ttl", "restart_quarantine"}:
         options["restart_quarantine"] = 0
     options = {"prefix": arguments.prefix, "node_timeout": arguments.node_timeout} | options
     try:
         if arguments.nodes is not None:
-            return LockManager([url.strip() for url in arguments.nodes.split(",") if url.strip()], **options)
+            return LockManager(split_urls(arguments.nodes), **options)
         if not os.environ.get("REDLOCK_URLS", "").strip():
             raise UsageError("no nodes: give --nodes URL,URL,URL or set REDLOCK_URLS")
         return LockManager.from_env(**options)

@@ -9,66 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Callable
-from typing import Any, Final, Protocol, final
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping
+from typing import Protocol, final
 
-from redis.asyncio.connection import Connection, UnixDomainSocketConnection, parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
+from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._log import report
-from ..errors import ConfigurationError
 from .failures import why
 from .handshake import (
+    RESP2,
     RESP3,
     Identity,
     LoginError,
-    UnixConnection,
+    discard,
     identify,
     load_scripts,
-    log_in,
-    log_in_by_resp3,
+    make_connection,
 )
 from .link import Link, notice_dead_peers
 from .pipe import Entry
-
-SCHEMES: Final = ("redis", "rediss", "unix", "valkey", "valkeys")
-
-TLS_SCHEMES: Final = ("rediss", "valkeys")
-
-_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
-
-_PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")
-
-_RESP2: Final = 2
-
-_POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
-"""What a redis-py URL may say about a pool; there is no pool here."""
-
-
-def masked(url: str) -> str:
-    """Return `url` without user, password and query; what cannot be told apart is left out."""
-    scheme, separator, _ = url.partition("://")
-    if not separator or not _SCHEME.fullmatch(scheme):
-        return "<not a URL>" if "@" in url or "?" in url else ascii(url)
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return f"{scheme}://<not an address>"
-    # Where an unescaped '?', '/' or '#' of a password ends the address too early, its '@' comes later.
-    options = [part for part in parts.query.split("&") if not part.startswith(("password=", "username="))]
-    cut_short = any("@" in part for part in (parts.path, parts.fragment, *options))
-    if cut_short or not (parts.hostname or parts.path):
-        return f"{scheme}://<not an address>"
-    host = parts.netloc.rpartition("@")[2]
-    if not _PORT.search(host):  # what stands where the port should be may be a password
-        host = parts.hostname or ""
-    return f"{scheme}://{host}{parts.path}"
+from .sentinels import Sentinels
+from .urls import NodeUrl
 
 
 class Endpoint(Protocol):
@@ -93,51 +57,19 @@ class UrlEndpoint:
     """
 
     def __init__(self, url: str) -> None:
-        self.name = masked(url)
-        scheme = url.partition("://")[0]
-        if scheme not in SCHEMES:
-            hint = "" if "://" in url or self.name[0] == "<" else f"; did you mean redis://{url}?"
-            schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
-            raise ConfigurationError(f"node {self.name}: unknown scheme, expected one of {schemes}{hint}")
-        try:
-            parts = urlsplit(url)
-            address = (parts.path,) if scheme == "unix" else (parts.hostname, parts.port or 6379)
-            self._options: dict[str, Any] = dict(
-                parse_url(scheme.replace("valkey", "redis") + url[len(scheme) :])
-            )
-            if scheme in TLS_SCHEMES and self._options.get("ssl_cert_reqs") != "none":
-                self._options.setdefault("ssl_check_hostname", True)  # redis-py 5 does not unless told
-            self._connection_class = self._options.get("connection_class", Connection)
-            if self._connection_class is UnixDomainSocketConnection:
-                self._connection_class = UnixConnection
-            for option in _POOL_OPTIONS:
-                self._options.pop(option, None)
-            self._protocol = int(self._options.pop("protocol", RESP3))
-            self._make(1.0, self._protocol)
-        except (ValueError, TypeError, RedisError):
-            # The parser's own message may quote the part of the URL that holds the password.
-            raise ConfigurationError(
-                f"node {self.name}: not a valid node URL; mind the port, and %-escape what is special"
-            ) from None
-        if not address[0]:
-            what = "path" if scheme == "unix" else "host"
-            raise ConfigurationError(f"node {self.name}: the URL names no {what}")
-        self.address: tuple[object, ...] = address
+        read = NodeUrl(url)
+        self.name = read.name
+        self.address = read.address
+        self._options = read.options
+        self._connection_class = read.connection_class
+        self._protocol = read.protocol
+        self._sentinels: Sentinels | None = None
+        login: Mapping[str, str] = {}
+        if read.service is not None:
+            self._sentinels = Sentinels(read.service, read.connection_class, read.options)
+            login = read.service.login
+        self._secrets = [one for one in (read.options.get("password"), login.get("password")) if one]
         self._told = False
-
-    def _make(self, timeout: float, protocol: int) -> Connection:
-        """Make a connection object; nothing is sent.  Our settings win over the URL's."""
-        options = self._options | {
-            "socket_connect_timeout": timeout,  # without it a frozen server hangs the handshake for ever
-            "socket_timeout": timeout,
-            "retry": Retry(NoBackoff(), 0),
-            "health_check_interval": 0,
-            "protocol": protocol,
-            "redis_connect_func": log_in_by_resp3 if protocol == RESP3 else log_in,
-            "decode_responses": False,
-        }
-        connection: Connection = self._connection_class(**options)
-        return connection
 
     async def connect(
         self, timeout: float, on_failure: Callable[[Entry, str], None]
@@ -154,7 +86,7 @@ class UrlEndpoint:
                         return await self._connect(timeout, on_failure, RESP3)
                     except LoginError as error:
                         refusal = error.reason
-                connected = await self._connect(timeout, on_failure, _RESP2)
+                connected = await self._connect(timeout, on_failure, RESP2)
         except RedisError as error:
             if self._is_given_away_by(error):
                 raise RedisConnectionError(f"{type(error).__name__} at login") from None
@@ -167,25 +99,31 @@ class UrlEndpoint:
         """Whether the server repeats the password: HELLO and AUTH have it among their arguments."""
         if type(error) in (RedisConnectionError, RedisTimeoutError):
             return False  # redis-py's own words, of a host or a time
-        password = self._options.get("password")
-        return bool(password and password in why(error))
+        return any(secret in why(error) for secret in self._secrets)
 
     async def _connect(
         self, timeout: float, on_failure: Callable[[Entry, str], None], protocol: int
     ) -> tuple[Link, Identity]:
-        connection = self._make(timeout, protocol)
+        options = self._options
+        if self._sentinels is not None:
+            host, port = await self._sentinels.master(timeout)
+            options = options | {"host": host, "port": port}
+        connection = make_connection(self._connection_class, options, timeout, protocol)
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
             identity = await identify(connection)
             await load_scripts(connection)
-            return _take_over(connection, on_failure, resp3=protocol == RESP3), identity
+            link = _take_over(connection, on_failure, resp3=protocol == RESP3)
         finally:
-            _discard(connection)
+            discard(connection)
+        if self._sentinels is not None:
+            self._sentinels.follow(link, (host, port), timeout)
+        return link, identity
 
     def _fall_back(self, refusal: Exception) -> None:
         """Note that RESP2 was understood where RESP3 was not, and say so once."""
         if isinstance(refusal, ResponseError):
-            self._protocol = _RESP2  # it said so; who only hung up is asked again next time
+            self._protocol = RESP2  # it said so; who only hung up is asked again next time
         if not self._told:
             self._told = True
             reason = type(refusal).__name__ if self._is_given_away_by(refusal) else why(refusal)
@@ -208,11 +146,3 @@ def _take_over(connection: Connection, on_failure: Callable[[Entry, str], None],
     writer.transport.set_protocol(link)
     connection._reader = connection._writer = None  # noqa: SLF001
     return link
-
-
-def _discard(connection: Connection) -> None:
-    """Drop whatever is left of a connection that was not taken over, without waiting."""
-    writer = connection._writer  # noqa: SLF001
-    connection._reader = connection._writer = None  # noqa: SLF001
-    if writer is not None:
-        writer.transport.abort()

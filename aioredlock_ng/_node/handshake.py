@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 from redis.asyncio.connection import Connection, UnixDomainSocketConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
@@ -15,6 +18,8 @@ from .failures import withheld
 
 _SECTIONS: Final = ("server", "replication", "memory")
 """Of a server's ``INFO``: what tells who it is, and whether it forgets."""
+
+RESP2: Final = 2
 
 RESP3: Final = 3
 """The protocol in which a connection can be told what nobody has asked for: release notices (R13)."""
@@ -32,6 +37,22 @@ class Identity:
     role: str | None = None
     eviction: str | None = None
     """Its ``maxmemory-policy``."""
+
+
+def make_connection(
+    connection_class: type[Connection], options: Mapping[str, Any], timeout: float, protocol: int
+) -> Connection:
+    """Make a connection object; nothing is sent.  Our settings win over a URL's `options`."""
+    ours: dict[str, Any] = {
+        "socket_connect_timeout": timeout,  # without it a frozen server hangs the handshake for ever
+        "socket_timeout": timeout,
+        "retry": Retry(NoBackoff(), 0),
+        "health_check_interval": 0,
+        "protocol": protocol,
+        "redis_connect_func": log_in_by_resp3 if protocol == RESP3 else log_in,
+        "decode_responses": False,
+    }
+    return connection_class(**{**options, **ours})
 
 
 @final
@@ -91,6 +112,14 @@ async def _expect_resp3(connection: Connection) -> None:
     facts = await connection.read_response(disconnect_on_error=False)
     if not isinstance(facts, dict) or facts.get(b"proto") != RESP3:
         raise ResponseError("it answers HELLO 3 and goes on in RESP2")
+
+
+def discard(connection: Connection) -> None:
+    """Drop whatever is left of a connection that was not taken over, without waiting."""
+    writer = connection._writer  # noqa: SLF001
+    connection._reader = connection._writer = None  # noqa: SLF001
+    if writer is not None:
+        writer.transport.abort()
 
 
 async def identify(connection: Connection) -> Identity:

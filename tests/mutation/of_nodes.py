@@ -198,7 +198,7 @@ MUTATIONS = (
     Mutation(
         rule="secrets",
         name="a node's name shows the password",
-        edits=(Edit("_node/connection.py", 'host = parts.netloc.rpartition("@")[2]', "host = parts.netloc"),),
+        edits=(Edit("_node/urls.py", 'host = parts.netloc.rpartition("@")[2]', "host = parts.netloc"),),
         test="unit/node/test_masked.py::test_a_password_with_special_characters[user-redis]",
     ),
     Mutation(

@@ -33,9 +33,10 @@ outside.
 OUTSIDE = {"_cli", "_demo", "cli", "__main__", "contrib", "instrumentation", "pytest_plugin", "sync"}
 """Users of the public interface that live in the package."""
 
-PUBLIC = {"", "errors", "events", "testing", "_template", "_duration"}
-"""What they may import, beside each other; "" is the package itself.  `_template` and `_duration` are no
-part of the inside: what users write, in a decorator or a variable, is read in one way everywhere."""
+PUBLIC = {"", "errors", "events", "testing", "_template", "_duration", "_node_list"}
+"""What they may import, beside each other; "" is the package itself.  `_template`, `_duration` and
+`_node_list` are no part of the inside: what users write, in a decorator or a variable, is read in one way
+everywhere."""
 
 IMPURE = {
     "asyncio", "concurrent", "contextvars", "datetime", "hiredis", "io", "logging", "os", "pathlib", "random",
@@ -45,7 +46,8 @@ IMPURE = {
 """What the pure core has no use for: I/O, clocks, chance, threads, global state."""
 
 USE_REDIS_CLIENTS = {
-    "_node/connection.py", "_node/handshake.py", "_node/client_node.py", "_specs.py", "testing/_fresh.py",
+    "_node/connection.py", "_node/handshake.py", "_node/client_node.py", "_node/sentinels.py",
+    "_node/urls.py", "_specs.py", "testing/_fresh.py",
 }  # fmt: skip
 USE_HIREDIS = {"_node/pipe.py", "testing/_memory_connection.py"}
 USE_TIME = {"_clock.py"}
@@ -191,7 +193,7 @@ def test_the_outside_uses_the_public_interface() -> None:
 
 
 def test_redis_py_is_used_at_the_seams_only() -> None:
-    """Its connections and clients are known to three files, its exceptions to the node ring and `errors`."""
+    """Its connections and clients are known to few files, its exceptions to the node ring and `errors`."""
     assert not offences(
         lambda found: (
             found.top != "redis"

@@ -38,6 +38,12 @@ _UNKNOWN: Final = Kind(
 
 _KINDS: Final = (
     _RIGHTS,
+    _kind(
+        r"no Sentinel tells",
+        None,
+        "see that the Sentinels of the node's URL run and know its service, and that their password is one "
+        "of its options: redis+sentinel://user:password@host:26379/service?sentinel_password=…",
+    ),
     _kind(r"older than Redis", "version", "use Redis 6.0 or newer, or Valkey"),
     _UNKNOWN,
     _kind(

@@ -7,14 +7,14 @@ import itertools
 import pytest
 
 from aioredlock_ng import ConfigurationError, LockManager
-from aioredlock_ng._node.connection import masked
+from aioredlock_ng._node.urls import masked
 
 PARTS = ("WXY", "ZQJ", "KVG")
 """Pieces of a password: letters that are in no URL of these tests and in no message."""
 
 SEPARATORS = ("", "?", "/", "@", "#", ":", "&", "=", "%", "[", "]", "?x=", "//", ";")
 
-HOSTS = ("h", "h:6379", "h:6379/0", "[::1]:6379/0", "h?db=0", "h/0?a=b@c")
+HOSTS = ("h", "h:6379", "h:6379/0", "[::1]:6379/0", "h?db=0", "h/0?a=b@c", "h,h2:1/svc")
 
 
 def shows_a_part(text: str) -> bool:
@@ -33,7 +33,7 @@ def shown(url: str) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "http"])
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "redis+sentinel", "http"])
 @pytest.mark.parametrize("user", ["user", ""])
 def test_a_password_with_special_characters(scheme, user):
     """Any two of the characters that have a meaning in URLs, between any host and any user."""
@@ -57,7 +57,13 @@ def test_a_password_of_digits_is_not_taken_for_a_port():
 @pytest.mark.parametrize("two", SEPARATORS)
 def test_a_password_in_the_query(one, two):
     """The query is not shown at all, whatever the password in it looks like."""
-    for head in ("redis://h", "redis://h:6379/0", "redis://user:WXY@h", "unix:///tmp/s.sock"):
+    for head in (
+        "redis://h",
+        "redis+sentinel://h,h2/s",
+        "redis://h:6379/0",
+        "redis://user:WXY@h",
+        "unix:///tmp/s.sock",
+    ):
         url = f"{head}?password={PARTS[0]}{one}{PARTS[1]}{two}{PARTS[2]}"
         for text in shown(url):
             assert not shows_a_part(text), (url, text)

@@ -1,0 +1,110 @@
+"""The Sentinels of one service: they know which server is its master (R12 says what a failover costs)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, final
+
+from redis.asyncio.connection import Connection
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError, ResponseError
+
+from .failures import why
+from .handshake import RESP2, discard, make_connection
+from .link import Link
+from .urls import Service
+
+LOOK_AFTER: Final = 2.0
+"""Seconds between questions whether the master is still the same.  A master that is cut off from its
+Sentinels, but not from us, goes on granting; it has to be left before the new one's quarantine is over."""
+
+_OF_THE_MASTER: Final = ("username", "password", "db", "host", "port")
+"""Options of the URL that are none of the Sentinels' business."""
+
+_PAIR: Final = 2
+
+Address = tuple[str, int]
+
+
+@final
+class Sentinels:
+    """See the module."""
+
+    def __init__(
+        self, service: Service, connection_class: type[Connection], options: Mapping[str, Any]
+    ) -> None:
+        self._name = service.name
+        self._hosts = list(service.hosts)
+        self._connection_class = connection_class
+        own = {name: value for name, value in options.items() if name not in _OF_THE_MASTER}
+        self._options = own | dict(service.login)
+        self._following: asyncio.Task[None] | None = None
+
+    async def master(self, timeout: float) -> Address:
+        """Ask one Sentinel after the other; together they have half of `timeout`.
+
+        The first one that knows the master is asked first next time.
+
+        Raises:
+            RedisConnectionError: none of them knows it.
+        """
+        reasons: list[str] = []
+        for host, port in tuple(self._hosts):
+            try:
+                async with asyncio.timeout(timeout / 2 / len(self._hosts)):
+                    address = await self._ask(host, port, timeout)
+            except TimeoutError:
+                reasons.append(f"{host}:{port}: no answer in time")
+            except (RedisError, OSError) as error:
+                reasons.append(f"{host}:{port}: {self._reason(error)}")
+            else:
+                self._hosts.remove((host, port))
+                self._hosts.insert(0, (host, port))
+                return address
+        raise RedisConnectionError(
+            f"no Sentinel tells where the master of {self._name!r} is: {'; '.join(reasons)}"
+        )
+
+    def _reason(self, error: Exception) -> str:
+        reason, secret = why(error), self._options.get("password")
+        return (
+            type(error).__name__ if secret and secret in reason else reason
+        )  # some repeat what they are sent
+
+    async def _ask(self, host: str, port: int, timeout: float) -> Address:
+        options = {**self._options, "host": host, "port": port}
+        connection = make_connection(self._connection_class, options, timeout, RESP2)
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call]
+            await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name)
+            answer = await connection.read_response(disconnect_on_error=False)
+        finally:
+            discard(connection)
+        return self._read(answer)
+
+    def _read(self, answer: object) -> Address:
+        if answer is None:
+            raise ResponseError(f"it knows no service {self._name!r}")
+        if isinstance(answer, Sequence) and len(answer) == _PAIR:
+            host, port = answer
+            if isinstance(host, bytes) and isinstance(port, bytes) and port.isdigit():
+                return host.decode(errors="replace"), int(port)
+        raise ResponseError("its answer makes no sense")
+
+    def follow(self, link: Link, address: Address, timeout: float) -> None:
+        """Have `link`, which leads to the master at `address`, given up when another one is named."""
+        task = asyncio.get_running_loop().create_task(self._follow(link, address, timeout))
+        self._following = task  # the loop itself keeps no task alive
+        link.lost.add_done_callback(lambda _: task.cancel())
+
+    async def _follow(self, link: Link, address: Address, timeout: float) -> None:
+        while True:
+            await asyncio.sleep(LOOK_AFTER)
+            try:
+                now = await self.master(timeout)
+            except RedisConnectionError:
+                continue  # for want of an answer nothing is left
+            if now != address:
+                link.give_up("the Sentinels name another master")
+                return

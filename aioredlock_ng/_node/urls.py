@@ -1,0 +1,188 @@
+"""What a node's URL says, and what of it may be shown."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection, parse_url
+from redis.exceptions import RedisError
+
+from ..errors import ConfigurationError
+from .handshake import RESP3, UnixConnection, make_connection
+
+SENTINEL_MARK: Final = "+sentinel"
+"""Behind a scheme: not the server is named, but the Sentinels that know it."""
+
+_NETWORK_SCHEMES: Final = ("redis", "rediss", "valkey", "valkeys")
+
+SCHEMES: Final = (*_NETWORK_SCHEMES, "unix", *(scheme + SENTINEL_MARK for scheme in _NETWORK_SCHEMES))
+
+TLS_SCHEMES: Final = ("rediss", "valkeys")
+
+DEFAULT_PORT: Final = 6379
+DEFAULT_SENTINEL_PORT: Final = 26379
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+
+_PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")
+
+_POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
+"""What a redis-py URL may say about a pool; there is no pool here."""
+
+_SENTINELS_OWN: Final = ("sentinel_username", "sentinel_password")
+"""Options that log in to the Sentinels: the rest of the URL is about the master."""
+
+
+def is_sentinel(url: str) -> bool:
+    """Whether a URL names Sentinels."""
+    return url.partition("://")[0].endswith(SENTINEL_MARK)
+
+
+def masked(url: str) -> str:
+    """Return `url` without user, password and query; what cannot be told apart is left out."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or not _SCHEME.fullmatch(scheme):
+        return "<not a URL>" if "@" in url or "?" in url else ascii(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return f"{scheme}://<not an address>"
+    # Where an unescaped '?', '/' or '#' of a password ends the address too early, its '@' comes later.
+    options = [part for part in parts.query.split("&") if not part.startswith(("password=", "username="))]
+    cut_short = any("@" in part for part in (parts.path, parts.fragment, *options))
+    if cut_short or not (parts.hostname or parts.path):
+        return f"{scheme}://<not an address>"
+    host = parts.netloc.rpartition("@")[2]
+    hosts = host.split(",") if is_sentinel(url) else [host]
+    if not all(map(_PORT.search, hosts)):  # what stands where the port should be may be a password
+        host = parts.hostname or ""
+    return f"{scheme}://{host}{parts.path}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What Sentinels are asked for, and where they are."""
+
+    name: str
+    hosts: tuple[tuple[str, int], ...]
+    login: Mapping[str, str]
+    """User and password of the Sentinels, if they have any."""
+
+
+@final
+class NodeUrl:
+    """A node's URL, taken apart.
+
+    Raises:
+        ConfigurationError: when it cannot be used; the message holds no secret.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.name = masked(url)
+        scheme = url.partition("://")[0]
+        if scheme not in SCHEMES:
+            hint = "" if "://" in url or self.name[0] == "<" else f"; did you mean redis://{url}?"
+            schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+            raise ConfigurationError(f"node {self.name}: unknown scheme, expected one of {schemes}{hint}")
+        self.service: Service | None = None
+        """None where the URL names the server itself."""
+        self.connection_class: type[Any] = Connection
+        try:
+            if is_sentinel(url):
+                self.service, url = _service(url)
+                scheme = scheme.removesuffix(SENTINEL_MARK)
+            self._read(scheme, url)
+        except (ValueError, TypeError, RedisError):
+            # The parser's own message may quote the part of the URL that holds the password.
+            raise self._invalid() from None
+        self._refuse_unknown_options(secret="password=" in url.partition("?")[2])
+        try:
+            make_connection(self.connection_class, self.options, 1.0, self.protocol)
+        except (ValueError, TypeError, RedisError):
+            raise self._invalid() from None
+        if not all(self.address):
+            what = "path" if scheme == "unix" else "host"
+            raise ConfigurationError(f"node {self.name}: the URL names no {what}{self._example}")
+
+    def _read(self, scheme: str, url: str) -> None:
+        parts = urlsplit(url)
+        self.address: tuple[object, ...]
+        """What tells two nodes apart: database numbers and credentials do not make a second server."""
+        if self.service is not None:
+            hosts = self.service.hosts if all(host for host, _ in self.service.hosts) else ()
+            self.address = (frozenset(hosts), self.service.name)
+        elif scheme == "unix":
+            self.address = (parts.path,)
+        else:
+            self.address = (parts.hostname, parts.port or DEFAULT_PORT)
+        options = dict(parse_url(scheme.replace("valkey", "redis") + url[len(scheme) :]))
+        if scheme in TLS_SCHEMES and options.get("ssl_cert_reqs") != "none":
+            options.setdefault("ssl_check_hostname", True)  # redis-py 5 does not unless told
+        connection_class: Any = options.get("connection_class", Connection)
+        self.connection_class = (
+            UnixConnection if connection_class is UnixDomainSocketConnection else connection_class
+        )
+        for option in _POOL_OPTIONS:
+            options.pop(option, None)
+        self.protocol = int(str(options.pop("protocol", RESP3)))
+        self.options: dict[str, Any] = options
+        """For `connection_class`."""
+
+    def _invalid(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"node {self.name}: not a valid node URL; mind the port, and %-escape what is special"
+        )
+
+    @property
+    def _example(self) -> str:
+        if self.service is None:
+            return ""
+        return " or no service; it is written redis+sentinel://host:26379,host:26379/service/db"
+
+    def _refuse_unknown_options(self, *, secret: bool) -> None:
+        from difflib import get_close_matches  # here: only a mistake needs it
+
+        known = _options_of(self.connection_class) | ({*_SENTINELS_OWN} if self.service else set())
+        for option in self.options:
+            if option in known:
+                continue
+            # What stands behind an unescaped '&' of a password looks like an option, too.
+            shown = "" if secret or "<" in self.name else f" {option!a}"
+            nearest = get_close_matches(option, known, 1)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            if option in _options_of(SSLConnection):
+                hint = ": it is for rediss://, valkeys:// and the like"
+            raise ConfigurationError(f"node {self.name}: unknown option{shown} in the URL{hint}")
+
+
+def _service(url: str) -> tuple[Service, str]:
+    """Take a Sentinel URL apart: what Sentinels are asked for, and the URL of a master of unknown address."""
+    parts = urlsplit(url)
+    login, at, hosts = parts.netloc.rpartition("@")
+    name, _, database = parts.path.lstrip("/").partition("/")
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    own = {key.removeprefix("sentinel_"): value for key, value in options if key in _SENTINELS_OWN}
+    service = Service(unquote(name), tuple(map(_host_and_port, hosts.split(","))), own)
+    rest = urlencode([(key, value) for key, value in options if key not in _SENTINELS_OWN])
+    scheme = parts.scheme.removesuffix(SENTINEL_MARK)
+    return service, f"{scheme}://{login}{at}master/{database}?{rest}"
+
+
+def _host_and_port(host: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{host}")
+    return parts.hostname or "", parts.port or DEFAULT_SENTINEL_PORT
+
+
+def _options_of(connection_class: type[Any]) -> frozenset[str]:
+    """Return what a URL may say to redis-py's connections of this class."""
+    found: set[str] = set()
+    for base in connection_class.__mro__:
+        parameters = inspect.signature(vars(base).get("__init__", object)).parameters.values()
+        found |= {one.name for one in parameters if one.kind is not one.VAR_KEYWORD}
+    return frozenset(found - {"self", "args", "kwargs"})

@@ -1,0 +1,321 @@
+"""Nodes by a Sentinel URL, with real Sentinels: where the master is, and what a failover costs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, QuorumUnavailableError
+from aioredlock_ng._node import NodeState, sentinels
+from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._node_list import split_urls
+from aioredlock_ng.cli import main
+from aioredlock_ng.testing import LocalNodes
+from aioredlock_ng.testing._server import free_port
+from tests.sentinels import running_sentinel, watching
+from tests.servers import ask, eventually, lock_keys
+
+PATIENT = 1.0
+PREFIX = "alone:"
+"""Of managers with another number of nodes than there are servers: those have been made fresh for all."""
+
+PASSWORD = "s3cret-pass"
+OTHER_PASSWORD = "0ther-pass"
+Run = Callable[..., int]
+MakeNodes = Callable[..., LocalNodes]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """Give a function that runs a Sentinel with these lines of configuration, and returns its port."""
+    with contextlib.ExitStack() as stack:
+        numbers = iter(range(10))
+
+        def start(*lines: str) -> int:
+            return stack.enter_context(running_sentinel(tmp_path / f"sentinel{next(numbers)}", *lines))
+
+        yield start
+
+
+@pytest.fixture
+async def pair(make_nodes: MakeNodes) -> LocalNodes:
+    """Give a master and its replica, which has caught up."""
+    nodes = make_nodes(2, options={"repl-diskless-sync-delay": 0})
+    ask(nodes.urls[1], "REPLICAOF", "127.0.0.1", nodes.ports[0])
+    await eventually(
+        lambda: ask(nodes.urls[1], "INFO", "replication").get("master_link_status") == "up", within=30
+    )
+    return nodes
+
+
+def node_of(manager: LockManager) -> NodeStatistics:
+    """Return what a manager says of its first node."""
+    return manager.statistics().nodes[0]
+
+
+def leads_to(manager: LockManager) -> str | None:
+    """Return what the server that a manager's first node leads to calls itself."""
+    return manager._nodes[0].standing.run_id
+
+
+async def up(manager: LockManager, within: float = 20.0) -> None:
+    """Wait until all nodes are up."""
+    await eventually(
+        lambda: all(node.state is NodeState.UP for node in manager.statistics().nodes),
+        within=within,
+        what=repr(manager.statistics()),
+    )
+
+
+def run_id(url: str) -> str:
+    """Return what a server calls itself."""
+    return str(ask(url, "INFO", "server")["run_id"])
+
+
+async def test_a_sentinel_url_is_a_node_like_any(run: Run, nodes3: LocalNodes) -> None:
+    """On one connection, with notices; it is named after its Sentinels and the service."""
+    port = run(*watching("main", nodes3.ports[0]))
+    url = f"redis+sentinel://127.0.0.1:{port}/main"
+    async with LockManager([url, *nodes3.urls[1:]], node_timeout=PATIENT) as manager:
+        await up(manager)
+        assert node_of(manager).name == url
+        assert isinstance(manager._nodes[0], RedisNode)
+        assert manager._nodes[0].can_hear
+        async with manager.lock("res") as lease:
+            await lease.extend()
+            assert lock_keys(nodes3.urls[0]) == [b"redlock:res"]
+        await eventually(lambda: not lock_keys(nodes3.urls[0]))
+
+
+async def test_a_database_of_the_master(run: Run, nodes3: LocalNodes) -> None:
+    """It stands behind the service."""
+    port = run(*watching("main", nodes3.ports[0]))
+    async with (
+        LockManager([f"redis+sentinel://127.0.0.1:{port}/main/5"], node_timeout=PATIENT) as manager,
+        manager.lock("res"),
+    ):
+        assert ask(f"{nodes3.urls[0]}/5", "EXISTS", "redlock:res") == 1
+
+
+async def test_a_killed_master_is_followed_by_its_replica(
+    run: Run, pair: LocalNodes, make_nodes: MakeNodes
+) -> None:
+    """The lease goes on by the majority; the new master is quarantined, then votes."""
+    port = run(*watching("main", pair.ports[0]))
+    others = make_nodes(2)
+    nodes = [f"redis+sentinel://127.0.0.1:{port}/main", *others.urls]
+    settings = {"node_timeout": PATIENT, "ttl": 2.0, "restart_quarantine": 2.0, "prefix": PREFIX}
+    async with LockManager(nodes, **settings) as manager:
+        await manager.init()
+        await up(manager)
+        async with manager.lock("res") as lease:
+            pair.kill(0)
+            await eventually(lambda: node_of(manager).state is NodeState.QUARANTINED, within=30)
+            assert leads_to(manager) == run_id(pair.urls[1])
+            await up(manager)
+            assert lease.held
+            await eventually(lambda: lock_keys(pair.urls[1], PREFIX) == [b"alone:res"], within=10)
+
+
+async def test_a_failover_that_was_asked_for(run: Run, pair: LocalNodes) -> None:
+    """The old master becomes a replica, and its connections go to the new one."""
+    port = run(*watching("main", pair.ports[0]))
+    sentinel = f"redis://127.0.0.1:{port}"
+    await eventually(
+        lambda: ask(sentinel, "SENTINEL MASTER", "main")["num-slaves"] == 1, within=30, what="its replica"
+    )
+    async with LockManager(
+        [f"redis+sentinel://127.0.0.1:{port}/main"], node_timeout=PATIENT, prefix=PREFIX
+    ) as manager:
+        await up(manager)
+        assert leads_to(manager) == run_id(pair.urls[0])
+        ask(sentinel, "SENTINEL FAILOVER", "main")
+        new = run_id(pair.urls[1])
+        await eventually(lambda: leads_to(manager) == new, within=30)
+        await up(manager)
+        async with manager.lock("res", blocking_timeout=10):
+            assert lock_keys(pair.urls[1], PREFIX) == [b"alone:res"]
+
+
+async def test_a_master_that_its_sentinels_have_given_up_is_left(
+    run: Run, nodes3: LocalNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be cut off from them and not from us: it does not vote beside the new one for long."""
+    monkeypatch.setattr(sentinels, "LOOK_AFTER", 0.2)
+    port = run(*watching("main", nodes3.ports[0]))
+    sentinel = f"redis://127.0.0.1:{port}"
+    async with LockManager(
+        [f"redis+sentinel://127.0.0.1:{port}/main"], node_timeout=PATIENT, prefix=PREFIX
+    ) as manager:
+        await up(manager)
+        ask(sentinel, "SENTINEL REMOVE", "main")
+        await asyncio.sleep(0.5)
+        assert node_of(manager).state is NodeState.UP, "to know nothing is no reason to leave"
+        ask(sentinel, "SENTINEL MONITOR", "main", "127.0.0.1", nodes3.ports[1], 1)
+        await eventually(lambda: leads_to(manager) == run_id(nodes3.urls[1]))
+        assert "the Sentinels name another master" in caplog.text
+    await eventually(lambda: len(asyncio.all_tasks()) == 1, what="nobody follows a closed connection")
+
+
+async def test_sentinels_that_do_not_answer_are_passed_over(
+    run: Run, nodes3: LocalNodes, make_nodes: MakeNodes
+) -> None:
+    """A dead one, a frozen one and one that knows nothing of it; the good one is asked first from then on."""
+    frozen = make_nodes(1)
+    frozen.pause(0)
+    without = run()
+    port = run(*watching("main", nodes3.ports[0]))
+    hosts = ",".join(f"127.0.0.1:{one}" for one in (free_port(), frozen.ports[0], without, port))
+    async with LockManager(
+        [f"redis+sentinel://{hosts}/main"], node_timeout=PATIENT, prefix=PREFIX
+    ) as manager:
+        await up(manager)
+        for _ in range(2):
+            ask(nodes3.urls[0], "CLIENT KILL", "TYPE", "normal")
+            began = time.monotonic()
+            await eventually(lambda: node_of(manager).state is not NodeState.UP)
+            await up(manager)
+        node = manager._nodes[0]
+        assert isinstance(node, RedisNode)
+        assert node._endpoint._sentinels._hosts[0] == ("127.0.0.1", port)  # type: ignore[attr-defined]
+        assert time.monotonic() - began < 20
+
+
+async def test_passwords_of_both(run: Run, make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture) -> None:
+    """The URL's own is the master's, the Sentinels' are options; neither is shown, right or wrong."""
+    caplog.set_level(logging.DEBUG)
+    nodes = make_nodes(1, options={"requirepass": PASSWORD}, url=f"redis://:{PASSWORD}@127.0.0.1:{{port}}")
+    auth = f"sentinel auth-pass main {PASSWORD}"
+    port = run(*watching("main", nodes.ports[0], auth, f"requirepass {OTHER_PASSWORD}"))
+    place = f"127.0.0.1:{port}/main"
+    right = f"redis+sentinel://:{PASSWORD}@{place}?sentinel_password={OTHER_PASSWORD}"
+    async with LockManager([right], node_timeout=PATIENT, prefix=PREFIX) as manager:
+        await up(manager)
+        async with manager.lock("res"):
+            said = [repr(manager), str(manager.statistics())]
+    for wrong in (
+        f"redis+sentinel://:{PASSWORD}@{place}",
+        f"redis+sentinel://:{PASSWORD}@{place}?sentinel_password={PASSWORD}",
+        f"redis+sentinel://{place}?sentinel_password={OTHER_PASSWORD}",
+    ):
+        async with LockManager([wrong], node_timeout=PATIENT, prefix=PREFIX) as manager:
+            with pytest.raises(QuorumUnavailableError) as caught:
+                await manager.lock("res", blocking=False).acquire()
+            assert "auth" in str(caught.value).lower() or "password" in str(caught.value)
+            findings = await manager.diagnose()
+            assert any("password" in one.advice for one in findings), findings
+            said += [str(caught.value), repr(findings), str(manager.statistics())]
+    text = "\n".join([*said, caplog.text])
+    assert PASSWORD not in text
+    assert OTHER_PASSWORD not in text
+
+
+@pytest.mark.parametrize("fault", ["nobody there", "another service", "no Sentinel"])
+async def test_why_there_is_no_master(run: Run, nodes3: LocalNodes, fault: str) -> None:
+    """The reason names each Sentinel with its own, and the doctor has advice."""
+    port = {
+        "nobody there": free_port,
+        "another service": lambda: run(*watching("other", nodes3.ports[0])),
+        "no Sentinel": lambda: nodes3.ports[0],
+    }[fault]()
+    words = {
+        "nobody there": "onnect",
+        "another service": "it knows no service 'main'",
+        "no Sentinel": "unknown command",
+    }[fault]
+    async with LockManager(
+        [f"redis+sentinel://127.0.0.1:{port}/main"], node_timeout=PATIENT, prefix=PREFIX
+    ) as manager:
+        with pytest.raises(QuorumUnavailableError) as caught:
+            await manager.lock("res", blocking=False).acquire()
+        reason = caught.value.votes[0].reason
+        assert reason.startswith(f"no Sentinel tells where the master of 'main' is: 127.0.0.1:{port}: ")
+        assert words in reason
+        (finding,) = [one for one in await manager.diagnose() if one.node is not None]
+        assert "Sentinels" in finding.advice
+
+
+async def test_an_answer_that_is_no_address(nodes3: LocalNodes) -> None:
+    """A peer that answers anything is passed over with a reason."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(4096):
+                writer.write(b"*1\r\n$1\r\nx\r\n" if b"GET-MASTER" in data else b"+OK\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1")
+    port = server.sockets[0].getsockname()[1]
+    async with LockManager(
+        [f"redis+sentinel://127.0.0.1:{port}/main"], node_timeout=PATIENT, prefix=PREFIX
+    ) as manager:
+        await eventually(lambda: "its answer makes no sense" in node_of(manager).reason)
+    server.close()
+
+
+def test_the_same_service_twice_is_refused() -> None:
+    """In whatever order its Sentinels are given; another service of theirs is another node."""
+    one, other = "redis+sentinel://a,b:7/main", "redis+sentinel://b:7,a:26379/main/3"
+    with pytest.raises(ConfigurationError, match="given twice"):
+        LockManager([one, other])
+    LockManager([one, other.replace("main", "second")])
+
+
+# -- lists ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("redis://a,redis://b", ["redis://a", "redis://b"]),
+        (" redis://a , , redis://b, ", ["redis://a", "redis://b"]),
+        (
+            "redis+sentinel://h:1,h2, [::1]:3/main/0?a=b,redis://b",
+            ["redis+sentinel://h:1,h2,[::1]:3/main/0?a=b", "redis://b"],
+        ),
+        ("rediss+sentinel://u:p,w@h,h2/main", ["rediss+sentinel://u:p,w@h,h2/main"]),
+        ("redis+sentinel://h/main,h2", ["redis+sentinel://h/main", "h2"]),
+        ("redis://a,b/c", ["redis://a", "b/c"]),
+        ("", []),
+    ],
+)
+def test_lists_are_split_at_the_commas_between_nodes(text: str, expected: list[str]) -> None:
+    """Those between a service's hosts are none: they end where its name begins."""
+    assert split_urls(text) == expected
+
+
+def test_a_list_of_environment_and_command_line(
+    run: Run, nodes3: LocalNodes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`REDLOCK_URLS` and ``--nodes`` take Sentinel URLs among others."""
+    port = run(*watching("main", nodes3.ports[0]))
+    listed = (
+        f"redis+sentinel://127.0.0.1:{port},127.0.0.1:{free_port()}/main,{nodes3.urls[1]},{nodes3.urls[2]}"
+    )
+    monkeypatch.setenv("REDLOCK_URLS", listed)
+    assert len(LockManager.from_env().statistics().nodes) == 3
+    for arguments in (["status"], ["status", "--nodes", listed]):
+        assert main([*arguments, "--node-timeout", str(PATIENT)]) == 0
+        assert f"redis+sentinel://127.0.0.1:{port}," in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("redis+sentinel://h1,h2", "redis+sentinel://host:26379,host:26379/service/db"),
+        ("redis+sentinel:///main", "names no host"),
+        ("redis+sentinel://h:x/main", "not a valid node URL"),
+        ("unix+sentinel://h/main", "unknown scheme"),
+    ],
+)
+def test_a_url_that_cannot_be_is_refused(url: str, words: str) -> None:
+    """It says how it is written."""
+    with pytest.raises(ConfigurationError) as caught:
+        LockManager([url])
+    assert words in str(caught.value)

@@ -1,0 +1,45 @@
+"""A real Sentinel for tests."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from aioredlock_ng.testing._server import find_server, free_port
+from tests.servers import answers, fastest_arm
+
+START_TIMEOUT = 20.0
+"""Seconds for a Sentinel to answer."""
+
+
+@contextlib.contextmanager
+def running_sentinel(directory: Path, *lines: str) -> Iterator[int]:
+    """Run a Sentinel with these lines in its configuration, which lives in `directory`; gives its port."""
+    port = free_port()
+    directory.mkdir()
+    file = directory / "sentinel.conf"
+    file.write_text("\n".join((f"port {port}", "bind 127.0.0.1", f"dir {directory}", *lines, "")))
+    command = [find_server(fastest_arm()), str(file), "--sentinel"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            deadline = time.monotonic() + START_TIMEOUT
+            while not answers(port, secured=True):
+                assert process.poll() is None, "it has ended"
+                assert time.monotonic() < deadline, f"not within {START_TIMEOUT:g} s"
+                time.sleep(0.01)
+            yield port
+        finally:
+            process.kill()
+
+
+def watching(service: str, port: int, *more: str) -> Sequence[str]:
+    """Return the lines by which a lone Sentinel watches a master, and fails it over within some seconds."""
+    return (
+        f"sentinel monitor {service} 127.0.0.1 {port} 1",
+        f"sentinel down-after-milliseconds {service} 300",
+        f"sentinel failover-timeout {service} 2000",
+        *more,
+    )

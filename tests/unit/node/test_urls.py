@@ -1,0 +1,64 @@
+"""What URLs may say beside an address."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioredlock_ng import ConfigurationError, LockManager
+from aioredlock_ng._node.urls import NodeUrl, masked
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        (
+            "redis://h?socket_timout=1",
+            "unknown option 'socket_timout' in the URL; did you mean 'socket_timeout'?",
+        ),
+        ("rediss://h?ssl_ca_cert=x", "unknown option 'ssl_ca_cert' in the URL; did you mean 'ssl_ca_certs'?"),
+        ("unix:///s?usernam=x", "unknown option 'usernam' in the URL; did you mean 'username'?"),
+        (
+            "redis+sentinel://h/s?sentinel_passwort=x",
+            "unknown option 'sentinel_passwort' in the URL; did you",
+        ),
+        ("redis://h?xyz=1", "unknown option 'xyz' in the URL"),
+        ("redis://h?ssl_ca_certs=x", "unknown option 'ssl_ca_certs' in the URL: it is for rediss://"),
+        ("redis://u:WXY@h?xyz=1", "node redis://h: unknown option 'xyz' in the URL"),
+        ("redis://h?password=WXY&ZQJ=1", "node redis://h: unknown option in the URL"),
+    ],
+)
+def test_an_unknown_option_is_named(url: str, words: str) -> None:
+    """With the nearest known one; never where it may be a piece of a password."""
+    with pytest.raises(ConfigurationError) as caught:
+        LockManager([url])
+    assert words in str(caught.value)
+    assert "WXY" not in str(caught.value)
+    assert "ZQJ" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://h?socket_timeout=1&client_name=x&max_connections=3&timeout=2&protocol=2&health_check_interval=3",
+        "rediss://h?ssl_cert_reqs=none&ssl_ca_certs=x&ssl_check_hostname=false",
+        "unix:///s?db=2",
+        "redis+sentinel://h/s?sentinel_username=u&sentinel_password=p&client_name=x",
+    ],
+)
+def test_known_options_are_taken(url: str) -> None:
+    """Those of redis-py, also what it means for a pool, which there is not."""
+    assert "max_connections" not in NodeUrl(url).options
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("redis+sentinel://h/s", "redis+sentinel://h/s"),
+        ("redis+sentinel://u:WXY@h:1,h2,[::1]:3/s/0?x=y", "redis+sentinel://h:1,h2,[::1]:3/s/0"),
+        ("redis+sentinel://u:WXY,ZQJ@h,h2/s", "redis+sentinel://h,h2/s"),
+        ("redis+sentinel://h,h2:WXY,h3/s", "redis+sentinel://h,h2/s"),
+    ],
+)
+def test_the_sentinels_are_shown(url: str, expected: str) -> None:
+    """All of them, and no password."""
+    assert masked(url) == expected
