@@ -157,7 +157,7 @@ def lock_keys(url: str, prefix: str = "redlock:") -> list[bytes]:
     return [key for key in ask(url, "KEYS", f"{prefix}*") if not key.startswith(marks)]
 
 
-async def eventually(condition: Callable[[], object], *, within: float = 5.0, what: str = "") -> None:
+async def eventually(condition: Callable[[], object], *, within: float = 60.0, what: str = "") -> None:
     """Wait until a condition holds, polling it.
 
     Args:

@@ -26,10 +26,10 @@ from tests.servers import Nodes, ask, eventually, lock_keys
 
 WORKER: Final = Path(__file__).with_name("worker.py")
 
-ALLOWANCE: Final = 0.3
-"""Seconds that a busy machine may be late; no rule allows more, and every broken rule costs more."""
+ALLOWANCE: Final = 5.0
+"""Seconds that a machine with much other work may be late; what must not be waited for takes longer."""
 
-PATIENCE: Final = 10.0
+PATIENCE: Final = 60.0
 """Seconds until something that must happen, with no deadline of its own, counts as not happening."""
 
 
@@ -42,7 +42,7 @@ def keys(urls: Iterable[str]) -> dict[str, list[bytes]]:
     return {url: names for url, names in found.items() if names}
 
 
-async def no_key_left(urls: Iterable[str], *, within: float = 2.0) -> None:
+async def no_key_left(urls: Iterable[str], *, within: float = ALLOWANCE) -> None:
     """Wait until no server holds a lock's key; releases may still be on their way."""
     urls = list(urls)
     await eventually(lambda: not keys(urls), within=within, what="no key under the prefix is left")
@@ -215,7 +215,7 @@ class Worker:
         assert self.process.stdin is not None
         self.process.stdin.write(b"go\n")
 
-    async def ended(self, *, within: float = 30.0) -> tuple[str, str]:
+    async def ended(self, *, within: float = PATIENCE) -> tuple[str, str]:
         """Wait for the end of the process and return the rest of its output, and its errors."""
         out, err = await asyncio.wait_for(self.process.communicate(), within)
         return out.decode(), err.decode()

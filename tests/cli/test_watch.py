@@ -28,7 +28,7 @@ from aioredlock_ng.testing._fresh import initialise
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 """Seconds for something to be shown."""
 
 WATCH = "from aioredlock_ng.cli import main; sys.exit(main(['watch', '--interval', '0.1']))"

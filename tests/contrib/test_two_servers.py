@@ -50,7 +50,7 @@ def servers(nodes5: LocalNodes, marks: Path) -> Iterator[list[WebServer]]:
 @pytest.fixture
 async def client() -> AsyncIterator[ClientSession]:
     """Give a client that shares no connection pool limit with itself."""
-    async with ClientSession(timeout=ClientTimeout(total=60)) as session:
+    async with ClientSession(timeout=ClientTimeout(total=120)) as session:
         yield session
 
 

@@ -20,7 +20,7 @@ import pytest
 from aioredlock_ng.testing._ports import ReservedPort
 from tests.environments.interpreters import ROOT
 
-START: Final = 30.0
+START: Final = 60.0
 """Seconds for a server to take connections."""
 
 STOP: Final = 10.0

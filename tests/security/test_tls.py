@@ -90,11 +90,11 @@ def serve(make_nodes: MakeNodes, folder: Path) -> Callable[[str], str]:
 
 async def reason(url: str) -> str:
     """Try a lock at a node that cannot be reached; returns why not."""
-    async with LockManager([url], connect_timeout=5.0) as manager:
+    async with LockManager([url], connect_timeout=30.0) as manager:
+        await eventually(lambda: manager.statistics().nodes[0].state is NodeState.DOWN)
         with pytest.raises(QuorumUnavailableError) as caught:
-            await manager.lock("job", blocking_timeout=0.5).acquire()
+            await manager.lock("job", blocking=False).acquire()
         (node,) = manager.statistics().nodes
-        assert node.state is NodeState.DOWN
         return f"{caught.value.votes[0].reason} {node.reason} {caught.value} {manager!r}"
 
 
@@ -128,7 +128,7 @@ async def test_no_proof_is_asked_for_only_if_the_url_says_so(
 ) -> None:
     """``ssl_cert_reqs=none`` takes any certificate; without it, and without the authority, none is taken."""
     url = serve(certificate)
-    async with LockManager([unchecked(url)], connect_timeout=5.0) as manager:
+    async with LockManager([unchecked(url)], connect_timeout=30.0) as manager:
         await all_up(manager)
         async with manager.lock("job") as lease:
             assert lease.held
@@ -137,7 +137,7 @@ async def test_no_proof_is_asked_for_only_if_the_url_says_so(
 
 async def test_the_right_certificate_is_taken(serve: Callable[[str], str]) -> None:
     """What the other tests change is all that is wrong there."""
-    async with LockManager([serve("right")], connect_timeout=5.0) as manager, manager.lock("job") as lease:
+    async with LockManager([serve("right")], connect_timeout=30.0) as manager, manager.lock("job") as lease:
         assert lease.held
 
 
@@ -152,7 +152,7 @@ async def test_the_password_of_a_key(
     own = f"&ssl_certfile={folder / 'client.crt'}&ssl_keyfile={folder / 'client.key'}&ssl_password={password}"
     url = serve("right") + own
     if password == KEY_PASSWORD:
-        async with LockManager([url], connect_timeout=5.0) as manager, manager.lock("job") as lease:
+        async with LockManager([url], connect_timeout=30.0) as manager, manager.lock("job") as lease:
             shown = f"{manager!r}{lease!r}{manager.statistics()}"
     else:
         shown = await reason(url)
@@ -163,7 +163,7 @@ async def test_a_certificate_that_is_mended_is_taken(serve: Callable[[str], str]
     """The node is tried again and again: when its certificate is right, it votes."""
     url = serve("expired")
     admin = unchecked(url)
-    async with LockManager([url], connect_timeout=5.0) as manager:
+    async with LockManager([url], connect_timeout=30.0) as manager:
         await eventually(lambda: "expired" in manager.statistics().nodes[0].reason)
         right = ("tls-cert-file", str(folder / "right.crt"), "tls-key-file", str(folder / "right.key"))
         ask(admin, "CONFIG SET", *right)

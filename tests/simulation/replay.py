@@ -61,9 +61,9 @@ def summary(plan: Plan, cut: Cut) -> str:
 def command(plan: Plan, cut: Cut, options: dict[str, Any]) -> str:
     """Return the command that shows exactly this again."""
     words = [f"python -m tests.simulation --replay {plan.seed}"]
-    if options["quarantine"] is not None:
-        words.append(f"--quarantine {options['quarantine']:g}")
-    if options["stubborn"]:
+    if (quarantine := options.get("quarantine")) is not None:
+        words.append(f"--quarantine {quarantine:g}")
+    if options.get("stubborn"):
         words.append("--stubborn")
     if cut != whole(plan):
         words.append(f"--clients {','.join(map(str, cut.clients))}")

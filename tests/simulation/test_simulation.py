@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from tests.simulation.__main__ import main
-from tests.simulation.campaign import campaign, judged, silence
+from tests.simulation.campaign import DETERMINISM, Failure, campaign, judged, silence
 from tests.simulation.checks import check
 from tests.simulation.checks_words import Rule
 from tests.simulation.plan import ERRORS, KINDS, UNTIMED_EVERY, draw
@@ -213,6 +213,15 @@ def test_a_campaign_is_one_command(
     told = capsys.readouterr().out
     assert f"{Rule.LOST_UPDATE}: the counter" in told
     assert re.search(r"^again: python -m tests.simulation --replay \d+ --stubborn", told, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("options", "words"), [({}, ""), ({"stubborn": True}, " --stubborn")], ids=str)
+def test_a_failing_seed_is_shown(options: dict[str, Any], words: str) -> None:
+    """A campaign's test with or without settings says which seed failed, what it broke, and how to see it."""
+    told = report(Failure(4, DETERMINISM, "went otherwise"), **options)
+    assert f"again: python -m tests.simulation --replay 4{words}\n" in told
+    assert f"found as: {DETERMINISM}: went otherwise" in told
+    assert "seed 4:" in told
 
 
 def test_one_command_shows_it_again() -> None:

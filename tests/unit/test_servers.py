@@ -11,8 +11,13 @@ from tests.servers import Nodes, ask
 
 
 def answers(url: str) -> bool:
-    """Return whether the server answers within a moment."""
-    return servers.answers(int(url.rpartition(":")[2]), within=0.2)
+    """Return whether the server answers, however busy the machine is."""
+    return servers.answers(int(url.rpartition(":")[2]), within=30.0)
+
+
+def is_silent(url: str) -> bool:
+    """Return whether nothing answers within a moment."""
+    return not servers.answers(int(url.rpartition(":")[2]), within=0.2)
 
 
 async def test_every_arm_can_kill_pause_resume_and_restart(any_nodes: Nodes) -> None:
@@ -23,7 +28,8 @@ async def test_every_arm_can_kill_pause_resume_and_restart(any_nodes: Nodes) -> 
     ask(urls[1], "SET", "key", "value")
     any_nodes.kill(0)
     any_nodes.pause(1)
-    assert [answers(url) for url in urls] == [False, False, True, True, True]
+    assert all(map(is_silent, urls[:2]))
+    assert all(map(answers, urls[2:]))
     any_nodes.resume(1)
     await any_nodes.restart(0)
     assert any_nodes.urls == urls

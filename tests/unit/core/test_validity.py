@@ -7,7 +7,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aioredlock_ng._core.validity import (
@@ -45,9 +45,10 @@ def test_the_constants_are_the_pages() -> None:
 
 
 @given(ttls)
+@example(0.0010238051103134641)  # the drift is greater than the ttl, and so is its last digit
 def test_the_drift_agrees_with_exact_arithmetic(ttl: float) -> None:
-    """Floats stray from the exact drift by rounding only."""
-    assert abs(Fraction(drift(ttl)) - exact_drift(ttl)) <= Fraction(math.ulp(ttl))
+    """Floats stray from the exact drift by rounding only: of two constants, a product and a sum."""
+    assert abs(Fraction(drift(ttl)) - exact_drift(ttl)) <= 2 * Fraction(math.ulp(drift(ttl)))
 
 
 @given(moments, ttls)
