@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import json
 import time
+from collections.abc import Iterable
 from typing import Final
 
 import pytest
@@ -17,11 +17,12 @@ from tests.servers import Nodes, ask, eventually
 
 PROCESSES: Final = 4
 TASKS: Final = 5
-SECONDS: Final = 2.0
+TURNS: Final = 60
+"""How often each process has the lock before all are told to end."""
 
 WAITERS: Final = 3
 
-PROMPTLY: Final = 5.0
+PROMPTLY: Final = 20.0
 """Seconds in which several processes have been told and have had their turn; their polls come after 30."""
 
 
@@ -37,24 +38,34 @@ def assert_at_ease(child: Worker, errors: str) -> None:
     assert "Warning" not in errors, errors
 
 
+async def all_had_it(workers: Iterable[Worker], times: int) -> None:
+    """Wait until each of the processes has had the lock so many times more."""
+    for child in workers:
+        for _ in range(times):
+            await child.said("had it")
+
+
 @pytest.mark.parametrize("fault", ["none", "one node frozen"])
 async def test_processes_share_a_hot_name(nodes5: Nodes, fault: str) -> None:
     """Four processes of five tasks that never pause exclude each other, and each has its share."""
     async with contextlib.AsyncExitStack() as stack:
-        arguments = ("hurry", nodes5.urls, "hot", TASKS, SECONDS)
+        arguments = ("hurry", nodes5.urls, "hot", TASKS)
         workers = [await stack.enter_async_context(worker(*arguments)) for _ in range(PROCESSES)]
         for child in workers:
             await child.said("ready")
         for child in workers:
             child.go()
+        await all_had_it(workers, TURNS // 4)
         if fault != "none":
-            await asyncio.sleep(SECONDS / 4)
             nodes5.pause(2)
+        await all_had_it(workers, TURNS - TURNS // 4)
+        for child in workers:
+            child.go()  # home
         shares: list[list[tuple[float, float]]] = []
         for child in workers:
             out, errors = await child.ended()
             assert_at_ease(child, errors)
-            shares.append([(began, ended) for began, ended in json.loads(out)])
+            shares.append([(began, ended) for began, ended in json.loads(out.splitlines()[-1])])
     nodes5.resume(2)
     numbers = [len(share) for share in shares]
     assert overlaps(itertools.chain(*shares)) == []
@@ -82,7 +93,8 @@ async def test_waiters_of_other_processes_are_told(nodes5: Nodes, fault: str) ->
         await eventually(
             lambda: listeners(nodes5, "told") == [WAITERS] * 5, within=PATIENCE, what="all of them listen"
         )
-        await asyncio.sleep(0.5)  # until each of them has had its answers, and waits
+        for child in workers:
+            await child.said("waits")
         if fault != "none":
             nodes5.pause(4)
         released = time.clock_gettime(time.CLOCK_MONOTONIC)

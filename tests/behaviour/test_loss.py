@@ -35,8 +35,8 @@ GRACE: Final = 0.2
 @pytest.mark.parametrize("deleted", [[1, 3, 4], [0, 1, 2, 3, 4]])
 async def test_key_deleted_on_a_majority(shared_nodes: Nodes, deleted: list[int]) -> None:
     """The body is cancelled within one extension interval after a majority has lost the key."""
-    ttl = 2.4
-    every = 1 / 3
+    ttl = 8.0
+    every = 0.1
     policy = ExtensionPolicy(every=every, grace=GRACE)
     async with quiet(), LockManager(shared_nodes.urls, ttl=ttl, extension=policy) as manager:
         cancelled_at = 0.0
@@ -242,7 +242,7 @@ async def test_stalled_loop(
             loose.check()
         await loose.release()
         reports = [event.seconds for event in recorder.events if isinstance(event, LoopStalled)]
-        assert stalled - 0.3 <= max(reports) <= stalled + 0.3
+        assert stalled - 0.3 <= max(reports) <= stalled + ALLOWANCE
         lines = [
             record.getMessage()
             for record in caplog.records

@@ -350,7 +350,7 @@ def test_interrupted_while_waiting(
                 raise AssertionError("entered a lock that somebody else has")
             wait_for(lambda: tasks_of(manager) <= tasks, "nobody waits in the loop")
         wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
-        with other.lock("x", blocking_timeout=5):
+        with other.lock("x", blocking_timeout=60):
             pass
 
 
@@ -385,12 +385,12 @@ def test_interrupted_at_any_moment(
             try:
                 interrupts(chance.uniform(0.0001, 0.004))
                 while True:
-                    with manager.lock("x", blocking_timeout=5):
+                    with manager.lock("x", blocking_timeout=60):
                         pass
             except KeyboardInterrupt:
                 struck += 1
             gc.collect()
-            with manager.lock("x", blocking_timeout=5):
+            with manager.lock("x", blocking_timeout=60):
                 pass
     assert struck == 120
     wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")

@@ -211,7 +211,7 @@ class Worker:
             pytest.fail(f"expected {word!r}, got {line!r} and {(await self.process.communicate())!r}")
 
     def go(self) -> None:
-        """Let it begin, if it waits for that."""
+        """Let it begin, or go on, if it waits for that."""
         assert self.process.stdin is not None
         self.process.stdin.write(b"go\n")
 

@@ -42,31 +42,44 @@ async def count(manager: LockManager, name: str, path: str, tasks: str, rounds: 
     say(json.dumps(claims))
 
 
-async def hurry(manager: LockManager, name: str, tasks: str, seconds: str) -> None:
-    """Take a lock again and again without a pause, from several tasks; print the claims."""
+async def hurry(manager: LockManager, name: str, tasks: str) -> None:
+    """Take a lock again and again without a pause, from several tasks, until told; print the claims.
+
+    Each claim is told at once by a line, too.
+    """
     claims: list[tuple[float, float]] = []
     lock = manager.lock(name)
+    over = False
 
-    async def claim(until: float) -> None:
-        while time.clock_gettime(time.CLOCK_MONOTONIC) < until:
+    async def claim() -> None:
+        while not over:
             async with lock as lease:
                 began = time.clock_gettime(time.CLOCK_MONOTONIC)
                 await asyncio.sleep(0.001)
                 lease.check()
                 claims.append((began, time.clock_gettime(time.CLOCK_MONOTONIC)))
+            say("had it")
 
     async with manager:
         say("ready")
         await asyncio.to_thread(sys.stdin.readline)
-        until = time.clock_gettime(time.CLOCK_MONOTONIC) + float(seconds)
-        await asyncio.gather(*(claim(until) for _ in range(int(tasks))))
+        at_it = asyncio.gather(*(claim() for _ in range(int(tasks))))
+        await asyncio.to_thread(sys.stdin.readline)
+        over = True
+        await at_it
     say(json.dumps(claims))
 
 
 async def take(manager: LockManager, name: str) -> None:
-    """Wait for a lock, and print when it was there."""
-    async with manager, manager.lock(name):
+    """Wait for a lock; print when it begins to, and the time when the lock was there."""
+    async with manager:
+        waiter = asyncio.create_task(manager.lock(name).acquire())
+        while not manager.statistics().waiting:
+            await asyncio.sleep(0.001)
+        say("waits")
+        lease = await waiter
         say(json.dumps(time.clock_gettime(time.CLOCK_MONOTONIC)))
+        await lease.release()
 
 
 async def hold(manager: LockManager, name: str, ttl: str) -> None:

@@ -187,13 +187,14 @@ async def test_a_plain_lease_ends_with_its_ttl(masters: Masters, make_manager: C
     """Nobody extends it: its holder knows by the clock, before anybody else can get in."""
     first, second = await make_manager(node_timeout=0.1), await make_manager(node_timeout=0.1)
     lease = await first.lock("res", ttl=0.3, extension=PLAIN).acquire()
-    next_lease = await second.lock("res", ttl=5, blocking_timeout=5).acquire()
+    next_lease = await second.lock("res", ttl=60, blocking_timeout=60).acquire()
     assert not lease.held
     with pytest.raises(LockLostError) as caught:
         lease.check()
     assert caught.value.reason is LossReason.EXPIRED
     report = await lease.release()
-    assert report.count(ReleaseOutcome.NOT_HELD) == 5
+    assert report.count(ReleaseOutcome.NOT_HELD) >= 3  # elsewhere its key may have come, and end, later
+    assert report.count(ReleaseOutcome.NOT_HELD) + report.count(ReleaseOutcome.RELEASED) == 5
     assert next_lease.held
     await next_lease.release()
 
@@ -322,7 +323,7 @@ async def test_a_wrong_type_on_a_majority_fails_at_once(masters: Masters, manage
     """Waiting would not help: the error names the fault, and the values stay."""
     put(masters[:3], WRONG)
     with pytest.raises(QuorumUnavailableError) as caught:
-        await asyncio.wait_for(manager.lock("res").acquire(), 5)
+        await asyncio.wait_for(manager.lock("res").acquire(), 60)
     reasons = [vote.reason for vote in caught.value.votes if vote.vote is not Vote.GRANTED]
     assert len(reasons) >= 3
     assert all("WRONGTYPE" in reason for reason in reasons[:3])

@@ -87,7 +87,7 @@ class Asked:
 
     async def ask(self, command: Command) -> Any:
         """Submit a command and wait for its reply."""
-        return await asyncio.wait_for(self.send(command), 5.0)
+        return await asyncio.wait_for(self.send(command), 60.0)
 
     async def run(self, script: Script, keys: Sequence[bytes], *args: bytes | float) -> Any:
         """Run a script with exactly these arguments; an error is its first word."""

@@ -17,14 +17,14 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import no_key_left
 from tests.contrib.web import WebServer, uvicorn, web_server
-from tests.servers import eventually
+from tests.servers import answers, eventually
 
 KEYS: Final = 3
 TTL: Final = 2
 """Seconds: what both servers ask for."""
 
-ROUNDS: Final = 5
-"""Measurements of which one must be free of what else this machine does."""
+NODE_TIMEOUT: Final = 30
+"""Seconds that both servers wait for a node where they have to."""
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def marks(tmp_path: Path) -> Path:
 @pytest.fixture
 def servers(nodes5: LocalNodes, marks: Path) -> Iterator[list[WebServer]]:
     """Run both servers: FastAPI's, then aiohttp's."""
-    env = {"REDLOCK_URLS": ",".join(nodes5.urls), "MARKS": str(marks)}
+    env = {"REDLOCK_URLS": ",".join(nodes5.urls), "MARKS": str(marks), "NODE_TIMEOUT": str(NODE_TIMEOUT)}
     aiohttp = (sys.executable, "-m", "tests.contrib.two_servers.aiohttp_server", "{port}")
     with ExitStack() as stack:
         yield [
@@ -113,41 +113,30 @@ async def test_a_killed_server_keeps_its_key_for_the_ttl_only(
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["FastAPI", "aiohttp"])
-async def test_a_frozen_node_costs_no_request_50_ms(
+async def test_no_request_waits_for_a_frozen_node(
     which: int, servers: list[WebServer], client: ClientSession, nodes5: LocalNodes
 ) -> None:
-    """With one node of five frozen, the slowest request is hardly slower than when all were well.
+    """With one node of five frozen, a request is over long before the servers' `node_timeout`."""
 
-    A machine that is busy with something else can spoil a measurement; a node that costs time spoils all.
-    """
+    async def requests() -> None:
+        for number in range(5):
+            async with asyncio.timeout(NODE_TIMEOUT - 5):
+                assert (await post(client, servers[which], f"try/key{number}", 0))[0] == 200
 
-    async def slowest(count: int = 40) -> float:
-        times = []
-        for number in range(count):
-            began = time.perf_counter()
-            assert (await post(client, servers[which], f"try/key{number}", 0))[0] == 200
-            times.append(time.perf_counter() - began)
-        return max(times)
-
-    measured = []
-    await slowest()
-    for round_ in range(ROUNDS):
-        healthy = await slowest()
-        nodes5.pause(round_ % 5)
-        frozen = await slowest()
-        nodes5.resume(round_ % 5)
-        measured.append((healthy, frozen))
-        if frozen <= healthy + 0.05:
-            return
-    pytest.fail(f"(healthy, frozen), in seconds: {measured}")
+    await requests()
+    for i in range(5):
+        nodes5.pause(i)
+        await requests()
+        nodes5.resume(i)
+        await eventually(lambda i=i: answers(nodes5.ports[i]), what="it goes on")
 
 
 async def test_both_wait_their_turn_at_one_key(
     servers: list[WebServer], client: ClientSession, nodes5: LocalNodes
 ) -> None:
     """Two requests of half a second, one at each server, take a second: one waits for the other to leave."""
-    began = time.perf_counter()
+    began = time.monotonic()
     both = await asyncio.gather(*(post(client, server, "wait/key", 0.5) for server in servers))
     assert both == [(200, None)] * 2
-    assert time.perf_counter() - began >= 1.0
+    assert time.monotonic() - began >= 1.0
     await no_key_left(nodes5.urls)

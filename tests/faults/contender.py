@@ -81,7 +81,7 @@ class Contender:
         print(json.dumps({"claims": self._claims, "counts": counts}))
 
     async def _knows_all_clocks(self, manager: LockManager) -> None:
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             while any(node.clock is None for node in manager.statistics().nodes):
                 await asyncio.sleep(0.01)
 

@@ -76,8 +76,8 @@ async def test_a_holder_is_paused(
     assert saw["cancelled_after"] < TICK + ALLOWANCE
     assert not saw["wrote_again"]
     assert saw["fence"] < by_b.fence
-    assert saw["stall"] == pytest.approx(saw["paused"], abs=TICK + ALLOWANCE)
-    assert saw["suspended"] == pytest.approx(saw["paused"] if how == "suspend" else 0.0, abs=ALLOWANCE)
+    assert saw["paused"] - TICK - 0.3 < saw["stall"] < saw["paused"] + TICK + ALLOWANCE
+    assert saw["suspended"] == pytest.approx(saw["paused"] if how == "suspend" else 0.0, abs=0.3)
 
 
 # -- cancellations ---------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ two apart: the lock is lost, the data behind it is not.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import shutil
 import time
@@ -23,7 +22,9 @@ from tests.faults.accounts import GUARDED, filled
 from tests.faults.contention import contention, votes_again
 from tests.faults.losses import LOSSES, PERSISTENT, Loss, kept, restart_older
 from tests.faults.on_three import COUNTER, HOLDING, NAME, held_on_three, waits_for_its_end
-from tests.servers import ask
+from tests.servers import ask, eventually
+
+NAMES: Final = [f"name-{number}" for number in range(6)]
 
 AGREEING: Final = 2.0
 """Seconds until nodes that have just lost their memory can be raised to one fence (R10: 12 less 10)."""
@@ -130,6 +131,26 @@ async def test_all_nodes_restored_from_an_older_backup(
         assert manager.statistics().quarantined == 3
 
 
+def holders(nodes: LocalNodes) -> list[set[bytes]]:
+    """Return whose keys the servers have, for each of the names."""
+    keys = [f"redlock:{name}" for name in NAMES]
+    values = [ask(url, "MGET", *keys) for url in nodes.urls]
+    return [set(of_name) - {None} for of_name in zip(*values, strict=True)]
+
+
+async def held_anew(nodes: LocalNodes) -> None:
+    """Wait until each of the names has had two holders that did not have it before."""
+    before = holders(nodes)
+    since: list[set[bytes]] = [set() for _ in NAMES]
+
+    def all_twice() -> bool:
+        for seen, old, new in zip(since, before, holders(nodes), strict=True):
+            seen.update(new - old)
+        return all(len(seen) >= 2 for seen in since)
+
+    await eventually(all_twice, within=PATIENCE, what="every name is held anew")
+
+
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 async def test_a_rolling_restart_under_contention(fencing: bool, nodes5: LocalNodes) -> None:
     """All five are restarted, one after the other, faster than their quarantines: nobody is let in twice."""
@@ -137,7 +158,7 @@ async def test_a_rolling_restart_under_contention(fencing: bool, nodes5: LocalNo
     async with contention(
         nodes5.urls,
         apart=(-1.0, 0.0, 1.0),
-        names=[f"name-{number}" for number in range(6)],
+        names=NAMES,
         inside=0.5,
         retry=0.05,
         ttl=1.0,
@@ -145,14 +166,13 @@ async def test_a_rolling_restart_under_contention(fencing: bool, nodes5: LocalNo
         fencing=fencing,
     ) as contenders:
         for _ in range(2):
-            await asyncio.sleep(AGREEING + 0.5)  # so that locks are held
+            await held_anew(nodes5)
             for i in draw.sample(range(5), 5):
-                await asyncio.sleep(draw.uniform(0.0, 0.1))
                 await nodes5.restart(i)
         for url in nodes5.urls:
             await votes_again(url)
         whole = time.monotonic()
-        await asyncio.sleep(AGREEING + 1.0)
+        await held_anew(nodes5)
         contenders.stop()
         await contenders.ended(within=PATIENCE)
 

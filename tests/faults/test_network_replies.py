@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError, Vote
+from aioredlock_ng import ExtensionPolicy, LockManager, LockTakenError, QuorumUnavailableError, Vote
 from tests.behaviour.tools import PATIENCE, all_up, no_key_left
 from tests.faults.chaos_proxy import ChaosProxy
 from tests.faults.two_turns import two_apart, two_managers
@@ -39,12 +39,13 @@ async def test_requests_and_replies_may_be_split(
     for way in ways:
         way.piece = any_size
     urls, direct = [proxy.url for proxy in proxies], shared_nodes.urls
-    async with two_apart(urls, urls, direct, ttl=TTL, node_timeout=1.0) as two:
+    often = ExtensionPolicy(every=0.01)
+    async with two_apart(urls, urls, direct, ttl=LONG, node_timeout=20.0, extension=often) as two:
         for way in ways:
             way.piece = size
         async with two.a.manager.lock("one", "two", blocking_timeout=PATIENCE):
             pass
-        await two.a.outlives(TTL / 4)  # by an extension
+        await two.a.outlives(LONG / 200)  # by an extension
 
         assert not two.b.inside.is_set()
         await two.recovered()

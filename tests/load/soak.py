@@ -85,7 +85,7 @@ SHORT: Final = {
 
 USUAL: Final = Tolerance(share=0.25, units=100)
 
-STOP_WITHIN: Final = 30.0
+STOP_WITHIN: Final = 60.0
 """Seconds for the load to end: every wait in it is shorter."""
 
 REST_WITHIN: Final = 4 * TTL
@@ -127,7 +127,7 @@ async def soak(
     """Run the load for so long, and judge it.
 
     Args:
-        seconds: how long the load runs.
+        seconds: how long the load runs; longer if it takes longer to have samples enough.
         every: seconds between two samples.
         tolerances: of the series.
         leak: something that is called with each sample: to see that the judge finds it.
@@ -140,7 +140,7 @@ async def soak(
     began = time.monotonic()
     async with _mill(claims, Random(seed)) as mill:
         async with _running(mill):
-            while time.monotonic() - began < seconds:
+            while time.monotonic() - began < seconds or len(samples) < FEWEST:
                 await asyncio.sleep(every)
                 samples.append(sample(mill.managers))
                 if leak is not None:

@@ -49,7 +49,7 @@ def state(manager: LockManager, i: int = 0) -> NodeState:
     return manager.statistics().nodes[i].state
 
 
-async def up(manager: LockManager, within: float = 3.0) -> None:
+async def up(manager: LockManager, within: float = 60.0) -> None:
     """Wait until every node is up."""
     nodes = range(len(manager.statistics().nodes))
     await eventually(
@@ -103,15 +103,15 @@ async def test_clients_of_any_make(shared_nodes: Any, client: MakeClient, option
 async def test_a_small_blocking_pool(shared_nodes: Any) -> None:
     """Two connections are enough for twenty tasks: calls queue in the pool, and releases are not lost."""
     initialise(urls := shared_nodes.urls[:3])
-    pools = [BlockingConnectionPool.from_url(url, max_connections=2, timeout=5) for url in urls]
+    pools = [BlockingConnectionPool.from_url(url, max_connections=2, timeout=60) for url in urls]
     clients = [Redis(connection_pool=pool) for pool in pools]
     try:
-        async with LockManager(clients, node_timeout=2.0) as manager:
+        async with LockManager(clients, node_timeout=30.0) as manager:
             await up(manager)
 
             async def use(number: int) -> None:
                 for _ in range(5):
-                    async with manager.lock(f"n{number % 4}", blocking_timeout=20):
+                    async with manager.lock(f"n{number % 4}", blocking_timeout=100):
                         pass
 
             await asyncio.gather(*(use(number) for number in range(20)))
@@ -294,9 +294,7 @@ async def test_closing_waits_for_calls_that_outlast_their_rounds(
         with pytest.raises(asyncio.CancelledError):
             await acquiring
         closing = asyncio.create_task(manager.aclose())
-        await eventually(
-            lambda: manager.statistics().nodes[0].reason == "closed", within=10.0, what="the rounds are over"
-        )
+        await eventually(lambda: manager.statistics().nodes[0].reason == "closed", what="the rounds are over")
         assert not closing.done()
         for i in range(3):
             nodes3.resume(i)
@@ -316,7 +314,7 @@ async def test_a_release_without_room_is_written_down(nodes3: LocalNodes, client
             report = await lease.release()
         assert {one.outcome for one in report.nodes} == {ReleaseOutcome.UNKNOWN}
         assert [node.owed for node in manager.statistics().nodes] == [1] * 3
-        await eventually(lambda: not any(node.owed for node in manager.statistics().nodes), within=10.0)
+        await eventually(lambda: not any(node.owed for node in manager.statistics().nodes))
     assert empty(*nodes3.urls)()
 
 
@@ -340,7 +338,7 @@ async def _undone(urls: list[str]) -> None:
         lambda: all("cmdstat_set" in ask(url, "INFO", "commandstats") for url in urls),
         what="the acquire is executed",
     )
-    await eventually(empty(*urls), within=2.0, what="and undone")
+    await eventually(empty(*urls), what="and undone")
 
 
 @pytest.mark.parametrize("names", [("res",), ("res", "other")])
@@ -462,9 +460,9 @@ async def test_what_a_frozen_server_grants_late_is_undone(
         for i in range(3):
             nodes3.resume(i)
         await up(manager)
-        await eventually(lambda: sum(node.in_flight for node in manager.statistics().nodes) == 0, within=10)
+        await eventually(lambda: sum(node.in_flight for node in manager.statistics().nodes) == 0)
         await asyncio.sleep(0)
-        await eventually(empty(*nodes3.urls), within=2 * LOOK_AFTER + 1)
+        await eventually(empty(*nodes3.urls), within=2 * LOOK_AFTER + 20)
         executed = [ask(url, "INFO", "commandstats").get("cmdstat_set") for url in nodes3.urls]
         assert any(executed), "at least one server did execute the acquire late"
         await works(manager)
@@ -543,7 +541,7 @@ async def test_an_acquire_that_the_network_delivers_behind_its_release_is_undone
             assert "cmdstat_set" not in ask(url, "INFO", "commandstats")
             network.deliver()
             await eventually(lambda: "cmdstat_set" in ask(url, "INFO", "commandstats"))
-            await eventually(empty(url), within=2 * LOOK_AFTER + 1, what="the ghost is ended")
+            await eventually(empty(url), within=2 * LOOK_AFTER + 20, what="the ghost is ended")
             await eventually(lambda: manager.statistics().nodes[0].owed == 0)
             await works(manager)
     finally:
@@ -637,7 +635,7 @@ async def test_a_pooled_connection_that_the_server_closed_costs_no_vote(
                 kill_connections(url)
             await eventually(
                 lambda before=looked_at: manager._nodes[0].standing.round_trip != before,
-                within=2 * LOOK_AFTER + 1,
+                within=2 * LOOK_AFTER + 20,
             )
             looked_at = manager._nodes[0].standing.round_trip
         assert went == ["up"] * 3
@@ -836,9 +834,7 @@ async def test_calls_are_bounded(nodes3: LocalNodes, client: MakeClient) -> None
         assert "too many calls under way" in reasons
         for i in range(3):
             nodes3.resume(i)
-        await eventually(
-            lambda: not any(node.in_flight + node.owed for node in manager.statistics().nodes), within=20
-        )
+        await eventually(lambda: not any(node.in_flight + node.owed for node in manager.statistics().nodes))
         await eventually(empty(*nodes3.urls))
         await works(manager)
 

@@ -1,5 +1,6 @@
 """A FastAPI application for the test of two servers."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -14,7 +15,7 @@ from tests.contrib.two_servers.inside import be_inside
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
     """Run the manager with the application."""
-    async with LockManager.from_env() as manager:
+    async with LockManager.from_env(node_timeout=float(os.environ["NODE_TIMEOUT"])) as manager:
         yield {"lock_manager": manager}
 
 
