@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -56,7 +57,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep what is there before the first test out of ``gc.collect()``, which many tests call."""
+    """Have no example fail for want of time; keep what is there by now out of ``gc.collect()``."""
+    if (hypothesis := sys.modules.get("hypothesis")) is not None:  # importing it takes long
+        hypothesis.settings.register_profile("unhurried", deadline=None)
+        hypothesis.settings.load_profile("unhurried")
     gc.collect()
     gc.freeze()
 

@@ -140,8 +140,8 @@ async def _lose(manager: LockManager, other: LockManager, nodes: Nodes, shown: S
             delete(nodes, range(3), "redlock:secret")
             await asyncio.sleep(PATIENCE)
     with shown.failure(LockLostError):
-        async with manager.lock("secret"), other.lock("secret two", ttl=0.5):
-            time.sleep(1.2)
+        async with manager.lock("secret"), other.lock("secret two", ttl=1.5):
+            time.sleep(2.0)
             await asyncio.sleep(PATIENCE)
     shown.see(await manager.force_release("secret"))
     with warnings.catch_warnings(record=True) as warned:
@@ -173,10 +173,12 @@ async def test_nothing_shows_a_secret(secret_nodes: Nodes, caplog: pytest.LogCap
     recorder = Recorder()
     async with contextlib.AsyncExitStack() as stack:
         views = [await stack.enter_async_context(monitor(url)) for url in secret_nodes.urls]
-        manager = LockManager(secret_nodes.urls, ttl=1.0, hooks=[recorder])
+        manager = LockManager(secret_nodes.urls, ttl=4.0, node_timeout=0.4, hooks=[recorder])
         shown.see(manager)
         await stack.enter_async_context(manager)
-        other = await stack.enter_async_context(LockManager(secret_nodes.urls, holder="other's label"))
+        other = await stack.enter_async_context(
+            LockManager(secret_nodes.urls, holder="other's label", node_timeout=0.4)
+        )
         with asyncio_tells_all():
             await _hold_and_contend(manager, other, shown)
             await _lose(manager, other, secret_nodes, shown)
@@ -233,10 +235,10 @@ async def test_servers_that_quote_what_they_were_sent(
                 stack.push_async_callback(client.aclose)
         seen: set[str] = set()
         manager = await stack.enter_async_context(
-            LockManager(specs, fencing=fencing, hooks=[recorder], random=_Recording(seen))
+            LockManager(specs, fencing=fencing, hooks=[recorder], random=_Recording(seen), node_timeout=2.0)
         )
         with shown.failure(QuorumUnavailableError):
-            await manager.lock("quoted", blocking_timeout=0.1).acquire()
+            await manager.lock("quoted", blocking=False).acquire()
         assert any("unknown command" in vote.reason for vote in shown.errors[0].votes)  # type: ignore[attr-defined]
         see_our_objects(shown)
         shown.see(manager.statistics())

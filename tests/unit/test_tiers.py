@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.tiers import QUICK, TIERS, tier_of
 
@@ -63,3 +64,8 @@ def test_what_is_named_runs() -> None:
     assert collected("-m", "", "tests/environments")[-len(everything) :] == everything
     assert len(collected("tests/environments")) < len(collected("-m", "", "tests/environments"))
     assert collected("-m", "mutation", file) == []
+
+
+def test_examples_are_given_time() -> None:
+    """Hypothesis' own limit of 200 ms for an example would fail tests where other work goes on."""
+    assert settings.default.deadline is None
