@@ -12,16 +12,38 @@ that it waits for a lock of its own: it waits until its `blocking_timeout`.
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Unpack, final
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar, Unpack, final
+from weakref import WeakKeyDictionary
 
 import anyio
 from anyio.from_thread import BlockingPortal
 
-from . import Lease, Lock, LockManager, LockOptions, ManagerClosedError, ReleaseReport
+from . import (
+    Finding,
+    Lease,
+    Lock,
+    LockManager,
+    LockOptions,
+    ManagerClosedError,
+    ManagerStatistics,
+    NodeInitialisation,
+    NodeInspection,
+    NodeVote,
+    ReleaseReport,
+    Survey,
+)
+from ._template import name_filler, sample_name
+from .events import Hooks, Lost
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @final
@@ -30,6 +52,33 @@ class SyncLease:
 
     def __init__(self, lease: Lease, manager: SyncLockManager) -> None:
         self.lease, self._manager = lease, manager
+        self._lost: threading.Event | None = None
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self.lease)[1:]}"
+
+    @property
+    def fence(self) -> int | None:
+        """The fencing token, for the resource to check; as `Lease.fence`."""
+        return self.lease.fence
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when the lease is lost, a little before its validity ends: a thread can wait for it."""
+        if self._lost is None:
+            self._lost = threading.Event()
+            self._manager.losses.watch(self, self._lost)
+        return self._lost
+
+    @property
+    def votes(self) -> tuple[NodeVote, ...]:
+        """What each node said in the last round that was won."""
+        return self.lease.votes
+
+    @property
+    def extensions(self) -> int:
+        """How many times the validity was extended."""
+        return self.lease.extensions
 
     @property
     def held(self) -> bool:
@@ -45,7 +94,7 @@ class SyncLease:
         """Raise `LockLostError` unless the lock is still ours; call it right before each write."""
         self.lease.check()
 
-    def extend(self, ttl: float | None = None) -> None:
+    def extend(self, ttl: float | timedelta | None = None) -> None:
         """Extend the validity; raises as `Lease.extend` does."""
         self._manager.submit(self.lease.extend, ttl).result()
 
@@ -56,12 +105,40 @@ class SyncLease:
 
 
 @final
+class Losses(Hooks):
+    """Wakes the threads that wait for the loss of a lease."""
+
+    def __init__(self) -> None:
+        self._events: WeakKeyDictionary[SyncLease, threading.Event] = WeakKeyDictionary()
+        self._mutex = threading.Lock()
+
+    def watch(self, lease: SyncLease, event: threading.Event) -> None:
+        """Have `event` set when `lease` is lost, or at once if it was."""
+        with self._mutex:
+            self._events[lease] = event
+        self._wake()
+
+    def on_lost(self, event: Lost) -> None:
+        """Take note of a loss; called in the loop."""
+        self._wake()
+
+    def _wake(self) -> None:
+        with self._mutex:
+            for lease, lost in self._events.items():
+                if lease.lease.lost.is_set():
+                    lost.set()
+
+
+@final
 class SyncLock(threading.local):
     """A `Lock` for threads: reusable, and safe to enter from many threads at once."""
 
     def __init__(self, lock: Lock, manager: SyncLockManager) -> None:
         self._lock, self._manager = lock, manager
         self._entered: list[SyncLease] = []  # by this thread: every thread has its own
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._lock)[1:]}"
 
     def acquire(self) -> SyncLease:
         """Wait for the lock, for somebody to `release` it; raises as `Lock.acquire` does."""
@@ -103,17 +180,106 @@ class SyncLockManager:
     """A `LockManager` for threads, with the same arguments; its thread starts at the first use.
 
     Close it: one that is dropped keeps its thread and its connections until the process ends.
-    `manager` is the one that it runs.  Of that only `statistics` and ``repr()`` are for other threads.
+    `manager` is the one that it runs.
     """
 
     def __init__(self, nodes: Iterable[Any], **options: Any) -> None:
-        self.manager = LockManager(nodes, on_lost="raise", **options)
+        self._run_over(functools.partial(LockManager, nodes), options)
+
+    @classmethod
+    def from_env(cls, **options: Any) -> SyncLockManager:
+        """Make a manager over the nodes that `REDLOCK_URLS` lists; as `LockManager.from_env`."""
+        manager = cls.__new__(cls)
+        manager._run_over(LockManager.from_env, options)  # noqa: SLF001 (one of this very class)
+        return manager
+
+    def _run_over(self, make: Callable[..., LockManager], options: dict[str, Any]) -> None:
+        hooks = options.pop("hooks", ())
+        self.losses = Losses()
+        if isinstance(hooks, Iterable) and not isinstance(hooks, Hooks):  # else `make` says what is wrong
+            hooks = (self.losses, *hooks)
+        self.manager = make(on_lost="raise", hooks=hooks, **options)
         self._thread = threading.Thread(target=anyio.run, args=(self._run,), daemon=True)
         self._gate, self._started = threading.RLock(), threading.Event()
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self.manager)[1:]}"
 
     def lock(self, *names: str, **options: Unpack[LockOptions]) -> SyncLock:
         """Describe a lock; the options are those of `LockManager.lock`, but a loss only raises."""
         return SyncLock(self.manager.lock(*names, **options), self)
+
+    def locked(
+        self, template: str, **options: Unpack[LockOptions]
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Run a function under the lock that `template` names; as `LockManager.locked`.
+
+        A loss raises `LockLostError` when the function has returned.
+
+        Raises:
+            ValueError: at decoration, when a field of the template is no parameter of the function.
+            TypeError: at decoration, when the function is async or a generator.
+        """
+        sample = sample_name(template)
+        if options.get("label") is None:
+            options["label"] = template
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+                raise TypeError(f"locked() of a SyncLockManager wants an ordinary function, got {function!r}")
+            name_of = name_filler(template, function)
+            self.lock(sample, **options)  # options that cannot work fail here, too
+
+            @functools.wraps(function)
+            def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
+                with self.lock(name_of(*args, **kwargs), **options):
+                    return function(*args, **kwargs)
+
+            return under_lock
+
+        return decorate
+
+    # -- looking and administering: as the methods of `LockManager` ----------------------------
+
+    def inspect(self, name: str) -> tuple[NodeInspection, ...]:
+        """Return what each node holds under `name`: whether, how long, by whom, and whether by us."""
+        return self._call(self.manager.inspect, name)
+
+    def force_release(self, name: str) -> tuple[NodeInspection, ...]:
+        """Delete the key of `name` on every node, whoever holds it, and return what was there."""
+        return self._call(self.manager.force_release, name)
+
+    def survey(self, *names: str, limit: int = 1000) -> Survey:
+        """Look at the locks `names`, or at every lock under the prefix; as `LockManager.survey`."""
+        return self._call(functools.partial(self.manager.survey, *names, limit=limit))
+
+    def init(self, *, force: bool = False) -> tuple[NodeInitialisation, ...]:
+        """State that no lock can be alive under the prefix; as `LockManager.init`."""
+        return self._call(functools.partial(self.manager.init, force=force))
+
+    def diagnose(self) -> tuple[Finding, ...]:
+        """Look for what silently voids a quorum, and say what to do about it; as `LockManager.diagnose`."""
+        return self._call(self.manager.diagnose)
+
+    def statistics(self) -> ManagerStatistics:
+        """Return nodes, held leases, waiters and counters as they are now.  No I/O."""
+        return self.manager.statistics()
+
+    @property
+    def available(self) -> bool:
+        """Whether a majority of the nodes may vote now, as far as is known without asking them."""
+        return self.manager.available
+
+    @property
+    def unavailable_for(self) -> float:
+        """Seconds until a majority may vote; 0: now, `math.inf`: unknown.  No I/O."""
+        return self.manager.unavailable_for
+
+    def _call(self, function: Callable[..., Coroutine[Any, Any, R]], *args: object) -> R:
+        result: R = self.submit(function, *args).result()
+        return result
+
+    # -- its thread ----------------------------------------------------------------------------
 
     def close(self) -> None:
         """Release every lease and end the thread; idempotent.

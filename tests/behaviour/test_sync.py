@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -30,8 +32,9 @@ from aioredlock_ng import (
     ManagerClosedError,
     ReleaseOutcome,
 )
+from aioredlock_ng.events import Hooks, Released
 from aioredlock_ng.sync import SyncLockManager
-from aioredlock_ng.testing import LocalNodes
+from aioredlock_ng.testing import LocalNodes, lose
 from tests.behaviour.tools import PATIENCE, keys
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask
@@ -109,7 +112,12 @@ def test_what_a_lease_can_do(shared_nodes: Nodes, manager: SyncLockManager) -> N
     lease.extend(30)
     assert 25 < lease.remaining <= 30
     assert lease.lease.names == ("x",)
-    assert manager.manager.statistics().held == 1
+    assert (lease.extensions, lease.fence) == (1, lease.lease.fence)
+    assert isinstance(lease.fence, int)
+    assert [vote.node for vote in lease.votes] == shared_nodes.urls
+    assert not lease.lost.is_set()
+    assert re.fullmatch(rf"<SyncLease 'x' fence={lease.fence} valid \d\d\.\ds [345]/5>", repr(lease))
+    assert manager.statistics().held == 1
 
     assert lease.release().count(ReleaseOutcome.RELEASED) == 5
     assert not lease.held
@@ -120,6 +128,7 @@ def test_what_a_lease_can_do(shared_nodes: Nodes, manager: SyncLockManager) -> N
     assert error.value.reason is LossReason.RELEASED
     with pytest.raises(LockLostError):
         lease.extend()
+    assert not lease.lost.is_set(), "it was given back"
     assert keys(shared_nodes.urls) == {}
 
 
@@ -170,6 +179,102 @@ def test_a_loss_is_noticed_in_the_loop(shared_nodes: Nodes) -> None:
             lease.check()
         stalled.result()
     assert threads == [loop_thread]
+
+
+def test_a_thread_can_wait_for_the_loss(shared_nodes: Nodes) -> None:
+    """Whoever asks before it, and whoever asks after; leases that were not lost stay as they are."""
+
+    class Watch:
+        def on_released(self, event: Released) -> None:
+            released.append(event.names)
+
+    released: list[tuple[str, ...]] = []
+    with SyncLockManager(shared_nodes.urls, ttl=30, hooks=[Watch()]) as manager:
+        lost, kept, late = (manager.lock(name).acquire() for name in ("lost", "kept", "late"))
+        waiting = lost.lost
+        assert waiting is lost.lost
+        assert not kept.lost.is_set()
+        for name in ("lost", "late"):
+            manager.submit(_lose, manager, name).result()
+        assert waiting.wait(PATIENCE)
+        assert late.lost.is_set()
+        assert not kept.lost.is_set()
+        for lease in (lost, kept, late):
+            lease.release()
+    assert len(released) == 3, "the hooks of the user's own are heard, too"
+
+
+async def _lose(manager: SyncLockManager, name: str) -> None:
+    """Take a lock away; to be called in the loop."""
+    lose(manager.manager, name)
+
+
+def test_a_decorated_function(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """It runs under the lock that its arguments name, in the thread that calls it."""
+
+    @manager.locked("report:{customer}", blocking=False)
+    def report(customer: int, *, full: bool = True) -> tuple[int, bool, bool]:
+        """Report."""
+        return customer, full, any(node.held for node in manager.inspect(f"report:{customer}"))
+
+    assert report(1) == (1, True, True)
+    assert report(customer=2, full=False) == (2, False, True)
+    assert report.__doc__ == "Report."
+    with manager.lock("report:3"), pytest.raises(LockTakenError):
+        report(3)
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_what_cannot_be_decorated() -> None:
+    """Each fails at decoration: it would run without its lock, or never."""
+    manager = SyncLockManager(["redis://a"])
+
+    def one(a: int) -> None:
+        """Do nothing."""
+
+    async def later(a: int) -> None:
+        """Do nothing."""
+
+    def some(a: int) -> Iterator[int]:
+        yield a
+
+    for function in (later, some):
+        with pytest.raises(TypeError, match="wants an ordinary function"):
+            manager.locked("x:{a}")(function)
+    with pytest.raises(ValueError, match="'b' is no parameter of"):
+        manager.locked("x:{b}")(one)
+    with pytest.raises(ValueError, match="ttl must be positive"):
+        manager.locked("x:{a}", ttl=-1)(one)
+    with pytest.raises(TypeError, match="wants a template"):
+        manager.locked(one)  # type: ignore[arg-type]
+
+
+def test_what_a_manager_tells(shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that a `LockManager` does beside locking."""
+    monkeypatch.setenv("REDLOCK_URLS", ",".join(shared_nodes.urls))
+    manager = SyncLockManager.from_env(holder="thread-1")
+    assert repr(manager).startswith("<SyncLockManager not started, 0 held: ")
+    assert (manager.available, manager.unavailable_for) == (False, math.inf)
+    with manager:
+        lock = manager.lock("x", ttl=20)
+        assert repr(lock) == "<SyncLock 'x' ttl=20s>"
+        lease = lock.acquire()
+        assert (manager.available, manager.unavailable_for) == (True, 0.0)
+        assert {node.holder for node in manager.inspect("x") if node.held} == {"thread-1"}
+        assert [(found.name, found.state) for found in manager.survey().locks] == [("x", "held")]
+        assert [found.name for found in manager.survey("y").locks] == ["y"]
+        with pytest.raises(LockTakenError):
+            manager.init()
+        assert all(node.held for node in manager.force_release("x"))
+        lease.release()
+        assert len(manager.init()) == 5
+        assert {finding.node for finding in manager.diagnose()} >= set(shared_nodes.urls)
+        statistics = manager.statistics()
+        assert (statistics.acquired, statistics.held) == (1, 0)
+    assert "closed" in repr(manager)
+    for use in (manager.survey, manager.init, manager.diagnose):
+        with pytest.raises(ManagerClosedError):
+            use()
 
 
 def test_one_lock_lost_and_entered_again(manager: SyncLockManager) -> None:
@@ -311,6 +416,8 @@ def test_bad_values() -> None:
         SyncLockManager([])
     with pytest.raises(TypeError, match="on_lost"):
         SyncLockManager(["redis://a"], on_lost="cancel")
+    with pytest.raises(TypeError, match="hooks is a list"):
+        SyncLockManager(["redis://a"], hooks=Hooks())
     with pytest.raises(ValueError, match="ttl must be positive"):
         SyncLockManager(["redis://a"]).lock("x", ttl=-1)
 
@@ -414,7 +521,7 @@ with SyncLockManager(sys.argv[1].split(",")) as manager, manager.lock("x", ttl=5
     _, status = os.waitpid(child, 0)
     print(os.waitstatus_to_exitcode(status), lease.held, flush=True)
     lease.extend()
-with SyncLockManager(sys.argv[1].split(",")) as manager, manager.lock("x", blocking=False):
+with SyncLockManager(sys.argv[1].split(",")) as manager, manager.lock("x", blocking_timeout=3):
     print("free")
 """
 

@@ -5,10 +5,21 @@ Each `assert_type` is a promise to type checkers; nothing here needs a cast or a
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from typing import assert_type
 
-from aioredlock_ng import Lease, LockManager, ReleaseReport
+from aioredlock_ng import (
+    Finding,
+    Lease,
+    LockManager,
+    ManagerStatistics,
+    NodeInitialisation,
+    NodeInspection,
+    NodeVote,
+    ReleaseReport,
+    Survey,
+)
 from aioredlock_ng.sync import SyncLease, SyncLock, SyncLockManager
 
 
@@ -21,10 +32,15 @@ def use() -> None:
             assert_type(lease, SyncLease)
             assert_type(lease.held, bool)
             assert_type(lease.remaining, float)
+            assert_type(lease.fence, int | None)
+            assert_type(lease.lost, threading.Event)
+            assert_type(lease.votes, tuple[NodeVote, ...])
+            assert_type(lease.extensions, int)
             assert_type(lease.lease, Lease)
             lease.check()
             lease.extend()
             lease.extend(60)
+            lease.extend(timedelta(seconds=60))
 
 
 def by_hand(manager: SyncLockManager) -> None:
@@ -37,3 +53,27 @@ def by_hand(manager: SyncLockManager) -> None:
     if lease is not None:
         assert_type(lease.release(), ReleaseReport)
     manager.close()
+
+
+def look(manager: SyncLockManager) -> None:
+    """What a `LockManager` tells and does, without ``await``."""
+    assert_type(manager.inspect("a"), tuple[NodeInspection, ...])
+    assert_type(manager.force_release("a"), tuple[NodeInspection, ...])
+    assert_type(manager.survey("a", "b", limit=10), Survey)
+    assert_type(manager.init(force=True), tuple[NodeInitialisation, ...])
+    assert_type(manager.diagnose(), tuple[Finding, ...])
+    assert_type(manager.statistics(), ManagerStatistics)
+    assert_type(manager.available, bool)
+    assert_type(manager.unavailable_for, float)
+
+
+def decorated() -> None:
+    """A function under a lock keeps its signature."""
+    manager = SyncLockManager.from_env(ttl=5)
+    assert_type(manager, SyncLockManager)
+
+    @manager.locked("report:{customer}", ttl=60, at_least=5)
+    def report(customer: int, *, full: bool = False) -> str:
+        return f"{customer} {full}"
+
+    assert_type(report(1, full=True), str)
