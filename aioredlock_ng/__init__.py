@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ._manager import LockManager
     from ._node import Node, NodeState
     from ._options import LockOptions
-    from ._statistics import ManagerStatistics, NodeStatistics
+    from ._statistics import LeaseStatistics, ManagerStatistics, NodeStatistics
     from ._survey import LockInspection, SilentNode, Survey
     from .errors import (
         ConfigurationError,
@@ -56,6 +56,7 @@ __all__ = [
     "Finding",
     "Hooks",
     "Lease",
+    "LeaseStatistics",
     "Lock",
     "LockError",
     "LockInspection",
@@ -91,6 +92,7 @@ _HOMES = {
     "Finding": "_core.diagnosis.findings",
     "Hooks": "events",
     "Lease": "_lease",
+    "LeaseStatistics": "_statistics",
     "Lock": "_lock",
     "LockError": "errors",
     "LockInspection": "_survey",

@@ -295,7 +295,7 @@ class Acquisition:
             way=way,
             at_least=request.at_least,
         )
-        runtime.holdings.add(holding)
+        runtime.holdings[holding] = None
         runtime.watchdog.watch(holding)
         runtime.counters.acquired += 1
         return holding

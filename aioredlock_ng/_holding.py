@@ -108,6 +108,11 @@ class Holding:
         return self._release is None and not self._refused and self._runtime.clock.now() < self.valid_until
 
     @property
+    def age(self) -> float:
+        """Seconds since the lock was asked for."""
+        return self._runtime.clock.now() - self._since
+
+    @property
     def _refused(self) -> bool:
         """A majority said that the lock is not ours: then the clock has no say any more."""
         return self.loss is LossReason.REFUSED
@@ -339,7 +344,7 @@ class Holding:
         for turn in over:
             turn.release, turn.listened = round_, any(map(runtime.wakeups.listening, self._primitive.keys))
         runtime.watchdog.forget(self)
-        runtime.holdings.discard(self)
+        runtime.holdings.pop(self, None)
         runtime.counters.released += 1
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)

@@ -35,7 +35,7 @@ from ._options import (
     checked_quorum_timeout,
 )
 from ._specs import NodeSpec, Primitives, make_nodes
-from ._statistics import ManagerStatistics, NodeStatistics
+from ._statistics import ManagerStatistics, statistics_of
 from ._survey import Survey, survey
 from .errors import ConfigurationError
 
@@ -301,27 +301,5 @@ class LockManager(Life):
         return self._options.key(checked_names((name,))[0])
 
     def statistics(self) -> ManagerStatistics:
-        """Return nodes, held leases, waiters and counters as they are now."""
-        runtime = self._runtime
-        counters = self._counters
-        return ManagerStatistics(
-            nodes=tuple(
-                NodeStatistics.of(node.name, node.standing, runtime.clock_of(i) if runtime else None)
-                for i, node in enumerate(self._nodes)
-            ),
-            held=runtime.held if runtime else 0,
-            waiting=runtime.waiting if runtime else 0,
-            acquired=counters.acquired,
-            refused=counters.refused,
-            gave_up=counters.gave_up,
-            extended=counters.extended,
-            lost=counters.lost,
-            released=counters.released,
-            certified=counters.certified,
-            raised=counters.raised,
-            uncertified=counters.uncertified,
-            topped_up=counters.topped_up,
-            quarantined=counters.quarantined,
-            steps=counters.steps,
-            conflict=runtime.conflict if runtime else None,
-        )
+        """Return nodes, held leases, waiters and counters as they are now; without I/O, from any thread."""
+        return statistics_of(self._nodes, self._counters, self._runtime)

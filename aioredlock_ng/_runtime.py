@@ -110,8 +110,8 @@ class Runtime:
         self.wakeups = Wakeups(nodes)
         self.long_waits = LongWaits(self.unavailable_for)
         self.watchdog = Watchdog(clock, self._stalled)
-        self.holdings: set[Holding] = set()
-        """Every lease that is not released."""
+        self.holdings: dict[Holding, None] = {}
+        """Every lease that is not released, in the order of their wins."""
         self.attempts: set[Attempt] = set()
         """Every try that waits for its verdict."""
         self._releases: deque[Round] = deque()  # all that have not been answered, and some that have
@@ -310,7 +310,7 @@ class Runtime:
     @property
     def held(self) -> int:
         """How many leases are held, by what is known and by the clock."""
-        return sum(holding.held for holding in self.holdings)
+        return sum(holding.held for holding in tuple(self.holdings))  # any thread may ask
 
     @property
     def waiting(self) -> int:

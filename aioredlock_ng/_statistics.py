@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
-from ._node import NodeState, Standing
+from ._node import Node, NodeState, Standing
+from ._runtime import Counters, Runtime
 
 
 @final
@@ -49,6 +51,23 @@ class NodeStatistics:
         )
 
 
+MAX_LEASES: Final = 1000
+"""Leases that `ManagerStatistics.leases` lists; of more, the newest."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseStatistics:
+    """One lease that is held now."""
+
+    names: tuple[str, ...]
+    label: str
+    fence: int | None
+    """None without fencing."""
+    age: float
+    """Seconds since the lock was asked for."""
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerStatistics:
@@ -57,6 +76,8 @@ class ManagerStatistics:
     nodes: tuple[NodeStatistics, ...]
     held: int
     """Leases that are ours now."""
+    leases: tuple[LeaseStatistics, ...]
+    """These leases, oldest first; of more than 1,000 the newest."""
     waiting: int
     """Acquires that wait for their turn or their next try."""
     acquired: int
@@ -82,3 +103,40 @@ class ManagerStatistics:
     """Jumps of nodes' clocks that were noticed."""
     conflict: str | None
     """Why nothing can be locked, whatever the nodes answer: see `ConfigurationError`."""
+
+
+def statistics_of(nodes: Sequence[Node], counters: Counters, runtime: Runtime | None) -> ManagerStatistics:
+    """Return the statistics of a manager over `nodes`; it has no runtime before its first use."""
+    return ManagerStatistics(
+        nodes=tuple(
+            NodeStatistics.of(node.name, node.standing, runtime.clock_of(i) if runtime else None)
+            for i, node in enumerate(nodes)
+        ),
+        held=runtime.held if runtime else 0,
+        leases=_leases(runtime) if runtime else (),
+        waiting=runtime.waiting if runtime else 0,
+        acquired=counters.acquired,
+        refused=counters.refused,
+        gave_up=counters.gave_up,
+        extended=counters.extended,
+        lost=counters.lost,
+        released=counters.released,
+        certified=counters.certified,
+        raised=counters.raised,
+        uncertified=counters.uncertified,
+        topped_up=counters.topped_up,
+        quarantined=counters.quarantined,
+        steps=counters.steps,
+        conflict=runtime.conflict if runtime else None,
+    )
+
+
+def _leases(runtime: Runtime) -> tuple[LeaseStatistics, ...]:
+    """List what is held now; any thread may ask."""
+    held = [holding for holding in tuple(runtime.holdings) if holding.held]
+    return tuple(
+        LeaseStatistics(
+            names=holding.names, label=holding.label, fence=holding.fence or None, age=holding.age
+        )
+        for holding in held[-MAX_LEASES:]
+    )

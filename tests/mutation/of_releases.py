@@ -248,10 +248,10 @@ MUTATIONS = (
                 "_holding.py",
                 """
                 runtime.watchdog.forget(self)
-                runtime.holdings.discard(self)
+                runtime.holdings.pop(self, None)
                 """,
                 """
-                runtime.holdings.discard(self)
+                runtime.holdings.pop(self, None)
                 """,
             ),
             Edit(

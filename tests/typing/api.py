@@ -20,6 +20,7 @@ from aioredlock_ng import (
     ExtensionPolicy,
     Finding,
     Lease,
+    LeaseStatistics,
     Lock,
     LockError,
     LockInspection,
@@ -248,6 +249,10 @@ async def looking(manager: LockManager) -> None:
     statistics = manager.statistics()
     assert_type(statistics, ManagerStatistics)
     assert_type(statistics.nodes, tuple[NodeStatistics, ...])
+    assert_type(statistics.leases, tuple[LeaseStatistics, ...])
+    held = statistics.leases[0]
+    assert_type((held.names, held.label), tuple[tuple[str, ...], str])
+    assert_type((held.fence, held.age), tuple[int | None, float])
     assert_type(statistics.nodes[0].state, NodeState)
     assert_type(statistics.nodes[0].round_trip, float | None)
     assert_type((statistics.held, statistics.waiting, statistics.acquired), tuple[int, int, int])
