@@ -6,9 +6,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import final
 
+from ._admission import not_asked, stand_in_line
 from ._attempt import Attempt
 from ._core.command import Primitive
 from ._core.policy import ExtensionPolicy
+from ._core.quorum import Tally
 from ._core.validity import min_validity, valid_until
 from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
@@ -55,6 +57,7 @@ class Acquisition:
     __slots__ = (
         "_attempts",
         "_behind",
+        "_has_place",
         "_patience",
         "_refusal",
         "_request",
@@ -75,11 +78,14 @@ class Acquisition:
         self._behind: Gate | None = None  # where it waits for a task of this process
         self._refusal: LockNotAcquiredError | None = None  # of the last try
         self._attempts = 0
+        self._has_place = False  # among the tries in flight
         self._seen = 0  # the greatest counter that a node has told us: the next ballot is above it
 
     async def run(self) -> Holding:
         """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
         try:
+            if self._runtime.admission.full and not self._patience.single_try:
+                await self._stand_in_line()  # before any work: a burst of calls does that in turn, too
             way = await self._pass_gates()
             try:
                 holding = await self._contend(way)
@@ -90,6 +96,7 @@ class Acquisition:
             self._gave_up(error)
             raise
         finally:
+            self._leave_place()
             if self._waiting is not None:
                 self._waiting.over()
             if self._waits_told:
@@ -116,12 +123,14 @@ class Acquisition:
         try:
             for name in names:  # sorted: two tasks cannot wait for each other
                 if not gates.enter(name):
+                    self._leave_place()
                     self._refuse_deadlock()
                     await self._queue_up(name)
                 passed.append(name)
             now = runtime.clock.now()
             for name in names:
                 if (turn := runtime.turns.take(name, now)) is not None:
+                    self._leave_place()
                     await self._must_wait().let_others_ask(turn)
             if runtime.cooldowns:
                 await self._cool_down()
@@ -179,6 +188,7 @@ class Acquisition:
         """Wait while a name stays taken that this process has released; no node need be asked (R34)."""
         if (error := self._cooling()) is not None:
             self._waits(error)
+            self._leave_place()
             await self._must_wait().cool_down(self._request.names)
             if (error := self._cooling()) is not None:
                 raise self._refused_here(error)
@@ -250,17 +260,42 @@ class Acquisition:
             if self._patience.for_answers() < runtime.node_timeout / 2:
                 raise error  # the loop stood still past the time: hardly an answer could come within it
 
-    async def _try(self, way: Pass) -> Holding | tuple[LockNotAcquiredError, bool]:
-        """Ask all nodes once.  Returns the holding, or the refusal and whether it is final."""
+    async def _ask(self, way: Pass) -> tuple[Attempt, bool]:
+        """Ask all nodes once, as soon as there is a place for it; returns whether they granted it."""
         runtime, request = self._runtime, self._request
         runtime.check_configuration()
+        if not self._has_place:
+            self._has_place = way.take_place() or runtime.admission.enter()
+            if not self._has_place:
+                await self._stand_in_line()
         self._attempts += 1
         attempt = Attempt(runtime, request.primitive, request.ttl, seen=self._seen)
         way.trying(attempt)
         if self._waiting is not None:
             self._waiting.asks()
-        # A first try whose time was used up before it began is still a try.
-        won = await attempt.ask(self._patience.for_answers() or runtime.node_timeout)
+        try:
+            # A first try whose time was used up before it began is still a try.
+            return attempt, await attempt.ask(self._patience.for_answers() or runtime.node_timeout)
+        finally:
+            self._leave_place(attempt.asked.tally)
+
+    async def _stand_in_line(self) -> None:
+        """Wait for a place among the tries in flight, in the caller's time."""
+        self._has_place = await stand_in_line(self._runtime, self._patience)
+        if not self._has_place:
+            raise self._refusal or self._refused_here(not_asked(self._runtime, self._request.names))
+        self._runtime.check_configuration()
+
+    def _leave_place(self, tally: Tally | None = None) -> None:
+        """Let the next one ask; `tally` is what has become of the try."""
+        if self._has_place:
+            self._has_place = False
+            self._runtime.admission.leave(tally)
+
+    async def _try(self, way: Pass) -> Holding | tuple[LockNotAcquiredError, bool]:
+        """Ask all nodes once.  Returns the holding, or the refusal and whether it is final."""
+        runtime, request = self._runtime, self._request
+        attempt, won = await self._ask(way)
         self._seen = max(self._seen, attempt.seen)
         # Judged when this task runs again, not when the tally was won (R3).
         left = valid_until(attempt.asked_at, request.ttl) - runtime.clock.now()

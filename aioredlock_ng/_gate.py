@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from ._admission import Admission
 from ._futures import give_up
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Gate:
     answered_at: float = 0.0
     """Since when no quorum has answered, by the manager's clock, if that is the `refusal`."""
     untold: bool = False
-    """Whether the last release was told to nobody, and nobody has asked since."""
+    """Whether the last release was told to nobody, and nobody has asked since; a place is kept for that."""
     tries: list[Place] | None = None
     """The places of single tries: they wait for a verdict on the contender, not for their turn."""
 
@@ -84,11 +85,16 @@ class Pass:
         self._gates = gates
         self.names = names
 
+    def take_place(self) -> bool:
+        """Take over the place among the tries in flight that was kept for this pass, if one was."""
+        gate = self._gates[self.names[0]]
+        kept, gate.untold = gate.untold, False
+        return kept
+
     def trying(self, attempt: Attempt) -> None:
         """Show who waits behind this pass what is being tried."""
         for name in self.names:
-            gate = self._gates[name]
-            gate.attempt, gate.untold = attempt, False
+            self._gates[name].attempt = attempt
 
     def held_by(self, holding: Holding, taken: Callable[[], LockTakenError]) -> None:
         """Tell who waits behind this pass that the names are held now."""
@@ -103,12 +109,12 @@ class Pass:
     def hand_on(self) -> bool:
         """Tell whether somebody else of this process asks as soon as this pass is opened.
 
-        If so, nobody else need be told of the release.
+        If so, nobody else need be told of the release, and a place is kept for the question.
         """
         if len(self.names) != 1:
             return False
         gate = self._gates[self.names[0]]
-        gate.untold = gate.next_asks
+        gate.untold = gate.next_asks and self._gates.admission.reserve()
         return gate.untold
 
     def refused(self, error: LockNotAcquiredError, answered_at: float) -> None:
@@ -129,10 +135,13 @@ class Pass:
 class Gates:
     """The gates of one manager, by name; a gate exists while somebody is through it."""
 
-    __slots__ = ("_gates", "on_idle", "on_untold")
+    __slots__ = ("_gates", "admission", "on_idle", "on_untold")
 
-    def __init__(self, on_idle: Callable[[str], None], on_untold: Callable[[str], None]) -> None:
+    def __init__(
+        self, admission: Admission, on_idle: Callable[[str], None], on_untold: Callable[[str], None]
+    ) -> None:
         self._gates: dict[str, Gate] = {}
+        self.admission = admission
         self.on_idle = on_idle
         """Called when nobody waits for a name any more, whether or not it is held."""
         self.on_untold = on_untold
@@ -184,9 +193,17 @@ class Gates:
         while gate.queue:
             place, _ = gate.queue.popitem(last=False)
             if not place.future.done():
+                if not place.alone:  # it may have to wait for other names first
+                    self._tell(name, gate)
                 place.future.set_result(True)
                 return
         del self._gates[name]
         self.on_idle(name)
-        if gate.untold:  # whom it was handed to went without asking
+        self._tell(name, gate)
+
+    def _tell(self, name: str, gate: Gate) -> None:
+        """Make up for a quiet release if the task that the name was handed to has gone without asking."""
+        if gate.untold:
+            gate.untold = False
+            self.admission.leave()
             self.on_untold(name)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio
 
+from ._admission import Admission
 from ._ask import NOTHING_KNOWN, Round, all_answered
 from ._audience import Audience
 from ._clock import Clock, wall_of
@@ -104,7 +105,8 @@ class Runtime:
         self.audience = audience
         self.counters = counters
         self.deadlines = Deadlines()
-        self.gates = Gates(self._nobody_waits, self._tell_of_release)
+        self.admission = Admission(clock, options.node_timeout)
+        self.gates = Gates(self.admission, self._nobody_waits, self._tell_of_release)
         self.turns = Turns()
         self.cooldowns = Cooldowns()
         self.wakeups = Wakeups(nodes)

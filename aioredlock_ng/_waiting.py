@@ -30,6 +30,7 @@ class Patience:
     __slots__ = (
         "_began",
         "_clock",
+        "_in_line",
         "_node_timeout",
         "_quorum_missing",
         "_seconds",
@@ -54,6 +55,7 @@ class Patience:
         """Seconds that a quorum may be missing; None: as long as all may take."""
         self.answered_at = began
         """When a quorum last answered that the lock is taken; before that, when the call began."""
+        self._in_line = 0.0
 
     @property
     def single_try(self) -> bool:
@@ -100,7 +102,12 @@ class Patience:
         A `node_timeout`, but never further than one past the time that the caller gave (R13).
         """
         left, timeout = self.left(), self._node_timeout
-        return timeout if left is None else min(timeout, max(0.0, left + timeout))
+        return timeout if left is None else min(timeout, max(0.0, left + timeout + self._in_line))
+
+    def stood_in_line(self, seconds: float) -> None:
+        """Leave out of account what a single try waited for its place: it is asked once, and heard out."""
+        if self.single_try:
+            self._in_line += seconds
 
 
 @final

@@ -28,7 +28,16 @@ MAX_CALLS: Final = 256
 """Calls of one client that may be under way at once; beyond it the node is SILENT."""
 
 MAX_RELEASES: Final = 1024
-"""Releases that may wait for the end of their acquire's call; beyond it they go to the ledger."""
+"""The same for releases, which may wait for their acquire's call; beyond it they go to the ledger."""
+
+MAX_EXTENSIONS: Final = 2048
+"""The same for extensions and top-ups, so that no burst of others costs a held lease."""
+
+_ROOM: Final = {
+    Purpose.RELEASE: MAX_RELEASES,
+    Purpose.EXTEND: MAX_EXTENSIONS,
+    Purpose.TOP_UP: MAX_EXTENSIONS,
+}
 
 CALL_LIMIT: Final = 10.0
 """Seconds, beyond a `connect_timeout`, after which a call is cancelled: not every client has a timeout."""
@@ -71,7 +80,7 @@ class ClientNode(BaseNode):
             sink.on_reply(index, Silence("the connection is another process's", sent=False))
         elif not release and (reason := self._why_not(command)):
             sink.on_reply(index, Silence(reason, sent=False))
-        elif self.in_flight >= (MAX_RELEASES if release else MAX_CALLS):
+        elif self.in_flight >= _ROOM.get(command.purpose, MAX_CALLS):
             if release:
                 self._ledger.owe(command, self.env.clock.now())
             sink.on_reply(index, Silence("too many calls under way", sent=False))

@@ -24,7 +24,16 @@ MAX_IN_FLIGHT: Final = 8192
 """Commands of one node that may be unanswered at once; beyond it nodes are SILENT (backlog)."""
 
 RESERVED_FOR_RELEASES: Final = 8192
-"""Room on top of `MAX_IN_FLIGHT` that only releases may use."""
+"""Room on top of `MAX_IN_FLIGHT` that only releases and extensions may use."""
+
+RESERVED_FOR_EXTENSIONS: Final = 8192
+"""Room on top of that, which only extensions and top-ups may use: no burst of others costs a held lease."""
+
+_RESERVED: Final = {
+    Purpose.RELEASE: RESERVED_FOR_RELEASES,
+    Purpose.EXTEND: RESERVED_FOR_RELEASES + RESERVED_FOR_EXTENSIONS,
+    Purpose.TOP_UP: RESERVED_FOR_RELEASES + RESERVED_FOR_EXTENSIONS,
+}
 
 MAX_REPLY: Final = 8 * 2**20
 """Bytes that may come without completing a reply.  Only the answer to a SCAN is ever longer than a few
@@ -113,9 +122,9 @@ class Pipe:
         return True
 
     def _has_room(self, command: Command) -> bool:
-        """Whether there is room beyond that for all: releases have some of their own."""
-        room = self._room + RESERVED_FOR_RELEASES
-        return bool(self._room) and command.purpose is Purpose.RELEASE and len(self._entries) < room
+        """Whether there is room beyond that for all: releases and extensions have some of their own."""
+        reserved = _RESERVED.get(command.purpose, 0)
+        return bool(self._room) and len(self._entries) < self._room + reserved
 
     def close(self) -> None:
         """Take nothing more; what is queued keeps waiting for its replies, or for `abandon`."""

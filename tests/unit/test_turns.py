@@ -10,6 +10,8 @@ import random
 import pytest
 
 from aioredlock_ng import LockLostError, LockManager, LockTakenError, _acquire, _gate, _turns
+from aioredlock_ng._admission import Admission
+from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._gate import Gates
 from aioredlock_ng._turns import GLIMPSE, TURN, YIELD, Turns
 from aioredlock_ng.testing import MemoryNode
@@ -337,7 +339,7 @@ class SeenPlace(_gate.Place):
 
 def lines_per_leave(number: int) -> float:
     """Count what it takes one of so many waiters to leave the queue, in any order."""
-    gates = Gates(lambda _: None, lambda _: None)
+    gates = Gates(Admission(SystemClock(), 0.1), lambda _: None, lambda _: None)
     assert gates.enter(NAME)
     places = [gates.queue(NAME, single_try=False, alone=True) for _ in range(number)]
     assert type(places[0]) is SeenPlace

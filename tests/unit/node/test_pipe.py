@@ -13,6 +13,7 @@ from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,
     MAX_REPLY,
+    RESERVED_FOR_EXTENSIONS,
     RESERVED_FOR_RELEASES,
     DesynchronisedError,
     Pipe,
@@ -329,17 +330,19 @@ def test_abandoning_returns_the_unanswered_oldest_first_and_nothing_leaves(watch
 
 
 def test_commands_in_flight_are_bounded(watched: Watched) -> None:
-    """Beyond the bound only releases have room, and theirs is bounded too."""
+    """Beyond the bound only releases have room, then only extensions; theirs is bounded too."""
     sink = Recorder()
-    acquire, release = ONE.acquire(OWNER, 1.0), ONE.release(OWNER, 1.0)
+    acquire, release, extend = ONE.acquire(OWNER, 1.0), ONE.release(OWNER, 1.0), ONE.extend(OWNER, 1.0)
     assert all(watched.pipe.put(acquire, sink, 0) for _ in range(MAX_IN_FLIGHT))
-    for other in ("acquire", "extend", "top_up"):
-        assert not watched.pipe.put(scripted(other), sink, 0)
+    assert not watched.pipe.put(scripted("acquire"), sink, 0)
     assert not watched.pipe.put(echo(0), sink, 0)
     assert all(watched.pipe.put(release, sink, 0) for _ in range(RESERVED_FOR_RELEASES))
     assert not watched.pipe.put(release, sink, 0)
-    assert len(watched.pipe) == MAX_IN_FLIGHT + RESERVED_FOR_RELEASES
-    assert len(watched.sent()) == MAX_IN_FLIGHT + RESERVED_FOR_RELEASES
+    assert watched.pipe.put(ONE.top_up(OWNER, 1.0), sink, 0)
+    assert all(watched.pipe.put(extend, sink, 0) for _ in range(RESERVED_FOR_EXTENSIONS - 1))
+    assert not watched.pipe.put(extend, sink, 0)
+    whole = MAX_IN_FLIGHT + RESERVED_FOR_RELEASES + RESERVED_FOR_EXTENSIONS
+    assert len(watched.pipe) == len(watched.sent()) == whole
     assert sink.replies == []
 
 
@@ -451,13 +454,13 @@ def test_repetitions_keep_the_order_of_an_owners_commands(watched: Watched) -> N
 def test_a_full_pipe_has_room_for_a_repetition(watched: Watched) -> None:
     """A repetition takes the place that its first answer gave free."""
     sink = Recorder()
-    extend = scripted("extend")
+    acquire = scripted("acquire")
     for _ in range(MAX_IN_FLIGHT):
-        watched.pipe.put(extend, sink, 0)
+        watched.pipe.put(acquire, sink, 0)
     watched.pipe.feed(NOSCRIPT)
     assert sink.replies == []
     assert len(watched.pipe) == MAX_IN_FLIGHT
-    assert not watched.pipe.put(extend, sink, 0)
+    assert not watched.pipe.put(acquire, sink, 0)
 
 
 # -- errors --------------------------------------------------------------------------------------

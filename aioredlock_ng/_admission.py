@@ -1,0 +1,144 @@
+"""Admission: how many tries of one manager may be in flight at once (rule R13).
+
+What is written to a connection cannot be overtaken.  If thousands of tries left in one turn of the loop, the
+extensions of leases that are held would queue up behind them, and answers would come after their time.  So a
+try takes a place first, and whoever finds none stands in line for it: first in, first out.  A place is kept
+from the question to the verdict, which comes within a `node_timeout`, and never while a task waits for
+anything else: nothing can wait for itself here.  Extensions and releases need none.
+
+A single try (``blocking_timeout=0``) has no time to stand behind those that have.  It has a line of its
+own, and the two lines are served in turn.  It waits there while nodes answer, a round trip for every half of
+`MAX_TRIES` before it; once they do not, the single tries that have waited for a `node_timeout` are sent away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final, TypeAlias, final
+
+from ._clock import Clock
+from ._core.quorum import Tally, Vote
+from ._futures import give_up
+from .errors import NodeVote, QuorumUnavailableError, printable
+
+if TYPE_CHECKING:
+    from ._runtime import Runtime
+    from ._waiting import Patience
+
+MAX_TRIES: Final = 128
+"""Tries of one manager that may be in flight at once.  Twice as many are no faster: it takes a loop some
+30 ms to ask and to hear them, and what comes after them waits as long."""
+
+MAX_HANDED_ON: Final = 128
+"""Tries beyond that, of tasks that a name is handed to within the process: these leave in the same write as
+the release before them, or others would have to be told of it."""
+
+MAX_IN_LINE: Final = 65536
+"""Calls of one manager that may stand in line, single tries and others apart."""
+
+Place: TypeAlias = "asyncio.Future[bool]"
+"""A place in line: True when it is first, False when it is sent away."""
+
+
+@final
+class Admission:
+    """The places of one manager, and the lines for them."""
+
+    __slots__ = ("_clock", "_line", "_node_timeout", "_single", "_singles", "in_flight")
+
+    def __init__(self, clock: Clock, node_timeout: float) -> None:
+        self._clock = clock
+        self._node_timeout = node_timeout
+        self._line: OrderedDict[Place, float] = OrderedDict()
+        self._singles: OrderedDict[Place, float] = OrderedDict()  # since when
+        self._single = True  # whether a single try is next
+        self.in_flight = 0
+        """Places that are taken.  While anybody stands in line, that is `MAX_TRIES` or more."""
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no place, so that others may stand in line."""
+        return self.in_flight >= MAX_TRIES
+
+    def enter(self) -> bool:
+        """Take a place if there is one; else ask for one in `line_up`.  Give it back with `leave`."""
+        if self.full:
+            return False
+        self.in_flight += 1
+        return True
+
+    def reserve(self) -> bool:
+        """Take a place for the task that a name is handed on to; False when there are too many already."""
+        if self.in_flight >= MAX_TRIES + MAX_HANDED_ON:
+            return False
+        self.in_flight += 1
+        return True
+
+    def leave(self, tally: Tally | None = None) -> None:
+        """Give a place back; `tally` is what became of the try, if there was one."""
+        if self.in_flight < MAX_TRIES:  # nobody stands in line
+            self.in_flight -= 1
+            return
+        if tally is not None and tally.taken is False:
+            self._send_away()
+        if self.in_flight > MAX_TRIES or not self._call_next():
+            self.in_flight -= 1
+
+    def _call_next(self) -> bool:
+        """Hand a place on to the first in line; False when nobody stands there."""
+        while line := (self._singles if self._single else self._line) or self._singles or self._line:
+            place, _ = line.popitem(last=False)
+            if not place.done():  # else its time was up in this turn of the loop
+                self._single = line is not self._singles
+                place.set_result(True)
+                return True
+        return False
+
+    def line_up(self, *, single_try: bool) -> Place | None:
+        """Return a place in line, for which `step_out` must be called at the end of a vain wait; or None."""
+        line = self._singles if single_try else self._line
+        if len(line) >= MAX_IN_LINE:
+            return None
+        place: Place = asyncio.get_running_loop().create_future()
+        line[place] = self._clock.now()
+        return place
+
+    def step_out(self, place: Place) -> None:
+        """Stand in line no more; what came in the same moment goes to the next."""
+        if place.done() and not place.cancelled() and place.result():
+            self.leave()
+            return
+        place.cancel()
+        self._line.pop(place, None)
+        self._singles.pop(place, None)
+
+    def _send_away(self) -> None:
+        """The nodes do not answer: let those single tries go that have waited for long enough to know."""
+        before = self._clock.now() - self._node_timeout
+        while self._singles and next(iter(self._singles.values())) <= before:
+            give_up(self._singles.popitem(last=False)[0])
+
+
+async def stand_in_line(runtime: Runtime, patience: Patience) -> bool:
+    """Wait for a place, in the time that the caller gave; False when it has not come."""
+    admission, began, single_try = runtime.admission, runtime.clock.now(), patience.single_try
+    place = admission.line_up(single_try=single_try)
+    if place is None:
+        return False
+    left = None if single_try else patience.left()
+    called = False
+    try:
+        called = await runtime.pause(place, None if left is None else max(0.0, left))
+    finally:
+        if not called:
+            admission.step_out(place)
+    patience.stood_in_line(runtime.clock.now() - began)
+    return called
+
+
+def not_asked(runtime: Runtime, names: tuple[str, ...]) -> QuorumUnavailableError:
+    """Return the error for a call that has not come to its first try."""
+    reason = f"not asked: {MAX_TRIES} tries of this process were under way, and others before this one"
+    votes = tuple(NodeVote(node.name, Vote.SILENT, reason) for node in runtime.nodes)
+    return QuorumUnavailableError(f"lock {printable(names)}: {reason}", names=names, votes=votes)
