@@ -15,6 +15,7 @@ import anyio
 from ._audience import Audience
 from ._background import Background
 from ._clock import Clock
+from ._futures import running_loop
 from ._node import Node
 from ._options import Options
 from ._runtime import Counters, Runtime
@@ -105,7 +106,7 @@ class Life:
         self._let_go()
         runtime, background = self._runtime, self._background
         if runtime is None or background is None:
-            if self._closed_in is asyncio.get_running_loop():
+            if self._closed_in is running_loop():
                 raise ManagerClosedError("the lock manager is closed")
             runtime = self._runtime = Runtime(
                 self._nodes,
@@ -133,7 +134,7 @@ class Life:
     def _let_go(self) -> None:
         """Forget the loop before, if this is another one and nothing of ours can live on in that."""
         runtime, background = self._runtime, self._background
-        if runtime is None or runtime.inherited or runtime.loop is asyncio.get_running_loop():
+        if runtime is None or runtime.inherited or runtime.loop is running_loop():
             return
         if not runtime.loop.is_closed() and (background is None or not background.over):
             return
@@ -179,7 +180,7 @@ class Life:
         self._let_go()
         if self._runtime is not None:
             self._runtime.check_here()
-        self._closed_in = asyncio.get_running_loop()
+        self._closed_in = running_loop()
         if self._background is not None:
             await self._background.aclose()
 

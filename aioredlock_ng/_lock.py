@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NoReturn, final
 
 from ._acquire import Acquisition, Request
 from ._lease import Lease
@@ -32,6 +32,15 @@ class Lock:
     def names(self) -> tuple[str, ...]:
         """The lock's names, sorted and without duplicates."""
         return self._request.names
+
+    if not TYPE_CHECKING:  # a type checker says itself that a lock cannot be awaited
+
+        def __await__(self) -> NoReturn:
+            """Say what to write for ``await manager.lock(…)``."""
+            raise TypeError(
+                "a Lock is not awaited: write `async with manager.lock(…) as lease:`, or "
+                "`lease = await manager.lock(…).acquire()` and release it"
+            )
 
     async def acquire(self) -> Lease:
         """Wait for the lock and return its lease, which nobody but its holder ends.

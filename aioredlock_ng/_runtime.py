@@ -26,7 +26,7 @@ from ._core.cooldown import Cooldowns
 from ._core.quorum import Vote, majority
 from ._core.validity import drift, free_after
 from ._deadlines import Deadlines
-from ._futures import give_up
+from ._futures import give_up, running_loop
 from ._gate import Gates
 from ._log import report
 from ._long_waits import LongWaits
@@ -208,7 +208,7 @@ class Runtime:
                 "the event loop of this lease is closed: it can be neither extended nor released any more, "
                 "and keys that it has left end with their ttl"
             )
-        if self.loop is not asyncio.get_running_loop():
+        if self.loop is not running_loop():
             raise RuntimeError("this LockManager belongs to another event loop: make one per loop")
 
     def close(self) -> None:

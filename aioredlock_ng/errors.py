@@ -113,8 +113,10 @@ class LockNotAcquiredError(LockError):
 class LockTakenError(LockNotAcquiredError):
     """Enough nodes answered: somebody else holds the lock.
 
-    `retry_after` is the number of seconds after which the lock will be free unless its holder
-    extends it, from the nodes' PTTL; None when the nodes name no moment (a key without expiry).
+    `retry_after` is the number of seconds after which the lock will be free unless its holder extends it,
+    from the nodes' PTTL; None when the nodes name no moment (a key without expiry).  A holder that extends
+    its lock every third of the ttl shows between two thirds of it and all of it, however long it works: then
+    this is no forecast, but the time after which asking again is certainly worth it if the holder has died.
     """
 
     def __init__(

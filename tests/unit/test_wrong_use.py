@@ -1,0 +1,64 @@
+"""What users of other libraries write by habit is told how it is written here."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import Lease, LockManager
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import make, virtual, world
+
+ASYNCIO_ONLY = r"asyncio only.*trio"
+
+
+@virtual
+async def test_a_lock_that_is_awaited():
+    """``await manager.lock(…)`` says how a lock is entered, and acquires nothing."""
+    async with world() as w:
+        lock: Any = w.manager.lock("a")
+        with pytest.raises(TypeError, match=r"not awaited: write `async with .*\.acquire\(\)`"):
+            await lock
+        assert w.keys == [()] * 3
+        assert w.manager.statistics().acquired == 0
+
+
+def uses(manager: LockManager) -> list[Any]:
+    """Return what a manager is used for first."""
+    lock = manager.lock("a")
+    return [manager.start(), lock.acquire(), lock.try_acquire(), lock.__aenter__(), manager.inspect("a")]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_without_asyncio(number: int) -> None:
+    """Where another library than asyncio runs the coroutine, as trio does, or none at all: it says so."""
+    use = uses(LockManager([MemoryNode()]))
+    with pytest.raises(RuntimeError, match=ASYNCIO_ONLY):
+        use[number].send(None)
+    for other in use:
+        other.close()
+
+
+def test_without_asyncio_later() -> None:
+    """The same for a manager, and a lease, that were begun under asyncio."""
+    begun: list[tuple[LockManager, Lease]] = []
+
+    @virtual
+    async def main() -> None:
+        manager = make([MemoryNode()])
+        lease = await manager.lock("a").acquire()
+        begun.append((manager, lease))
+        for use in (*uses(manager), lease.extend(), lease.release()):
+            asyncio._set_running_loop(None)  # as if trio ran it
+            try:
+                with pytest.raises(RuntimeError, match=ASYNCIO_ONLY):
+                    use.send(None)
+            finally:
+                asyncio._set_running_loop(lease._runtime.loop)
+            use.close()
+        await lease.release()
+        await manager.aclose()
+
+    main()
