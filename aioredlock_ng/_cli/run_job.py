@@ -245,7 +245,7 @@ class Job:
         elif self._gone:
             say(f"lock {self._shown} was gone while the command ran: another holder may have run meanwhile")
         elif lost:
-            say(f"lock {self._shown} was lost; the command ended {-over:.3f} s before its validity did")
+            say(f"lock {self._shown} was lost; the command ended {abs(over):.3f} s before its validity did")
         if lost:
             return LOST
         self.interrupted = ended.lent and ended.code == -signal.SIGINT

@@ -1,0 +1,206 @@
+"""How ``aioredlock-ng run`` judges the end of a command, and what it says of it; no process is started."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import LockManager, LossReason
+from aioredlock_ng._cli.run_command import Ended
+from aioredlock_ng._cli.run_job import HARMLESS, Job
+from aioredlock_ng._cli.run_plan import Plan
+from aioredlock_ng.testing import MemoryNode
+
+VALID_UNTIL = 100.0
+WE = "aioredlock-ng run: "
+OUTLIVED = (
+    WE + "the command outlived the validity of lock 'job' by {} s: another holder may have run meanwhile"
+)
+GONE = WE + "lock 'job' was gone while the command ran: another holder may have run meanwhile"
+EARLIER = WE + "lock 'job' was lost; the command ended {} s before its validity did"
+UNEXTENDED = WE + "lock 'job': no majority of the nodes extended it in time"
+
+
+def job(**changes: Any) -> Job:
+    """Make a run of a command that needs no more than a name."""
+    plan = {
+        "name": "job",
+        "command": ("true",),
+        "ttl": 10.0,
+        "kill_after": 1.0,
+        "patience": None,
+        "taken_code": 1,
+    }
+    return Job(Plan(**(plan | changes)))
+
+
+def judged(
+    capsys: pytest.CaptureFixture[str],
+    *,
+    code: int = 0,
+    lost: bool = False,
+    gone: float = 50.0,
+    refused: bool = False,
+    told: bool = False,
+    lent: bool = False,
+) -> tuple[int, list[str], bool]:
+    """Return the exit code, the lines, and whether a Ctrl-C is to be passed on."""
+    lease, run = SimpleNamespace(valid_until=VALID_UNTIL, lost=asyncio.Event()), job()
+    if told:
+        lease.lost.set()
+    if refused:
+        run.on_lost(SimpleNamespace(reason=LossReason.REFUSED))  # type: ignore[arg-type]
+    exit_code = run._judge(lease, Ended(code=code, lost=lost, gone=gone, lent=lent))  # type: ignore[arg-type]
+    return exit_code, capsys.readouterr().err.splitlines(), run.interrupted
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"), [(0, 0), (7, 7), (255, 255), (-signal.SIGTERM, 143), (-signal.SIGKILL, 137)]
+)
+def test_the_code_is_the_commands_while_the_lock_is_held(
+    code: int, shown: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """128 and the number for a signal; nothing is said."""
+    assert judged(capsys, code=code) == (shown, [], False)
+
+
+def test_a_loss_is_75_whatever_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+    """It says by how much the command ended in time; that it was lost is said once, here or in the log."""
+    early = [UNEXTENDED, EARLIER.format("1.500")]
+    assert judged(capsys, code=0, lost=True, gone=98.5) == (75, early, False)
+    assert judged(capsys, code=3, lost=True, gone=98.5, told=True) == (75, early[1:], False)
+
+
+def test_a_command_that_outlived_its_lock(capsys: pytest.CaptureFixture[str]) -> None:
+    """By how much; an end in the very last moment is in time."""
+    late = [UNEXTENDED, OUTLIVED.format("0.250")]
+    assert judged(capsys, lost=True, gone=100.25) == (75, late, False)
+    assert judged(capsys, lost=True, gone=100.25, refused=True, told=True) == (75, late[1:], False)
+    assert judged(capsys, lost=True, gone=100.0, told=True) == (75, [EARLIER.format("0.000")], False)
+
+
+def test_a_lock_that_the_nodes_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its validity says nothing any more, not even that the command ended in time."""
+    assert judged(capsys, refused=True, told=True) == (75, [GONE], False)
+    assert judged(capsys, refused=True, lost=True, told=True) == (75, [GONE], False)
+
+
+@pytest.mark.parametrize("reason", [reason for reason in LossReason if reason is not LossReason.REFUSED])
+def test_other_losses_leave_the_validity_as_it_is(reason: LossReason) -> None:
+    """Only a refusal says that the lock is gone from the nodes."""
+    run = job()
+    run.on_lost(SimpleNamespace(reason=reason))  # type: ignore[arg-type]
+    assert not run._gone
+
+
+@pytest.mark.parametrize(
+    ("code", "lent", "interrupted"),
+    [
+        (-signal.SIGINT, True, True),
+        (-signal.SIGINT, False, False),
+        (-signal.SIGTERM, True, False),
+        (130, True, False),
+    ],
+)
+def test_ctrl_c_is_passed_on_where_the_command_had_the_terminal(
+    *, code: int, lent: bool, interrupted: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The script around us has not got it then."""
+    assert judged(capsys, code=code, lent=lent)[2] is interrupted
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (errno.ENOENT, 127, "'true': command not found"),
+        (errno.ENOTDIR, 127, "'true': command not found"),
+        (errno.EACCES, 126, "'true' cannot be executed: Permission denied"),
+        (errno.E2BIG, 126, "'true' cannot be executed: Argument list too long"),
+    ],
+)
+def test_a_command_that_was_not_started(
+    number: int, code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As shells tell it."""
+    assert job()._not_started(number) == code
+    assert capsys.readouterr().err == f"aioredlock-ng run: {words}\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("stopped", "not suspended"),
+        ("waits", "(fg)"),
+        ("left", "left processes behind"),
+        ("denied", "not permitted"),
+    ],
+)
+def test_what_the_guard_reports_is_told(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line for each."""
+    run = job()
+    run._hear([word])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not run._killed
+
+
+def test_only_a_wait_without_end_says_why_it_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
+    """Once; not while another holder has the lock; not when the wait will end with a reason."""
+
+    def refused(run: Job, *, taken: bool) -> str:
+        run.on_refused(SimpleNamespace(taken=taken))  # type: ignore[arg-type]
+        return capsys.readouterr().err
+
+    run = job()
+    assert refused(run, taken=True) == ""
+    assert "too few nodes answer; still trying" in refused(run, taken=False)
+    assert refused(run, taken=False) == ""
+    assert refused(job(patience=5.0), taken=False) == ""
+
+
+def test_signals_end_the_waiting_but_for_harmless_ones() -> None:
+    """The first one counts; with a command they are the command's."""
+    run = job()
+    for number in HARMLESS:
+        run._caught(number)
+    assert (run._signal, run._signalled.is_set()) == (None, False)
+    run._caught(signal.SIGTERM)
+    run._caught(signal.SIGINT)
+    assert (run._signal, run._signalled.is_set()) == (signal.SIGTERM, True)
+    passed: list[int] = []
+    run = job()
+    run._command = SimpleNamespace(pass_on=passed.append)  # type: ignore[assignment]
+    run._caught(signal.SIGHUP)
+    run._caught(signal.SIGWINCH)
+    assert (passed, run._signal) == ([signal.SIGHUP, signal.SIGWINCH], None)
+
+
+@pytest.mark.parametrize(("forgetful", "code"), [(0, 7), (1, 7), (2, 75), (3, 75)])
+async def test_a_lock_that_was_gone_at_the_end(
+    forgetful: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a majority, though it was thought to be held: another one may have had it."""
+    nodes = [MemoryNode() for _ in range(3)]
+    run = job()
+
+    async def command(*_: object) -> int:
+        for node in nodes[:forgetful]:
+            node.delete(b"redlock:job")
+        return 7
+
+    run._run_command = command  # type: ignore[assignment]
+    async with LockManager(nodes) as manager:
+        lease = await manager.lock("job").acquire()
+        assert await run._run_under(lease, manager) == code
+    assert ("was gone before the command ended" in capsys.readouterr().err) == (code == 75)
+
+
+@pytest.mark.parametrize(("ttl", "margin"), [(1.0, 0.05), (10.0, 0.5), (20.0, 1.0), (1000.0, 1.0)])
+def test_the_margin_is_a_share_of_the_ttl_and_a_second_at_most(ttl: float, margin: float) -> None:
+    """The killed must be gone when validity ends."""
+    assert job(ttl=ttl)._plan.margin == pytest.approx(margin)
