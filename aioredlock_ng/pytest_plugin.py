@@ -4,6 +4,7 @@
 ``lock_manager``   a `LockManager` over three masters in memory: the real client, no server
 ``redlock_nodes``  real servers as child processes, to be killed, frozen and restarted
 ``lock_bypass``    every lock of every manager is granted at once, without any node
+``lock_refused``   every lock of every manager is refused at once, without any node
 =================  ====================================================================================
 
 Every start of pytest imports this file, so it imports nothing but pytest: a fixture fetches what it
@@ -73,4 +74,17 @@ def lock_bypass() -> Iterator[None]:
     from .testing import bypass
 
     with bypass():
+        yield
+
+
+@pytest.fixture
+def lock_refused(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Refuse every lock of every manager at once: no nodes, and no waiting, whatever the timeouts.
+
+    As if each were held by somebody else; or, by ``@pytest.mark.parametrize("lock_refused", ["quorum"],
+    indirect=True)``, as if no node answered.  See `aioredlock_ng.testing.bypass`.
+    """
+    from .testing import bypass
+
+    with bypass(refuse=getattr(request, "param", True)):
         yield

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,15 @@ from aioredlock_ng import (
     ExtensionPolicy,
     LockLostError,
     LockManager,
+    LockTakenError,
     LossReason,
     QuorumUnavailableError,
     ReleaseOutcome,
     Vote,
 )
-from aioredlock_ng.events import Acquired, Extended, Lost, Released
+from aioredlock_ng.events import Acquired, Extended, Hooks, Lost, Refused, Released
 from aioredlock_ng.testing import MemoryNode, SimLoop, bypass, lose
+from aioredlock_ng.testing._bypass import RETRY_AFTER
 from tests.unit.worlds import sim, turns, virtual, world
 
 URLS = [f"redis://user:secret@192.0.2.{number}" for number in (1, 2, 3)]
@@ -358,6 +361,124 @@ async def test_a_lease_may_outlive_the_block() -> None:
     assert (await lease.release()).count(ReleaseOutcome.RELEASED) == 3
     with pytest.warns(ResourceWarning, match="'dropped' was dropped without release"):
         dropped.clear()
+
+
+# -- refused -----------------------------------------------------------------------------------------
+
+patience = pytest.mark.parametrize(
+    "options",
+    [{}, {"blocking_timeout": 60}, {"blocking": False}, {"at_least": 1}],
+    ids=["for ever", "a minute", "no time", "at least"],
+)
+"""How long a lock would be waited for; and a lock that would stay taken."""
+
+kinds = pytest.mark.parametrize(
+    ("names", "fencing"), [(("a",), True), (("a", "b"), True), (("a",), False), (("a", "b"), False)]
+)
+
+
+@kinds
+@patience
+@virtual
+async def test_every_lock_is_taken(names: tuple[str, ...], fencing: bool, options: dict[str, Any]) -> None:
+    """At once, whatever the time to wait; with every node's vote, and the time to try again."""
+    manager = make(fencing=fencing)
+    lock = manager.lock(*names, **options)
+    began = sim().time()
+    with bypass(refuse=True):
+        assert await lock.try_acquire() is None
+        for enter in (lock.acquire, lock.__aenter__):
+            with pytest.raises(LockTakenError) as taken:
+                await enter()
+            assert taken.value.names == names
+            assert taken.value.retry_after == RETRY_AFTER
+            assert [vote.vote for vote in taken.value.votes] == [Vote.REFUSED] * 3
+        assert all(node.held and not node.ours for node in await manager.inspect("a"))
+        assert manager.available
+    assert sim().time() == began
+
+
+@kinds
+@patience
+@virtual
+async def test_no_node_answers(names: tuple[str, ...], fencing: bool, options: dict[str, Any]) -> None:
+    """At once, too, though a real try takes the time of all nodes."""
+    manager = make(fencing=fencing)
+    lock = manager.lock(*names, **options)
+    began = sim().time()
+    with bypass(refuse="quorum"):
+        for enter in (lock.acquire, lock.try_acquire, lock.__aenter__):
+            with pytest.raises(QuorumUnavailableError) as unavailable:
+                await enter()
+            assert unavailable.value.names == names
+            assert [vote.vote for vote in unavailable.value.votes] == [Vote.SILENT] * 3
+            assert "no node answers" in str(unavailable.value)
+        assert [node.held for node in await manager.inspect("a")] == [None] * 3
+        if fencing:  # else there is nothing to state
+            with pytest.raises(QuorumUnavailableError):
+                await manager.init()
+        assert manager.unavailable_for == math.inf
+    assert sim().time() == began
+
+
+@virtual
+async def test_a_decorated_function_does_not_run() -> None:
+    """Nor does the body of a block."""
+    manager = make()
+
+    @manager.locked("a")
+    async def work() -> None:
+        raise AssertionError("it runs without its lock")
+
+    with bypass(refuse=True), pytest.raises(LockTakenError):
+        await work()
+    with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
+        await work()
+
+
+@virtual
+async def test_the_block_that_was_entered_last_counts() -> None:
+    """A refusal inside a bypass, and a bypass inside that; what was granted before stays granted."""
+    lock = make().lock("a")
+    with bypass():
+        async with lock as lease:
+            with bypass(refuse=True):
+                assert await lock.try_acquire() is None
+                with bypass():
+                    async with lock:
+                        pass
+                with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
+                    await lock.try_acquire()
+                assert await lock.try_acquire() is None
+                await lease.extend()
+                assert lease.held
+            async with lock:
+                pass
+            assert (await lease.release()).count(ReleaseOutcome.RELEASED) == 3
+
+
+@virtual
+async def test_hooks_hear_of_refusals() -> None:
+    """As of real ones."""
+
+    class Hears(Hooks):
+        def on_refused(self, event: Refused) -> None:
+            heard.append(event.taken)
+
+    heard: list[bool] = []
+    lock = make(hooks=[Hears()]).lock("a")
+    with bypass(refuse=True):
+        await lock.try_acquire()
+    with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
+        await lock.try_acquire()
+    assert heard == [True, False]
+
+
+@pytest.mark.parametrize("refuse", ["taken", None, 1, "True"])
+def test_it_is_told_what_it_can_do(refuse: Any) -> None:
+    """Nothing else is taken for one of them."""
+    with pytest.raises(ValueError, match="refuse must be True, False or 'quorum', got "):
+        bypass(refuse=refuse)
 
 
 def test_it_is_no_decorator() -> None:

@@ -1,4 +1,4 @@
-"""The fixtures ``redlock_nodes`` and ``lock_bypass``, and what the plugin costs those who use none."""
+"""The fixtures of the plugin beside ``lock_manager``, and what it costs those who use none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.environments.interpreters import ROOT
 from tests.plugin.runs import AUTO, MODES, run, run_in
 from tests.servers import fastest_arm
 
-FIXTURES = ("lock_manager", "redlock_nodes", "lock_bypass")
+FIXTURES = ("lock_manager", "redlock_nodes", "lock_bypass", "lock_refused")
 
 
 def test_real_nodes_can_be_broken(tmp_path: Path) -> None:
@@ -21,7 +21,7 @@ def test_real_nodes_can_be_broken(tmp_path: Path) -> None:
     fastest_arm()  # skips where there is no server
     source = """
         import asyncio, pytest
-        from aioredlock_ng import LockManager, QuorumUnavailableError
+        from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError
 
         seen = []
 
@@ -65,7 +65,7 @@ def test_without_a_server_the_reason_is_told(tmp_path: Path) -> None:
 
 BYPASSED = """
 import asyncio, pytest
-from aioredlock_ng import LockManager, QuorumUnavailableError
+from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError
 
 manager = LockManager(["redis://127.0.0.1:1"], connect_timeout=0.1)
 
@@ -80,6 +80,16 @@ async def test_one():
 @pytest.mark.usefixtures("lock_bypass")
 async def test_two():
     assert await report(2) == 2
+
+@pytest.mark.usefixtures("lock_refused")
+async def test_refused():
+    with pytest.raises(LockTakenError):
+        await report(3)
+
+@pytest.mark.parametrize("lock_refused", ["quorum"], indirect=True)
+async def test_unavailable(lock_refused):
+    with pytest.raises(QuorumUnavailableError):
+        await report(3)
 
 def test_outside():
     async def main():
@@ -96,7 +106,7 @@ def test_the_bypass_is_on_for_its_tests_only(mode: str, tmp_path: Path) -> None:
     """Code with a manager over nodes that are out of reach runs in one test after the other."""
     done = run_in(mode, tmp_path, BYPASSED)
 
-    assert done.outcomes == {"passed": 3}, done.output
+    assert done.outcomes == {"passed": 5}, done.output
 
 
 def test_a_run_that_uses_no_fixture_imports_nothing(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ def no_nodes() -> Iterator[None]:
         assert_type(nothing, None)
         yield
     print("after")
+    with bypass(refuse=True), bypass(refuse="quorum"), bypass(refuse=False):
+        pass
 
 
 ALL_KINDS: list[Fault] = [
