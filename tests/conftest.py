@@ -23,6 +23,7 @@ from typing import Final
 import pytest
 
 from aioredlock_ng.testing.local_nodes import LocalNodes
+from tests import tally
 from tests.postgres import postgres_server
 from tests.servers import EACH_ARM, Nodes, fastest_arm, make_fresh, open_nodes
 from tests.tiers import tier_of
@@ -41,8 +42,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     return 0 if config.option.keyword or is_named(config) else None
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take what CI adds up two runs with (``tests/tally.py``)."""
+    tally.add_options(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Run whatever is named: tiers choose from folders only."""
+    tally.begin(config)
     addopts = config.getini("addopts")
     if is_named(config) and config.option.markexpr == addopts[addopts.index("-m") + 1]:
         config.option.markexpr = ""

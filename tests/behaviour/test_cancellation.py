@@ -101,6 +101,7 @@ class Cancelling:
         await asyncio.gather(*(work() for _ in range(AT_ONCE)))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("contended", [False, True], ids=["uncontended", "contended"])
 async def test_thousands_of_cancellations_leave_nothing(shared_nodes: Nodes, contended: bool) -> None:
     """Cancelling acquire, body and release at any await leaves no key, task, warning or closed gate."""

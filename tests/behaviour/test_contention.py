@@ -45,6 +45,7 @@ async def all_had_it(workers: Iterable[Worker], times: int) -> None:
             await child.said("had it")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("fault", ["none", "one node frozen"])
 async def test_processes_share_a_hot_name(nodes5: Nodes, fault: str) -> None:
     """Four processes of five tasks that never pause exclude each other, and each has its share."""
@@ -80,6 +81,7 @@ async def test_processes_share_a_hot_name(nodes5: Nodes, fault: str) -> None:
     await eventually(lambda: listeners(nodes5, "hot") == [0] * 5, what="nobody listens any more")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("fault", ["none", "one node frozen"])
 async def test_waiters_of_other_processes_are_told(nodes5: Nodes, fault: str) -> None:
     """Processes that wait for a release have the lock one after the other long before their next poll."""

@@ -28,6 +28,7 @@ def complaints(errors: str) -> list[str]:
     return [line for line in errors.splitlines() if any(word in line for word in words)]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("ending", ["leave", "exit", "SIGINT"])
 async def test_a_program_ends_while_it_holds_locks(shared_nodes: Nodes, ending: str) -> None:
     """However `asyncio.run` comes to its end, the locks held in it are released, and nothing complains."""
@@ -47,6 +48,7 @@ async def test_a_program_ends_while_it_holds_locks(shared_nodes: Nodes, ending: 
         assert errors == ""
 
 
+@pytest.mark.process
 async def test_a_holder_is_killed(shared_nodes: Nodes) -> None:
     """The locks of a process that was killed are free when their ttl has passed, and not before."""
     ttl = 1.0
@@ -72,6 +74,7 @@ async def test_a_holder_is_killed(shared_nodes: Nodes) -> None:
     await no_key_left(shared_nodes.urls, within=ttl + ALLOWANCE)
 
 
+@pytest.mark.process
 async def test_fork(shared_nodes: Nodes) -> None:
     """A forked child that uses its parent's manager is told what is wrong; the parent goes on undisturbed."""
     async with worker("fork", shared_nodes.urls, "forked") as child:

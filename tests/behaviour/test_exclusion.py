@@ -20,6 +20,7 @@ PROCESSES, TASKS, ROUNDS = 3, 4, 20
 OTHERS_TTL = 30.0
 
 
+@pytest.mark.process
 async def test_processes_and_tasks_take_turns(shared_nodes: Nodes, tmp_path: Path) -> None:
     """Three processes of four tasks never hold one lock at once, and lose no increment of a plain counter."""
     counter = tmp_path / "counter"

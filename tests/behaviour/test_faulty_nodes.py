@@ -40,6 +40,7 @@ async def heal(manager: LockManager, nodes: Nodes) -> None:
     await all_up(manager)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("explicit", [False, True], ids=["async with", "acquire and release"])
 @pytest.mark.parametrize("fault", ["frozen", "dead"])
 async def test_one_bad_node_of_five(nodes5: Nodes, fault: str, explicit: bool) -> None:
@@ -69,6 +70,7 @@ async def test_one_bad_node_of_five(nodes5: Nodes, fault: str, explicit: bool) -
     assert keys(nodes5.urls) == {}
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(90)
 async def test_one_frozen_and_one_dead_node_of_five(nodes5: Nodes) -> None:
     """With one node frozen and one dead a hundred tasks go on at the rate of five healthy nodes."""

@@ -94,6 +94,7 @@ async def output(program: str, *arguments: str) -> str:
     return said.decode().strip()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", ["urls", "clients"])
 async def test_a_manager_that_a_child_uses_first(nodes3: LocalNodes, kind: str) -> None:
     """A manager that was made before a fork, and not used, works in the child."""
@@ -101,6 +102,7 @@ async def test_a_manager_that_a_child_uses_first(nodes3: LocalNodes, kind: str) 
     await no_key_left(nodes3.urls)
 
 
+@pytest.mark.process
 async def test_a_child_that_exits_inside_a_block(nodes3: LocalNodes) -> None:
     """sys.exit() in a forked child inside `async with` stays SystemExit, and the parent's locks stay."""
     assert await output(CHILD_LEAVES_A_BLOCK, ",".join(nodes3.urls)) == "child: 7"

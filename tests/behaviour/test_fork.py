@@ -75,6 +75,7 @@ def program(*arguments: str) -> contextlib.AbstractAsyncContextManager[Worker]:
     return python("-W", "ignore", "-c", PROGRAM, *arguments)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("how", ["plain", "blocks"])
 async def test_a_child_that_leaves_in_order_leaves_its_parents_locks(shared_nodes: Nodes, how: str) -> None:
     """A child that unwinds through its blocks, and through asyncio.run, sends nothing and resets nothing."""

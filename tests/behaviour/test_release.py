@@ -35,6 +35,7 @@ def histories(lines: list[str]) -> dict[str, list[str]]:
     return result
 
 
+@pytest.mark.heavy
 async def test_nothing_follows_a_release(shared_nodes: Nodes) -> None:
     """In 1,000 races of release and extension no node is sent anything for an owner after its release."""
     seed = random.randrange(2**32)
@@ -83,6 +84,7 @@ async def _extend(lease: Any) -> None:
         await lease.extend()
 
 
+@pytest.mark.heavy
 async def test_nothing_follows_a_release_on_a_forgetful_node(shared_nodes: Nodes) -> None:
     """A node that lost the key and is being topped up is not written to after a release either."""
     policy = ExtensionPolicy(every=0.01, max_extensions=None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+import pytest
+
 from aioredlock_ng import ExtensionPolicy, LockManager
 from tests.behaviour.tools import keys, quiet
 from tests.servers import Nodes, ask, eventually
@@ -16,6 +18,7 @@ OWN_CONNECTION: Final = 1
 """The one that asks for the list."""
 
 
+@pytest.mark.heavy
 async def test_thousands_of_leases(shared_nodes: Nodes) -> None:
     """2,000 leases held and extended at once take two connections per node at most, and no tasks."""
     urls = shared_nodes.urls

@@ -526,6 +526,7 @@ with SyncLockManager(sys.argv[1].split(",")) as manager, manager.lock("x", block
 """
 
 
+@pytest.mark.process
 def test_a_forked_child(shared_nodes: Nodes) -> None:
     """A child cannot use its parent's manager, leaves its blocks alone, and ends."""
     done = subprocess.run(

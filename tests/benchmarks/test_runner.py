@@ -68,6 +68,7 @@ def rows_of(settings: Settings, questions: list[str], path: Path) -> list[dict[s
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.heavy
 def test_every_question_has_figures_for_every_peer(tmp_path: Path):
     """A small run answers every question, for every peer that it can be asked of, with figures above 0."""
     questions = ["uncontended", "throughput", "open_loop", "hot_name", "held", "distance", "sizes"]
@@ -85,6 +86,7 @@ def test_every_question_has_figures_for_every_peer(tmp_path: Path):
     assert {line["curve"] for line in lines if "curve" in line} == {uncontended.TABLE, hot_name.TABLE}
 
 
+@pytest.mark.heavy
 def test_who_hangs_on_a_frozen_node_is_reported(tmp_path: Path):
     """Who hangs on a frozen node costs the run no more than the limit, and the others have their figures."""
     peers = ("ours-plain", "ours-fenced", "pottery")
@@ -98,6 +100,7 @@ def test_who_hangs_on_a_frozen_node_is_reported(tmp_path: Path):
             assert rows[fault, peer]["p50_to_healthy"] > 0
 
 
+@pytest.mark.heavy
 def test_tables_of_another_run(tmp_path: Path):
     """The command writes the tables of a finished run between the markers of a file."""
     run_, readme = tmp_path / "run.json", tmp_path / "README.md"

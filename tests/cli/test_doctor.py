@@ -146,6 +146,7 @@ def test_no_node_at_all_is_unavailable(nodes3: LocalNodes, capsys: pytest.Captur
     assert "0 of 3 nodes can grant a lock" in output
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("without_rich", "no_color", "coloured"), [(False, "", True), (False, "1", False), (True, "", False)]
 )

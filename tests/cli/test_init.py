@@ -117,6 +117,7 @@ async def test_fresh_nodes_wait_until_somebody_knows_better(
     assert {(one.size, one.ready_ms, one.quarantine_ms) for one in known} == {(3, 0, 40_000)}
 
 
+@pytest.mark.process
 async def test_a_running_manager_in_another_process_notices(raw_nodes: Callable[[int], LocalNodes]) -> None:
     """It waits for a lock, and has it within a second."""
     urls = raw_nodes(3).urls

@@ -188,6 +188,7 @@ class Player:
         return what, f"{script.name} {said[0] if isinstance(said, list) else said}"
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("arm", EACH_ARM)
 def test_both_stay_alike(arm: str, seed: int, shared_sets: Callable[[str], Nodes]) -> None:

@@ -27,3 +27,13 @@ def test_the_readmes_demo_command_installs_what_it_starts() -> None:
     extras = command.partition("'.[")[2].partition("]'")[0].split(",")
     assert {"local"} <= set(extras) <= set(project["optional-dependencies"])
     assert "aioredlock-ng" in project["scripts"]
+
+
+def test_ci_runs_what_the_readmes_test_command_leaves_out() -> None:
+    """The expression of the second run is that of the first one, turned round; the sum is checked, too."""
+    addopts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["addopts"]
+    quick = addopts[addopts.index("-m") + 1]
+    rest = quick.removeprefix("not (").removesuffix(")")
+
+    assert quick == f"not ({rest})"
+    assert f'.venv/bin/pytest -m "{rest}" --tally-after=' in (ROOT / ".ci" / "run").read_text()

@@ -58,6 +58,7 @@ def test_every_rule_is_broken_at_least_once():
 # -- the check ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.mutation
 def test_a_harmless_change_survives(copy):
     """Where no rule is broken nothing is caught; afterwards the copy is what it was."""
     before = (copy.root / PACKAGE / "_core/quorum.py").read_text()
@@ -66,6 +67,7 @@ def test_a_harmless_change_survives(copy):
     assert (copy.root / PACKAGE / "_core/quorum.py").read_text() == before
 
 
+@pytest.mark.mutation
 @pytest.mark.parametrize(
     "new",
     ["def majority(size: int) -> int", "import nonsense\ndef majority(size: int) -> int:"],
@@ -77,6 +79,7 @@ def test_code_that_cannot_be_imported_is_not_caught(copy, new):
     assert check(copy, harmful(*edit)).outcome is Outcome.BROKEN
 
 
+@pytest.mark.mutation
 def test_code_that_does_not_run_is_not_caught(copy):
     """A test that fails by a name that does not exist has found no rule broken."""
     test = "unit/core/test_quorum.py::test_any_two_majorities_share_a_node"
@@ -84,11 +87,13 @@ def test_code_that_does_not_run_is_not_caught(copy):
     assert (result.outcome, result.line) == (Outcome.BROKEN, "NameError: name 'nonsense' is not defined")
 
 
+@pytest.mark.mutation
 def test_a_test_that_is_not_there_is_not_caught(copy):
     """A wrong name of a test proves nothing."""
     assert copy.run(["unit/core/test_quorum.py::test_nothing"]).outcome is Outcome.BROKEN
 
 
+@pytest.mark.mutation
 def test_the_same_second_and_size_make_no_difference(copy):
     """Bytecode of a file is not used for another one that was written in the same second and is as long."""
     test = "unit/core/test_validity.py::test_the_constants_are_the_pages"
@@ -102,6 +107,7 @@ def test_the_same_second_and_size_make_no_difference(copy):
         assert copy.run([test]).outcome is Outcome.SURVIVED
 
 
+@pytest.mark.mutation
 def test_another_package_than_the_copys_is_not_tested(copy, tmp_path):
     """Where the copy's package is not the one that is imported, no test runs at all."""
     hidden = tmp_path / PACKAGE

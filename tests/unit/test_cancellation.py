@@ -283,6 +283,7 @@ async def cancel_at(
         return wire.pauses >= at
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("waking", [False, True], ids=["asleep", "waking"])
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("operation", OPERATIONS)
@@ -492,6 +493,7 @@ class Chaos:
         await self.finish(lease, lease.extend)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", [1, 2])
 def test_five_thousand_random_cancellations(seed):
     """Random operations on unreliable nodes, cancelled at random: never two inside, nothing left behind."""

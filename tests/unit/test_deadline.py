@@ -506,6 +506,7 @@ def test_a_body_that_cancels_itself(pauses):
 # -- the end of the body -----------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @virtual
 async def test_a_body_that_ends_in_time():
     """A body that ends just before its deadline is not disturbed, nor is what follows it."""

@@ -79,12 +79,14 @@ def test_the_package_file_only_exports() -> None:
     assert len(hidden) == sum(isinstance(node, ast.FunctionDef) for node in ast.walk(TREE)) == 2
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["aioredlock_ng", "aioredlock_ng.pytest_plugin"])
 def test_an_import_brings_nothing_heavy(module: str) -> None:
     """Every start of pytest imports the plugin, and with it the package: no client, no loop, no shell."""
     assert fresh(f"import {module}", f"print(sorted({HEAVY} & set(sys.modules)))") == "[]"
 
 
+@pytest.mark.process
 def test_a_first_use_imports() -> None:
     """A plain import is enough for every name; the second access is an ordinary one."""
     lines = (
@@ -97,6 +99,7 @@ def test_a_first_use_imports() -> None:
     assert fresh(*lines) == "True"
 
 
+@pytest.mark.process
 def test_the_star_imports_everything() -> None:
     """``from aioredlock_ng import *`` gives all public names and nothing else."""
     lines = (
@@ -108,6 +111,7 @@ def test_the_star_imports_everything() -> None:
     assert fresh(*lines).split() == aioredlock_ng.__all__
 
 
+@pytest.mark.process
 def test_public_modules_need_no_import_of_their_own() -> None:
     """`errors` and `events` are there after an import of the package."""
     lines = ("import aioredlock_ng", "print(aioredlock_ng.errors.__name__, aioredlock_ng.events.__name__)")
@@ -115,6 +119,7 @@ def test_public_modules_need_no_import_of_their_own() -> None:
     assert fresh(*lines) == "aioredlock_ng.errors aioredlock_ng.events"
 
 
+@pytest.mark.process
 def test_tools_see_all_names() -> None:
     """`dir` lists what has not been imported yet, and `help` shows it."""
     lines = (
@@ -137,6 +142,7 @@ def test_a_wrong_name_is_an_attribute_error() -> None:
         exec("from aioredlock_ng import RedLock")  # noqa: S102 (a type checker would object)
 
 
+@pytest.mark.process
 def test_an_error_is_restored_where_nothing_was_imported() -> None:
     """A pickled error arrives in a process that has not used the package yet."""
     votes = [aioredlock_ng.NodeVote("a", aioredlock_ng.Vote.SILENT, "frozen")]

@@ -186,6 +186,7 @@ async def test_the_default_bound_is_a_thousand_extensions():
         await lease.release()
 
 
+@pytest.mark.heavy
 @virtual
 async def test_no_bound_must_be_asked_for():
     """With max_extensions=None the watchdog goes on for as long as the lease is held."""
@@ -859,6 +860,7 @@ def after_release(world_: World) -> list[str]:
     return found
 
 
+@pytest.mark.heavy
 @virtual
 async def test_nothing_is_sent_with_the_owner_after_its_release():
     """In a thousand races of release, extensions and lost scripts nothing but releases follows a release."""
@@ -930,6 +932,7 @@ async def test_a_released_lease_is_dropped_in_silence():
         gc.collect()
 
 
+@pytest.mark.heavy
 @virtual
 async def test_two_thousand_leases_share_one_watchdog():
     """The number of tasks does not grow with the leases, and every one of them is extended in time."""

@@ -290,6 +290,7 @@ def test_a_node_that_is_late_is_raised_in_passing(
     virtual(main)()
 
 
+@pytest.mark.heavy
 @virtual
 async def test_a_fence_stays_what_it_is() -> None:
     """Over minutes of extensions: the lease keeps its fence, the nodes its counter, and that stays alive
@@ -430,6 +431,7 @@ async def test_fences_grow_over_restarts_with_older_data() -> None:
     assert fences == sorted(set(fences))
 
 
+@pytest.mark.heavy
 @virtual
 async def test_a_thousand_in_a_millisecond_do_not_run_away() -> None:
     """More acquires than a millisecond has numbers: the counters stay below what a loss makes up for
@@ -466,6 +468,7 @@ OFFSETS = [
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("offsets", "available"), OFFSETS)
 def test_nodes_whose_clocks_are_apart(offsets: tuple[float, ...], available: bool) -> None:
     """A majority within ten seconds of each other can agree; else there may be no lock, but never a wrong

@@ -289,6 +289,7 @@ class Crowd:
         assert {type(result) for result in results} <= {type(None), asyncio.CancelledError}, results
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_whoever_comes_and_goes(seed):
     """Tasks that hand on, wait, give up and are cancelled at any moment: one at a time, and nothing stays."""

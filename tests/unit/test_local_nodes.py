@@ -76,6 +76,7 @@ async def test_five_independent_servers_start_and_end(source: str) -> None:
     assert nodes.pids == [None] * 5
 
 
+@pytest.mark.heavy
 async def test_five_servers_start_quickly(source: str) -> None:
     """Well under a second, although the machine may be busy: the best of three counts."""
     took = []
@@ -455,6 +456,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 async def test_servers_end_with_the_process_that_started_them(number: signal.Signals, tmp_path: Path) -> None:
     """Even when it is killed; paused servers and the files are gone, too."""

@@ -67,6 +67,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.heavy
 @settings(max_examples=300, derandomize=True, deadline=None)
 @given(steps=steps, seed=st.integers(0, 1000))
 def test_bytes_arrive_in_order_and_once(steps: list[tuple[str, Any]], seed: int) -> None:

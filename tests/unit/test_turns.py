@@ -74,6 +74,7 @@ def apart(seed: int) -> list[MemoryNode]:
 # -- others get their turn -----------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("tasks", "hold"), [(4, 0.001), (4, 0.01), (4, 0.05), (1, 0.001)], ids=str)
 @pytest.mark.parametrize("seed", [1, 3, 7])
 def test_two_busy_processes_take_turns(tasks, hold, seed):
@@ -91,6 +92,7 @@ def test_two_busy_processes_take_turns(tasks, hold, seed):
     main()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", [1, 3])
 def test_four_busy_processes_share(seed):
     """Each of them has at least half of its fair share, and waits for a bounded number of turns."""
@@ -145,6 +147,7 @@ async def test_a_turn_is_bounded_in_count(monkeypatch):
 # -- what it costs -------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("tasks", [1, 4])
 def test_the_price_of_turns_is_small(tasks, monkeypatch):
     """A process that is alone loses next to none of its locks to its pauses."""
@@ -357,6 +360,7 @@ async def test_leaving_a_queue_costs_the_same_however_long_it_is(monkeypatch):
     assert lines_per_leave(4_000) < 2 * lines_per_leave(250)
 
 
+@pytest.mark.heavy
 @virtual
 async def test_many_waiters_that_are_cancelled_together_leave_nothing():
     """12,000 tasks wait for a held lock and are cancelled in one turn of the loop; then the lock is free."""

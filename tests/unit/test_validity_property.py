@@ -216,6 +216,7 @@ def worlds(draw: st.DrawFn) -> World:
     )
 
 
+@pytest.mark.campaign
 @settings(max_examples=200, deadline=None)
 @given(worlds())
 def test_validity_is_backed_by_a_majority_of_real_keys(world: World) -> None:
@@ -252,6 +253,7 @@ def seeded_worlds(count: int) -> Iterator[World]:
         )
 
 
+@pytest.mark.campaign
 def test_a_campaign_of_fixed_worlds_sees_everything_and_no_overstatement() -> None:
     """The same claim in 300 fixed worlds, in which leases are won, refused, renewed, left unknown and
     lost.

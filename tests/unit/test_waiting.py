@@ -139,6 +139,7 @@ def prepare(w: World, states: str) -> None:
             node.crash()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("patience", [0, 0.05, 0.5, 3.0])
 @pytest.mark.parametrize("states", [states for name, states in WORLDS.items() if name != "slow"])
 @pytest.mark.parametrize("number", [3, 5])
@@ -176,6 +177,7 @@ async def test_the_last_try_comes_when_the_time_is_up():
             await asyncio.sleep(0)
 
 
+@pytest.mark.heavy
 @virtual
 async def test_none_waits_for_ever():
     """Without a blocking_timeout acquire waits as long as it takes."""
@@ -950,6 +952,7 @@ async def test_every_try_has_an_owner_of_its_own():
             assert [one.owner for one in sent(node) if one.kind == "release"] == owners
 
 
+@pytest.mark.heavy
 @virtual
 async def test_two_processes_share_a_lock_fairly_enough():
     """Tasks of two processes that contend without pause both get the lock, never both at once."""

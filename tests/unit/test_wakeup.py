@@ -298,6 +298,7 @@ async def test_a_forged_notice_lets_nobody_in():
             assert (await waiter).error is None
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(60)
 @virtual
 async def test_a_flood_of_forged_notices_is_bounded():
@@ -360,6 +361,7 @@ async def crowd(managers: int, seed: int) -> tuple[float, float]:
         return max(waits) / ROUND_TRIP, (count(w.nodes[0], "acquire") - before) / managers
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("managers", "round_trips"), [(2, 4), (3, 8), (4, 12), (8, 14)])
 def test_split_votes_settle_soon(managers, round_trips):
     """Processes that are all told of a release take it in turns, a few round trips apart, without polls."""
