@@ -247,7 +247,9 @@ class Lease:
 
     def __reduce__(self) -> NoReturn:
         """Refuse to be copied or pickled: a copy that is collected would release what is still held."""
-        raise TypeError("a Lease is one holding of a lock: it can be neither copied nor pickled")
+        raise TypeError(
+            "a Lease is one holding of a lock: it can be neither copied nor pickled; give its fence instead"
+        )
 
     def __del__(self) -> None:
         """Give up a lease that nobody can release any more."""

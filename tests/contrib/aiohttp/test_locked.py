@@ -127,6 +127,18 @@ async def test_options_that_do_not_fit_the_manager(caplog: pytest.LogCaptureFixt
     assert "node_timeout must be shorter than the ttl" in caplog.text
 
 
+async def test_a_lock_that_stays_taken_for_a_while() -> None:
+    """The same request is not served twice within it (R34)."""
+    app, nodes = app_with(web.get("/orders/{id}", locked("order:{id}", at_least=60, blocking=False)(show)))
+    async with serve(app) as site:
+        assert (await site.get("/orders/1"))[0] == 200
+        status, _, retry_after = await site.get("/orders/1")
+        assert status == 409
+        assert 0 < int(retry_after) <= 60
+        assert (await site.get("/orders/2"))[0] == 200
+    assert [locks(node) for node in nodes] == [(b"redlock:order:1", b"redlock:order:2")] * 3
+
+
 async def test_a_template_that_the_route_cannot_fill(caplog: pytest.LogCaptureFixture) -> None:
     """The error names the template, the field and the route."""
     app, _ = app_with(web.get("/orders/{id}", locked("order:{order_id}")(show)))

@@ -498,6 +498,25 @@ def test_options_that_can_work() -> None:
     assert issubclass(ConfigurationError, ValueError)
 
 
+@virtual
+async def test_a_lock_that_stays_taken_for_a_while() -> None:
+    """The same request is not served twice within it, and told when to come back (R34)."""
+    app = new_app()
+
+    @app.post(PATH, dependencies=[locked(TEMPLATE, at_least=30, blocking=False)])
+    async def pay(order_id: int) -> int:
+        return order_id
+
+    async with site(app) as here:
+        assert (await here.post("/orders/42")).status_code == 200
+        await asyncio.sleep(10)
+        again = await here.post("/orders/42")
+        assert (again.status_code, again.headers["Retry-After"]) == (409, "20")
+        assert (await here.post("/orders/7")).status_code == 200
+        await asyncio.sleep(20)
+        assert (await here.post("/orders/42")).status_code == 200
+
+
 # -- OpenAPI -------------------------------------------------------------------------------------------
 
 
