@@ -199,7 +199,7 @@ class Acquisition:
         if not runtime.cooldowns or not (left := runtime.cooldowns.left(names, runtime.clock.now())):
             return None
         msg = f"lock {printable(names)} was released, but stays taken for {left:.3f} s yet (at_least)"
-        return LockTakenError(msg, names=names, retry_after=left)
+        return LockTakenError(msg, names=names, retry_after=left, holder=runtime.holder)
 
     def _gate_error(self, gate: Gate, verdict: LockNotAcquiredError | None = None) -> LockNotAcquiredError:
         """Tell what the nodes said last to the contender that is through the gate (R13)."""
@@ -210,7 +210,13 @@ class Acquisition:
             return cooling
         last = verdict or gate.refusal
         if isinstance(last, LockTakenError):
-            return LockTakenError(last.args[0], names=names, votes=last.votes, retry_after=last.retry_after)
+            return LockTakenError(
+                last.args[0],
+                names=names,
+                votes=last.votes,
+                retry_after=last.retry_after,
+                holder=last.holder,
+            )
         if last is not None:
             return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
         asked = None if gate.attempt is None else gate.attempt.asked
@@ -225,7 +231,10 @@ class Acquisition:
         names = self._request.names
         remaining = max(0.0, holding.valid_until - self._runtime.clock.now())
         return LockTakenError(
-            f"lock {printable(names)} is held by this process", names=names, retry_after=remaining
+            f"lock {printable(names)} is held by this process",
+            names=names,
+            retry_after=remaining,
+            holder=self._runtime.holder,
         )
 
     def _refused_here(self, error: LockNotAcquiredError) -> LockNotAcquiredError:

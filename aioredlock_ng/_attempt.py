@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
 from ._ask import Round, all_answered
@@ -167,7 +168,20 @@ class Attempt:
         if won:
             msg = f"lock {printable(names)}: a majority granted it too late to be of use"
             return QuorumUnavailableError(msg, names=names, votes=votes), False
-        return _refusal(names, votes)
+        return _refusal(names, votes, self._holder_in(undo))
+
+    def _holder_in(self, undo: Round) -> str | None:
+        """Return what the holder calls itself that a majority of the nodes names; None without such."""
+        labels = Counter(
+            then.found
+            for first, then in zip(self.asked.answers, undo.answers, strict=True)
+            if first is not None and first.vote is Vote.REFUSED and then is not None
+        )
+        label, count = labels.most_common(1)[0] if labels else (None, 0)
+        if not isinstance(label, bytes) or count < self.asked.tally.quorum:
+            return None
+        text = label.decode(errors="replace")
+        return text if text.isprintable() else ascii(text)[1:-1]
 
     def _knows_why(self, undo: Round) -> bool:
         """Whether it is certain why the round was lost, and how long the keys in the way will stay.
@@ -205,7 +219,9 @@ def _decided(tally: Tally) -> bool:
     return tally.verdict is not Verdict.PENDING
 
 
-def _refusal(names: tuple[str, ...], votes: tuple[NodeVote, ...]) -> tuple[LockNotAcquiredError, bool]:
+def _refusal(
+    names: tuple[str, ...], votes: tuple[NodeVote, ...], holder: str | None
+) -> tuple[LockNotAcquiredError, bool]:
     """Tell contention from fault, with every node's answer and the time to try again."""
     tally = Tally(len(votes))
     for vote in votes:
@@ -217,8 +233,9 @@ def _refusal(names: tuple[str, ...], votes: tuple[NodeVote, ...]) -> tuple[LockN
         msg = f"lock {printable(names)}: {answered}"
         return QuorumUnavailableError(msg, names=names, votes=votes), wrong > len(votes) - quorum
     waits = [0.0 if v.vote is Vote.GRANTED else v.retry_after for v in votes if v.vote is not Vote.SILENT]
-    msg = f"lock {printable(names)} is held by somebody else"
-    return LockTakenError(msg, names=names, votes=votes, retry_after=free_after(waits, quorum)), False
+    msg = f"lock {printable(names)} is held by {holder or 'another client'}"
+    wait = free_after(waits, quorum)
+    return LockTakenError(msg, names=names, votes=votes, retry_after=wait, holder=holder), False
 
 
 def _with_wait(vote: NodeVote, undo: Answer | None) -> NodeVote:

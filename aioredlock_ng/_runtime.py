@@ -118,7 +118,8 @@ class Runtime:
         """Every try that waits for its verdict."""
         self._releases: deque[Round] = deque()  # all that have not been answered, and some that have
         self.closing = False
-        self._holder = b":" + (options.holder or f"{socket.gethostname()}:{os.getpid()}").encode()
+        self.holder = options.holder or f"{socket.gethostname()}:{os.getpid()}"
+        self._label = b":" + self.holder.encode()
         self._pauses: set[asyncio.Future[bool]] = set()
         self._random_owners: list[str] = []
         self.loop = asyncio.get_running_loop()
@@ -139,7 +140,7 @@ class Runtime:
             digits = OWNER_BITS // 4
             some = f"{self.random.getrandbits(OWNER_BITS * OWNERS_AT_ONCE):0{digits * OWNERS_AT_ONCE}x}"
             self._random_owners = [some[i : i + digits] for i in range(0, len(some), digits)]
-        return b"%b:%013d" % (self._random_owners.pop().encode(), self.wall() * 1000) + self._holder
+        return b"%b:%013d" % (self._random_owners.pop().encode(), self.wall() * 1000) + self._label
 
     def nodes_time_ms(self) -> int:
         """Return the nodes' time of day, as far as it is known: what a ballot is made of, and only a hint."""

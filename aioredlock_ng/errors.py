@@ -5,7 +5,7 @@ As a tree::
     redis.exceptions.RedisError
     └── LockError                        base of ours: `names`, `votes`
         ├── LockNotAcquiredError
-        │   ├── LockTakenError           enough nodes answered: somebody holds it; `retry_after`
+        │   ├── LockTakenError           enough nodes answered: somebody holds it; `holder`, `retry_after`
         │   └── QuorumUnavailableError   too few nodes answered, or they did not agree on a fence
         ├── LockLostError                `reason`: a `LossReason`
         ├── WouldDeadlockError           the task would wait for a lock that it holds itself
@@ -117,6 +117,10 @@ class LockTakenError(LockNotAcquiredError):
     from the nodes' PTTL; None when the nodes name no moment (a key without expiry).  A holder that extends
     its lock every third of the ttl shows between two thirds of it and all of it, however long it works: then
     this is no forecast, but the time after which asking again is certainly worth it if the holder has died.
+
+    `holder` is what the holder calls itself: the `holder` of its manager.  None when that is unknown: no
+    majority names the same one, as when several clients try at once; another program holds it, or an
+    older version of this package.
     """
 
     def __init__(
@@ -126,9 +130,11 @@ class LockTakenError(LockNotAcquiredError):
         names: tuple[str, ...] = (),
         votes: Iterable[NodeVote] = (),
         retry_after: float | None = None,
+        holder: str | None = None,
     ) -> None:
         super().__init__(message, names=names, votes=votes)
         self.retry_after = retry_after
+        self.holder = holder
 
 
 @final

@@ -184,7 +184,7 @@ class Answer(NamedTuple):
     time: float = 0.0
     """The node's time of day when it answered to a fenced acquire, in Unix seconds (R14)."""
     found: object = None
-    """What an inspection found under the key."""
+    """What an inspection found under the key; or the label of the holder that a release found there."""
     reached: int = 0
     """How many subscribers the notice of a release reached; -1 when publishing was refused (R13)."""
 
@@ -233,7 +233,8 @@ class Primitive(Protocol):
     def release(self, owner: bytes, keeps: float, fence: int, *, quiet: bool, stays: float) -> Command:
         """Delete what is ours; or, when `stays` is not 0, let it end in so many seconds (R34).
 
-        Every kind's release answers ``[keys deleted, wait in ms, subscribers reached]``.  For each key that
+        Every kind's release answers ``[keys deleted, wait in ms, subscribers reached]``, and what the holder
+        of a key in the way calls itself, if it says so.  For each key that
         it deletes it publishes a notice, an empty message on the channel of the key's own name, which
         wakes those who wait in other processes; unless it is `quiet`, since somebody of this process has
         the names next and their waking would be for nothing (R13).  What stays is told to nobody, and counts

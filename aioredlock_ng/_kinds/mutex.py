@@ -65,6 +65,12 @@ def _fits_triple(reply: object) -> bool:
     return type(first) is int and type(second) is int and type(third) is int
 
 
+def _fits_release(reply: object) -> bool:
+    if type(reply) is list and len(reply) > _TRIPLE:
+        return len(reply) == _TRIPLE + 1 and type(reply[_TRIPLE]) is bytes and _fits_triple(reply[:_TRIPLE])
+    return _fits_triple(reply)
+
+
 def _seconds(wait_ms: int) -> float | None:
     """Return what a script says of the key in the way: seconds, or None when it has no expiry."""
     return None if wait_ms < 0 else wait_ms / 1000
@@ -168,7 +174,7 @@ class Mutex:
         return Command(
             purpose,
             owner=args[0],
-            fits=_fits_triple if purpose is Purpose.RELEASE else _fits_int,
+            fits=_fits_release if purpose is Purpose.RELEASE else _fits_int,
             keys=keys + self._sentinel if stamped else keys,
             args=args,
             script=script,
@@ -229,9 +235,9 @@ def _read_fenced(reply: list[Any]) -> Answer:
 
 
 def _read_release(reply: list[Any]) -> Answer:
-    deleted, wait, reached = reply
+    deleted, wait, reached, *holder = reply
     if not deleted:
-        return Answer(_REFUSAL, "was not held", _seconds(wait))
+        return Answer(_REFUSAL, "was not held", _seconds(wait), found=holder[0] if holder else None)
     if not wait and not reached:
         return RELEASED
     return Answer(_GRANT, "released", _seconds(wait), reached=reached)

@@ -8,12 +8,18 @@
 -- ARGV[5]  nothing, or how many milliseconds what is ours stays yet, if it lives so long, and nobody is told (R34)
 -- returns  {deleted, wait, reached}: so many keys were ours, and are gone or stay as long as they were told; the
 --          longest of the others has wait ms left (0: there is none, -1: it has no expiry); one message reached
---          so many subscribers, and none more (0: nothing was published, -1: publishing was refused)
+--          so many subscribers, and none more (0: nothing was published, -1: publishing was refused).  A fourth
+--          is there when one of the others is a lock of this package: the label of its holder
+-- What follows the random and the time in an owner value of ours; nil of any other.
+local function label(holder)
+  local random, since, rest = string.match(holder, '^([0-9a-f]+):(%d+):(.*)$')
+  return random and #random == 40 and #since == 13 and rest
+end
 local n, fence = #KEYS, tonumber(ARGV[2])
 if fence > 0 then
   n = n / 2
 end
-local deleted, wait, reached, failure = 0, 0, 0, nil
+local deleted, wait, reached, failure, other = 0, 0, 0, nil, nil
 for i = 1, n do
   local holder = redis.pcall('GET', KEYS[i])
   if type(holder) == 'table' then
@@ -51,6 +57,7 @@ for i = 1, n do
     elseif left >= 0 and wait >= 0 then
       wait = math.max(wait, left, 1)
     end
+    other = other or label(holder)
   end
 end
-return failure or {deleted, wait, reached}
+return failure or {deleted, wait, reached, other or nil}

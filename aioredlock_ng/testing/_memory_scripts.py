@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,9 @@ from ._memory_data import CommandError
 
 if TYPE_CHECKING:
     from ._memory_server import MemoryServer
+
+_OURS: Final = re.compile(rb"[0-9a-f]{40}:[0-9]{13}:(?P<label>.*)", re.DOTALL)
+"""An owner value of this package, as `release.lua` knows it."""
 
 _INSPECTED_BYTES: Final = 1024
 """How much of a value `inspect.lua` returns."""
@@ -142,7 +146,7 @@ def _top_up(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
     return 0
 
 
-def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[int]:
+def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[int | bytes]:
     owner, fence, keep_ms, loud, *stays_ms = argv
     locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
     deleted, others, reached, failure = 0, [], 0, None
@@ -164,7 +168,9 @@ def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
             failure = error
     if failure is not None:
         raise failure
-    return [deleted, _wait(server, others), reached]
+    labels = (_OURS.fullmatch(value) for value in map(server.get, others) if value is not None)
+    label = next((match["label"] for match in labels if match), None)
+    return [deleted, _wait(server, others), reached, *([] if label is None else [label])]
 
 
 def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[Any]:

@@ -223,6 +223,7 @@ async def errors(lock: Lock) -> None:
             pass
     except LockTakenError as taken:
         assert_type(taken.retry_after, float | None)
+        assert_type(taken.holder, str | None)
         assert_type(taken.votes, tuple[NodeVote, ...])
         assert_type(taken.names, tuple[str, ...])
     except QuorumUnavailableError as unavailable:

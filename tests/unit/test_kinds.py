@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable
+from typing import Any
 
 import hiredis
 import pytest
@@ -162,7 +163,7 @@ def test_a_ttl_is_rounded_up_on_the_wire(ttl: float, wire: bytes) -> None:
 # -- which answers can be answers at all -------------------------------------------------------------
 
 SHAPES: list[object] = [None, b"OK", b"QUEUED", b"", 0, 1, -1, 500, [1, 0], [], [1], [1, 2, 3], [1, 0, True],
-                        [1, 2, b"3"], [0, -1, 0, 0]]  # fmt: skip
+                        [1, 2, b"3"], [0, -1, 0, 0], [0, 5, 0, b"x"], [0, 5, 0, b"x", b"y"]]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -174,8 +175,8 @@ SHAPES: list[object] = [None, b"OK", b"QUEUED", b"", 0, 1, -1, 500, [1, 0], [], 
         (FENCED_TWO.raise_(OWNER, 1), [0, 1, -1, 500]),
         (ONE.extend(OWNER, 1), [0, 1, -1, 500]),
         (TWO.top_up(OWNER, 1), [0, 1, -1, 500]),
-        (ONE.release(OWNER, 1), [[1, 2, 3]]),
-        (TWO.release(OWNER, 1), [[1, 2, 3]]),
+        (ONE.release(OWNER, 1), [[1, 2, 3], [0, 5, 0, b"x"]]),
+        (TWO.release(OWNER, 1), [[1, 2, 3], [0, 5, 0, b"x"]]),
     ],
     ids=["set", "acquire", "fenced", "raise", "extend", "top_up", "release", "release two"],
 )
@@ -288,16 +289,18 @@ def test_an_extension_is_read(mutex: Mutex, reply: Reply, vote: Vote, missing: b
         ([0, 0, 0], Vote.REFUSED, 0.0),
         ([0, 1500, 0], Vote.REFUSED, 1.5),
         ([0, -1, 0], Vote.REFUSED, None),
+        ([0, 1500, 0, b"billing-7"], Vote.REFUSED, 1.5),
     ],
 )
 @every_kind
-def test_a_release_is_read(mutex: Mutex, reply: list[int], vote: Vote, wait: float | None) -> None:
+def test_a_release_is_read(mutex: Mutex, reply: list[Any], vote: Vote, wait: float | None) -> None:
     """Released or was not held, how long another's key will stay (no time when it has no expiry), and how
     many were told.
     """
     released = vote is Vote.GRANTED
     reason = "released" if released else "was not held"
-    assert mutex.read_release(reply) == Answer(vote, reason, wait=wait, reached=reply[2])
+    holder = reply[3] if reply[3:] else None
+    assert mutex.read_release(reply) == Answer(vote, reason, wait=wait, reached=reply[2], found=holder)
 
 
 @pytest.mark.parametrize("silence", ERRORS)

@@ -1,0 +1,61 @@
+"""What a release tells of another holder: what it calls itself, and nothing that proves the lock is its."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.conformance.stage import Stage, locks, staged
+from tests.conformance.tools import Master
+
+DIGITS = b"0123456789abcdef"
+RANDOM = DIGITS * 2 + DIGITS[:8]
+OTHERS = RANDOM + b":1700000000000:"
+"""What an owner value of this package begins with: all but the label."""
+
+
+@pytest.fixture
+async def stage(master: Master) -> AsyncIterator[Stage]:
+    """Give an empty node with a sentinel."""
+    async with staged(master) as made:
+        yield made
+
+
+@pytest.mark.parametrize("fence", [0, 5], ids=["plain", "fenced"])
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (OTHERS + b"billing-7", [b"billing-7"]),
+        (OTHERS + "Müller:1\n2".encode(), ["Müller:1\n2".encode()]),
+        (OTHERS, [b""]),
+        (OTHERS[:-1], []),
+        (RANDOM + b":older", []),
+        (b"a" + OTHERS + b"x", []),
+        (OTHERS[1:] + b"x", []),
+        (RANDOM + b":170000000000:x", []),
+        (RANDOM.upper() + b":1700000000000:x", []),
+        (b"\n" + OTHERS + b"x", []),
+        (b"6f2b1c1e-8a35-4d5e-9d3c-1f0a6f0f2b1c", []),
+        (b"", []),
+    ],
+    ids=ascii,
+)
+async def test_a_release_tells_the_label_of_the_holder(
+    stage: Stage, value: bytes, told: list[bytes], fence: int
+) -> None:
+    """Of a value of this package the label alone; of any other nothing."""
+    stage.put(locks("a")[0], value, 30.0)
+    deleted, wait, reached, *label = await stage.release(fence)
+    assert (deleted, reached, label) == (0, 0, told)
+    assert 29_000 < wait <= 30_000
+    assert stage.stored("a")[0] == value
+
+
+async def test_of_several_the_first_that_is_held_by_a_client_of_ours_is_told(stage: Stage) -> None:
+    """Names that are free, ours, or another program's have no holder to tell of."""
+    stage.put(locks("b")[0], b"foreign", 30.0)
+    stage.put(locks("c")[0], OTHERS + b"c", 30.0)
+    stage.put(locks("d")[0], OTHERS + b"d", 30.0)
+    assert (await stage.release(0, "abcd"))[3:] == [b"c"]
+    assert (await stage.release(0, "ab"))[3:] == []
