@@ -515,6 +515,7 @@ async def test_a_lock_that_stays_taken_for_a_while() -> None:
         assert (await here.post("/orders/7")).status_code == 200
         await asyncio.sleep(20)
         assert (await here.post("/orders/42")).status_code == 200
+        await asyncio.sleep(30.1)  # until it is free again
 
 
 # -- OpenAPI -------------------------------------------------------------------------------------------
