@@ -297,12 +297,31 @@ async def test_a_server_that_does_not_start_shows_its_log() -> None:
             pass
 
 
-def test_a_killed_server_is_not_killed_again(nodes3: LocalNodes) -> None:
-    """Its number may be another process's by the time when this one dies."""
-    pids = nodes3.pids
-    nodes3.kill(1)
+def test_a_killed_server_is_not_killed_again(nodes3: LocalNodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is reaped its number may be another process's: it is forgotten before that."""
+    pids, told = nodes3.pids, []
+
+    def reap(server: _server.Server) -> None:
+        assert nodes3._reaper is not None
+        assert server._process is not None
+        told.append(nodes3._reaper._told.split())
+        server._process.kill()
+        server._process.wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_server.Server, "send", lambda *_: None)  # it takes its time to die
+        patch.setattr(_server.Server, "reap", reap)
+        nodes3.kill(1)
+    assert told == [[str(pids[0]), str(pids[2])]]
+    assert nodes3.pids == [pids[0], None, pids[2]]
+
+
+def test_ctrl_c_is_for_the_program(nodes3: LocalNodes) -> None:
+    """Which then ends its servers: they, and the process that sees to their end, have their own sessions."""
     assert nodes3._reaper is not None
-    assert nodes3._reaper._told.split() == [str(pids[0]), str(pids[2])]
+    for pid in (*nodes3.pids, nodes3._reaper._process.pid):
+        assert pid is not None
+        assert os.getsid(pid) == pid
 
 
 def make_server(tmp_path: Path, script: str) -> str:
