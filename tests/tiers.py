@@ -14,10 +14,30 @@ QUICK: Final = "quick"
 """Says that a test belongs to the quick tier although its file does not."""
 
 TIERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "campaign": ("simulation/test_judgement.py",),
+    "campaign": (
+        "faults/test_fences_grow.py",
+        "simulation/test_fence_search.py",
+        "simulation/test_judgement.py",
+    ),
     "mutation": (),
-    "process": ("environments/test_pythons.py", "cli/test_demo.py", "cli/test_run_*.py"),
-    "heavy": (),
+    "process": (
+        "benchmarks/test_runner.py",
+        "cli/test_demo.py",
+        "cli/test_run*.py",
+        "contrib/fastapi/test_server.py",
+        "contrib/test_two_servers.py",
+        "environments/test_pythons.py",
+        "faults/test_clients.py",
+        "faults/test_frozen_holder.py",
+        "faults/test_network_*.py",
+        "faults/test_node_clocks.py",
+    ),
+    "heavy": (
+        "faults/test_empty_restart.py",
+        "faults/test_eviction.py",
+        "faults/test_persistence.py",
+        "faults/test_server_states.py",
+    ),
 }
 """Files, as patterns below ``tests/``, of every tier but the quick one."""
 

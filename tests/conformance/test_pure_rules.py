@@ -44,6 +44,7 @@ def put(client: redis.Redis[bytes], key: bytes, value: Any) -> None:
         client.set(key, value)
 
 
+@pytest.mark.heavy
 def test_acquires_follow_the_rules(client: redis.Redis[bytes]) -> None:
     """The fence granted for random counters, floors, ballots and times is exact, and stored in full."""
     random = Random(1)
@@ -59,6 +60,7 @@ def test_acquires_follow_the_rules(client: redis.Redis[bytes]) -> None:
         assert (reply, client.get(COUNTER)) == ([1, fence, now_us], b"%d" % fence), (stored, floor, ballot)
 
 
+@pytest.mark.heavy
 def test_raises_follow_the_rules(client: redis.Redis[bytes]) -> None:
     """The answer, and the counter then: raised, refused, or above already."""
     random, answers = Random(2), set()
@@ -96,6 +98,7 @@ def some_sentinel(random: Random, now_us: int, identity: bytes) -> bytes | None:
     )
 
 
+@pytest.mark.heavy
 def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
     """The sentinel after a greeting at any time, over any sentinel before, is the same byte for byte."""
     random = Random(3)
@@ -121,6 +124,7 @@ def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
         assert client.get(SENTINEL) == wanted
 
 
+@pytest.mark.heavy
 def test_initialisations_follow_the_rules(client: redis.Redis[bytes]) -> None:
     """The sentinel after it, too."""
     random = Random(4)

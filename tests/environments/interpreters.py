@@ -15,6 +15,9 @@ COMMAND_TIMEOUT = 300.0
 
 _LINES_SHOWN = 60
 
+CHEAP = "not (heavy or process)"
+"""What another interpreter runs: other kinds of servers would say nothing of it."""
+
 # Runs code, for a shim may exist that refuses to; and imports venv, for it may be packaged apart.
 _PROBE = "import sys, venv; print(*sys.version_info[:2]); print(sys.executable)"
 
@@ -81,7 +84,7 @@ def run_suite(python: Path, suite: Sequence[str], output: Path, timeout: float) 
     own = {"REDLOCK_REQUIRE", "PYTEST_ADDOPTS", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
     with output.open("w") as file:  # a file, not a pipe, which servers left behind would hold open
         done = subprocess.run(
-            [python, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", *suite],
+            [python, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-m", CHEAP, *suite],
             cwd=ROOT,
             env={key: value for key, value in os.environ.items() if key not in own},
             stdin=subprocess.DEVNULL,

@@ -45,6 +45,7 @@ TIMEOUT: Final = 60.0
 """Seconds for one program; the longest takes one or two."""
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("given", [True, False], ids=["REDLOCK_URLS", "own nodes"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_it_runs_and_says_so(

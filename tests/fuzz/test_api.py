@@ -7,6 +7,7 @@ import gc
 import warnings
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -300,6 +301,7 @@ class Faults(Api):
         self.w.pass_time(0.001)
 
 
+@pytest.mark.campaign
 def test_no_order_of_calls_breaks_a_promise() -> None:
     """Any calls by any process in any order, over nodes that live: exclusion, fences, validity, figures and
     errors are as the model says, a free lock is had at the first try, and nothing is left behind.
@@ -307,6 +309,7 @@ def test_no_order_of_calls_breaks_a_promise() -> None:
     run_state_machine_as_test(Api, settings=profile(45, stateful_step_count=40))
 
 
+@pytest.mark.campaign
 def test_no_order_of_calls_and_faults_breaks_a_promise() -> None:
     """The same while nodes freeze, crash, restart, forget and lose their connections, a majority, too."""
     run_state_machine_as_test(Faults, settings=profile(70, stateful_step_count=60))

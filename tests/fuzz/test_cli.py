@@ -188,6 +188,7 @@ def test_a_misplaced_url_is_not_shown_with_its_password(command: str, words: lis
     assert SECRET not in out + err
 
 
+@pytest.mark.process
 @profile(6 if not LONG else 2)
 @given(argument_vectors(), environments)
 def test_a_process_of_its_own_says_the_same(words: list[str], variables: dict[str, str]) -> None:

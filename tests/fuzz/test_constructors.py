@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.campaign
 @profile(200)
 @given(st.data())
 def test_a_manager_is_refused_or_can_lock(data: st.DataObject) -> None:

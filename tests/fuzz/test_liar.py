@@ -93,6 +93,7 @@ def healthy() -> Iterator[Nodes]:
 streams = st.lists(st.one_of(resp.garbage, resp.values.map(resp.encode)), min_size=1, max_size=4)
 
 
+@pytest.mark.campaign
 @profile(12)
 @given(streams)
 @example([resp.POISON["a list as a key"]])

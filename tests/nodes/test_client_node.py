@@ -100,6 +100,7 @@ async def test_clients_of_any_make(shared_nodes: Any, client: MakeClient, option
         await eventually(empty(*urls))
 
 
+@pytest.mark.heavy
 async def test_a_small_blocking_pool(shared_nodes: Any) -> None:
     """Two connections are enough for twenty tasks: calls queue in the pool, and releases are not lost."""
     initialise(urls := shared_nodes.urls[:3])
@@ -818,6 +819,7 @@ async def test_a_client_that_fails_in_its_own_way_harms_nobody(
         assert re.search("vault|authenticat", manager.statistics().nodes[2].reason, re.IGNORECASE)
 
 
+@pytest.mark.heavy
 async def test_calls_are_bounded(nodes3: LocalNodes, client: MakeClient) -> None:
     """A thousand acquires against servers that stand still: refused or timed out, and all undone."""
     clients = [client(url, max_connections=2000) for url in nodes3.urls]

@@ -24,6 +24,7 @@ async def post(client: aiohttp.ClientSession, url: str) -> tuple[int, Any, str |
         return response.status, await response.text(), response.headers.get("Retry-After")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("given", [True, False], ids=["REDLOCK_URLS", "own nodes"])
 async def test_the_example(given: bool, shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two requests for one order one is paid and one refused; another order does not care."""

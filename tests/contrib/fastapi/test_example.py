@@ -26,6 +26,7 @@ def started(request: pytest.FixtureRequest, shared_nodes: Nodes, monkeypatch: py
     )
 
 
+@pytest.mark.process
 async def test_the_example(started: contextlib.AbstractContextManager[object]) -> None:
     """Of two payments of one order at once, one is done; the other is told when to come back."""
     with started as server:
