@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from aioredlock_ng.testing._server import find_server, free_port
-from tests.servers import answers, fastest_arm
+from aioredlock_ng.testing._server import find_server
+from tests.servers import answers, fastest_arm, free_port
 
-START_TIMEOUT = 20.0
+START_TIMEOUT = 60.0
 """Seconds for a Sentinel to answer."""
 
 

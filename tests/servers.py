@@ -7,6 +7,7 @@ says why, and a failure when the environment variable ``REDLOCK_REQUIRE`` (``pat
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import functools
 import gc
@@ -120,6 +121,13 @@ def make_fresh(nodes: Nodes) -> None:
         with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), socket_timeout=5.0) as client:
             client.pipeline(transaction=False).flushall().script_flush().execute()
     initialise(nodes.urls)
+
+
+def free_port() -> int:
+    """Return a port that no server on this machine is given while this process lives."""
+    port = ReservedPort()
+    atexit.register(port.release)
+    return port.number
 
 
 def without_quarantine_set() -> dict[str, str]:

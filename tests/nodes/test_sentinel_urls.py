@@ -17,9 +17,8 @@ from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._node_list import split_urls
 from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes
-from aioredlock_ng.testing._server import free_port
 from tests.sentinels import running_sentinel, watching
-from tests.servers import ask, eventually, lock_keys
+from tests.servers import ask, eventually, free_port, lock_keys
 
 PATIENT = 1.0
 PREFIX = "alone:"
