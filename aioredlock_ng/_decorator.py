@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def locked(
-    template: str, make: Callable[[str], Lock]
+    template: str, make: Callable[[str], Lock[int | None]]
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
     """Return a decorator; `make` turns the filled template into a lock."""
     sample = sample_name(template)

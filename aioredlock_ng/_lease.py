@@ -8,13 +8,13 @@ import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, final
+from typing import TYPE_CHECKING, Generic, NoReturn, Self, final
 
 from ._ask import all_answered, majority_answered
 from ._body import Body
 from ._core.quorum import Extension, Vote, extension_verdict
 from ._holding import Holding, extension_decided
-from ._options import OnLost, Seconds
+from ._options import Fence_co, OnLost, Seconds
 from .errors import LossReason, NodeVote, QuorumUnavailableError, printable
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ _OUTCOMES = {
 
 
 @final
-class Lease:
+class Lease(Generic[Fence_co]):
     """One holding of a lock, from its win to its release.
 
     Use it as ``async with lease:`` or call `release`.  A lease that is dropped without either stops
@@ -97,14 +97,15 @@ class Lease:
         return self._holding.names
 
     @property
-    def fence(self) -> int | None:
+    def fence(self) -> Fence_co:
         """The fencing token: unique for the lock's names, and greater than those of all earlier leases (R10).
 
         Hand it to the resource that the lock protects, and let the resource refuse what comes with a smaller
         one than it has seen: that holds even when this process stood still past its validity.  The same
-        number for as long as the lease lives; an integer below 2**53.  None with ``fencing=False``.
+        number for as long as the lease lives; an integer below 2**53.  None with ``fencing=False``: to a type
+        checker this is an `int` unless the manager was made so, and then None.
         """
-        return self._holding.fence or None
+        return self._holding.fence or None  # type: ignore[return-value]  # as the manager was made
 
     @property
     def valid_until(self) -> float:
@@ -199,7 +200,7 @@ class Lease:
 
     # -- async with ----------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Lease:
+    async def __aenter__(self) -> Self:
         """Make the current task the body of the lease.
 
         Raises:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, final
+from typing import TYPE_CHECKING, Generic, NoReturn, final
 
 from ._acquire import Acquisition, Request
 from ._lease import Lease
+from ._options import Fence_co
 from .errors import LockTakenError, printable
 
 if TYPE_CHECKING:
@@ -15,15 +16,15 @@ if TYPE_CHECKING:
 
 
 @final
-class Lock:
+class Lock(Generic[Fence_co]):
     """A description of a lock, made by `LockManager.lock`.  Safe to enter from many tasks at once."""
 
     __slots__ = ("_entries", "_manager", "_request")
 
-    def __init__(self, manager: LockManager, request: Request) -> None:
+    def __init__(self, manager: LockManager[Fence_co], request: Request) -> None:
         self._manager = manager
         self._request = request
-        self._entries: list[tuple[asyncio.Task[object] | None, Lease]] = []
+        self._entries: list[tuple[asyncio.Task[object] | None, Lease[Fence_co]]] = []
 
     def __repr__(self) -> str:
         return f"<Lock {printable(self.names)} ttl={self._request.ttl:g}s>"
@@ -42,7 +43,7 @@ class Lock:
                 "`lease = await manager.lock(…).acquire()` and release it"
             )
 
-    async def acquire(self) -> Lease:
+    async def acquire(self) -> Lease[Fence_co]:
         """Wait for the lock and return its lease, which nobody but its holder ends.
 
         Raises:
@@ -54,7 +55,7 @@ class Lock:
         """
         return await self._acquire(self._request.blocking_timeout)
 
-    async def try_acquire(self) -> Lease | None:
+    async def try_acquire(self) -> Lease[Fence_co] | None:
         """Try once, without waiting; None when somebody holds the lock.
 
         Raises:
@@ -66,7 +67,7 @@ class Lock:
         except LockTakenError:
             return None
 
-    async def _acquire(self, patience: float | None) -> Lease:
+    async def _acquire(self, patience: float | None) -> Lease[Fence_co]:
         manager = self._manager
         began = manager.clock.now()
         limit, quorum_timeout = patience, self._request.quorum_timeout
@@ -76,7 +77,7 @@ class Lock:
         holding = await Acquisition(runtime, self._request, patience=patience, began=began).run()
         return Lease(runtime, holding, self._request.on_lost)
 
-    async def __aenter__(self) -> Lease:
+    async def __aenter__(self) -> Lease[Fence_co]:
         """Acquire, and run the block under the lease; raises as `acquire` does."""
         lease = await self.acquire()
         lease.bind()  # no await since the win was judged (R7)
@@ -91,7 +92,7 @@ class Lock:
             return  # the lease is the parent's, and so is its end
         await self._pop().__aexit__(exc_type, exc, tb)
 
-    def _pop(self) -> Lease:
+    def _pop(self) -> Lease[Fence_co]:
         """Find whose exit this is (R7).
 
         The current task's last entry; else, since fixtures leave in another task than they entered,

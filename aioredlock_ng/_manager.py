@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
-from typing import Any, Final, ParamSpec, TypeVar, Unpack, final
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, final, overload
 
 from . import _admin, _initialise
 from ._acquire import Request
@@ -23,7 +23,9 @@ from ._lock import Lock
 from ._node_list import split_urls
 from ._options import (
     DEFAULT_PREFIX,
+    Fence_co,
     LockOptions,
+    ManagerOptions,
     OnLost,
     Seconds,
     checked_blocking,
@@ -48,7 +50,7 @@ URLS_VARIABLE: Final = "REDLOCK_URLS"
 
 
 @final
-class LockManager(Life):
+class LockManager(Life, Generic[Fence_co]):
     """A Redlock over N independent Redis or Valkey masters.
 
     It may be made anywhere, also at module level: it binds to the running loop, and connects, at its
@@ -89,6 +91,30 @@ class LockManager(Life):
         ValueError, TypeError: any other bad value.
     """
 
+    @overload
+    def __init__(
+        self: LockManager[int],
+        nodes: Iterable[NodeSpec],
+        *,
+        fencing: Literal[True] = True,
+        **options: Unpack[ManagerOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: LockManager[None],
+        nodes: Iterable[NodeSpec],
+        *,
+        fencing: Literal[False],
+        **options: Unpack[ManagerOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: LockManager[int | None],
+        nodes: Iterable[NodeSpec],
+        *,
+        fencing: bool,
+        **options: Unpack[ManagerOptions],
+    ) -> None: ...
     def __init__(
         self,
         nodes: Iterable[NodeSpec],
@@ -163,7 +189,7 @@ class LockManager(Life):
         on_lost: OnLost | None = None,
         label: str | None = None,
         at_least: Seconds | None = None,
-    ) -> Lock:
+    ) -> Lock[Fence_co]:
         """Describe a lock over `names`; nothing is sent before it is entered.
 
         Args:
@@ -222,7 +248,7 @@ class LockManager(Life):
         if options.get("label") is None:
             options["label"] = template
 
-        def make(name: str) -> Lock:
+        def make(name: str) -> Lock[Fence_co]:
             return self.lock(name, **options)
 
         return locked(template, make)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias, TypedDict, final
+from random import Random
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, final
 
+from ._clock import Clock
 from ._core.fencing import MIN_FENCE_TTL
 from ._core.policy import ExtensionPolicy, RetryPolicy, number
 from ._duration import parse_duration
@@ -16,6 +19,36 @@ Seconds: TypeAlias = float | timedelta
 
 OnLost: TypeAlias = Literal["cancel", "raise"]
 """What the loss of a lease does to the body of its ``async with``: cancel it, or only raise at its end."""
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # type checkers bring it along; the default is all that is new
+
+    Fence_co = TypeVar("Fence_co", bound="int | None", default=int, covariant=True)
+else:
+    from typing import TypeVar
+
+    Fence_co = TypeVar("Fence_co", covariant=True)
+"""What a lease's fence is: an int, or None with ``fencing=False``.  Only type checkers see a difference: a
+fence is handed on without a check for None, and one that is switched off is found where it is used."""
+
+
+class ManagerOptions(TypedDict, total=False):
+    """The options of `LockManager`, which describes them, but for `fencing`."""
+
+    ttl: Seconds
+    node_timeout: Seconds
+    connect_timeout: Seconds
+    prefix: str
+    fence_ttl: Seconds
+    restart_quarantine: Seconds | None
+    retry: RetryPolicy
+    extension: ExtensionPolicy
+    on_lost: OnLost
+    holder: str | None
+    hooks: Iterable[object]
+    clock: Clock | None
+    random: Random | None
 
 
 class LockOptions(TypedDict, total=False):

@@ -46,11 +46,11 @@ R = TypeVar("R", bound=web.StreamResponse)
 KeyFunction: TypeAlias = Callable[[web.Request], str | Awaitable[str]]
 """Makes a lock's name from a request; sync or async."""
 
-MANAGER: Final = web.AppKey("MANAGER", LockManager)
+MANAGER: Final[web.AppKey[LockManager]] = web.AppKey("MANAGER", LockManager)
 """The lock manager: ``app[MANAGER]``, and in handlers, also of sub-apps, ``request.config_dict[MANAGER]``."""
 
 if TYPE_CHECKING or hasattr(web, "RequestKey"):
-    LEASE: Final = web.RequestKey("LEASE", Lease)
+    LEASE: Final[web.RequestKey[Lease]] = web.RequestKey("LEASE", Lease)
     """The lease of a `locked` handler, ``request[LEASE]``; under several locks the innermost."""
     _TAKEN: Final = web.RequestKey("_TAKEN", int)
     _WEBSOCKET: Final = web.RequestKey("_WEBSOCKET", web.WebSocketResponse)

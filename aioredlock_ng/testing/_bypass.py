@@ -155,7 +155,7 @@ def _unavailable_for(_manager: LockManager) -> float:
     return math.inf if bypass.refuses() == "quorum" else 0.0
 
 
-def bypassed(manager: LockManager) -> list[Runtime]:
+def bypassed(manager: LockManager[int | None]) -> list[Runtime]:
     """Return the runtimes of the bypassed leases that `manager` has in the running loop."""
     loop = asyncio.get_running_loop()
     return [runtime for runtime, owner in _runtimes.items() if owner is manager and runtime.loop is loop]

@@ -71,7 +71,7 @@ async def quick_start() -> None:
         assert_type(manager, LockManager)
         async with manager.lock("invoice:42") as lease:
             assert_type(lease, Lease)
-            assert_type(lease.fence, int | None)
+            assert_type(lease.fence, int)
 
 
 def make_managers() -> None:
@@ -128,6 +128,25 @@ def own_clock() -> None:
     clock: Clock = FixedClock()
     LockManager([MemoryNode()], clock=clock)
     LockManager([MemoryNode()], clock=SimLoop().clock)
+
+
+async def fences(*, fencing: bool) -> None:
+    """A fence is an int, unless it is switched off; what takes any manager says so."""
+    plain = LockManager(["redis://a"], fencing=False, ttl=5)
+    assert_type(plain, LockManager[None])
+    async with plain.lock("a") as without:
+        assert_type(without, Lease[None])
+        assert_type(without.fence, None)
+    assert_type(LockManager(["redis://a"], fencing=True), LockManager[int])
+    assert_type(LockManager(["redis://a"], fencing=fencing), LockManager[int | None])
+    for manager in (plain, LockManager(["redis://a"])):
+        await any_manager(manager)
+
+
+async def any_manager(manager: LockManager[int | None]) -> None:
+    """With or without fences."""
+    if (lease := await manager.lock("a").try_acquire()) is not None:
+        assert_type(lease.fence, int | None)
 
 
 async def life(manager: LockManager) -> None:
