@@ -10,7 +10,6 @@ from ._admission import not_asked, stand_in_line
 from ._attempt import Attempt
 from ._core.command import Primitive
 from ._core.policy import ExtensionPolicy
-from ._core.quorum import Tally
 from ._core.validity import min_validity, valid_until
 from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
@@ -269,25 +268,6 @@ class Acquisition:
             if self._patience.for_answers() < runtime.node_timeout / 2:
                 raise error  # the loop stood still past the time: hardly an answer could come within it
 
-    async def _ask(self, way: Pass) -> tuple[Attempt, bool]:
-        """Ask all nodes once, as soon as there is a place for it; returns whether they granted it."""
-        runtime, request = self._runtime, self._request
-        runtime.check_configuration()
-        if not self._has_place:
-            self._has_place = way.take_place() or runtime.admission.enter()
-            if not self._has_place:
-                await self._stand_in_line()
-        self._attempts += 1
-        attempt = Attempt(runtime, request.primitive, request.ttl, seen=self._seen)
-        way.trying(attempt)
-        if self._waiting is not None:
-            self._waiting.asks()
-        try:
-            # A first try whose time was used up before it began is still a try.
-            return attempt, await attempt.ask(self._patience.for_answers() or runtime.node_timeout)
-        finally:
-            self._leave_place(attempt.asked.tally)
-
     async def _stand_in_line(self) -> None:
         """Wait for a place among the tries in flight, in the caller's time."""
         self._has_place = await stand_in_line(self._runtime, self._patience)
@@ -295,16 +275,27 @@ class Acquisition:
             raise self._refusal or self._refused_here(not_asked(self._runtime, self._request.names))
         self._runtime.check_configuration()
 
-    def _leave_place(self, tally: Tally | None = None) -> None:
-        """Let the next one ask; `tally` is what has become of the try."""
+    def _leave_place(self) -> None:
+        """Let the next one ask: this call does not, for now."""
         if self._has_place:
             self._has_place = False
-            self._runtime.admission.leave(tally)
+            self._runtime.admission.leave()
 
     async def _try(self, way: Pass) -> Holding | tuple[LockNotAcquiredError, bool]:
         """Ask all nodes once.  Returns the holding, or the refusal and whether it is final."""
         runtime, request = self._runtime, self._request
-        attempt, won = await self._ask(way)
+        runtime.check_configuration()
+        self._has_place = self._has_place or way.take_place() or runtime.admission.enter()
+        if not self._has_place:
+            await self._stand_in_line()
+        self._attempts += 1
+        attempt = Attempt(runtime, request.primitive, request.ttl, seen=self._seen)
+        way.trying(attempt)
+        if self._waiting is not None:
+            self._waiting.asks()
+        self._has_place = False  # it is the attempt's now
+        # A first try whose time was used up before it began is still a try.
+        won = await attempt.ask(self._patience.for_answers() or runtime.node_timeout)
         self._seen = max(self._seen, attempt.seen)
         # Judged when this task runs again, not when the tally was won (R3).
         left = valid_until(attempt.asked_at, request.ttl) - runtime.clock.now()

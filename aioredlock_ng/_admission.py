@@ -63,7 +63,7 @@ class Admission:
 
     def enter(self) -> bool:
         """Take a place if there is one; else ask for one in `line_up`.  Give it back with `leave`."""
-        if self.full:
+        if self.in_flight >= MAX_TRIES:
             return False
         self.in_flight += 1
         return True

@@ -42,7 +42,8 @@ class Attempt:
     async def ask(self, timeout: float) -> bool:
         """Ask all nodes; True when a majority granted, and agrees on a fence.
 
-        Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.
+        Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.  The caller has taken a place
+        for it (`_admission`), which is given back with the verdict.
         """
         runtime, primitive = self._runtime, self._primitive
         runtime.attempts.add(self)
@@ -59,6 +60,7 @@ class Attempt:
             raise
         finally:
             runtime.attempts.discard(self)
+            runtime.admission.leave(self.asked.tally)
         return self._undone is None and won
 
     # -- the fence -----------------------------------------------------------------------------
