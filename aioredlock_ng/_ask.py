@@ -39,7 +39,8 @@ class Round:
     `heed` is shown every answer, also one that comes after the time was up.
 
     A waiter leaves as soon as the tally tells it enough; the round itself goes on until every node
-    has answered or its time is up.  A reply that comes later counts for nothing.
+    has answered or its time is up.  A reply that comes later counts for nothing; only a round that `learns`,
+    a release, has it in its `answers` from then on.
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Round:
         "_timeout",
         "_waiting",
         "answers",
+        "learns",
         "tally",
     )
 
@@ -68,6 +70,7 @@ class Round:
         self._timeout = 0.0
         self._waiting: list[tuple[Decided, asyncio.Future[bool]]] = []
         self._then: tuple[Decided, Callable[[], None]] | None = None
+        self.learns = False
         self.tally = Tally(len(nodes))
         self.answers: list[Answer | None] = [None] * len(nodes)
 
@@ -97,8 +100,10 @@ class Round:
     def _take(self, node: int, answer: Answer) -> None:
         if self._heed is not None:
             self._heed(node, answer)
-        if self.answers[node] is not None:
-            return  # it was counted as silent when the time was up, and stays so
+        if self.answers[node] is not None:  # it was counted as silent when the time was up, and stays so
+            if self.learns and answer.vote is not Vote.SILENT:
+                self.answers[node] = answer
+            return
         self.answers[node] = answer
         tally = self.tally
         tally.cast(answer.vote)

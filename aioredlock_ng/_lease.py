@@ -183,7 +183,8 @@ class Lease(Generic[Fence_co]):
         """Release on all nodes and return what each said, after at most one `node_timeout` (R6).
 
         Idempotent, and may be called from any task of the loop.  The releases are queued before the
-        first await: they leave even if this call is cancelled.
+        first await: they leave even if this call is cancelled.  Called again, it returns what the nodes have
+        said since: one that was `UNKNOWN` may have been reached by now.
 
         Before the lock's `at_least` is over the lease ends all the same, but its keys stay until then
         (`ReleaseOutcome.KEPT`), and nobody is told.

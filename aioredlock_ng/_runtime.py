@@ -238,6 +238,7 @@ class Runtime:
         A `quiet` one is not told to those who wait in other processes.  What `stays` ends in so many seconds.
         """
         round_ = Round(self.nodes, self.deadlines, primitive.read_release)
+        round_.learns = True
         command = primitive.release(owner, keeps, fence, quiet=quiet, stays=stays)
         assert command.purpose is Purpose.RELEASE
         round_.ask(command, timeout, known=dict.fromkeys(unsent, NOT_HELD) if unsent else NOTHING_KNOWN)

@@ -33,12 +33,6 @@ MAX_RELEASES: Final = 1024
 MAX_EXTENSIONS: Final = 2048
 """The same for extensions and top-ups, so that no burst of others costs a held lease."""
 
-_ROOM: Final = {
-    Purpose.RELEASE: MAX_RELEASES,
-    Purpose.EXTEND: MAX_EXTENSIONS,
-    Purpose.TOP_UP: MAX_EXTENSIONS,
-}
-
 CALL_LIMIT: Final = 10.0
 """Seconds, beyond a `connect_timeout`, after which a call is cancelled: not every client has a timeout."""
 
@@ -80,9 +74,9 @@ class ClientNode(BaseNode):
             sink.on_reply(index, Silence("the connection is another process's", sent=False))
         elif not release and (reason := self._why_not(command)):
             sink.on_reply(index, Silence(reason, sent=False))
-        elif self.in_flight >= _ROOM.get(command.purpose, MAX_CALLS):
+        elif self.in_flight >= _room_for(command.purpose):
             if release:
-                self._ledger.owe(command, self.env.clock.now())
+                self._ledger.owe(command, self.env.clock.now(), sink, index)
             sink.on_reply(index, Silence("too many calls under way", sent=False))
         else:
             call = self._chain(command)
@@ -188,9 +182,17 @@ class ClientNode(BaseNode):
             reply = await asyncio.wait_for(asyncio.shield(call), self.env.node_timeout)
         except TimeoutError:
             reply = Silence(f"no answer within {self.env.node_timeout:.3g} s")
+            if command.purpose is Purpose.RELEASE:  # its answer may still be of interest
+                call.add_done_callback(lambda ended: self._late(command, sink, index, ended))
         if command.purpose is Purpose.RELEASE and self._ledger.in_doubt(command.owner):
-            self._ledger.owe(command, self.env.clock.now())
+            self._ledger.owe(command, self.env.clock.now(), sink, index)
+        self._ledger.follow(command.owner, sink, index)
         sink.on_reply(index, reply)
+
+    def _late(self, command: Command, sink: Sink, index: int, ended: asyncio.Task[Reply]) -> None:
+        if not ended.cancelled():
+            self._ledger.follow(command.owner, sink, index)
+            sink.on_reply(index, ended.result())
 
     async def run(self) -> None:
         """Look at the server from time to time until cancelled."""
@@ -289,6 +291,13 @@ class ClientNode(BaseNode):
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(set(self._tasks))
+
+
+def _room_for(purpose: Purpose) -> int:
+    """Return how many calls may be under way for another one of this purpose to begin."""
+    if purpose is Purpose.EXTEND or purpose is Purpose.TOP_UP:
+        return MAX_EXTENSIONS
+    return MAX_RELEASES if purpose is Purpose.RELEASE else MAX_CALLS
 
 
 def _describe(client: Redis) -> tuple[str, tuple[object, ...]]:

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, final
 
-from .._core.command import Command, Reply, Silence, deleted_any
+from .._core.command import Command, Reply, Silence, Sink, deleted_any
 
 LEDGER_LIMIT: Final = 16384
 """Releases, and unanswered acquires, that one node's ledger holds; the oldest gives way."""
@@ -37,7 +37,7 @@ class _Doubt:
 class Debt:
     """A release that a node owes us an answer to; the sink of its own repetitions."""
 
-    __slots__ = ("_ledger", "command", "doubtful", "sent", "until")
+    __slots__ = ("_ledger", "asker", "command", "doubtful", "sent", "until")
 
     def __init__(self, ledger: Ledger, command: Command, until: float, *, doubtful: bool) -> None:
         self._ledger = ledger
@@ -45,6 +45,8 @@ class Debt:
         self.until = until
         self.doubtful = doubtful
         self.sent = False
+        self.asker: tuple[Sink, int] | None = None
+        """The release's own sink, and the node's number there: it gets the answer that settles this."""
 
     @property
     def pending(self) -> bool:
@@ -59,6 +61,9 @@ class Debt:
         # "Was not held" settles nothing while the acquire may still be executed.
         if deleted_any(reply) or not self.doubtful:
             self._ledger.settle(self.command.owner)
+            if self.asker is not None:
+                sink, index = self.asker
+                sink.on_reply(index, reply)
 
 
 @final
@@ -92,8 +97,8 @@ class Ledger:
         """Whether an acquire of `owner` may still be executed behind our back."""
         return bool(self._doubts) and owner in self._doubts
 
-    def owe(self, command: Command, now: float) -> None:
-        """Note a release that the node has not acknowledged."""
+    def owe(self, command: Command, now: float, sink: Sink | None = None, index: int = 0) -> None:
+        """Note a release that the node has not acknowledged; `sink` and `index` as in `follow`."""
         if command.owner in self._debts:
             return
         doubtful = self.in_doubt(command.owner)
@@ -101,9 +106,17 @@ class Ledger:
         if doubtful:
             until = max(until, self._doubts[command.owner].until)
         self._debts[command.owner] = Debt(self, command, until, doubtful=doubtful)
+        if sink is not None:
+            self.follow(command.owner, sink, index)
         if len(self._debts) > LEDGER_LIMIT:
             self._debts.popitem(last=False)
             self.dropped += 1
+
+    def follow(self, owner: bytes, sink: Sink, index: int) -> None:
+        """Let `sink` have the answer that settles the debt of `owner`, as of its node `index`."""
+        debt = self._debts.get(owner)
+        if debt is not None and debt.asker is None and sink is not debt:
+            debt.asker = sink, index
 
     def settle(self, owner: bytes) -> None:
         """Strike out what is owed for `owner`."""

@@ -69,13 +69,13 @@ class RedisNode(BaseNode):
             put = self._put_probed if command.proof is Proof.PROBED else link.pipe.put
             if put(command, sink, index):
                 if release and self._ledger.in_doubt(command.owner):
-                    self._ledger.owe(command, self.env.clock.now())
+                    self._ledger.owe(command, self.env.clock.now(), sink, index)
                 return
             reason = (
                 link.lost.result() if link.lost.done() else f"more than {MAX_IN_FLIGHT} commands in flight"
             )
         if release:
-            self._ledger.owe(command, self.env.clock.now())
+            self._ledger.owe(command, self.env.clock.now(), sink, index)
         sink.on_reply(index, Silence(reason, sent=False))
 
     def _put_probed(self, command: Command, sink: Sink, index: int) -> bool:
@@ -91,9 +91,9 @@ class RedisNode(BaseNode):
 
     def _on_failure(self, entry: Entry, message: str) -> None:
         """Look at an error reply: an unacknowledged release is owed, a demoted master is left."""
-        command = entry[0]
+        command, sink, index = entry
         if command.purpose is Purpose.RELEASE:
-            self._ledger.owe(command, self.env.clock.now())
+            self._ledger.owe(command, self.env.clock.now(), sink, index)
         if STALE_ROLE in message and self._link is not None:
             self._link.give_up("READONLY: the server is not a master any more")
         if is_refusal(command, message):
@@ -122,7 +122,7 @@ class RedisNode(BaseNode):
             if command.purpose.creates:
                 self._ledger.doubt(command, now)
             elif command.purpose is Purpose.RELEASE:
-                self._ledger.owe(command, now)
+                self._ledger.owe(command, now, sink, index)
             sink.on_reply(index, silence)
 
     # -- channels ----------------------------------------------------------------------------

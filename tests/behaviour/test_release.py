@@ -119,6 +119,8 @@ async def test_releases_that_a_node_missed_are_made_up_for(nodes3: Nodes) -> Non
         assert await lease.release() == report
         nodes3.resume(0)
         await eventually(lambda: not keys(nodes3.urls), what="the key is gone")
+        await eventually(lambda: not any(node.in_flight + node.owed for node in manager.statistics().nodes))
+        assert (await lease.release()).count(ReleaseOutcome.RELEASED) == 3
 
 
 async def test_releases_that_a_lost_connection_took_along_are_made_up_for(nodes3: Nodes) -> None:

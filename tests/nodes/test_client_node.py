@@ -316,7 +316,22 @@ async def test_a_release_without_room_is_written_down(nodes3: LocalNodes, client
         assert {one.outcome for one in report.nodes} == {ReleaseOutcome.UNKNOWN}
         assert [node.owed for node in manager.statistics().nodes] == [1] * 3
         await eventually(lambda: not any(node.owed for node in manager.statistics().nodes))
+        assert {one.outcome for one in (await lease.release()).nodes} == {ReleaseOutcome.RELEASED}
     assert empty(*nodes3.urls)()
+
+
+async def test_a_release_called_again_knows_a_late_answer(nodes3: LocalNodes, client: MakeClient) -> None:
+    """The call goes on when its time is up; what it has said in the end is in the next report."""
+    async with LockManager([client(url) for url in nodes3.urls]) as manager:
+        await up(manager)
+        lease = await manager.lock("res", ttl=60).acquire()
+        await eventually(lambda: not any(node.in_flight for node in manager.statistics().nodes))
+        nodes3.pause(0)
+        assert (await lease.release()).nodes[0].outcome is ReleaseOutcome.UNKNOWN
+        nodes3.resume(0)
+        await eventually(empty(*nodes3.urls))
+        await eventually(lambda: not any(n.in_flight + n.owed for n in manager.statistics().nodes))
+        assert {one.outcome for one in (await lease.release()).nodes} == {ReleaseOutcome.RELEASED}
 
 
 # -- slow and broken servers ---------------------------------------------------------------------

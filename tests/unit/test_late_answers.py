@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 
-from aioredlock_ng import LockNotAcquiredError, NodeState, QuorumUnavailableError, Vote
+from aioredlock_ng import Lease, LockNotAcquiredError, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng._turns import TURN
 from aioredlock_ng.events import NodeChanged, Refused
 from tests.unit.worlds import LATENCY, TIMEOUT, TTL, in_task, turns, virtual, world
 
+ROUND_TRIP = 2 * LATENCY
 JUST_TOO_LATE = 0.0525
 """Seconds one way: the answer comes 5 ms after a node_timeout, while the release is under way."""
 
@@ -128,3 +129,68 @@ async def test_a_mute_node_is_still_found_out():
         w.nodes[0].thaw()
         await asyncio.sleep(4 * LATENCY + 2)
         assert hook.changes[4:] == [NodeState.UP]
+
+
+# -- releases ------------------------------------------------------------------------------------------
+
+
+async def outcomes(lease: Lease) -> list[str]:
+    """Release, perhaps again, and return what the report says of each node."""
+    return [node.outcome.value for node in (await lease.release()).nodes]
+
+
+@virtual
+async def test_a_release_called_again_knows_a_late_answer():
+    """A node that stood still has released in the end: the answer came on the same connection."""
+    async with world() as w:
+        lease = await w.manager.lock("a").acquire()
+        await asyncio.sleep(ROUND_TRIP)
+        w.nodes[1].freeze()
+        assert await outcomes(lease) == ["released", "unknown", "released"]
+        assert await outcomes(lease) == ["released", "unknown", "released"]
+        w.nodes[1].thaw()
+        await asyncio.sleep(ROUND_TRIP)
+        assert await outcomes(lease) == ["released"] * 3
+
+
+@pytest.mark.parametrize("keep_data", [True, False])
+def test_a_release_called_again_knows_what_the_ledger_has_learnt(keep_data):
+    """A node that was down is told when it is back: it still had the key, or had lost it."""
+
+    @virtual
+    async def main() -> None:
+        async with world() as w:
+            lease = await w.manager.lock("a").acquire()
+            await asyncio.sleep(ROUND_TRIP)
+            w.nodes[2].crash(keep_data=keep_data)
+            w.nodes[0].disconnect()
+            assert (await outcomes(lease))[2] == "unknown"
+            w.nodes[2].start()
+            await asyncio.sleep(2)
+            assert await outcomes(lease) == ["released"] * 2 + ["released" if keep_data else "was not held"]
+            assert w.keys == [()] * 3
+
+    main()
+
+
+@virtual
+async def test_what_is_never_learnt_stays_unknown():
+    """The node is not back before the ttl has passed."""
+    async with world() as w:
+        lease = await w.manager.lock("a").acquire()
+        w.nodes[2].crash()
+        assert (await outcomes(lease))[2] == "unknown"
+        await asyncio.sleep(2 * TTL)
+        w.nodes[2].start()
+        await asyncio.sleep(2)
+        assert await outcomes(lease) == ["released", "released", "unknown"]
+
+
+@virtual
+async def test_a_late_grant_is_still_none():
+    """Only releases learn from answers that come too late."""
+    async with world(latency=JUST_TOO_LATE) as w:
+        with pytest.raises(QuorumUnavailableError) as caught:
+            await w.manager.lock("a", blocking_timeout=0).acquire()
+        await asyncio.sleep(1)
+        assert_silent(caught.value)

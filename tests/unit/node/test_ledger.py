@@ -57,6 +57,32 @@ def test_an_answer_settles_a_debt(reply: Reply) -> None:
     assert ledger.due(0.0) == []
 
 
+class Asker:
+    """The sink of a release."""
+
+    pending = False
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, Reply]] = []
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Keep it."""
+        self.told.append((node, reply))
+
+
+def test_what_settles_a_debt_is_told_to_the_releases_own_sink() -> None:
+    """Not what leaves it open: silence, and "was not held" while the acquire may still be executed."""
+    ledger, asker = Ledger(), Asker()
+    ledger.doubt(acquire(), 0.0)
+    ledger.owe(release(), 0.0, asker, 2)
+    ledger.owe(release(), 0.0, Asker(), 3)  # the same debt, which has a sink already
+    for reply in (Silence("down"), NOT_HELD, DELETED):
+        assert asker.told == []
+        send(ledger, 0.0, reply)
+    assert asker.told == [(2, DELETED)]
+    ledger.follow(owner(1), asker, 2)  # nothing is owed any more
+
+
 def test_silence_settles_nothing() -> None:
     """A debt whose release went unanswered again is due again."""
     ledger = Ledger()
