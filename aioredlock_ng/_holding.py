@@ -304,7 +304,7 @@ class Holding:
             self._lost.set()
         if self.body is not None:
             self.body.stop()
-        self._tell_lost()  # whoever must know knows by now: this runs other people's code
+        self._tell_lost()  # last: this runs code of users
 
     def abandon(self) -> None:
         """Note that its loop was closed under it: nothing can be sent or woken any more, only told."""

@@ -187,7 +187,7 @@ class Lease(Generic[Fence_co]):
         said since: one that was `UNKNOWN` may have been reached by now.
 
         Before the lock's `at_least` is over the lease ends all the same, but its keys stay until then
-        (`ReleaseOutcome.KEPT`), and nobody is told.
+        (`ReleaseOutcome.KEPT`), and no notice is published.
         """
         self._runtime.check_here()
         round_ = self._holding.release()

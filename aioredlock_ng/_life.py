@@ -134,7 +134,7 @@ class Life:
     def _let_go(self) -> None:
         """Forget the loop before, if this is another one and nothing of ours can live on in that."""
         runtime, background = self._runtime, self._background
-        if runtime is None or runtime.inherited or runtime.loop is running_loop():
+        if runtime is None or runtime.loop is running_loop() or runtime.inherited:
             return
         if not runtime.loop.is_closed() and (background is None or not background.over):
             return

@@ -198,7 +198,7 @@ class Waiting:
         """
         runtime, policy = self._runtime, self._runtime.options.retry
         while (left := runtime.cooldowns.left(names, runtime.clock.now())) > 0:
-            # All who wait, in other processes, too, know the same moment: come apart a little.
+            # All waiters, in other processes, too, know the same moment: come apart a little.
             wait = self._patience.within(min(policy.cap, left + policy.backoff(0, runtime.random.random())))
             if wait <= 0:
                 return

@@ -237,7 +237,7 @@ class Primitive(Protocol):
         of a key in the way calls itself, if it says so.  For each key that
         it deletes it publishes a notice, an empty message on the channel of the key's own name, which
         wakes those who wait in other processes; unless it is `quiet`, since somebody of this process has
-        the names next and their waking would be for nothing (R13).  What stays is told to nobody, and counts
+        the names next and their waking would be for nothing (R13).  What stays is not announced, and counts
         as deleted.
         """
 

@@ -155,7 +155,7 @@ class Mutex:
     ) -> Command:
         """Build the owner-checked delete; `keeps` as in `Command`, `quiet` and `stays` as in `Primitive`."""
         stay = (b"%d" % milliseconds(stays),) if stays > 0 else ()
-        loud = b"" if quiet or stay else b"1"  # what is not free yet is told to nobody
+        loud = b"" if quiet or stay else b"1"  # what is not free yet is not announced
         args = (owner, b"%d" % fence, self._fence_ttl_ms, loud, *stay)
         return self._script(Purpose.RELEASE, _scripts.RELEASE, args, counters=fence > 0, keeps=keeps)
 

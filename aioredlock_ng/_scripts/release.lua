@@ -5,7 +5,7 @@
 -- ARGV[3]  how long a counter lives unused, milliseconds
 -- ARGV[4]  empty: nobody is told, else each key that is gone is published as an empty message on the channel
 --          of its own name
--- ARGV[5]  nothing, or how many milliseconds what is ours stays yet, if it lives so long, and nobody is told (R34)
+-- ARGV[5]  nothing, or how many milliseconds what is ours stays yet, if it lives so long; without a notice (R34)
 -- returns  {deleted, wait, reached}: so many keys were ours, and are gone or stay as long as they were told; the
 --          longest of the others has wait ms left (0: there is none, -1: it has no expiry); one message reached
 --          so many subscribers, and none more (0: nothing was published, -1: publishing was refused).  A fourth

@@ -184,7 +184,7 @@ class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppr
     tests only; it can be nested, and the block that was entered last counts.
 
     Args:
-        refuse: True: every lock is held by somebody else, who gives it back in five seconds: `try_acquire`
+        refuse: True: every lock is held by another client for five seconds more: `try_acquire`
             returns None, `acquire` and ``async with`` raise `LockTakenError`.  ``"quorum"``: no node answers,
             so they raise `QuorumUnavailableError`.  At once, whatever their `blocking_timeout`, as if it had
             passed; leases that were granted before stay as they are.
