@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import final
+from typing import Final, final
 
 import anyio
 
 from ._core.command import milliseconds
 from ._core.fencing import floor_at
-from ._core.quarantine import Terms
 from ._core.quorum import majority
+from ._core.terms import Terms
 from ._log import report
 from ._node import Node, NodeEnv, NodeState, TimeSample
-from ._options import Options
 from ._runtime import Runtime
 from .errors import LossReason
 from .events import ClockStepped, Misconfigured, NodeChanged
+
+_COMPARE: Final = (
+    "every client must be given the same nodes: compare their lists (the README says how to change them)"
+)
 
 
 @final
@@ -27,11 +30,12 @@ class Background:
 
     def __init__(self, runtime: Runtime, *, looking: bool) -> None:
         self._runtime = runtime
-        self._terms = terms_of(runtime.options, len(runtime.nodes), looking=looking)
+        self._terms = terms_of(runtime, looking=looking)
         self._nodes = runtime.nodes
         self._quarantined: set[Node] = set()
         self._takes_part = not looking
         self._joining = anyio.Lock()
+        self._news = asyncio.Event()  # of a node's sentinel
         self.settled = asyncio.Event()
         """Set when the manager has started: see `LockManager.start`."""
         self.usable = asyncio.Event()
@@ -45,6 +49,8 @@ class Background:
             terms=self._terms,
             prefix=runtime.options.prefix,
             on_time=self._told_time,
+            on_greeted=self._greeted,
+            on_taken_back=self._taken_back,
             on_notice=runtime.wakeups.on_notice,
         )
         for node in self._nodes:
@@ -80,9 +86,16 @@ class Background:
                 async with anyio.create_task_group() as tasks:
                     for node in self._nodes:
                         tasks.start_soon(self._wait_for, node, tasks.cancel_scope)
+                with anyio.move_on_after(self._runtime.node_timeout):
+                    while any(node.says_more for node in self._nodes):
+                        self._news.clear()
+                        await self._news.wait()
         finally:
             self.usable.set()
             self.settled.set()
+            if self._terms is not None:
+                self._terms.starting = False
+                self._reconsider()
 
     async def _wait_for(self, node: Node, others: anyio.CancelScope) -> None:
         await node.settled.wait()
@@ -144,7 +157,7 @@ class Background:
             return
         async with self._joining:  # who comes meanwhile waits, too; the first one may be cancelled
             if not self._takes_part:
-                self._terms.looking = False
+                self._terms.take_part()
                 self._find_conflict()
                 await self._runtime.greet()
                 self._takes_part = True
@@ -154,17 +167,31 @@ class Background:
         if self._runtime.closing:
             return  # what is found while nodes go down one by one, is nobody's concern any more
         conflict = same_server(self._nodes)
-        if self._terms is not None:
-            other = _other_quorum(self._nodes)
-            self._terms.conflicted = other is not None
-            if not self._terms.looking:
-                conflict = conflict or other
+        if self._terms is not None and not self._terms.looking:
+            conflict = conflict or _other_quorum(self._nodes)
         if conflict != self._runtime.conflict and conflict is not None:
             report(logging.ERROR, "%s", conflict)
             self._runtime.audience.tell(Misconfigured(reason=conflict))
         self._runtime.conflict = conflict
 
+    def _greeted(self, _node: Node) -> None:
+        self._reconsider()
+        self._news.set()
+
+    def _reconsider(self) -> None:
+        """Judge all nodes anew: what one of them says may concern the whole quorum (R12a)."""
+        for node in self._nodes:
+            node.reconsider()
+        self._find_conflict()
+
+    def _taken_back(self, node: Node, taken_from: str) -> None:
+        reason = f"node {node.name} was another quorum's and is taken back: {taken_from}"
+        report(logging.ERROR, "%s; %s", reason, _COMPARE)
+        self._runtime.audience.tell(Misconfigured(reason=reason))
+
     def _node_changed(self, node: Node) -> None:
+        if node.standing.state is NodeState.DOWN and not self._runtime.closing:
+            self._reconsider()
         self._find_conflict()
         standing = node.standing
         quarantined = standing.state is NodeState.QUARANTINED
@@ -233,16 +260,20 @@ def _other_quorum(nodes: Sequence[Node]) -> str | None:
     """Tell of a node that belongs to a quorum of another size (A4)."""
     for node in nodes:
         if conflict := node.standing.conflict:
-            return (
-                f"node {node.name}: {conflict}; every client must be given the same nodes.  "
-                "After a change of the list stop all clients, then run `aioredlock-ng init`"
-            )
+            return f"node {node.name}: {conflict}; {_COMPARE}"
     return None
 
 
-def terms_of(options: Options, size: int, *, looking: bool) -> Terms | None:
+def terms_of(runtime: Runtime, *, looking: bool) -> Terms | None:
     """Return what a manager's sentinels say; None when nothing rests on them."""
+    options = runtime.options
     if options.sentinel is None:
         return None
-    quarantine = options.restart_quarantine
-    return Terms(options.sentinel, size, milliseconds(quarantine) if quarantine else 0, looking=looking)
+    return Terms(
+        options.sentinel,
+        len(runtime.nodes),
+        milliseconds(options.restart_quarantine) if options.restart_quarantine else 0,
+        prefix=options.prefix,
+        label=runtime.holder.encode(),
+        looking=looking,
+    )

@@ -64,7 +64,7 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
         _ask(node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
     )
     sentinel = await _sentinel(runtime, node, timeout)
-    voting = standing.state is NodeState.UP
+    voting = standing.state is NodeState.UP and not standing.strayed
     trial = await try_locking(runtime, node, timeout, voting=voting)
     deaf = await try_listening(runtime, node, timeout)
     facts = info if isinstance(info, Silence) else _info(info)
@@ -80,6 +80,7 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
         distrusted=distrusted,
         sentinel=sentinel,
         votes_in=standing.votes_in,
+        strayed=standing.strayed,
         without_vote=not voting,
         failures=trial.failures,
         lacking=trial.lacking,

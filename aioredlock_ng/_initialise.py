@@ -30,6 +30,9 @@ CLOCKS_APART: Final = 5.0
 """Seconds that are waited for the slowest clock at most; nodes further apart get floors of their own."""
 
 
+_FORCE: Final = "if the list of nodes has changed, and all clients are stopped, force it"
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInitialisation:
@@ -45,9 +48,10 @@ async def initialise(runtime: Runtime, *, force: bool) -> tuple[NodeInitialisati
     """Let every node that answers vote at once, all with one floor, unless a lock is found."""
     if runtime.options.sentinel is None:
         raise ConfigurationError("fencing=False and no restart_quarantine: there is nothing to initialise")
-    if twins := same_server(runtime.nodes):  # that a node is another quorum's is what we are for
+    if twins := same_server(runtime.nodes):
         raise ConfigurationError(twins)
     if not force:
+        _refuse_another_quorums(runtime)
         await _refuse_live_locks(runtime)
     answers = await _ask_all(runtime, _command(runtime, floor=0))
     floors = [floor for answer in answers if (floor := _floor(answer))]
@@ -72,7 +76,7 @@ def _command(runtime: Runtime, *, floor: int) -> Command:
         owner=b"",
         fits=lambda reply: isinstance(reply, bytes),
         keys=(options.sentinel,),
-        args=(b"%d" % len(runtime.nodes), b"%d" % quarantine_ms, b"%d" % floor),
+        args=(b"%d" % len(runtime.nodes), b"%d" % quarantine_ms, b"%d" % floor, runtime.holder.encode()),
         script=_scripts.INIT,
     )
 
@@ -97,6 +101,13 @@ async def _ask_all(runtime: Runtime, command: Command) -> list[Answer]:
 
 
 # -- what forbids it ---------------------------------------------------------------------------------
+
+
+def _refuse_another_quorums(runtime: Runtime) -> None:
+    """Refuse when a node is known by another size: its clients would all be stopped (R12a)."""
+    for node in runtime.nodes:
+        if conflict := node.standing.conflict:
+            raise ConfigurationError(f"node {node.name}: {conflict}; nothing was changed: {_FORCE}")
 
 
 async def _refuse_live_locks(runtime: Runtime) -> None:

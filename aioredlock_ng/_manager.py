@@ -296,13 +296,15 @@ class LockManager(Life, Generic[Fence_co]):
         """State that no lock can be alive under the prefix: nodes without memory of locks may vote at once.
 
         What ``aioredlock-ng init`` does: before the first use of fresh nodes, or after a change of the
-        list of nodes, when every client has been stopped.  It looks for locks that are alive first, and
-        changes nothing when it finds one, unless `force` is given.
+        list of nodes, when every client has been stopped.  It looks for locks that are alive first, and for
+        nodes that belong to a quorum of another size, and changes nothing when it finds one, unless `force`
+        is given: after a change of the list, force it.
 
         Raises:
             LockTakenError: a lock is alive under the prefix; its name is in the message.
             QuorumUnavailableError: it cannot be seen whether one is; the message says why.
-            ConfigurationError: nothing rests on sentinels (``fencing=False`` without a quarantine).
+            ConfigurationError: nothing rests on sentinels (``fencing=False`` without a quarantine), or a node
+                belongs to a quorum of another size; the message says whose.
         """
         return await _initialise.initialise(await self._settled(), force=force)
 

@@ -31,6 +31,8 @@ class NodeStatistics:
     """Connections dropped because a reply came that cannot belong to its request (R15)."""
     votes_in: float | None
     """Seconds until a quarantined node may vote; None when it may, or when waiting does not help."""
+    strayed: bool = False
+    """Whether a node of the list is another quorum's, or was a moment ago: `init` is no way out."""
     clock: float | None
     """Seconds that its clock is ahead of this machine's (R14); None when unknown."""
 
@@ -47,6 +49,7 @@ class NodeStatistics:
             dropped=standing.dropped,
             mismatched=standing.mismatched,
             votes_in=standing.votes_in,
+            strayed=standing.strayed,
             clock=clock,
         )
 

@@ -201,7 +201,8 @@ def _notes(overview: Overview) -> list[Line]:
         text = f"{overview.up} of {len(overview.nodes)} nodes are up: no lock can be had"
         if math.isfinite(overview.unavailable_for):
             text += f" for another {overview.unavailable_for:.1f} s"
-        if any(node.state == "quarantined" for node in overview.nodes):
+        strayed = any(node.strayed for node in overview.nodes)  # and an `init` would make it worse
+        if any(node.state == "quarantined" for node in overview.nodes) and not strayed:
             text += "; `aioredlock-ng init` if no lock can be alive"
         notes.append(Line(text, "error"))
     if survey is not None and survey.truncated:

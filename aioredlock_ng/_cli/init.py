@@ -74,7 +74,7 @@ def _run(arguments: argparse.Namespace) -> int:
         try:
             nodes = asyncio.run(_init(manager, force=arguments.force))
         except ValueError as error:
-            raise UsageError(str(error)) from None
+            raise UsageError(f"{error} (--force)" if "force it" in str(error) else str(error)) from None
         except LockNotAcquiredError as error:
             refusal = f"{error} (or --force)"
             print(f"aioredlock-ng init: {refusal}", file=sys.stderr)

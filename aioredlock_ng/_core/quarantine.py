@@ -4,7 +4,7 @@ A node that has lost its data has forgotten locks that are held; if it voted, tw
 lock.  The page's answer is to keep a restarted node out for the longest ttl; here the clients themselves see
 to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, the *sentinel*::
 
-    format : identity : floor : ready : N : quarantine
+    format : identity : floor : ready : N : quarantine : closed : claim
 
 - *identity*: the server's ``run_id`` and ``master_replid`` when it was written.  With another run_id the
   process was restarted; with another replid its data came from elsewhere.  "-" when nobody may ask.
@@ -13,6 +13,10 @@ to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, t
   stated that no lock could be alive.
 - *N*: how many nodes the lock is configured over; clients with another number have no business here (A4).
 - *quarantine*: in milliseconds, the longest that any client asked for; at least the longest ttl.
+- *closed*: until then, in Unix milliseconds by the node's clock, no client of the quorum takes a new lock on
+  *any* node: this one was another quorum's, whose leases may still live.  0 when it was not.
+- *claim*: since when the node belongs to this quorum, whether by an `init` or by a client's first use, and
+  the holder label of whoever that was (`claims`).
 
 A client *greets* a node when it connects and with every heartbeat: the node compares its sentinel with its
 present identity, and writes a new one when it is missing or another server's.  A sentinel that lets the
@@ -24,10 +28,13 @@ data, and another client's quarantine are noticed by the first command that coul
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, final
 
+from .claims import BY_INIT, Claim, read_claim
 from .fencing import floor_at
+
+NO_CLAIM: Final = Claim()
 
 FORMAT: Final = b"1"
 """The version of the sentinel's format that this package writes."""
@@ -39,11 +46,22 @@ SENTINEL_CHANGED: Final = "the node's sentinel has changed: it may have lost its
 """Why a node does not grant what comes with another sentinel than it has."""
 
 _FIELDS: Final = 6
+"""Those that mean the same in all formats."""
+
+_DIGITS: Final = 7
+"""The fields before the claim."""
 
 MARGIN_FACTOR: Final = 1.01
 """The quarantine is counted by the node's clock: one percent more pays for a fast one (A1)."""
 
 MARGIN_MS: Final = 10
+
+TAKING_BACK_MS: Final = 2000
+"""How much longer a quorum keeps still that has taken a node back: until the other one's clients have greeted
+the node again, which they do twice a second, they may go on extending their leases on other nodes."""
+
+LONGEST_TTL_MS: Final = 86_400_000
+"""The longest that a lock can live unextended (24 h)."""
 
 
 @final
@@ -56,16 +74,24 @@ class Sentinel:
     ready_ms: int
     size: int
     quarantine_ms: int
+    closed_ms: int = 0
+    claim: Claim = field(default_factory=Claim)
 
     def __bytes__(self) -> bytes:
-        numbers = (self.floor, self.ready_ms, self.size, self.quarantine_ms)
-        return b":".join((FORMAT, self.identity, *(b"%d" % number for number in numbers)))
+        numbers = (self.floor, self.ready_ms, self.size, self.quarantine_ms, self.closed_ms)
+        words = (FORMAT, self.identity, *(b"%d" % number for number in numbers), bytes(self.claim))
+        return b":".join(words)
 
 
 def parse(value: bytes) -> Sentinel | None:
     """Read a sentinel of our format; None for any other."""
-    ours = value.startswith(FORMAT + b":") and value.count(b":") == _FIELDS - 1
-    return parse_any(value) if ours else None
+    parts = value.split(b":", _DIGITS)
+    if len(parts) <= _DIGITS or parts[0] != FORMAT or not parts[_FIELDS].isdigit():
+        return None
+    known, claim = parse_any(value), read_claim(parts[_DIGITS])
+    if known is None or claim is None:
+        return None
+    return replace(known, closed_ms=int(parts[_FIELDS]), claim=claim)
 
 
 def parse_any(value: bytes) -> Sentinel | None:
@@ -94,8 +120,13 @@ def greeted(
     quarantine_ms: int,
     push: bytes = b"",
     push_floor: int = 0,
+    claim: Claim = NO_CLAIM,
+    lift: int = 0,
 ) -> bytes:
     """Return the sentinel after a greeting by a client with `size` nodes and this quarantine.
+
+    `claim` is what goes into the sentinel of a node that has none.  `lift` is the greatest floor among the
+    client's nodes that forgot at the same time, to which this one is lifted as far as its clock allows.
 
     `push` is the sentinel whose wait begins anew, if it is still there: the node's clock has jumped ahead
     (R14).  That ended counters, too, and the clock may be back by now, where `start` is below what they were:
@@ -104,17 +135,28 @@ def greeted(
     now_ms = now_us // 1000
     if stored is None:
         ready_ms = now_ms + wait_ms(quarantine_ms)
-        return _written(identity, floor_at(now_us), ready_ms, size, quarantine_ms)
+        return bytes(
+            Sentinel(
+                identity=identity,
+                floor=floor_at(now_us),
+                ready_ms=ready_ms,
+                size=size,
+                quarantine_ms=quarantine_ms,
+                claim=claim,
+            )
+        )
     known = parse(stored)
     if known is None or known.size != size:
         return stored
     longest_ms = max(quarantine_ms, known.quarantine_ms)
     anew_ms = now_ms + wait_ms(longest_ms)
     if identity not in (UNKNOWN_IDENTITY, known.identity):
-        return _written(identity, max(floor_at(now_us), known.floor), anew_ms, size, longest_ms)
-    floor, ready_ms = known.floor, known.ready_ms
+        floor = max(floor_at(now_us), known.floor)  # closed and claim are the quorum's, and stay
+        anew = replace(known, identity=identity, floor=floor, ready_ms=anew_ms, quarantine_ms=longest_ms)
+        return bytes(anew)
+    # No further than this clock allows: else fences would fall after the next loss.
+    floor, ready_ms = max(known.floor, min(lift, floor_at(now_us))), known.ready_ms
     if stored == push:
-        # No further than this clock allows: else fences would fall after the next loss.
         floor, ready_ms = max(floor, min(push_floor, floor_at(now_us))), anew_ms
     elif longest_ms > known.quarantine_ms and ready_ms:
         ready_ms += wait_ms(longest_ms) - wait_ms(known.quarantine_ms)
@@ -124,7 +166,14 @@ def greeted(
 
 
 def initialised(
-    stored: bytes | None, *, identity: bytes, now_us: int, size: int, quarantine_ms: int, floor: int
+    stored: bytes | None,
+    *,
+    identity: bytes,
+    now_us: int,
+    size: int,
+    quarantine_ms: int,
+    floor: int,
+    label: bytes = b"",
 ) -> bytes:
     """Return the sentinel of a node of which somebody states that no lock can be alive.
 
@@ -141,42 +190,55 @@ def initialised(
     if stored is not None and known is None:
         return stored
     # Whoever needs a longer quarantine asks for it again.
-    return _written(identity, max(own, known.floor if known else 0), 0, size, quarantine_ms)
-
-
-def _written(identity: bytes, floor: int, ready_ms: int, size: int, quarantine_ms: int) -> bytes:
+    claim = Claim(born_ms=now_us // 1000, how=BY_INIT, label=label)
     return bytes(
-        Sentinel(identity=identity, floor=floor, ready_ms=ready_ms, size=size, quarantine_ms=quarantine_ms)
+        Sentinel(
+            identity=identity,
+            floor=max(own, known.floor if known else 0),
+            ready_ms=0,
+            size=size,
+            quarantine_ms=quarantine_ms,
+            claim=claim,
+        )
+    )
+
+
+def taken_back(
+    stored: bytes | None,
+    *,
+    seen: bytes,
+    left_ms: int,
+    identity: bytes,
+    now_us: int,
+    size: int,
+    quarantine_ms: int,
+    claim: Claim,
+) -> bytes:
+    """Return the sentinel of a node that a quorum takes back from a stray first use (R12a).
+
+    Nothing is changed unless it is still the one that was `seen`.  `left_ms` is the longest that a lock under
+    the prefix has left on the node.  Until that, and both quarantines, have passed, the quorum is closed: the
+    other one extends nothing here any more, and its clients stop as soon as they look.
+    """
+    known = None if stored is None else parse(stored)
+    if stored != seen or known is None:
+        return stored or b""
+    now_ms = now_us // 1000
+    longest_ms = max(quarantine_ms, known.quarantine_ms, min(left_ms, LONGEST_TTL_MS))
+    return bytes(
+        Sentinel(
+            identity=identity,
+            floor=max(floor_at(now_us), known.floor),
+            ready_ms=now_ms + wait_ms(quarantine_ms),
+            size=size,
+            quarantine_ms=quarantine_ms,
+            closed_ms=now_ms + wait_ms(longest_ms) + TAKING_BACK_MS,
+            claim=claim,
+        )
     )
 
 
 # -- the client's part -----------------------------------------------------------------------------
-
-
-@final
-class Terms:
-    """What one client's sentinels say: how many nodes there are, and how long a quarantine is.
-
-    `key` is where the sentinel lives.  The quarantine only grows: another client's longer one wins, since
-    its locks may live longer.
-    """
-
-    __slots__ = ("conflicted", "key", "looking", "quarantine_ms", "size")
-
-    def __init__(self, key: bytes, size: int, quarantine_ms: int, *, looking: bool = False) -> None:
-        self.key = key
-        self.size = size
-        self.quarantine_ms = quarantine_ms
-        self.conflicted = False
-        """Whether a node is another quorum's: who knows that writes no sentinels, either."""
-        self.looking = looking
-        """Whether it takes no locks, so far: then it writes no sentinels, and may look at any quorum."""
-
-    def adopt(self, quarantine_ms: int) -> bool:
-        """Take over a longer quarantine; False when it is none."""
-        longer = quarantine_ms > self.quarantine_ms
-        self.quarantine_ms = max(self.quarantine_ms, quarantine_ms)
-        return longer
 
 
 @final
@@ -235,8 +297,10 @@ def _judge(sentinel: bytes, *, identity: bytes, now_ms: int, size: int) -> Judge
     if UNKNOWN_IDENTITY != identity != known.identity:
         return Judgement(reason="another server's sentinel: restarted with old data, or failed over")
     if known.size != size:
-        reason = f"it belongs to a quorum of {known.size} nodes, here are {size} configured"
-        return Judgement(reason=reason, conflict=True)
+        nodes = "1 node" if known.size == 1 else f"{known.size} nodes"
+        reason = f"it belongs to a quorum of {nodes}, here are {size} configured"
+        written = parse(sentinel)
+        return Judgement(reason=f"{reason}; {written.claim}" if written else reason, conflict=True)
     left_ms = known.ready_ms - now_ms
     if left_ms > 0:
         wait = left_ms / 1000

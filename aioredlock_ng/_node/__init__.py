@@ -11,7 +11,7 @@ from typing import Protocol, final, runtime_checkable
 
 from .._clock import Clock
 from .._core.command import Command, Sink
-from .._core.quarantine import Terms
+from .._core.terms import Terms
 
 
 class NodeState(StrEnum):
@@ -51,6 +51,8 @@ class Standing:
     """Seconds until it may vote again; None when it may, or when waiting does not help."""
     conflict: str = ""
     """Why the node cannot be in this quorum at all, whatever happens (A4)."""
+    strayed: bool = False
+    """Whether a node of the list is another quorum's, or was a moment ago: `init` is no way out (R12a)."""
 
 
 @final
@@ -85,6 +87,10 @@ class NodeEnv:
     """How all keys and channels begin (R16)."""
     on_time: Callable[[Node, TimeSample], None] = lambda _node, _sample: None
     """Called when a node has told its time."""
+    on_greeted: Callable[[Node], None] = lambda _node: None
+    """Called when a node's sentinel is another one than before, or cannot be looked at."""
+    on_taken_back: Callable[[Node, str], None] = lambda _node, _from: None
+    """Called when a node was taken back from another quorum, with what is known of that (R12a)."""
     on_notice: Callable[[Node, bytes], None] = lambda _node, _channel: None
     """Called when something was published on a channel that a node listens to."""
 
@@ -133,6 +139,13 @@ class Node(Protocol):
 
     async def greet(self) -> None:
         """Ask now, rather than at the next heartbeat, whether the node may vote; await the answer (R12)."""
+
+    def reconsider(self) -> None:
+        """Judge the node anew, since another one's answer may concern the whole quorum (R12a)."""
+
+    @property
+    def says_more(self) -> bool:
+        """Whether what the node has answered is not the end yet of its greeting."""
 
     def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
         """Take the node's vote away while its clock is suspected to have jumped; give it back (R14)."""

@@ -44,6 +44,7 @@ class BaseNode(ABC):
         self._greeting: Greeting | None = None
         """None when nothing rests on sentinels."""
         self._votes_at: float | None = None
+        self._more: asyncio.TimerHandle | None = None
         self._conflict = False
 
     def __repr__(self) -> str:
@@ -102,7 +103,22 @@ class BaseNode(ABC):
     @property
     def without_vote(self) -> str:
         """Why the node has no vote now; empty when it has one."""
-        return self._greeting.judgement.reason if self._greeting is not None else ""
+        if self._greeting is None:
+            return ""
+        closed = self._closed_for
+        taken = (
+            f"a node of this quorum was another's: no new lock for another {closed:.1f} s" if closed else ""
+        )
+        return self._greeting.judgement.reason or taken
+
+    @property
+    def _strayed(self) -> bool:
+        return self._greeting is not None and self._greeting.strayed(self.env.clock.now())
+
+    @property
+    def _closed_for(self) -> float:
+        """Seconds for which the whole quorum takes no new lock (R12a)."""
+        return 0.0 if self._greeting is None else self._greeting.closed_for(self.env.clock.now())
 
     def _why_not(self, command: Command) -> str:
         """Return why `command`, which is no release, need not be sent now."""
@@ -140,8 +156,10 @@ class BaseNode(ABC):
         """Take the answer to a greeting: the vote depends on it, and the clock watch wants its time."""
         assert self._greeting is not None, "nobody else greets"
         heard_at = self.env.clock.now()
-        greeted = self._greeting.take(reply)
+        greeted = self._greeting.take(reply, heard_at)
         if greeted is not None:
+            if greeted.taken_from:
+                self.env.on_taken_back(self, greeted.taken_from)
             self.env.on_time(
                 self,
                 TimeSample(
@@ -151,25 +169,65 @@ class BaseNode(ABC):
         wait = self._greeting.judgement.wait
         self._votes_at = None if wait is None else heard_at + wait
         self._judged()
+        if greeted is None or greeted.changed:
+            self.env.on_greeted(self)
+
+    def reconsider(self) -> None:
+        """As in `Node`."""
+        if self._greeting is None or not self._greeting.heard or self._closed:
+            return
+        if self._state is NodeState.SUSPECT:
+            self._stamp()
+        else:
+            self._judged()
+        self._say_more()
+
+    def _say_more(self) -> None:
+        """Greet again, now or in a moment, if there is more to say than the last greeting did."""
+        assert self._greeting is not None, "nobody else greets"
+        wants_in = self._greeting.wants_in(self.env.clock.now())
+        if wants_in is not None and wants_in <= self.env.node_timeout:
+            if self._more is not None:
+                self._more.cancel()
+            self._more = asyncio.get_running_loop().call_later(wants_in, self._greet)
+        elif not self.says_more:
+            self._said_all()
+
+    @property
+    def says_more(self) -> bool:
+        """As in `Node`."""
+        if self._greeting is None:
+            return False
+        return self._greeting.is_about_to_say_more(self.env.clock.now(), self.env.node_timeout)
+
+    def _said_all(self) -> None:
+        """Take note that the node has been told all that there is to say for now."""
+        self.settled.set()
 
     def _judged(self) -> None:
         """Be what the sentinel lets the node be; called whenever that may have changed."""
         self._stamp()
         if not self._closed and (self._greeting is None or self._greeting.heard):
             reason = self.without_vote
+            if reason and self._state in (NodeState.CONNECTING, NodeState.DOWN) and self.says_more:
+                self._reason = reason  # it is only just being greeted
+                return
             self._become(NodeState.QUARANTINED if reason else NodeState.UP, reason)
 
     @property
     def _votes_in(self) -> float | None:
         """Seconds until it may vote; None when waiting does not help, or need not."""
-        if self._votes_at is None or self._state is not NodeState.QUARANTINED:
+        if self._state is not NodeState.QUARANTINED or self._greeting is None:
             return None
-        return max(0.0, self._votes_at - self.env.clock.now())
+        closed = self._closed_for
+        if self._votes_at is None:
+            return closed if closed and not self._greeting.judgement.reason else None
+        return max(closed, self._votes_at - self.env.clock.now())
 
     @property
     def standing(self) -> Standing:
         """How it stands now."""
-        conflict = self._greeting is not None and self._greeting.judgement.conflict
+        conflict = self._greeting is not None and self._greeting.conflict
         return Standing(
             state=self._state,
             reason=self._reason,
@@ -181,11 +239,12 @@ class BaseNode(ABC):
             mismatched=self._mismatched,
             votes_in=self._votes_in,
             conflict=self.without_vote if conflict else "",
+            strayed=self._strayed,
         )
 
     def _become(self, state: NodeState, reason: str) -> None:
         """Note, log and tell a change of state, and every new reason why the node is down."""
-        conflict = self._greeting is not None and self._greeting.judgement.conflict
+        conflict = self._greeting is not None and self._greeting.conflict
         changed = state is not self._state or conflict is not self._conflict
         self._state, self._reason, self._conflict = state, reason, conflict
         if state is NodeState.UP:
@@ -199,7 +258,7 @@ class BaseNode(ABC):
             self._told.add(reason)
         if changed:
             level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
-            hint = HINT if self._votes_in is not None else ""
+            hint = HINT if self._votes_in is not None and not self._strayed else ""
             orderly = self._closed and state is NodeState.DOWN
             told = "disconnected" if orderly else f"{state}: {reason}" if reason else state
             report(level, "node %s is %s%s", self.name, told, hint, node=self.name)

@@ -19,6 +19,7 @@ from .._core.quarantine import NO_VOW, Vow
 from ..errors import ConfigurationError
 from . import NodeEnv, NodeState
 from .base import BaseNode
+from .client_name import name_and_address
 from .failures import why, withheld, without_secrets
 from .fork import generation
 from .plain import plain
@@ -49,11 +50,12 @@ class ClientNode(BaseNode):
             raise ConfigurationError(
                 f"a {type(client).__name__} cannot be a node: use one client per independent master"
             )
-        super().__init__(*_describe(client))
+        super().__init__(*name_and_address(client.connection_pool))
         self._client = client
         self._calls: dict[bytes, asyncio.Task[Reply]] = {}  # the last call of each owner
         self._tasks: set[asyncio.Task[Any]] = set()
         self._generation = -1
+        self._wanted = asyncio.Event()  # when it is not to wait for the next look
 
     def bind(self, env: NodeEnv) -> None:
         """As in `Node`; a client that was made before a fork may well be used after it."""
@@ -151,9 +153,9 @@ class ClientNode(BaseNode):
         By a greeting, since the call may have gone to another server than the calls before it.
         """
         assert self._greeting is not None, "only where there is a sentinel"
-        greeting = self._greeting.command(b"")
+        greeting = self._greeting.read_only(b"")
         reply = await self._execute(greeting)
-        return not greeting.fits(reply) or bool(reply[1] != vow.sentinel)
+        return not greeting.fits(reply) or not self._greeting.still_vows(vow, reply)
 
     async def _execute(self, command: Command) -> Any:
         stamp: tuple[bytes, ...] = ()
@@ -198,12 +200,15 @@ class ClientNode(BaseNode):
         """Look at the server from time to time until cancelled."""
         while not self._closed:
             await self._look()
-            self.settled.set()
+            if self._greeting is None or self._state is NodeState.DOWN:
+                self.settled.set()
             if self._state is not NodeState.DOWN:
                 for debt in self._ledger.due(self.env.clock.now()):
                     debt.sent = True
                     self._spawn(self._answer(debt.command, debt, 0, self._chain(debt.command)))
-            await asyncio.sleep(LOOK_AFTER)
+            with anyio.move_on_after(LOOK_AFTER):
+                await self._wanted.wait()
+            self._wanted.clear()
 
     async def _look(self) -> None:
         before = self._state
@@ -246,7 +251,7 @@ class ClientNode(BaseNode):
 
     async def _greet_and_hear(self, asked_at: float) -> None:
         assert self._greeting is not None, "the caller has looked"
-        command = self._greeting.command(b"%016x" % self.env.random.getrandbits(64))
+        command = self._greeting.command(b"%016x" % self.env.random.getrandbits(64), asked_at)
         try:
             reply = await self._execute(command)
         except ResponseError as error:  # it answers, but has no vote
@@ -254,14 +259,19 @@ class ClientNode(BaseNode):
         else:
             fits = command.fits(reply)
             self._heard(reply if fits else Silence("the answer to its greeting makes no sense"), asked_at)
+        self._say_more()
 
     async def greet(self) -> None:
         """As in `Node`."""
-        if not self._closed:
-            await self._look()
+        for _ in range(2):  # to look, and then to write
+            if not self._closed:
+                await self._look()
+            if not self.says_more:
+                return
 
     def _greet(self) -> None:
-        """As in `BaseNode`: `run` greets often enough."""
+        """As in `BaseNode`: `run` does it, at once."""
+        self._wanted.set()
 
     def _stamp(self) -> None:
         """As in `BaseNode`: every call is stamped when it is made."""
@@ -298,21 +308,3 @@ def _room_for(purpose: Purpose) -> int:
     if purpose is Purpose.EXTEND or purpose is Purpose.TOP_UP:
         return MAX_EXTENSIONS
     return MAX_RELEASES if purpose is Purpose.RELEASE else MAX_CALLS
-
-
-def _describe(client: Redis) -> tuple[str, tuple[object, ...]]:
-    """Return a client's name for messages, and what tells it apart from other nodes."""
-    pool = client.connection_pool
-    if service := getattr(pool, "service_name", None):  # Sentinel resolves the address at each connect
-        return f"client:sentinel:{service}", (
-            "sentinel",
-            id(getattr(pool, "sentinel_manager", pool)),
-            service,
-        )
-    options = pool.connection_kwargs
-    if path := options.get("path"):
-        return f"client:unix://{path}", (path,)
-    host, port = options.get("host", "localhost"), options.get("port", 6379)
-    if options.get("server") is not None:  # fakeredis: the server is an object
-        return f"client:fake:{host}:{port}", ("fake", id(options["server"]))
-    return f"client:{host}:{port}", (host, port)

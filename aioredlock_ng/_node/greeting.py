@@ -7,12 +7,14 @@ to their requests (R15), and brings back the node's time (R14).
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, cast, final
 
 from .. import _scripts
-from .._core.command import Command, Purpose, Reply, Silence
-from .._core.quarantine import UNKNOWN_IDENTITY, Judgement, Terms, judge
+from .._core.command import Command, Purpose, Reply, Script, Silence
+from .._core.diagnosis.rights import glob_escaped
+from .._core.quarantine import NO_VOW, UNKNOWN_IDENTITY, Judgement, Vow, judge, parse
+from .._core.terms import Terms
 from .._log import report
 from .failures import of_age
 
@@ -33,6 +35,10 @@ class Greeted:
     """The node's time of day, in Unix seconds."""
     same_server: bool
     """Whether the same server with the same data answered before."""
+    changed: bool
+    """Whether its sentinel is another one than before: that may concern the other nodes, too."""
+    taken_from: str
+    """Which quorum the node was taken back from just now; empty when it was not."""
 
 
 @final
@@ -45,6 +51,12 @@ class Greeting:
         self._judgement = _UNHEARD
         self._identity = b""
         self._sentinel = b""
+        self._looks = False
+        """Whether the last greeting that was sent can write nothing."""
+        self._looked = False
+        """Whether that is so of the last one that was answered."""
+        self._taking = ""
+        """Which quorum the last greeting that was sent is to take the node back from."""
         self._told: set[str] = set()
         self._push = b""
         """The sentinel whose wait must begin anew; empty again once a greeting that said so was answered."""
@@ -55,73 +67,145 @@ class Greeting:
         """The question what the sentinel is, for plain votes (`Probe`)."""
         self.heard = False
         """Whether the present connection's first greeting was answered."""
+        self._answered = False
+        """Whether the last greeting was answered with a sentinel, or with the lack of one."""
         self.distrusted = False
         """Whether the node's clock is suspected to have jumped (R14)."""
+
+    # -- what it comes to ----------------------------------------------------------------------
 
     @property
     def judgement(self) -> Judgement:
         """Whether the node may vote."""
         if self.distrusted or self._push:
             return Judgement(reason="its clock has jumped: its vote does not count until that is settled")
+        if self._terms.conflict:
+            # Another quorum may grant what we hold: no vote, for extensions either (R12a).
+            return replace(self._judgement, vow=NO_VOW)
         return self._judgement
+
+    @property
+    def conflict(self) -> bool:
+        """Whether the node is another quorum's, and stays so."""
+        return self._judgement.conflict and self._terms.conflict
+
+    def strayed(self, now: float) -> bool:
+        """Whether a node of the quorum is another one's, or was a moment ago."""
+        return self._terms.strayed or self._terms.closed_for(now) > 0
+
+    def closed_for(self, now: float) -> float:
+        """Return for how many seconds no new lock may be taken, here or on any other node (R12a)."""
+        return self._terms.closed_for(now)
 
     def stamp(self, *, with_identity: bool) -> tuple[bytes, ...]:
         """Return what a vote is asked for with; see `STAMP_SIZE`."""
         vow = self.judgement.vow
         return vow.sentinel, b"%d" % vow.floor, self._identity if with_identity else b""
 
+    # -- what there is to say ------------------------------------------------------------------
+
     def push(self, floor: int) -> None:
         """Let the sentinel's wait begin anew with the next greeting, unless somebody else has seen to it."""
         self._push, self._push_floor = self._sentinel, floor
 
+    def wants_in(self, now: float) -> float | None:
+        """Return in how many seconds there is more to say than the last greeting did; None: there is not."""
+        if not self._answered:
+            return None
+        if self._terms.may_take(self):
+            return 0.0
+        if not self._terms.may_write:
+            return None
+        if self._push or (self._looked and self._is_to_be_written):
+            return 0.0
+        lift = self._terms.lift(self, now)
+        return None if lift is None else lift[1]
+
+    def is_about_to_say_more(self, now: float, soon: float) -> bool:
+        """Whether there is more to say within `soon` seconds, or as soon as other nodes have answered."""
+        wants_in = self.wants_in(now)
+        if wants_in is not None:
+            return wants_in <= soon
+        return self._answered and self._terms.starting and self._terms.undecided and self._is_to_be_written
+
     @property
-    def pushes(self) -> bool:
-        """Whether the next greeting has that to say."""
-        return bool(self._push)
+    def _is_to_be_written(self) -> bool:
+        known = parse(self._sentinel)
+        if known is None:
+            return not self._sentinel
+        other = UNKNOWN_IDENTITY != self._identity != known.identity
+        return other or known.quarantine_ms < self._terms.quarantine_ms
 
     def restart(self) -> None:
         """Forget what was heard on a connection that has ended."""
-        self._judgement, self.heard = _UNHEARD, False
+        self._judgement, self.heard, self._answered = _UNHEARD, False, False
+        self._terms.lose(self)
 
-    def command(self, nonce: bytes) -> Command:
-        """Build the next greeting."""
-        terms, self._pushing = self._terms, self._push
+    def command(self, nonce: bytes, now: float) -> Command:
+        """Build the next greeting: look first, write after (R12a)."""
+        terms = self._terms
+        self._pushing, self._looks, self._taking = b"", False, ""
+        size, quarantine = b"%d" % terms.size, b"%d" % terms.quarantine_ms
+        if self._answered and terms.may_take(self):
+            self._taking = self._judgement.reason
+            pattern, counters = glob_escaped(terms.prefix) + b"*", terms.prefix + b"fence:{"
+            args = (nonce, size, quarantine, self._sentinel, bytes(terms.claim()), pattern, counters)
+            return self._built(_scripts.TAKE_BACK, args)
+        if not terms.may_write:
+            self._looks = True
+            return self.read_only(nonce)
+        self._pushing = self._push
+        lift, _ = terms.lift(self, now) or (0, 0.0)
+        push = (self._push, b"%d" % self._push_floor)
+        args = (nonce, size, quarantine, *push, bytes(terms.claim()), b"%d" % lift)
+        return self._built(_scripts.GREET, args)
+
+    def read_only(self, nonce: bytes) -> Command:
+        """Build a greeting that writes nothing."""
+        return self._built(_scripts.GREET, (nonce, b"0", b"0", b"", b"0", b"", b"0"))
+
+    def still_vows(self, vow: Vow, reply: list[object]) -> bool:
+        """Whether a greeting was answered by the same server, with the sentinel that was vowed by."""
+        return reply[1] == vow.sentinel and reply[3] == self._identity
+
+    def _built(self, script: Script, args: tuple[bytes, ...]) -> Command:
         return Command(
             Purpose.OTHER,
             owner=b"",
-            fits=lambda reply: _fits(reply, nonce),
-            keys=(terms.key,),
-            args=(
-                nonce,
-                b"%d" % (0 if terms.looking or terms.conflicted else terms.size),
-                b"%d" % terms.quarantine_ms,
-                self._push,
-                b"%d" % self._push_floor,
-            ),
-            script=_scripts.GREET,
+            fits=lambda reply: _fits(reply, args[0]),
+            keys=(self._terms.key,),
+            args=args,
+            script=script,
         )
 
-    def take(self, reply: Reply) -> Greeted | None:
+    # -- the answer ----------------------------------------------------------------------------
+
+    def take(self, reply: Reply, heard_at: float) -> Greeted | None:
         """Judge by the answer to a greeting; None when it was none."""
         self.heard = True
         if isinstance(reply, Silence):
             self._judgement = Judgement(reason=f"its sentinel cannot be looked at: {of_age(reply.reason)}")
+            self._answered = False
+            self._terms.lose(self)
             return None
         _, sentinel, time_us, identity, role = cast("tuple[bytes, bytes, int, bytes, bytes]", reply)
-        same_server, self._identity, self._sentinel = identity == self._identity, identity, sentinel
-        judged = judge(
+        same_server, changed = identity == self._identity, not self._answered or sentinel != self._sentinel
+        self._identity, self._sentinel, self._answered = identity, sentinel, True
+        self._looked = self._looks
+        judged = self._judgement = judge(
             sentinel,
             identity=identity,
             now_us=time_us,
             role=role.decode(errors="replace"),
             size=self._terms.size,
         )
-        self._judgement = judged
+        self._terms.hear(self, sentinel, heard_at=heard_at, time_ms=time_us // 1000)
         if self._push and self._pushing == self._push:  # else this one was on its way already
             overtaken = judged.wait is None and judged.quarantine_ms and sentinel != self._push
             self._push = sentinel if overtaken else b""  # else done, or not ours to write
         self._tell(judged)
-        return Greeted(time_us / 1_000_000, same_server)
+        taken_from = "" if judged.conflict else self._taking
+        return Greeted(time_us / 1_000_000, same_server, changed, taken_from)
 
     def _tell(self, judged: Judgement) -> None:
         """Log what an operator should know, each thing once."""
@@ -133,9 +217,10 @@ class Greeting:
         if judged.unknown_format:
             self._warn("its sentinel was written by a newer version; it is left as it is")
         if self._terms.adopt(judged.quarantine_ms):
-            self._warn(
+            self._say(
+                logging.INFO,
                 f"its restart quarantine is {judged.quarantine_ms / 1000:g} s, longer than this client's, "
-                "and holds: set restart_quarantine alike everywhere"
+                "and holds: set restart_quarantine alike everywhere",
             )
 
     def tell_eviction(self, policy: str | None) -> None:
@@ -147,9 +232,12 @@ class Greeting:
             )
 
     def _warn(self, what: str) -> None:
+        self._say(logging.WARNING, what)
+
+    def _say(self, level: int, what: str) -> None:
         if what not in self._told:
             self._told.add(what)
-            report(logging.WARNING, "node %s: %s", self._node, what, node=self._node)
+            report(level, "node %s: %s", self._node, what, node=self._node)
 
 
 def _fits(reply: object, nonce: bytes) -> bool:

@@ -240,8 +240,8 @@ class RedisNode(BaseNode):
         if self._link is None or self._pinging:
             return
         nonce = b"%016x" % self.env.random.getrandbits(64)
-        command = heartbeat(nonce) if self._greeting is None else self._greeting.command(nonce)
-        self._pinged_at = self.env.clock.now()
+        self._pinged_at = now = self.env.clock.now()
+        command = heartbeat(nonce) if self._greeting is None else self._greeting.command(nonce, now)
         self._pinging = self._link.pipe.put(command, self, 0)
         if self._pinging:
             self._answered.clear()
@@ -271,17 +271,22 @@ class RedisNode(BaseNode):
     def on_reply(self, node: int, reply: Reply) -> None:
         """Take the answer to a heartbeat: the first sign of life of a suspect node."""
         self._pinging = False
-        self._answered.set()
         if not isinstance(reply, Silence):
             self._round_trip = self.env.clock.now() - self._pinged_at
         if self._greeting is not None and self._link is not None and not self._link.lost.done():
             self._heard(reply, self._pinged_at)
             self._look_again()
-            self.settled.set()
-            if self._greeting.pushes:
-                self._greet()
-        elif not isinstance(reply, Silence):
+            self._say_more()
+            return
+        if not isinstance(reply, Silence):
             self._judged()
+        self._answered.set()
+
+    def _said_all(self) -> None:
+        """As in `BaseNode`."""
+        super()._said_all()
+        if not self._pinging:
+            self._answered.set()
 
     async def aclose(self) -> None:
         """Send what is owed once more, then what is queued, and let the connection go."""

@@ -27,9 +27,10 @@ SET_ALL: Final = _load("set_all", "identity", "vow")
 EXTEND: Final = _load("extend", "identity", "vow", "counter")
 TOP_UP: Final = _load("top_up", "counter")
 RELEASE: Final = _load("release", "counter")
-GREET: Final = _load("greet", "identity", "counter")
-INIT: Final = _load("init", "identity", "counter")
+GREET: Final = _load("greet", "identity", "counter", "sentinel")
+TAKE_BACK: Final = _load("take_back", "identity", "counter", "sentinel")
+INIT: Final = _load("init", "identity", "counter", "sentinel")
 INSPECT: Final = _load("inspect")
 
-ALL: Final = (ACQUIRE, RAISE, SET_ALL, EXTEND, TOP_UP, RELEASE, GREET, INIT, INSPECT)
+ALL: Final = (ACQUIRE, RAISE, SET_ALL, EXTEND, TOP_UP, RELEASE, GREET, TAKE_BACK, INIT, INSPECT)
 """What a node loads in its handshake, so that the first use is not a NOSCRIPT."""

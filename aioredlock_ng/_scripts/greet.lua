@@ -5,6 +5,8 @@
 -- ARGV[3]  its quarantine, milliseconds
 -- ARGV[4]  the sentinel whose wait begins anew if it is still there, or empty
 -- ARGV[5]  the floor that goes with that
+-- ARGV[6]  the claim to write where there is no sentinel
+-- ARGV[7]  the floor that this one is lifted to as far as its clock allows, or 0
 -- returns  {ARGV[1], sentinel or empty, µs, identity, role or empty}
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
@@ -13,11 +15,8 @@ local stored = redis.call('GET', KEYS[1])
 if size == 0 then
   return {ARGV[1], stored or '', us, me, role}
 end
-local function wait(span)
-  return span > 0 and math.ceil(span * 101 / 100) + 10 or 0
-end
-local function written(who, floor, ready, span)
-  local value = string.format('1:%s:%.0f:%.0f:%.0f:%.0f', who, floor, ready, size, span)
+local function written(who, floor, ready, span, closed, claim)
+  local value = string.format('1:%s:%.0f:%.0f:%.0f:%.0f:%s:%s', who, floor, ready, size, span, closed, claim)
   if value ~= stored then
     redis.call('SET', KEYS[1], value)
   end
@@ -25,9 +24,9 @@ local function written(who, floor, ready, span)
 end
 local new_floor = (ms + 12000) * 1024 + us % 1000
 if not stored then
-  return written(me, new_floor, ms + wait(quarantine), quarantine)
+  return written(me, new_floor, ms + wait(quarantine), quarantine, '0', ARGV[6])
 end
-local who, floor, ready, known, span = string.match(stored, '^1:([^:]*):(%d+):(%d+):(%d+):(%d+)$')
+local who, floor, ready, known, span, closed, claim = fields(stored)
 if not who or tonumber(known) ~= size then
   return {ARGV[1], stored, us, me, role}
 end
@@ -35,8 +34,9 @@ floor, ready, span = tonumber(floor), tonumber(ready), tonumber(span)
 local longest = math.max(quarantine, span)
 local anew = ms + wait(longest)
 if me ~= '-' and me ~= who then
-  return written(me, math.max(new_floor, floor), anew, longest)
+  return written(me, math.max(new_floor, floor), anew, longest, closed, claim)
 end
+floor = math.max(floor, math.min(tonumber(ARGV[7]), new_floor))
 if stored == ARGV[4] then
   floor, ready = math.max(floor, math.min(tonumber(ARGV[5]), new_floor)), anew
 elseif longest > span and ready > 0 then
@@ -45,4 +45,4 @@ end
 if ready > anew then  -- the clock went back since, and counters may have ended while it was ahead
   floor, ready = math.max(new_floor, floor), anew
 end
-return written(who, floor, ready, longest)
+return written(who, floor, ready, longest, closed, claim)

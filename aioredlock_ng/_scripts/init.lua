@@ -4,11 +4,12 @@
 -- ARGV[2]  the quarantine from now on, milliseconds
 -- ARGV[3]  0.  In the second round the floor of all nodes, to which this one is lifted as far as its clock
 --          allows; nothing is stated any more then
+-- ARGV[4]  the label of the client, which other clients are told of (R12a)
 -- returns  the sentinel, or empty; one of another format is left as it is
 local us, ms = clock()
 local me, own, asked = identity(), (ms + 12000) * 1024 + us % 1000, tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
-local who, floor, ready, size, span = string.match(stored or '', '^1:([^:]*):(%d+):(%d+):(%d+):(%d+)$')
+local who, floor, ready, size, span, closed, claim = fields(stored or '')
 if (stored and not who) or (asked > 0 and (who ~= me or size ~= ARGV[1])) then
   return stored or ''
 end
@@ -16,8 +17,9 @@ floor = tonumber(floor) or 0
 if asked > 0 then
   floor = math.max(floor, math.min(asked, own))
 else
-  floor, ready, span = math.max(floor, own), '0', ARGV[2]
+  floor, ready, span, closed = math.max(floor, own), '0', ARGV[2], '0'
+  claim = string.format('%.0f:init:%s', ms, ARGV[4])
 end
-local value = string.format('1:%s:%.0f:%s:%s:%s', me, floor, ready, ARGV[1], span)
+local value = string.format('1:%s:%.0f:%s:%s:%s:%s:%s', me, floor, ready, ARGV[1], span, closed, claim)
 redis.call('SET', KEYS[1], value)
 return value

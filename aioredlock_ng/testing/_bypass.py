@@ -33,7 +33,7 @@ _REPLIES: Final[dict[Purpose, Reply]] = {
 _LOOKS: Final[dict[bytes, Reply]] = {b"SCAN": [b"0", []], b"DEL": 0, b"TIME": [b"0", b"0"]}
 _SCRIPTED_LOOKS: Final[dict[str, Reply]] = {
     _scripts.INSPECT.name: [None, -2],
-    _scripts.INIT.name: b"1:-:0:0:0:0",
+    _scripts.INIT.name: b"1:-:0:0:0:0:0:0:init:",
 }
 """What those find who look at nodes, or administer them: nothing."""
 

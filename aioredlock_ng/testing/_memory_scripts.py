@@ -8,8 +8,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import _scripts
+from .._core.claims import read_claim
 from .._core.fencing import granted, kept_ms, raised, reading
-from .._core.quarantine import Sentinel, greeted, initialised
+from .._core.quarantine import NO_CLAIM, Sentinel, greeted, initialised, taken_back
 from ._memory_data import CommandError
 
 if TYPE_CHECKING:
@@ -174,13 +175,21 @@ def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
 
 
 def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[Any]:
-    nonce, size, quarantine_ms, push, push_floor = argv
+    nonce, size, quarantine_ms, push, push_floor, claim, lift = argv
     stored, me, time_us = server.get(keys[0]), _identity(server), server.time_us()
     if not int(size):
         return [nonce, stored or b"", time_us, me, b"master"]
     if stored is None and server.pristine:  # its maker knows that there was never a lock, nor a fence
-        first = Sentinel(identity=me, floor=0, ready_ms=0, size=int(size), quarantine_ms=int(quarantine_ms))
-        sentinel = bytes(first)
+        sentinel = bytes(
+            Sentinel(
+                identity=me,
+                floor=0,
+                ready_ms=0,
+                size=int(size),
+                quarantine_ms=int(quarantine_ms),
+                claim=read_claim(claim) or NO_CLAIM,
+            )
+        )
     else:
         sentinel = greeted(
             stored,
@@ -190,14 +199,36 @@ def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[A
             quarantine_ms=int(quarantine_ms),
             push=push,
             push_floor=int(push_floor),
+            claim=read_claim(claim) or NO_CLAIM,
+            lift=int(lift),
         )
     if sentinel != stored:
         server.set(keys[0], sentinel)
     return [nonce, sentinel, time_us, me, b"master"]
 
 
+def _take_back(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[Any]:
+    nonce, size, quarantine_ms, seen, claim, pattern, counters = argv
+    stored, me, time_us = server.get(keys[0]), _identity(server), server.time_us()
+    under = [key for key in server.matching(pattern) if not key.startswith(counters)]
+    sentinel = taken_back(
+        stored,
+        seen=seen,
+        left_ms=max(map(server.pttl, under), default=0),
+        identity=me,
+        now_us=time_us,
+        size=int(size),
+        quarantine_ms=int(quarantine_ms),
+        claim=read_claim(claim) or NO_CLAIM,
+    )
+    if sentinel and sentinel != stored:
+        server.set(keys[0], sentinel)
+    return [nonce, sentinel, time_us, me, b"master"]
+
+
 def _init(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> bytes:
-    size, quarantine_ms, floor = map(int, argv)
+    *numbers, label = argv
+    size, quarantine_ms, floor = map(int, numbers)
     sentinel = initialised(
         server.get(keys[0]),
         identity=_identity(server),
@@ -205,6 +236,7 @@ def _init(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> bytes:
         size=size,
         quarantine_ms=quarantine_ms,
         floor=floor,
+        label=label,
     )
     if sentinel:
         server.set(keys[0], sentinel)
@@ -224,6 +256,7 @@ SCRIPTS: Final[dict[bytes, Callable[[MemoryServer, list[bytes], list[bytes]], An
     _scripts.TOP_UP.digest: _top_up,
     _scripts.RELEASE.digest: _release,
     _scripts.GREET.digest: _greet,
+    _scripts.TAKE_BACK.digest: _take_back,
     _scripts.INIT.digest: _init,
     _scripts.INSPECT.digest: _inspect,
 }

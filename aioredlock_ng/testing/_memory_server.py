@@ -101,6 +101,11 @@ class MemoryServer(MemoryData):
         keys = int(count)
         return SCRIPTS[digest](self, list(args[:keys]), list(args[keys:]))
 
+    def matching(self, pattern: bytes) -> list[bytes]:
+        """Return the keys that are there and match a pattern."""
+        matches = re.compile(_regex_of(pattern), re.DOTALL).fullmatch
+        return [key for key in self.live_keys() if matches(key)]
+
     # -- channels ------------------------------------------------------------------------------
 
     def publish(self, channel: bytes, message: bytes) -> int:
@@ -166,8 +171,7 @@ def _set(server: MemoryServer, args: list[bytes]) -> str | None:
 def _scan(server: MemoryServer, args: list[bytes]) -> list[Any]:
     """Return all keys at once: a server may find more than the COUNT that it is asked for."""
     pattern = args[args.index(b"MATCH") + 1] if b"MATCH" in args else b"*"
-    matches = re.compile(_regex_of(pattern), re.DOTALL).fullmatch
-    return [b"0", [key for key in server.live_keys() if matches(key)]]
+    return [b"0", server.matching(pattern)]
 
 
 def _regex_of(pattern: bytes) -> bytes:

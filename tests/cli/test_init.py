@@ -140,16 +140,25 @@ async def test_a_running_manager_in_another_process_notices(raw_nodes: Callable[
             process.kill()
 
 
-async def test_a_list_of_nodes_that_has_grown(raw_nodes: Callable[[int], LocalNodes]) -> None:
-    """Three nodes become five: refused before, works after, and fences go on growing."""
+async def test_a_list_of_nodes_that_has_grown(
+    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three nodes become five: refused before, also by `init`, unless it is forced; fences go on growing."""
     urls = raw_nodes(5).urls
     assert await asyncio.to_thread(init, urls[:3]) == 0
     async with manager_of(urls[:3]) as manager:
         before = max([await fence(manager) for _ in range(20)])
     with pytest.raises(ConfigurationError, match="quorum of 3 nodes, here are 5") as refusal:
         await manager_of(urls).__aenter__()
-    assert "aioredlock-ng init" in str(refusal.value)
-    assert await asyncio.to_thread(init, urls) == 0
+    assert "aioredlock-ng init" not in str(refusal.value), "it may be this list that is wrong"
+    known = [ask(url, "GET", SENTINEL) for url in urls]
+    assert await asyncio.to_thread(init, urls) == 2
+    err = capsys.readouterr().err
+    assert "it belongs to a quorum of 3 nodes, here are 5 configured; stated by `init` of " in err
+    assert "nothing was changed: if the list of nodes has changed" in err
+    assert "--force" in err
+    assert [ask(url, "GET", SENTINEL) for url in urls] == known
+    assert await asyncio.to_thread(init, urls, "--force") == 0
     async with manager_of(urls) as manager:
         assert await fence(manager) > before
         assert manager.statistics().certified == 1
@@ -223,7 +232,7 @@ def test_the_floor_that_a_node_chooses(
     if url:
         if stored is not None:
             ask(url, "SET", SENTINEL, stored)
-        reply = ask(url, "EVAL", _scripts.INIT.source, 1, SENTINEL, 3, 400, asked)
+        reply = ask(url, "EVAL", _scripts.INIT.source, 1, SENTINEL, 3, 400, asked, "us")
         assert (ask(url, "GET", SENTINEL) or b"") == reply
     else:
         reply = initialised(stored, identity=me, now_us=now_us, size=3, quarantine_ms=400, floor=asked)

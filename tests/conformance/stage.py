@@ -7,12 +7,14 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from aioredlock_ng import _scripts
+from aioredlock_ng._core.claims import Claim
 from aioredlock_ng._core.command import Command, Purpose
 from aioredlock_ng._core.fencing import at
 from tests.conformance.tools import OURS, Asked, Master, Value, connected
 
 SENTINEL: Final = b"redlock:{meta}"
-VOW: Final = b"1:somebody:0:0:5:0"
+VOW: Final = b"1:somebody:0:0:5:0:0:0:use:us"
+CLAIM: Final = Claim(born_ms=5, label=b"us: 1")
 TTL: Final = 60.0
 KEEP: Final = 600.0
 """Seconds that a lock and a counter live."""
@@ -100,21 +102,38 @@ class Stage:
         return await self.node.run(_scripts.RELEASE, keys, OURS, fence, KEEP_MS, loud)
 
     async def greet(
-        self, size: int = 5, quarantine_ms: int = 0, push: bytes = b"", push_floor: int = 0
+        self,
+        size: int = 5,
+        quarantine_ms: int = 0,
+        push: bytes = b"",
+        push_floor: int = 0,
+        *,
+        claim: Claim = CLAIM,
+        lift: int = 0,
     ) -> tuple[bytes, int, bytes, bytes]:
         """Run `greet.lua`; returns the sentinel, the time (µs), the identity and the role."""
-        reply = await self.node.run(
-            _scripts.GREET, [SENTINEL], b"nonce", size, quarantine_ms, push, push_floor
-        )
+        args = (size, quarantine_ms, push, push_floor, bytes(claim), lift)
+        return self._greeted(await self.node.run(_scripts.GREET, [SENTINEL], b"nonce", *args))
+
+    async def take_back(
+        self, seen: bytes, *, size: int = 5, quarantine_ms: int = 0, claim: Claim = CLAIM
+    ) -> tuple[bytes, int, bytes, bytes]:
+        """Run `take_back.lua`; returns the same."""
+        args = (size, quarantine_ms, seen, bytes(claim), b"redlock:*", b"redlock:fence:{")
+        return self._greeted(await self.node.run(_scripts.TAKE_BACK, [SENTINEL], b"nonce", *args))
+
+    def _greeted(self, reply: Any) -> tuple[bytes, int, bytes, bytes]:
         assert isinstance(reply, list), reply
         nonce, *rest = reply
         assert nonce == b"nonce"
         sentinel, time_us, identity, role = rest
         return sentinel, time_us, identity, role
 
-    async def init(self, size: int = 5, quarantine_ms: int = 0, floor: int = 0) -> Any:
+    async def init(
+        self, size: int = 5, quarantine_ms: int = 0, floor: int = 0, *, label: bytes = b"us"
+    ) -> Any:
         """Run `init.lua`."""
-        return await self.node.run(_scripts.INIT, [SENTINEL], size, quarantine_ms, floor)
+        return await self.node.run(_scripts.INIT, [SENTINEL], size, quarantine_ms, floor, label)
 
 
 @contextlib.asynccontextmanager

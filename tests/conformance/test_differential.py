@@ -29,6 +29,9 @@ NAMES: Final = "abc"
 KEYS: Final = [*locks(NAMES), *counters(NAMES), SENTINEL]
 TTLS: Final = (60, 120, 300)
 """Seconds: longer than a test takes, and further apart."""
+CLAIM: Final = b"5:use:us: 1"
+UNDER: Final = (b"none:*", b"none:fence:{")
+"""Where taking a node back looks for locks: here the two servers' keys have not the same time left."""
 TOLERANCE_MS: Final = 20_000
 
 
@@ -43,7 +46,7 @@ class Pair:
         server = memory.spec._server
         server.time_us = lambda: self.now_us
         server.load_all()
-        self.identity: bytes = self.run(_scripts.GREET, [b"other"], b"", 5, 0, b"", 0)[1][3]
+        self.identity: bytes = self.run(_scripts.GREET, [b"other"], b"", 5, 0, b"", 0, b"", 0)[1][3]
         server.run_id, server.replid = self.identity[:40].decode(), self.identity[40:].decode()
 
     def put(self, entry: Entry) -> None:
@@ -117,6 +120,10 @@ class Player:
         """Return a ttl in milliseconds."""
         return self.random.choice(TTLS) * 1000
 
+    def wait(self) -> int:
+        """Return a quarantine in milliseconds."""
+        return self.random.choice((0, self.span()))
+
     def owner(self) -> bytes:
         """Return one of two owners."""
         return self.random.choice((*[OURS] * 5, OTHERS))
@@ -146,6 +153,7 @@ class Player:
                 ready_ms=self.random.choice((0, self.pair.now_us // 1000 + 1000)),
                 size=self.random.choice((5, 5, 5, 3)),
                 quarantine_ms=self.random.choice((0, 60_000)),
+                closed_ms=self.random.choice((0, self.pair.now_us // 1000 + 1000)),
             )
         )
 
@@ -169,8 +177,9 @@ class Player:
             lambda _: (_scripts.SET_ALL, plain, owner, ttl),
             lambda s: (_scripts.SET_ALL, [*plain, SENTINEL], owner, ttl, *self.stamp(s)),
             lambda _: (_scripts.INSPECT, plain[:1]),
-            lambda s: (_scripts.GREET, [SENTINEL], b"n", 5, self.random.choice((0, ttl)), self.vow(s), fence),
-            lambda _: (_scripts.INIT, [SENTINEL], 5, 0, self.random.choice((0, fence))),
+            lambda s: (_scripts.GREET, [SENTINEL], b"n", 5, self.wait(), self.vow(s), fence, CLAIM, fence),
+            lambda s: (_scripts.TAKE_BACK, [SENTINEL], b"n", 5, self.wait(), self.vow(s), CLAIM, *UNDER),
+            lambda _: (_scripts.INIT, [SENTINEL], 5, 0, self.random.choice((0, fence)), b"us"),
         ]
 
     def play(self) -> tuple[str, str]:

@@ -11,8 +11,9 @@ import pytest
 import redis
 
 from aioredlock_ng import _scripts
+from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
 from aioredlock_ng._core.fencing import floor_at, granted, raised, reading
-from aioredlock_ng._core.quarantine import Sentinel, greeted, initialised
+from aioredlock_ng._core.quarantine import Sentinel, greeted, initialised, taken_back
 from tests.conformance.rules import run_at, some_fence, some_time
 from tests.conformance.stage import KEEP_MS, SENTINEL, TTL_MS, VOW, counters, locks
 from tests.conformance.tools import OURS
@@ -94,8 +95,16 @@ def some_sentinel(random: Random, now_us: int, identity: bytes) -> bytes | None:
             ready_ms=random.choice((0, max(0, now_us // 1000 + random.randint(-200_000, 200_000)))),
             size=random.choice((5, 5, 5, 5, 3)),
             quarantine_ms=random.choice((0, 1, random.randrange(86_400_001))),
+            closed_ms=random.choice((0, now_us // 1000 + random.randint(-200_000, 200_000))),
+            claim=some_claim(random),
         )
     )
+
+
+def some_claim(random: Random) -> Claim:
+    """Return what may be in a sentinel, or a client's."""
+    label = random.choice((b"", b"host:1", b"a %s: b", "ünï".encode()))
+    return Claim(born_ms=random.choice((0, 1, 1 << 44)), how=random.choice((BY_INIT, BY_USE)), label=label)
 
 
 @pytest.mark.heavy
@@ -104,13 +113,16 @@ def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
     random = Random(3)
     for _ in range(TRIES):
         now_us = some_time(random)
-        identity = run_at(client, now_us, _scripts.GREET, [b"other"], b"", 5, 0, b"", 0)[3]
+        identity = run_at(client, now_us, _scripts.GREET, [b"other"], b"", 5, 0, b"", 0, b"", 0)[3]
         stored = some_sentinel(random, now_us, identity)
         put(client, SENTINEL, stored)
         quarantine_ms = random.choice((0, 1, 60_000, random.randrange(86_400_001)))
         push = random.choice((b"", stored or b"", VOW))
         floor = random.choice((0, floor_at(now_us + random.randrange(-(10**9), 10**9))))
-        reply = run_at(client, now_us, _scripts.GREET, [SENTINEL], b"nonce", 5, quarantine_ms, push, floor)
+        claim = some_claim(random)
+        lift = random.choice((0, floor_at(now_us + random.randrange(-(10**7), 10**7))))
+        args = (b"nonce", 5, quarantine_ms, push, floor, bytes(claim), lift)
+        reply = run_at(client, now_us, _scripts.GREET, [SENTINEL], *args)
         wanted = greeted(
             stored,
             identity=identity,
@@ -119,8 +131,10 @@ def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
             quarantine_ms=quarantine_ms,
             push=push,
             push_floor=floor,
+            claim=claim,
+            lift=lift,
         )
-        assert reply == [b"nonce", wanted, now_us, identity, b"master"], (stored, quarantine_ms, push)
+        assert reply == [b"nonce", wanted, now_us, identity, b"master"], (stored, args)
         assert client.get(SENTINEL) == wanted
 
 
@@ -128,7 +142,7 @@ def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
 def test_initialisations_follow_the_rules(client: redis.Redis[bytes]) -> None:
     """The sentinel after it, too."""
     random = Random(4)
-    identity = run_at(client, some_time(random), _scripts.GREET, [b"other"], b"", 5, 0, b"", 0)[3]
+    identity = run_at(client, some_time(random), _scripts.GREET, [b"other"], b"", 5, 0, b"", 0, b"", 0)[3]
     for _ in range(TRIES):
         now_us = some_time(random)
         stored = some_sentinel(random, now_us, identity)
@@ -137,8 +151,41 @@ def test_initialisations_follow_the_rules(client: redis.Redis[bytes]) -> None:
             (0, floor_at(now_us + random.randint(-(10**6), 10**6)), some_fence(random, now_us))
         )
         quarantine_ms, size = random.choice((0, 60_000, random.randrange(86_400_001))), random.choice((1, 5))
-        reply = run_at(client, now_us, _scripts.INIT, [SENTINEL], size, quarantine_ms, floor)
+        reply = run_at(client, now_us, _scripts.INIT, [SENTINEL], size, quarantine_ms, floor, b"a %s: b")
         wanted = initialised(
-            stored, identity=identity, now_us=now_us, size=size, quarantine_ms=quarantine_ms, floor=floor
+            stored,
+            identity=identity,
+            now_us=now_us,
+            size=size,
+            quarantine_ms=quarantine_ms,
+            floor=floor,
+            label=b"a %s: b",
         )
         assert (reply, client.get(SENTINEL) or b"") == (wanted, wanted), (stored, quarantine_ms, floor)
+
+
+@pytest.mark.heavy
+def test_taking_back_follows_the_rules(client: redis.Redis[bytes]) -> None:
+    """The sentinel after it, over any sentinel before, that was seen or not."""
+    random = Random(5)
+    identity = run_at(client, some_time(random), _scripts.GREET, [b"other"], b"", 5, 0, b"", 0, b"", 0)[3]
+    for _ in range(TRIES):
+        now_us = some_time(random)
+        stored, claim = some_sentinel(random, now_us, identity), some_claim(random)
+        put(client, SENTINEL, stored)
+        seen = random.choice((stored, stored, stored, VOW)) or b""
+        quarantine_ms = random.choice((0, 60_000, random.randrange(86_400_001)))
+        args = (b"nonce", 5, quarantine_ms, seen, bytes(claim), b"none:*", b"none:fence:{")
+        reply = run_at(client, now_us, _scripts.TAKE_BACK, [SENTINEL], *args)
+        wanted = taken_back(
+            stored,
+            seen=seen,
+            left_ms=0,
+            identity=identity,
+            now_us=now_us,
+            size=5,
+            quarantine_ms=quarantine_ms,
+            claim=claim,
+        )
+        assert reply == [b"nonce", wanted, now_us, identity, b"master"], (stored, args)
+        assert (client.get(SENTINEL) or b"") == wanted

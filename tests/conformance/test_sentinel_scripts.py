@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, at, floor_at
-from aioredlock_ng._core.quarantine import Sentinel, parse, wait_ms
-from tests.conformance.stage import SENTINEL, Stage, staged
+from aioredlock_ng._core.quarantine import LONGEST_TTL_MS, TAKING_BACK_MS, Sentinel, parse, wait_ms
+from tests.conformance.stage import CLAIM, SENTINEL, Stage, locks, staged
 from tests.conformance.tools import WRONG, Master
 
 QUARANTINE = 60_000
@@ -44,7 +45,12 @@ async def some(stage: Stage, **changes: Any) -> Sentinel:
     identity = await stage.identity()
     now_ms = await stage.now_ms()
     made = Sentinel(
-        identity=identity, floor=at(now_ms), ready_ms=now_ms - 60_000, size=5, quarantine_ms=QUARANTINE
+        identity=identity,
+        floor=at(now_ms),
+        ready_ms=now_ms - 60_000,
+        size=5,
+        quarantine_ms=QUARANTINE,
+        claim=Claim(born_ms=1, how=BY_INIT, label=b"them"),
     )
     made = replace(made, **changes)
     stage.put(SENTINEL, bytes(made))
@@ -64,8 +70,8 @@ async def test_the_first_greeting_makes_a_sentinel(stage: Stage, quarantine_ms: 
         ready_ms=time_us // 1000 + wait_ms(quarantine_ms),
         size=5,
         quarantine_ms=quarantine_ms,
+        claim=CLAIM,
     )
-    assert sentinel.count(b":") == 5
     assert there(stage) == sentinel
     assert role == b"master"
     assert len(identity) == 80
@@ -86,7 +92,7 @@ async def test_another_servers_sentinel_is_replaced(stage: Stage, floor: str) ->
     """A restart with old data: a new wait, and a floor above the old one and the time (R12)."""
     now_ms = await stage.now_ms()
     ahead = at(now_ms + (3_600_000 if floor == "ahead" else -3_600_000))
-    await some(stage, identity=b"x" * 80, floor=ahead, quarantine_ms=90_000)
+    await some(stage, identity=b"x" * 80, floor=ahead, quarantine_ms=90_000, closed_ms=7)
     sentinel, time_us, identity, _ = await stage.greet(quarantine_ms=QUARANTINE)
     assert read(sentinel) == Sentinel(
         identity=identity,
@@ -94,7 +100,9 @@ async def test_another_servers_sentinel_is_replaced(stage: Stage, floor: str) ->
         ready_ms=time_us // 1000 + wait_ms(90_000),
         size=5,
         quarantine_ms=90_000,
-    )
+        closed_ms=7,
+        claim=Claim(born_ms=1, how=BY_INIT, label=b"them"),
+    ), "what is closed stays so, and the quorum is as old as it was"
     assert there(stage) == sentinel
 
 
@@ -106,7 +114,17 @@ async def test_a_quorum_of_another_size_is_left_alone(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"2:x:1:2:3:4", b"1:x:1:2:5:4:5", b"1:x:1:2:5", b"1:x:-1:2:5:4", b"1:x:1:2:5:4\n"]
+    "value",
+    [
+        b"",
+        b"2:x:1:2:5:4:0:1:use:us",
+        b"1:x:1:2:5:4",
+        b"1:x:1:2:5:4:0:1:use",
+        b"1:x:1:2:5:4:0:1::us",
+        b"1:x:1:2:5:4:0::use:us",
+        b"1:x:-1:2:5:4:0:1:use:us",
+        b"1:x:1:2:5:4\n:0:1:use:us",
+    ],
 )
 async def test_an_unknown_format_is_left_alone(stage: Stage, value: bytes) -> None:
     """A newer version's sentinel is there, and nobody else's business."""
@@ -184,6 +202,71 @@ async def test_a_wait_never_takes_longer_than_a_quarantine(stage: Stage) -> None
     assert there(stage) == sentinel
 
 
+async def test_a_floor_is_lifted_as_far_as_the_clock_allows(stage: Stage) -> None:
+    """Nodes that forgot at once get one floor: none falls, and none gets ahead of its own clock (R11)."""
+    before = await some(stage, floor=at(await stage.now_ms()))
+    lifted = before.floor + at(5000)
+    assert read((await stage.greet(quarantine_ms=QUARANTINE, lift=lifted))[0]) == replace(
+        before, floor=lifted
+    )
+    assert read((await stage.greet(quarantine_ms=QUARANTINE, lift=1))[0]).floor == lifted
+    sentinel, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE, lift=lifted + at(3_600_000))
+    assert read(sentinel).floor == floor_at(time_us)
+    assert there(stage) == sentinel
+
+
+# -- take back -----------------------------------------------------------------------------------
+
+US: Final = Claim(born_ms=3, how=BY_USE, label=b"us: 1")
+
+
+@pytest.mark.parametrize("theirs", [0, 90_000])
+async def test_a_node_is_taken_back(stage: Stage, theirs: int) -> None:
+    """It has no memory of our locks, and our quorum is closed for the longer quarantine and 2 s more."""
+    before = await some(stage, size=3, floor=1, quarantine_ms=theirs, claim=Claim(born_ms=4, label=b"stray"))
+    sentinel, time_us, identity, role = await stage.take_back(
+        bytes(before), quarantine_ms=QUARANTINE, claim=US
+    )
+    assert read(sentinel) == Sentinel(
+        identity=identity,
+        floor=floor_at(time_us),
+        ready_ms=time_us // 1000 + wait_ms(QUARANTINE),
+        size=5,
+        quarantine_ms=QUARANTINE,
+        closed_ms=time_us // 1000 + wait_ms(max(QUARANTINE, theirs)) + TAKING_BACK_MS,
+        claim=US,
+    )
+    assert there(stage) == sentinel
+    assert role == b"master"
+    assert (await stage.greet(quarantine_ms=QUARANTINE))[0] == sentinel
+
+
+async def test_only_what_was_seen_is_taken(stage: Stage) -> None:
+    """Of two clients that take it, or where somebody else was faster, the second changes nothing."""
+    before = bytes(await some(stage, size=3))
+    assert (await stage.take_back(before.replace(b":3:", b":4:")))[0] == before
+    for value in (None, b"2:newer"):
+        stage.put(SENTINEL, value)
+        assert (await stage.take_back(value or b""))[0] == (value or b"")
+        assert there(stage) == value
+
+
+@pytest.mark.parametrize(
+    ("left", "waited"), [(30, QUARANTINE), (600, 600_000), (None, QUARANTINE), (10**6, LONGEST_TTL_MS)]
+)
+async def test_the_longest_lock_is_waited_for(stage: Stage, left: float | None, waited: int) -> None:
+    """A key without expiry is none of a client's locks; nothing is waited for longer than a day."""
+    before = bytes(await some(stage, size=3))
+    a, b = locks("ab")
+    stage.put(a, b"theirs", 20)
+    stage.put(b, b"theirs", left)
+    stage.put(b"other:c", b"not under the prefix", 10**5)
+    stage.put(b"redlock:fence:{redlock:a}", b"1", 10**5)
+    sentinel, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
+    closed_ms = read(sentinel).closed_ms - time_us // 1000
+    assert closed_ms == pytest.approx(wait_ms(waited) + TAKING_BACK_MS, abs=5000)
+
+
 # -- init ----------------------------------------------------------------------------------------
 
 
@@ -195,8 +278,14 @@ async def test_an_initialised_node_may_vote_at_once(stage: Stage) -> None:
     sentinel = read(value)
     assert at(before + FLOOR_AHEAD_MS) <= sentinel.floor < at(after + 1 + FLOOR_AHEAD_MS)
     identity = await stage.identity()
-    assert replace(sentinel, floor=0) == Sentinel(
-        identity=identity, floor=0, ready_ms=0, size=7, quarantine_ms=QUARANTINE
+    assert before <= sentinel.claim.born_ms <= after
+    assert replace(sentinel, floor=0, claim=replace(sentinel.claim, born_ms=0)) == Sentinel(
+        identity=identity,
+        floor=0,
+        ready_ms=0,
+        size=7,
+        quarantine_ms=QUARANTINE,
+        claim=Claim(how=BY_INIT, label=b"us"),
     )
     stage.put(SENTINEL, value)
     assert (await stage.greet(size=7, quarantine_ms=QUARANTINE))[0] == value

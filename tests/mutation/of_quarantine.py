@@ -77,13 +77,21 @@ MUTATIONS = (
         edits=(
             Edit(
                 "_core/quarantine.py",
-                "return _written(identity, floor_at(now_us), ready_ms,",
-                "return _written(identity, 0, ready_ms,",
+                """
+                identity=identity,
+                floor=floor_at(now_us),
+                ready_ms=ready_ms,
+                """,
+                """
+                identity=identity,
+                floor=0,
+                ready_ms=ready_ms,
+                """,
             ),
             Edit(
                 "_scripts/greet.lua",
-                "return written(me, new_floor, ms + wait(quarantine), quarantine)",
-                "return written(me, 0, ms + wait(quarantine), quarantine)",
+                "return written(me, new_floor, ms + wait(quarantine), quarantine,",
+                "return written(me, 0, ms + wait(quarantine), quarantine,",
             ),
         ),
         test="unit/test_fence.py::test_fences_grow_whatever_is_lost[_counters_vanish]",
@@ -134,11 +142,11 @@ MUTATIONS = (
                 "_core/quarantine.py",
                 """
                 if known.size != size:
-                    reason = f"it belongs to a quorum of {known.size} nodes, here are {size} configured"
+                    nodes = "1 node" if known.size == 1 else f"{known.size} nodes"
                 """,
                 """
                 if False:
-                    reason = f"it belongs to a quorum of {known.size} nodes, here are {size} configured"
+                    nodes = "1 node" if known.size == 1 else f"{known.size} nodes"
                 """,
             ),
         ),

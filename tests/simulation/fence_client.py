@@ -8,8 +8,9 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from aioredlock_ng._core.fencing import floor_at
-from aioredlock_ng._core.quarantine import NO_VOW, Terms
+from aioredlock_ng._core.quarantine import NO_VOW
 from aioredlock_ng._core.quorum import majority
+from aioredlock_ng._core.terms import Terms
 from aioredlock_ng._core.validity import valid_until
 
 from .fence_node import FOREIGN, NO_VOTE, WITHOUT_VOTE, Claim, ModelNode

@@ -67,7 +67,7 @@ def test_a_node_that_is_known_again_is_fine() -> None:
                      "aioredlock-ng init", id="another server's"),
         pytest.param({"sentinel": b"2:x"}, "warning", "newer version", "one version", id="unknown format"),
         pytest.param({"sentinel": sentinel(size=5)}, "error", "a quorum of 5 nodes, here are 3",
-                     "stop them all, then run `aioredlock-ng init`", id="another N"),
+                     "compare their lists", id="another N"),
         pytest.param({"votes_in": 12.345}, "warning", "no vote for another 12.3 s", "wait for it; if no lock",
                      id="quarantined"),
         pytest.param({"sentinel": sentinel(identity=b"-")}, "warning", "does not tell who it is", "+info",
@@ -81,6 +81,29 @@ def test_one_fault_is_one_finding(facts: Any, level: str, words: str, advice: st
     assert (finding.node, finding.level) == ("node 1", level)
     assert words in finding.message
     assert advice in finding.advice
+
+
+@pytest.mark.parametrize(
+    "stray",
+    [
+        pytest.param({"sentinel": sentinel(size=5)}, id="another size"),
+        pytest.param({"strayed": True, "votes_in": 60.0, "without_vote": True}, id="taken back"),
+    ],
+)
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        pytest.param({"sentinel": None}, id="missing"),
+        pytest.param({"votes_in": 12.3}, id="quarantined"),
+        pytest.param({"info": {"run_id": "1" * 40, "master_replid": "0" * 40}}, id="another server's"),
+    ],
+)
+def test_init_is_never_the_advice_where_a_node_is_another_quorums(stray: Any, waiting: Any) -> None:
+    """It would stop the clients that know the node by the other size (R12a)."""
+    findings = judged(known(1, **stray), known(2, **waiting, without_vote=True), known(3))
+    assert found(findings, "sentinel")
+    assert not any("init" in finding.advice for finding in findings)
+    assert any("compare their lists" in finding.advice for finding in findings)
 
 
 def test_without_info_a_restart_with_old_data_goes_unnoticed() -> None:

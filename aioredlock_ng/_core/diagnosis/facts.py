@@ -58,6 +58,8 @@ class NodeFacts:
     """Its sentinel; None when it has none."""
     votes_in: float | None = None
     """Seconds until its restart quarantine ends; None when there is none."""
+    strayed: bool = False
+    """Whether it or another node is another quorum's, or was a moment ago (R12a)."""
     without_vote: bool = False
     """Whether it has no vote for now: only what needs none was tried."""
     failures: tuple[tuple[str, str], ...] = ()

@@ -12,20 +12,19 @@ from .facts import Facts
 from .findings import Finding, allow, bad, ok
 from .notices import check_notices
 from .reasons import explained
-from .sentinels import FEW, INIT, check_quarantine, check_sentinel, waits
+from .sentinels import FEW, advice_on_waiting, check_quarantine, check_sentinel, waits
 
 
 def judge(facts: Facts) -> tuple[Finding, ...]:
     """Say what is well and what is not: about all nodes together first, then node by node."""
     findings = [_quorum(facts), *_identity(facts), *check_quarantine(facts)]
     clocks = check_clocks(facts)
-    size = len(facts.nodes)
     for number, node in enumerate(facts.nodes):
         if node.down:
             check, advice = explained(node.down, "reachable", facts.prefix)
             findings.append(bad(node, check, "error", node.down, advice))
             continue
-        sentinel, notices = check_sentinel(node, size), check_notices(node, facts.prefix)
+        sentinel, notices = check_sentinel(node, facts), check_notices(node, facts.prefix)
         findings += [
             ok(node, "reachable", "connected and logged in"),
             *check_locking(node, facts.prefix),
@@ -46,7 +45,8 @@ def _quorum(facts: Facts) -> Finding:
     needed = majority(size)
     if voting < needed <= voting + waiting:
         message = f"{voting} of {size} nodes can grant a lock now, {needed} are needed: {waiting} more will"
-        return bad(None, "quorum", "warning", f"{message}, at once or after the restart quarantine", INIT)
+        advice = advice_on_waiting(facts)
+        return bad(None, "quorum", "warning", f"{message}, at once or after the restart quarantine", advice)
     if voting < needed:
         message = f"{voting} of {size} nodes can grant a lock, {needed} are needed: none can be had"
         return bad(None, "quorum", "error", message, "see below what keeps the others from it")

@@ -16,6 +16,9 @@ FEW: Final = 3
 INIT: Final = "wait for it; if no lock can be alive, `aioredlock-ng init` ends it"
 """The advice on a quarantine that goes on."""
 
+COMPARE: Final = "give all clients the same nodes: compare their lists (the README says how to change them)"
+"""The advice where a node is known by another size, and an `init` would stop the clients that know it so."""
+
 _FIRST_USE: Final = "from its first use on it has no vote for the restart quarantine, if there is one"
 
 _ALIKE: Final = "set restart_quarantine alike in all clients: the longest one holds for all"
@@ -40,7 +43,7 @@ def waits(node: NodeFacts) -> bool:
 def told(node: NodeFacts, size: int) -> bool:
     """Whether it is known from the facts why the node has no vote."""
     sentinel = sentinel_of(node)
-    return node.distrusted or waits(node) or (sentinel is not None and sentinel.size != size)
+    return node.distrusted or node.strayed or waits(node) or (sentinel is not None and sentinel.size != size)
 
 
 def _of_another_server(node: NodeFacts) -> bool:
@@ -83,32 +86,41 @@ def check_quarantine(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def check_sentinel(node: NodeFacts, size: int) -> Finding | None:
+def advice_on_waiting(facts: Facts) -> str:
+    """Return what to do about nodes that have no vote yet."""
+    return COMPARE if _strays(facts) or any(node.strayed for node in facts.nodes) else INIT
+
+
+def _strays(facts: Facts) -> bool:
+    """Whether a node is known by another size."""
+    return any(known.size != len(facts.nodes) for known in map(sentinel_of, facts.nodes) if known)
+
+
+def check_sentinel(node: NodeFacts, facts: Facts) -> Finding | None:
     """Look at what the node knows of itself; None where nothing rests on that, or is told elsewhere."""
     if isinstance(node.sentinel, Silence):
         untold = node.sentinel is not NOT_ASKED and not node.failures
         return unchecked(node, "sentinel", node.sentinel, "+get") if untold else None
     level: Level = "warning"
-    sentinel = sentinel_of(node)
+    sentinel, size, advice = sentinel_of(node), len(facts.nodes), advice_on_waiting(facts)
     if node.sentinel is None:
         message = f"it has none: not used yet, restarted empty, or flushed; {_FIRST_USE}"
-        advice = INIT
     elif sentinel is None:
         message = "it was written by a newer version of this package, or by something else, and is left alone"
         advice = "use one version in all clients; delete what is not ours while none of them runs"
     elif sentinel.size != size:
         level = "error"
-        message = f"it belongs to a quorum of {sentinel.size} nodes, here are {size}: no lock can be had (A4)"
-        advice = (
-            "give all clients the same nodes; after a change of the list stop them all, then run "
-            "`aioredlock-ng init`"
-        )
+        nodes = "1 node" if sentinel.size == 1 else f"{sentinel.size} nodes"
+        message = f"it belongs to a quorum of {nodes}, here are {size}: no lock can be had (A4)"
+        message = f"{message}; {sentinel.claim}"
     elif _of_another_server(node):
         message = f"another server's: restarted with old data, or failed over; {_FIRST_USE}"
-        advice = INIT
     elif node.votes_in is not None:
-        message = f"restart quarantine: the node has no vote for another {node.votes_in:.1f} s"
-        advice = INIT
+        closed = node.strayed and not _strays(facts)
+        left = f"for another {node.votes_in:.1f} s"
+        message = f"restart quarantine: the node has no vote {left}"
+        if closed:
+            message = f"a node of this quorum was another's: no new lock {left}"
     elif sentinel.identity == UNKNOWN_IDENTITY or isinstance(node.info, Silence):
         message = (
             "the server does not tell who it is: a restart with old data, or a failover, goes unnoticed (A2)"

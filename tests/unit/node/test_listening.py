@@ -12,7 +12,7 @@ import fakeredis
 import pytest
 
 from aioredlock_ng._core.command import Reply
-from aioredlock_ng._core.quarantine import Terms
+from aioredlock_ng._core.terms import Terms
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node import Node, NodeEnv, NodeState
 from aioredlock_ng._node.channels import MAX_CHANNELS

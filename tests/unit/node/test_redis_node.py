@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng._core.command import Command, Purpose, Silence
-from aioredlock_ng._core.quarantine import Terms
+from aioredlock_ng._core.terms import Terms
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node import NodeEnv, NodeState
 from aioredlock_ng._node.handshake import Identity

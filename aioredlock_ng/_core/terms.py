@@ -1,0 +1,210 @@
+"""What one client knows of its quorum from all its nodes together, and what it may do there (R12, R12a).
+
+**Look first, write after.**  A client greets its nodes read-only until a majority of them has answered and
+none belongs to a quorum of another size.  Only then does it write: a sentinel where there is none, with the
+claim of the nodes that agree with it, so that all of them were claimed at one moment.  A client that is
+refused has written nothing.
+
+**The older quorum takes a node back.**  A node that names another size is another quorum's.  Where Q nodes
+agree with the client, and their claim outranks that of the node, the node was used by a stray client after
+it had lost its memory: the client takes it back (`quarantine.taken_back`).  From the moment it sees the
+stray until the wait in the node's new sentinel is over it takes no new lock on *any* node, since leases of
+the other quorum may live; its own leases, which were there first, go on.  In any other case the client is
+the stray one, or an operator has decided: `conflict`.  It then gets no vote, and its leases end, as the wait
+of the other quorum supposes.
+
+**One floor.**  Nodes that forget at once, without a quarantine, would choose floors of their own, and could
+not agree on a fence for 2 s, until a raise to a floor that is `FLOOR_AHEAD_MS` ahead is not more than
+`RAISE_AHEAD_MS` ahead any more.  So they are lifted to the greatest of their floors by another greeting, each
+as far as its own clock allows, which is at once where clocks agree.  That keeps the proof in `fencing`: a
+floor only rises, and never beyond what the node would choose itself at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, final
+
+from .claims import BY_USE, Claim
+from .fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, SHIFT
+from .quarantine import Sentinel, parse, parse_any, wait_ms
+from .quorum import majority
+
+CATCHING_UP_MS: Final = FLOOR_AHEAD_MS - RAISE_AHEAD_MS
+"""From so long a quarantine on, nodes can agree by the time that they vote."""
+
+
+@final
+@dataclass(slots=True)
+class _View:
+    """One node, as it last answered."""
+
+    sentinel: Sentinel | None
+    written: bool
+    """Whether it is of our format, so that it can be compared and replaced."""
+    heard_at: float
+    time_ms: int
+    closed_until: float = 0.0
+    """On the client's clock: until then the quorum is closed because of this node."""
+    reached: bool = True
+
+    @property
+    def claim(self) -> Claim | None:
+        """The claim of its sentinel, if it can be read."""
+        return self.sentinel.claim if self.sentinel is not None and self.written else None
+
+
+@final
+class Terms:
+    """What one client's sentinels say: how many nodes there are, and how long a quarantine is.
+
+    `key` is where the sentinel lives.  The quarantine only grows: another client's longer one wins, since
+    its locks may live longer.  Nodes are told apart by any object that stands for them.
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        size: int,
+        quarantine_ms: int,
+        *,
+        prefix: bytes = b"",
+        label: bytes = b"",
+        looking: bool = False,
+    ) -> None:
+        self.key = key
+        self.size = size
+        self.prefix = prefix
+        self.own_quarantine_ms = quarantine_ms
+        self.quarantine_ms = quarantine_ms
+        self.looking = looking
+        """Whether it takes no locks, so far: then it writes no sentinels, and may look at any quorum."""
+        self.starting = True
+        """Whether nodes that have not answered yet may do so any moment."""
+        self._label = label
+        self._views: dict[object, _View] = {}
+        self._claim: Claim | None = None
+        self.conflict = False
+        """Whether a node is another quorum's, and stays so."""
+        self.may_write = False
+        """Whether enough nodes were looked at, and none is another quorum's, to write sentinels."""
+
+    def take_part(self) -> None:
+        """Use the nodes for locks from now on."""
+        self.looking = False
+        self._look_over()
+
+    def adopt(self, quarantine_ms: int) -> bool:
+        """Take over a longer quarantine; return whether it is longer than this client's own."""
+        self.quarantine_ms = max(self.quarantine_ms, quarantine_ms)
+        return quarantine_ms > self.own_quarantine_ms
+
+    # -- what was heard ------------------------------------------------------------------------
+
+    def hear(self, node: object, stored: bytes, *, heard_at: float, time_ms: int) -> None:
+        """Take note of the sentinel that a node answered with; empty where it has none."""
+        sentinel, before = parse(stored), self._views.get(node)
+        view = _View(sentinel or parse_any(stored), sentinel is not None, heard_at, time_ms)
+        self._views[node] = view
+        if before is not None and (sentinel is None or sentinel.claim == before.claim):
+            view.closed_until = (
+                before.closed_until
+            )  # what a node forgets is still true; but an `init` ends it
+        if sentinel is not None and sentinel.size == self.size:
+            left = (sentinel.closed_ms - time_ms) / 1000
+            view.closed_until = max(view.closed_until, heard_at + left)
+            known = [sentinel.claim] if self._claim is None else [self._claim, sentinel.claim]
+            self._claim = min(known, key=lambda claim: claim.rank)
+        self._look_over()
+        if sentinel is not None and self.may_take(node):  # for the case that it goes out of reach now
+            longest_ms = max(self.quarantine_ms, sentinel.quarantine_ms)
+            view.closed_until = heard_at + wait_ms(longest_ms) / 1000
+
+    def lose(self, node: object) -> None:
+        """Take note that a node cannot be reached any more."""
+        if node in self._views:
+            self._views[node].reached = False
+            self._look_over()
+
+    def _look_over(self) -> None:
+        reached = list(self._reached())
+        strays = [node for node, view in self._views.items() if view.reached and self._strays(view)]
+        self.conflict = any(not self._may_be_ours(node) for node in strays)
+        self.may_write = not self.looking and not strays and len(reached) >= majority(self.size)
+
+    def _reached(self) -> Iterator[_View]:
+        return (view for view in self._views.values() if view.reached)
+
+    def _agree(self, view: _View) -> bool:
+        return view.sentinel is not None and view.sentinel.size == self.size
+
+    def _strays(self, view: _View) -> bool:
+        return view.sentinel is not None and view.sentinel.size != self.size
+
+    # -- what follows --------------------------------------------------------------------------
+
+    def may_take(self, node: object) -> bool:
+        """Whether a node is another quorum's that has to give it back."""
+        view = self._views.get(node)
+        if view is None or self.looking or not (view.reached and view.written and self._strays(view)):
+            return False
+        assert view.sentinel is not None, "it strays"
+        agreeing = sum(map(self._agree, self._reached()))
+        return (
+            agreeing >= majority(self.size)
+            and self._claim is not None
+            and self._claim.outranks(view.sentinel.claim)
+        )
+
+    def _may_be_ours(self, node: object) -> bool:
+        """Whether a node that strays has to give itself back, or may turn out so when all have answered."""
+        claim = self._views[node].claim
+        unheard = self.size - len(self._views)
+        if unheard and claim is not None and claim.how == BY_USE and not self.looking:
+            agreeing = sum(map(self._agree, self._reached()))
+            if agreeing < majority(self.size) <= agreeing + unheard:
+                return True
+        return self.may_take(node)
+
+    @property
+    def strayed(self) -> bool:
+        """Whether a node is another quorum's, for good or not."""
+        return any(map(self._strays, self._reached()))
+
+    @property
+    def undecided(self) -> bool:
+        """Whether sentinels will be written as soon as enough nodes have answered."""
+        few = sum(1 for _ in self._reached()) < majority(self.size)
+        return few and not (self.looking or self.strayed)
+
+    def closed_for(self, now: float) -> float:
+        """Return for how many seconds no new lock may be taken on any node: one was another quorum's."""
+        left = max((view.closed_until - now for view in self._views.values()), default=0.0)
+        return max(0.0, left)
+
+    def claim(self) -> Claim:
+        """Return what to write on a node that has no sentinel: since when, and by whom, the quorum exists."""
+        if self._claim is None:
+            born_ms = max((view.time_ms for view in self._reached()), default=0)
+            self._claim = Claim(born_ms=born_ms, how=BY_USE, label=self._label)
+        return self._claim
+
+    def lift(self, node: object, now: float) -> tuple[int, float] | None:
+        """Return the floor that a node should be lifted to, and in how many seconds its clock allows that."""
+        if self.quarantine_ms >= CATCHING_UP_MS or node not in self._views:
+            return None
+        view = self._views[node]
+        own, floor = self._fresh_floor(view), max(map(self._fresh_floor, self._reached()), default=0)
+        if not own or floor <= own:
+            return None
+        late = ((floor >> SHIFT) + 1 - FLOOR_AHEAD_MS - view.time_ms) / 1000 - (now - view.heard_at)
+        return floor, max(0.0, late)
+
+    def _fresh_floor(self, view: _View) -> int:
+        """Return the floor of a node of ours that forgot a moment ago, and cannot be raised to it; else 0."""
+        if not self._agree(view) or not view.written:
+            return 0
+        assert view.sentinel is not None, "it agrees"
+        floor = view.sentinel.floor
+        return floor if floor >> SHIFT > view.time_ms + RAISE_AHEAD_MS else 0

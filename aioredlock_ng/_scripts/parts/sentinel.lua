@@ -1,0 +1,8 @@
+-- The fields of a sentinel of our format: who, floor, ready, size, quarantine, closed, claim; nil for any other.
+local function fields(sentinel)
+  return string.match(sentinel, '^1:([^:]*):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+:%a+:.*)$')
+end
+-- How long a node keeps still by its own clock, so that a quarantine has passed by any.
+local function wait(span)
+  return span > 0 and math.ceil(span * 101 / 100) + 10 or 0
+end

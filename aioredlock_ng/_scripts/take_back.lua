@@ -1,0 +1,45 @@
+-- The older quorum takes a node back that a stray client has used, and keeps still for as long as a lock of the
+-- other one may live (R12a).
+-- KEYS[1]  the sentinel
+-- ARGV[1]  what to answer first, as in greet.lua
+-- ARGV[2]  how many nodes the client has
+-- ARGV[3]  its quarantine, milliseconds
+-- ARGV[4]  the sentinel that was seen: nothing is changed when another one is there
+-- ARGV[5]  the claim of the client's quorum
+-- ARGV[6]  the pattern of all keys under the prefix
+-- ARGV[7]  how counters begin, which are no locks
+-- returns  as greet.lua
+local us, ms = clock()
+local me, role = identity(), info('replication', 'role') or ''
+local stored = redis.call('GET', KEYS[1])
+local who, floor, _, _, span = fields(stored or '')
+if stored ~= ARGV[4] or not who then
+  return {ARGV[1], stored or '', us, me, role}
+end
+-- What cannot be seen, for want of the right or since there are too many keys, may live for a day.
+local function longest_ttl()
+  local cursor, longest = '0', 0
+  for _ = 1, 200 do
+    local step = redis.pcall('SCAN', cursor, 'MATCH', ARGV[6], 'COUNT', 500)
+    if step.err then
+      return 86400000
+    end
+    for _, key in ipairs(step[2]) do
+      if string.sub(key, 1, #ARGV[7]) ~= ARGV[7] then
+        longest = math.max(longest, redis.call('PTTL', key))
+      end
+    end
+    cursor = step[1]
+    if cursor == '0' then
+      return math.min(longest, 86400000)
+    end
+  end
+  return 86400000
+end
+local quarantine = tonumber(ARGV[3])
+local longest = math.max(quarantine, tonumber(span), longest_ttl())
+local value = string.format('1:%s:%.0f:%.0f:%s:%s:%.0f:%s', me,
+  math.max(tonumber(floor), (ms + 12000) * 1024 + us % 1000), ms + wait(quarantine), ARGV[2], ARGV[3],
+  ms + wait(longest) + 2000, ARGV[5])
+redis.call('SET', KEYS[1], value)
+return {ARGV[1], value, us, me, role}

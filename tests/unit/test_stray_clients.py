@@ -1,0 +1,397 @@
+"""Clients with other lists: which quorum a node belongs to, and how the older one gets it back (R12a)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import (
+    ConfigurationError,
+    LockLostError,
+    LockManager,
+    LockTakenError,
+    NodeState,
+    QuorumUnavailableError,
+    _scripts,
+)
+from aioredlock_ng._cli._overview import as_lines, look
+from aioredlock_ng._core.claims import BY_INIT, BY_USE
+from aioredlock_ng._core.quarantine import Sentinel, parse
+from aioredlock_ng.events import Misconfigured
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import LATENCY, PLAIN, in_task, make, opened, sim, states, virtual, world
+
+QUARANTINE: Final = 60.0
+NOTICED: Final = 0.6
+"""Seconds in which a heartbeat finds out."""
+META: Final = b"redlock:{meta}"
+
+
+def sentinel(node: MemoryNode) -> Sentinel:
+    """Return what a node's sentinel says."""
+    known = parse(node.get(META) or b"")
+    assert known is not None
+    return known
+
+
+def claims(node: MemoryNode) -> int:
+    """Return how often a node was taken back, or somebody tried to."""
+    return sum(words[1:2] == (_scripts.TAKE_BACK.digest,) for words in node.executed)
+
+
+class Misled:
+    """A hook that notes what is wrong with the lists of nodes."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def on_misconfigured(self, event: Misconfigured) -> None:
+        """Note it."""
+        self.reasons.append(event.reason)
+
+
+@contextlib.asynccontextmanager
+async def strays(nodes: list[MemoryNode], **options: object) -> AsyncIterator[LockManager]:
+    """Open the manager of a client with another list, which may be refused."""
+    manager = make(nodes, seed=99, holder="stray", **options)
+    try:
+        with contextlib.suppress(ConfigurationError):
+            await manager.start()
+        yield manager
+    finally:
+        await manager.aclose()
+
+
+async def refused(manager: LockManager, name: str = "a") -> str:
+    """Return what keeps a client from a lock."""
+    end = await in_task(manager.lock(name, blocking_timeout=0).acquire)
+    assert isinstance(end.error, (ConfigurationError, QuorumUnavailableError)), end
+    return f"{type(end.error).__name__}: {end.error}"
+
+
+# -- look first, write after ---------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_client_that_is_refused_has_written_nothing() -> None:
+    """Its list names two nodes of the quorum and one that was emptied: that one stays empty."""
+    async with world(5, holder="us", restart_quarantine=QUARANTINE) as w:
+        await w.manager.aclose()
+        w.nodes[0].flush()
+        before = [node.get(META) for node in w.nodes]
+        async with strays(w.nodes[:3]) as stray:
+            for _ in range(3):
+                error = await refused(stray)
+                assert "quorum of 5 nodes, here are 3 configured; first used by us at 2023-11-14" in error
+                await asyncio.sleep(NOTICED)
+        assert [node.get(META) for node in w.nodes] == before
+        assert before[0] is None
+
+
+@virtual
+async def test_too_few_nodes_to_know() -> None:
+    """With one of three in reach nothing is written: the others may be another quorum's.  With two it is."""
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    for node in nodes:
+        node.flush()
+    for node in nodes[1:]:
+        node.crash()
+    async with opened(nodes, restart_quarantine=0) as manager:
+        await asyncio.sleep(2)
+        assert nodes[0].get(META) is None
+        assert "no sentinel" in await refused(manager)
+        nodes[1].restart()
+        await asyncio.sleep(1)
+        async with manager.lock("a", blocking_timeout=0):
+            pass
+        assert sentinel(nodes[0]).claim == sentinel(nodes[1]).claim
+
+
+@virtual
+async def test_all_nodes_of_a_quorum_have_one_claim() -> None:
+    """Also one that is emptied later, by whichever client finds it: since when, how, and who it was."""
+    async with world(holder="us", restart_quarantine=QUARANTINE) as w:
+        claim = sentinel(w.nodes[0]).claim
+        assert (claim.how, claim.label) == (BY_USE, b"us")
+        async with w.process(holder="others", restart_quarantine=QUARANTINE):
+            for node in w.nodes:
+                node.restart()
+                await asyncio.sleep(1)
+        assert {sentinel(node).claim for node in w.nodes} == {claim}
+
+
+# -- the older quorum takes a node back ----------------------------------------------------------------
+
+
+@virtual
+async def test_a_stray_first_use_is_taken_back(caplog: pytest.LogCaptureFixture) -> None:
+    """A client of one of the five nodes uses it after it was emptied, and locks at once.  The quorum has its
+    node back within a heartbeat; it takes no new lock before all that the stray client can hold has ended;
+    leases that were there go on; the stray client is refused (R12a).
+    """
+    hook = Misled()
+    async with world(5, holder="us", restart_quarantine=QUARANTINE, hooks=[hook]) as w:
+        ours = await w.manager.lock("ours", extension=PLAIN, ttl=10).acquire()
+        w.nodes[0].flush()
+        async with strays(w.nodes[:1]) as stray:
+            theirs = await stray.lock("a", ttl=200, extension=PLAIN).acquire()
+            await asyncio.sleep(NOTICED)
+            assert sentinel(w.nodes[0]).size == 5
+            assert sentinel(w.nodes[0]).claim == sentinel(w.nodes[1]).claim
+            assert "no new lock for another" in await refused(w.manager)
+            assert states(w) == [NodeState.QUARANTINED] * 5
+            assert not w.manager.available
+            await ours.extend()
+            assert "quorum of 5 nodes, here are 1 configured; first used by us" in await refused(stray)
+            with pytest.raises(QuorumUnavailableError):
+                await theirs.extend()
+        assert w.manager.unavailable_for == pytest.approx(theirs.valid_until - sim().time() + 6, abs=4)
+        async with w.manager.lock("a"):
+            assert sim().time() > theirs.valid_until
+        assert states(w) == [NodeState.UP] * 5
+        assert claims(w.nodes[0]) == 1
+        (reason,) = hook.reasons
+        assert reason.startswith(
+            f"node {w.nodes[0].name} was another quorum's and is taken back: it belongs to"
+        )
+        assert "a quorum of 1 node, here are 5 configured; first used by stray at 2023-11-14" in reason
+        assert sum(reason in record.getMessage() for record in caplog.records) == 1
+        assert w.manager.statistics().conflict is None
+
+
+@pytest.mark.parametrize("theirs", [30.0, 120.0])
+def test_the_longer_quarantine_is_waited_for(theirs: float) -> None:
+    """A stray quorum of three with one node of ours: leases on its others may live for its quarantine."""
+
+    @virtual
+    async def main() -> None:
+        async with world(5, restart_quarantine=QUARANTINE) as w:
+            w.nodes[0].flush()
+            others = [MemoryNode(latency=LATENCY) for _ in range(2)]
+            async with strays([w.nodes[0], *others], restart_quarantine=theirs) as stray:
+                await asyncio.sleep(NOTICED)
+                assert "quorum of 5" in await refused(stray), "it waited, so it has had no lock"
+                wait = max(theirs, QUARANTINE) * 1.01 + 2.01
+                assert w.manager.unavailable_for == pytest.approx(wait, abs=2 * NOTICED)
+                await asyncio.sleep(w.manager.unavailable_for - 0.5)
+                assert "no new lock" in await refused(w.manager)
+                await asyncio.sleep(1)
+                async with w.manager.lock("a", blocking_timeout=0):
+                    pass
+                assert sentinel(w.nodes[0]).quarantine_ms == QUARANTINE * 1000, "theirs does not become ours"
+
+    main()
+
+
+@virtual
+async def test_every_client_that_reads_the_node_waits() -> None:
+    """The wait stands in the sentinel: a client that comes later keeps it, too; an `init` ends it for all."""
+    async with world(5, restart_quarantine=QUARANTINE) as w:
+        w.nodes[0].flush()
+        async with strays(w.nodes[:1]):
+            await asyncio.sleep(NOTICED)
+        async with w.process(restart_quarantine=QUARANTINE) as late:
+            assert "no new lock for another" in await refused(late)
+            w.nodes[0].crash()
+            await asyncio.sleep(NOTICED)
+            assert "no new lock for another" in await refused(late), "what was read stays true"
+            w.nodes[0].restart()
+            await asyncio.sleep(2 * NOTICED)
+            assert "no new lock for another" in await refused(late)
+            assert all(node.done for node in await late.init())
+            await asyncio.sleep(NOTICED)
+            for manager in (late, w.manager):
+                async with manager.lock("a", blocking_timeout=0):
+                    pass
+
+
+@virtual
+async def test_no_lock_is_granted_while_a_node_is_being_taken_back() -> None:
+    """From the moment that the stray use is seen, not only from when the node is ours again."""
+    async with world(5, restart_quarantine=QUARANTINE) as w:
+        ours = sentinel(w.nodes[0])
+        w.nodes[0].refuse("BUSY Redis is busy running a script.")
+        stray = bytes(replace(ours, size=1, claim=replace(ours.claim, born_ms=ours.claim.born_ms + 1)))
+        w.nodes[0].set(META, stray)
+        await asyncio.sleep(NOTICED)
+        w.nodes[0].refuse("")
+        taken = in_task(w.manager.lock("a", blocking_timeout=20).acquire)
+        end = await taken
+        assert isinstance(end.error, (QuorumUnavailableError, type(None)))
+        await asyncio.sleep(NOTICED)
+        assert sentinel(w.nodes[0]).size == 5
+        assert "no new lock" in await refused(w.manager, "b")
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_two_quorums_do_not_take_a_node_from_each_other_for_ever(first: int) -> None:
+    """Of two clients that begin nearly at once, and whose lists share a node, one gets it, once."""
+
+    @virtual
+    async def main() -> None:
+        nodes = [MemoryNode(latency=LATENCY) for _ in range(7)]
+        for node in nodes:
+            node.flush()
+        lists = [nodes[:3], nodes[2:]]
+        options = {"restart_quarantine": QUARANTINE}
+        async with strays(lists[first], **options) as one, strays(lists[1 - first], **options) as two:
+            await asyncio.sleep(5)
+            before = claims(nodes[2])
+            await asyncio.sleep(100)
+            assert claims(nodes[2]) == before <= 1
+            async with one.lock("a", blocking_timeout=0):
+                assert "ConfigurationError" in await refused(two)
+
+    main()
+
+
+# -- an operator's statement ---------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_claim_by_init_stops_clients() -> None:
+    """No client takes it back: the error says whose it is and since when; leases end, as others may begin."""
+    async with world(5, restart_quarantine=QUARANTINE) as w:
+        lease = await w.manager.lock("ours").acquire()
+        async with strays(w.nodes[:1]) as stray:
+            await stray.init(force=True)
+            async with stray.lock("a", blocking_timeout=0):
+                pass
+        await asyncio.sleep(NOTICED)
+        error = await refused(w.manager)
+        assert f"node {w.nodes[0].name}: it belongs to a quorum of 1 node, here are 5 configured" in error
+        assert "stated by `init` of stray at 2023-11-14 22:30" in error
+        await asyncio.sleep(11)
+        assert not lease.held
+        await asyncio.sleep(200)
+        assert "ConfigurationError" in await refused(w.manager)
+        assert claims(w.nodes[0]) == 0
+        assert all(node.done for node in await w.manager.init(force=True))
+        async with w.manager.lock("ours", blocking_timeout=0):
+            assert {sentinel(node).claim.how for node in w.nodes} == {BY_INIT}
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_init_refuses_where_a_node_is_another_quorums(nodes: int) -> None:
+    """It says whose, and changes nothing; `force` overrules that."""
+
+    @virtual
+    async def main() -> None:
+        async with world(5, holder="us") as w:
+            before = [node.get(META) for node in w.nodes]
+            async with strays(w.nodes[:nodes]) as stray:
+                with pytest.raises(ConfigurationError, match="nothing was changed") as caught:
+                    await stray.init()
+                words = f"it belongs to a quorum of 5 nodes, here are {nodes} configured; first used by us at"
+                assert words in str(caught.value)
+                assert [node.get(META) for node in w.nodes] == before
+                assert len(await stray.init(force=True)) == nodes
+
+    main()
+
+
+@virtual
+async def test_init_wants_enough_nodes_that_remember() -> None:
+    """A lock that is alive on the three of five nodes that were emptied cannot be seen on the other two."""
+    async with world(5, restart_quarantine=QUARANTINE) as w:
+        lease = await w.manager.lock("a", ttl=QUARANTINE, extension=PLAIN).acquire()
+        w.vacate("a", 0, 1)  # it was granted by the others only
+        for node in w.nodes[2:]:
+            node.flush()
+        await asyncio.sleep(NOTICED)
+        assert states(w) == [NodeState.UP] * 2 + [NodeState.QUARANTINED] * 3
+        async with w.process(restart_quarantine=QUARANTINE) as other:
+            with pytest.raises(QuorumUnavailableError, match="only 2 of the nodes have not lost"):
+                await other.init()
+            assert lease.held
+            assert isinstance(
+                (await in_task(other.lock("a", blocking_timeout=1).acquire)).error,
+                (QuorumUnavailableError, LockTakenError),
+            ), "there would be two holders"
+        await lease.release()
+
+
+@virtual
+async def test_nothing_advises_init_there() -> None:
+    """Neither `status` nor `doctor`: not to the stray client, and not to those whose node it is."""
+    async with world(5, restart_quarantine=QUARANTINE) as w:
+        w.nodes[1].restart()
+        async with strays(w.nodes[:2], restart_quarantine=QUARANTINE) as stray:
+            for claim in ("none", "use", "init"):
+                if claim == "use":
+                    w.nodes[0].flush()
+                    async with strays(w.nodes[:1]):
+                        await asyncio.sleep(NOTICED)
+                elif claim == "init":
+                    async with strays(w.nodes[:1]) as operator:
+                        await operator.init(force=True)
+                await asyncio.sleep(NOTICED)
+                for manager in (stray, w.manager) if claim != "none" else (stray,):
+                    advice = [finding.advice for finding in await manager.diagnose()]
+                    assert not any("init" in line for line in advice), (claim, advice)
+                    shown = as_lines(await look(manager))
+                    assert not any("aioredlock-ng init" in line.text for line in shown), (claim, shown)
+
+
+# -- one floor for all ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 5])
+def test_the_first_lock_without_a_quarantine_comes_at_once(number: int) -> None:
+    """Fresh nodes agree on a fence in the same round trip, since they have one floor (R11)."""
+
+    @virtual
+    async def main() -> None:
+        random = Random(number)
+        nodes = [MemoryNode(latency=lambda: random.uniform(0.0001, 0.005)) for _ in range(number)]
+        for node in nodes:
+            node.flush()
+        async with opened(nodes, restart_quarantine=0) as manager:
+            assert sim().time() - 1000 < 0.1
+            assert len({sentinel(node).floor for node in nodes}) == 1
+            fences = []
+            for _ in range(3):
+                async with manager.lock("a", blocking_timeout=0) as lease:
+                    fences.append(lease.fence)
+            assert fences == sorted(set(fences))
+            assert manager.statistics().certified == 3
+            for node in nodes:
+                node.flush()
+            await asyncio.sleep(1)
+            async with manager.lock("a", blocking_timeout=0) as lease:
+                assert (lease.fence or 0) > (fences[-1] or 0)
+
+    main()
+
+
+@pytest.mark.parametrize("apart", [0.05, 0.4])
+def test_clocks_that_differ_delay_the_first_lock_by_no_more(apart: float) -> None:
+    """No node takes a floor that is ahead of what its own clock allows: the slowest one has to get there."""
+
+    @virtual
+    async def main() -> None:
+        nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in (0.0, apart, apart / 2)]
+        for node in nodes:
+            node.flush()
+        async with opened(nodes, restart_quarantine=0) as manager, manager.lock("a"):
+            assert sim().time() - 1000 < apart + 1.1
+
+    main()
+
+
+@virtual
+async def test_a_loss_of_a_stray_lease_is_told() -> None:
+    """The body of a stray client's lease is cancelled at the end of its ttl: it could not be extended."""
+    async with world(5, restart_quarantine=QUARANTINE) as w:
+        w.nodes[0].flush()
+        async with strays(w.nodes[:1]) as stray:
+            with pytest.raises(LockLostError):
+                async with stray.lock("a", ttl=5):
+                    await asyncio.sleep(100)
+            assert sim().time() < 1010
