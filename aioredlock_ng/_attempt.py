@@ -137,6 +137,20 @@ class Attempt:
             )
         ]
 
+    @property
+    def crowd(self) -> int:
+        """How many listen to releases of the lock, as its own releases were told; 0 when unknown (R33)."""
+        assert self._undone is not None, "a refused try has been undone"
+        told = (answer.reached for answer in self._undone.answers if answer is not None)
+        return max(0, max(told, default=0))
+
+    @property
+    def foreign(self) -> frozenset[int]:
+        """The nodes where another program's key is in the way."""
+        assert self._undone is not None, "a refused try has been undone"
+        answers = enumerate(self._undone.answers)
+        return frozenset(node for node, answer in answers if answer is not None and answer.foreign)
+
     def undo(self, timeout: float) -> Round:
         """Release on every node that was asked, queued before anything is awaited; once (R5)."""
         if self._undone is None:

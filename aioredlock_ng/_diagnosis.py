@@ -17,7 +17,7 @@ from ._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, 
 from ._core.diagnosis.sentinels import told
 from ._node import NodeState
 from ._node.plain import plain
-from ._trial import try_listening, try_locking
+from ._trial import try_listening, try_locking, try_telling
 
 if TYPE_CHECKING:
     from ._node import Node
@@ -67,6 +67,7 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
     voting = standing.state is NodeState.UP and not standing.strayed
     trial = await try_locking(runtime, node, timeout, voting=voting)
     deaf = await try_listening(runtime, node, timeout)
+    mute, uncounted = await try_telling(runtime, node, timeout)
     facts = info if isinstance(info, Silence) else _info(info)
     gathered = NodeFacts(
         name=node.name,
@@ -85,7 +86,8 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
         failures=trial.failures,
         lacking=trial.lacking,
         deaf=deaf,
-        mute=trial.mute,
+        mute=mute,
+        uncounted=uncounted,
     )
     if voting or told(gathered, len(runtime.nodes)):
         return gathered

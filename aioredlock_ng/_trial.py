@@ -59,8 +59,6 @@ class Trial(NamedTuple):
     """What did not work, and why."""
     lacking: tuple[tuple[str, str], ...]
     """What of that locks can do without."""
-    mute: bool
-    """Whether releases could not be published."""
 
 
 async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: bool) -> Trial:
@@ -77,11 +75,10 @@ async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: b
         round_ = Round((node,), runtime.deadlines, step.read)
         round_.ask(step.command, timeout)
         rounds.append((step.what, round_))
-    failures, mute = [], False
+    failures = []
     for what, round_ in rounds:
         await round_.wait(all_answered)
         (vote,) = round_.votes()
-        mute = mute or any(answer is not None and answer.reached < 0 for answer in round_.answers)
         if vote.vote is not Vote.GRANTED:
             failures.append((what, vote))
     lacking = [(what, vote.reason) for what, vote in failures if _dispensable(node, what, vote)]
@@ -89,7 +86,7 @@ async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: b
     silent = [(what, vote) for what, vote in failures if vote.vote is Vote.SILENT]
     # A refusal that follows from a silence tells nothing.
     failed = tuple((what, vote.reason or "refused") for what, vote in silent or failures)
-    return Trial(failed, tuple(lacking), mute)
+    return Trial(failed, tuple(lacking))
 
 
 def _dispensable(node: Node, what: str, vote: NodeVote) -> bool:
@@ -104,6 +101,27 @@ def _dispensable(node: Node, what: str, vote: NodeVote) -> bool:
     return named is not None and (denied(vote.reason) or unknown(vote.reason))
 
 
+async def try_telling(runtime: Runtime, node: Node, timeout: float) -> tuple[bool, bool]:
+    """Do what a release does for who listens; return whether publishing, and counting them, is refused."""
+    channel = _channel(runtime)
+    replies = [
+        await ask(
+            node,
+            Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), args=args, verb=verb),
+            timeout,
+        )
+        for verb, args in ((b"PUBLISH", (channel, b"")), (b"PUBSUB", (b"NUMSUB", channel)))
+    ]
+    mute, uncounted = (
+        isinstance(reply, Silence) and (denied(reply.reason) or unknown(reply.reason)) for reply in replies
+    )
+    return mute, uncounted
+
+
+def _channel(runtime: Runtime) -> bytes:
+    return runtime.options.prefix + b"diagnosis:%032x" % runtime.random.getrandbits(128)
+
+
 async def try_listening(runtime: Runtime, node: Node, timeout: float) -> Silence | None:
     """Listen for a moment, as who waits for a lock does; return why that does not work.
 
@@ -112,7 +130,7 @@ async def try_listening(runtime: Runtime, node: Node, timeout: float) -> Silence
     """
     if isinstance(node, ClientNode):
         return BY_CLIENT
-    channel = runtime.options.prefix + b"diagnosis:%032x" % runtime.random.getrandbits(128)
+    channel = _channel(runtime)
     command = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(channel,), verb=b"UNSUBSCRIBE")
     undone = await ask(node, command, timeout)
     if isinstance(undone, Silence):

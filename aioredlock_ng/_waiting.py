@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, final
 
 from ._ask import majority_answered
-from ._core.policy import aside, reminder
+from ._core.policy import after_expiry, aside, follows, poll, reminder, unfollowed
 from ._core.quorum import Verdict
 from ._turns import GLIMPSE, YIELD, Turn
 from .errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 SPLIT_WITHIN: Final = 4
 """Round trips after a try in which the notices of those who lost it, too, are expected."""
+
+
+SAME_EXPIRY: Final = 0.005
+"""Seconds by which two looks at one key may differ in when it expires."""
 
 
 @final
@@ -116,10 +120,14 @@ class Waiting:
 
     __slots__ = (
         "_asked_at",
+        "_crowd",
         "_ear",
+        "_expires",
+        "_foreign",
         "_in_vain",
         "_keys",
         "_patience",
+        "_polls",
         "_refused",
         "_round_trip",
         "_runtime",
@@ -135,6 +143,10 @@ class Waiting:
         self._round_trip = 0.0  # of the last try
         self._refused = 0  # tries
         self._splits = 0  # tries in a row that nobody seems to have won
+        self._crowd = 0  # processes that listen, 0 while unknown
+        self._foreign: frozenset[int] = frozenset()  # nodes where another program's key is in the way
+        self._expires = 0.0  # when such a key expires, as was said when it was first seen
+        self._polls = 0  # tries since then
         self._in_vain = 0  # tries in a row that failed though nobody else seems to hold or want the lock
 
     def _listen(self) -> Ear:
@@ -168,6 +180,7 @@ class Waiting:
         """Take note of what its releases have told."""
         self._listen().free(attempt.free)
         tally = attempt.asked.tally  # whoever was refused nowhere waits for nobody
+        self._crowd, self._foreign = attempt.crowd or self._crowd, attempt.foreign
         in_vain = tally.verdict is Verdict.WON or not tally.refused
         self._in_vain = self._in_vain + 1 if in_vain else 0
 
@@ -214,31 +227,50 @@ class Waiting:
             pause = runtime.options.retry.backoff(self._in_vain - 1, runtime.random.random())
             await runtime.sleep(within(pause))
             return
-        if await runtime.pause(self._listen().enough(), within(self._before_asking_again(error))):
-            await runtime.sleep(within(self._aside()))
+        ear, now, chance = self._listen(), runtime.clock.now, runtime.random.random()
+        until = now() + within(self._before_asking_again(error, chance))
+        while await runtime.pause(ear.enough(), max(0.0, until - now())):
+            crowd = ear.crowd or self._crowd
+            if follows(crowd, runtime.random.random()):
+                await runtime.sleep(within(self._aside(crowd)))
+                return
+            ear.pass_by()
+            until = min(until, now() + unfollowed(chance, crowd))
 
-    def _before_asking_again(self, error: LockNotAcquiredError) -> float:
+    def _before_asking_again(self, error: LockNotAcquiredError, chance: float) -> float:
         """Return the seconds to the earlier of the back-off and the moment the keys expire (R13)."""
-        runtime = self._runtime
-        policy, random = runtime.options.retry, runtime.random
-        if runtime.wakeups.hears(self._keys):
-            wait = reminder(policy, random.random())
+        runtime, crowd = self._runtime, self._crowd
+        policy = runtime.options.retry
+        expiry = error.retry_after if isinstance(error, LockTakenError) else None
+        if runtime.wakeups.hears(self._keys, self._foreign):
+            wait = reminder(policy, chance, crowd=crowd)
+        elif self._foreign:
+            wait = poll(policy, self._seen_before(expiry), chance, crowd=crowd)
         else:
-            wait = policy.backoff(self._refused - 1, random.random())
-        if isinstance(error, LockTakenError) and error.retry_after:
-            # All who wait for one holder read the same moment off the nodes: come apart a little.
-            wait = min(wait, error.retry_after + policy.backoff(0, random.random()))
+            wait = policy.backoff(self._refused - 1, chance)
+        if expiry:
+            random, round_trip = runtime.random.random(), self._round_trip
+            wait = min(wait, expiry + after_expiry(policy, random, round_trip=round_trip, crowd=crowd))
         return wait
 
-    def _aside(self) -> float:
+    def _seen_before(self, expiry: float | None) -> int:
+        """Return how many tries met the other program's key that is in the way now.
+
+        One that expires later has been taken anew, or extended: who polls a lock that changes hands all
+        the time must not do so ever more rarely, or the others have it among themselves.
+        """
+        expires = self._runtime.clock.now() + (expiry or 0.0)
+        if expiry and expires > self._expires + max(SAME_EXPIRY, SPLIT_WITHIN * self._round_trip):
+            self._expires, self._polls = expires, 0
+        else:
+            self._polls += 1
+        return self._polls
+
+    def _aside(self, crowd: int) -> float:
         """Return the seconds to wait after a notice, see `aside`; one right after the last try is a split."""
         runtime = self._runtime
         split = runtime.clock.now() - self._asked_at < SPLIT_WITHIN * self._round_trip
         self._splits = self._splits + 1 if split else 0
-        return aside(
-            runtime.options.retry,
-            runtime.random.random(),
-            round_trip=self._round_trip,
-            splits=self._splits,
-            waited=self._patience.used,
-        )
+        chance, round_trip = runtime.random.random(), self._round_trip
+        splits, policy = self._splits, runtime.options.retry
+        return aside(policy, chance, round_trip=round_trip, splits=splits, crowd=crowd)

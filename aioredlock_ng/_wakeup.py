@@ -4,6 +4,8 @@ A release is published on the channel that has the name of the lock's key.  A co
 listens there on every node, over the connection that its commands use: the subscription is queued before its
 own release, so that it stands when that one tells how long the lock will stay.
 
+A notice says how many were told, so that not all of a crowd follow it (R33).
+
 Notices are hints.  They never count as votes, and none has to arrive: who waits asks again after its back-off
 anyway, and a notice that was lost costs that much.
 """
@@ -11,28 +13,49 @@ anyway, and a notice that was lost costs that much.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from typing import final
+from collections.abc import Container, Iterable, Sequence
+from typing import Final, final
 
 from ._core.quorum import majority
 from ._futures import ring
 from ._node import Node
+
+MAX_DIGITS: Final = 6
+"""Digits of a notice that are read as a number."""
 
 
 @final
 class Ear:
     """One contender that waits until the lock is free on a majority of the nodes."""
 
-    __slots__ = ("_free", "_future", "_quorum")
+    __slots__ = ("_free", "_future", "_late", "_nodes", "_quorum", "crowd")
 
-    def __init__(self, quorum: int) -> None:
-        self._quorum = quorum
+    def __init__(self, nodes: int) -> None:
+        self._nodes = range(nodes)
+        self._quorum = majority(nodes)
+        self.crowd = 0
+        """How many listen, as the last notices said; 0 when they did not."""
         self._free: set[int] = set()
+        self._late: set[int] = set()  # nodes whose next notice is about what was passed by
         self._future: asyncio.Future[bool] | None = None
 
     def clear(self) -> None:
         """Forget what was heard: the nodes are being asked now."""
         self._free.clear()
+        self._late.clear()
+
+    def pass_by(self) -> None:
+        """Forget a release, also what some nodes have not told of it yet: others follow it (R33)."""
+        self._late.update(node for node in self._nodes if node not in self._free)
+        self._free.clear()
+
+    def told(self, node: int, crowd: int) -> None:
+        """Take a notice, and how many were told with us."""
+        self.crowd = crowd
+        if node in self._late:
+            self._late.discard(node)
+        else:
+            self.free((node,))
 
     def free(self, nodes: Iterable[int]) -> None:
         """Note that the lock is free on these nodes."""
@@ -60,7 +83,7 @@ class Wakeups:
 
     def listen(self, channels: Iterable[bytes]) -> Ear:
         """Listen to these channels from now on, with an ear that has heard nothing yet."""
-        ear = Ear(self._quorum)
+        ear = Ear(len(self._nodes))
         for channel in channels:
             if channel not in self._ears:
                 for node in self._nodes:
@@ -95,11 +118,23 @@ class Wakeups:
         """Whether this manager is subscribed there, or about to be."""
         return channel in self._ears
 
-    def hears(self, channels: Sequence[bytes]) -> bool:
-        """Whether a majority would tell of a release on all of these channels."""
-        return sum(all(map(node.hears, channels)) for node in self._nodes) >= self._quorum
+    def hears(self, channels: Sequence[bytes], foreign: Container[int] = ()) -> bool:
+        """Whether a majority would tell of a release on all of these channels.
 
-    def on_notice(self, node: Node, channel: bytes) -> None:
+        Nodes where another program is in the way, by their numbers, are `foreign`, and tell nothing.
+        """
+        tell = (
+            index not in foreign and all(map(node.hears, channels)) for index, node in enumerate(self._nodes)
+        )
+        return sum(tell) >= self._quorum
+
+    def on_notice(self, node: Node, channel: bytes, message: object) -> None:
         """Take a notice."""
         if (ear := self._ears.get(channel)) is not None:
-            ear.free((self._nodes.index(node),))
+            ear.told(self._nodes.index(node), _crowd(message))
+
+
+def _crowd(message: object) -> int:
+    """Return how many a notice says that it is for; 0 where it does not."""
+    said = isinstance(message, bytes) and len(message) <= MAX_DIGITS and message.isdigit()
+    return int(message) if said else 0  # type: ignore[call-overload]

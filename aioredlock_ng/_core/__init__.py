@@ -31,7 +31,7 @@ Extensions never create a key and never shorten its life, so a late one does no 
 
 **Waiting.**  A refused client asks again when a release is published, when enough of the keys in its way
 have run out, or after a random wait, whichever comes first (`policy`).  What is published is a hint and
-never a vote; without it the wait is longer.
+never a vote; without it the wait is longer.  It says how many are told, so that of a crowd only a few ask.
 
 **Loss.**  The validity is the deadline of the code that runs under the lock: when it passes
 without a won extension, that code is cancelled a little before another client could get in.

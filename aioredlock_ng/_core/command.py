@@ -186,7 +186,9 @@ class Answer(NamedTuple):
     found: object = None
     """What an inspection found under the key; or the label of the holder that a release found there."""
     reached: int = 0
-    """How many subscribers the notice of a release reached; -1 when publishing was refused (R13)."""
+    """How many listen to releases, as far as that is known; -1 when publishing was refused (R13, R33)."""
+    foreign: bool = False
+    """Whether a release found a key of another program in its way: nobody is told when that goes."""
 
     def __repr__(self) -> str:
         # Without what was found: that may be somebody's owner value.
@@ -233,9 +235,9 @@ class Primitive(Protocol):
     def release(self, owner: bytes, keeps: float, fence: int, *, quiet: bool, stays: float) -> Command:
         """Delete what is ours; or, when `stays` is not 0, let it end in so many seconds (R34).
 
-        Every kind's release answers ``[keys deleted, wait in ms, subscribers reached]``, and what the holder
+        Every kind's release answers ``[keys deleted, wait in ms, how many listen]``, and what the holder
         of a key in the way calls itself, if it says so.  For each key that
-        it deletes it publishes a notice, an empty message on the channel of the key's own name, which
+        it deletes it publishes a notice, how many it is for, on the channel of the key's own name, which
         wakes those who wait in other processes; unless it is `quiet`, since somebody of this process has
         the names next and their waking would be for nothing (R13).  What stays is not announced, and counts
         as deleted.

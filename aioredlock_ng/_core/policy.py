@@ -36,15 +36,16 @@ class RetryPolicy:
     """How a refused acquire waits before it asks again (R13).
 
     Where a majority of the nodes tells of releases, it waits for that; in case nobody is told, it asks
-    again after half of `cap` to all of it.  Elsewhere it polls: a wait is drawn evenly between zero and
-    ``min(cap, base * 2 ** attempt)`` seconds.  This full jitter keeps contenders apart that started in
-    the same moment; see "Exponential Backoff And Jitter" (AWS Architecture Blog).
+    again after half of `cap` to all of it, or later in a crowd of processes, whose reminders are 20 ms
+    apart or more.  Elsewhere, and while another program holds the lock, it polls: a wait is drawn evenly
+    between zero and ``min(cap, base * 2 ** attempt)`` seconds.  This full jitter keeps contenders apart
+    that started in the same moment; see "Exponential Backoff And Jitter" (AWS Architecture Blog).
     """
 
     base: float = 0.01
     """Seconds: the longest first wait of who polls, and the longest after a notice.  Positive."""
     cap: float = 0.5
-    """Seconds: no wait is longer, so a notice that is lost costs no more.  At least `base`."""
+    """Seconds: no wait is longer but in a crowd, so a notice that is lost costs no more.  At least `base`."""
 
     def __post_init__(self) -> None:
         if number("RetryPolicy.base", self.base) <= 0:
@@ -65,23 +66,61 @@ class RetryPolicy:
 LEAST_REMINDER: Final = 0.5
 """Share of `RetryPolicy.cap` that is waited in any case where releases are told."""
 
-SENIORITY: Final = 0.05
-"""Seconds of waiting after which one steps aside half as far as who has just come."""
+FOLLOWERS: Final = 3
+"""How many of a crowd ask after a release, in the mean (R33)."""
+
+REMINDED_APART: Final = 0.02
+"""Seconds between two reminders in a crowd, at most; half of it at least."""
+
+MAX_CROWD: Final = 10_000
+"""Processes that a crowd is taken to have at most, whatever a node says."""
 
 
-def reminder(policy: RetryPolicy, chance: float) -> float:
-    """Return the seconds after which who is told of releases asks all the same (R13)."""
-    return policy.cap * (LEAST_REMINDER + (1 - LEAST_REMINDER) * chance)
+def follows(crowd: int, chance: float) -> bool:
+    """Whether one of a `crowd` asks when it is told of a release, rather than wait for the next one (R33).
+
+    A crowd of 0 is one of unknown size: all its members do.
+    """
+    return chance * min(crowd, MAX_CROWD) < FOLLOWERS
 
 
-def aside(policy: RetryPolicy, chance: float, *, round_trip: float, splits: int, waited: float) -> float:
-    """Return the seconds to wait after a notice, since all who wait have heard of it at the same time (R13).
+def reminder(policy: RetryPolicy, chance: float, *, crowd: int = 0) -> float:
+    """Return the seconds after which who is told of releases asks all the same (R13).
+
+    Together, a crowd that is large asks 50 to 100 times a second (R33).
+    """
+    longest = max(policy.cap, min(crowd, MAX_CROWD) * REMINDED_APART)
+    return longest * (LEAST_REMINDER + (1 - LEAST_REMINDER) * chance)
+
+
+def unfollowed(chance: float, crowd: int) -> float:
+    """Return the seconds after which who let a notice pass asks, in case that all of the crowd did (R33)."""
+    return chance * min(crowd, MAX_CROWD) * REMINDED_APART
+
+
+def poll(policy: RetryPolicy, attempt: int, chance: float, *, crowd: int) -> float:
+    """Return the seconds after which a holder that tells nobody is looked for again, as `RetryPolicy` says.
+
+    A crowd polls as often as the few of it who would follow a notice (R33).
+    """
+    wait = policy.backoff(attempt, chance) * max(1.0, min(crowd, MAX_CROWD) / FOLLOWERS)
+    return min(wait, reminder(policy, chance, crowd=crowd))
+
+
+def aside(policy: RetryPolicy, chance: float, *, round_trip: float, splits: int, crowd: int) -> float:
+    """Return the seconds to wait after a notice, since others have heard of it at the same time (R13).
 
     They come apart by a round trip; by more after `splits` tries in a row that nobody won, for then that
-    was not enough.  Who has `waited` for long goes first.
+    was not enough.  Who was told alone need not wait (R33).
     """
-    apart = min(round_trip * 2.0 ** min(splits, MAX_BACKOFF_DOUBLINGS), policy.base)
-    return chance * apart * SENIORITY / (SENIORITY + waited)
+    if crowd == 1 and not splits:
+        return 0.0
+    return chance * min(round_trip * 2.0 ** min(splits, MAX_BACKOFF_DOUBLINGS), policy.base)
+
+
+def after_expiry(policy: RetryPolicy, chance: float, *, round_trip: float, crowd: int) -> float:
+    """Return the seconds to wait when a key has expired: all who wait read the same moment off the nodes."""
+    return chance * max(policy.base, min(crowd, MAX_CROWD) * round_trip)
 
 
 @final

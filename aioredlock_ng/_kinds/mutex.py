@@ -36,6 +36,9 @@ WITHOUT_VOTE: Final = 10
 PLAIN_WITHOUT_VOTE: Final = -2
 """What `set_all.lua` says there."""
 
+_FOREIGN: Final = -2
+"""What `release.lua` says when another program's key is in the way; 1 less for each who listens."""
+
 _TRIPLE: Final = 3
 """Numbers in the answers of `acquire.lua` and `release.lua`."""
 
@@ -228,16 +231,19 @@ class Mutex:
 def _read_fenced(reply: list[Any]) -> Answer:
     code, value, time_us = reply
     if code == 1:  # with all its fields in their order, which is the fastest way to make one
-        return Answer._make((_GRANT, "", None, True, False, value, time_us / 1_000_000, None, 0))
+        return Answer._make((_GRANT, "", None, True, False, value, time_us / 1_000_000, None, 0, False))
     if code == 0:
         return Answer(_REFUSAL, "", _seconds(value))
     return NO_VOTE
 
 
 def _read_release(reply: list[Any]) -> Answer:
-    deleted, wait, reached, *holder = reply
-    if not deleted:
-        return Answer(_REFUSAL, "was not held", _seconds(wait), found=holder[0] if holder else None)
-    if not wait and not reached:
+    deleted, wait, told, *holder = reply
+    if deleted and not wait and not told:
         return RELEASED
-    return Answer(_GRANT, "released", _seconds(wait), reached=reached)
+    foreign = told <= _FOREIGN
+    reached = _FOREIGN - told if foreign else told
+    if deleted:
+        return Answer(_GRANT, "released", _seconds(wait), reached=reached, foreign=foreign)
+    found = holder[0] if holder else None
+    return Answer(_REFUSAL, "was not held", _seconds(wait), found=found, reached=reached, foreign=foreign)

@@ -91,8 +91,8 @@ class NodeEnv:
     """Called when a node's sentinel is another one than before, or cannot be looked at."""
     on_taken_back: Callable[[Node, str], None] = lambda _node, _from: None
     """Called when a node was taken back from another quorum, with what is known of that (R12a)."""
-    on_notice: Callable[[Node, bytes], None] = lambda _node, _channel: None
-    """Called when something was published on a channel that a node listens to."""
+    on_notice: Callable[[Node, bytes, object], None] = lambda _node, _channel, _message: None
+    """Called with what was published on a channel that a node listens to."""
 
 
 @runtime_checkable

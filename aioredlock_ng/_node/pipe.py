@@ -100,8 +100,8 @@ class Pipe:
         self._on_failure = on_failure
         self._on_output = on_output
         self.answered = 0
-        self.on_notice: Callable[[bytes], None] = lambda _channel: None
-        """Called when something was published on a channel."""
+        self.on_notice: Callable[[bytes, object], None] = lambda _channel, _message: None
+        """Called with a channel and what was published there."""
         self.stamp = _BLANK * STAMP_SIZE
         """What stands behind every stamped command, packed: see `pack_stamp`."""
 
@@ -180,7 +180,7 @@ class Pipe:
         kind = push[0] if push else None
         channel = push[1] if len(push) > 1 else None
         if kind == _MESSAGE and isinstance(channel, bytes) and not self.closed:
-            self.on_notice(channel)
+            self.on_notice(channel, push[-1])
         if not isinstance(kind, bytes) or kind not in _CONFIRMATIONS:
             return False
         if self._entries and self._entries[0][0].verb == _CONFIRMATIONS[kind]:

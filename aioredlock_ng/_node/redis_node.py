@@ -149,10 +149,10 @@ class RedisNode(BaseNode):
         link = self._link
         return link is not None and link.resp3 and link.pipe.put(command, sink, 0)
 
-    def _noticed(self, channel: bytes) -> None:
+    def _noticed(self, channel: bytes, message: object) -> None:
         """Tell the manager, unless the message was on its way when nobody listened any more."""
         if self._channels.wants(channel):
-            self.env.on_notice(self, channel)
+            self.env.on_notice(self, channel, message)
 
     # -- connection --------------------------------------------------------------------------
 

@@ -3,23 +3,29 @@
 -- ARGV[1]  owner
 -- ARGV[2]  the lease's fence, 0 without
 -- ARGV[3]  how long a counter lives unused, milliseconds
--- ARGV[4]  empty: nobody is told, else each key that is gone is published as an empty message on the channel
---          of its own name
+-- ARGV[4]  empty: nobody is told, else of each key that is gone those are told who listen on the channel of its
+--          own name; the message says how many they are, and nothing where that may not be asked
 -- ARGV[5]  nothing, or how many milliseconds what is ours stays yet, if it lives so long; without a notice (R34)
--- returns  {deleted, wait, reached}: so many keys were ours, and are gone or stay as long as they were told; the
---          longest of the others has wait ms left (0: there is none, -1: it has no expiry); one message reached
---          so many subscribers, and none more (0: nothing was published, -1: publishing was refused).  A fourth
---          is there when one of the others is a lock of this package: the label of its holder
+-- returns  {deleted, wait, told}: so many keys were ours, and are gone or stay as long as they were told; the
+--          longest of the others has wait ms left (0: there is none, -1: it has no expiry); on the channel of one
+--          key so many listen, and on none more (0: nobody, or it is not known, or nobody was to be told; -1:
+--          publishing was refused).  With a key in the way that another program wrote, and whose release nobody
+--          will be told of, -2 - told instead.  A fourth is there when one of the others is a lock of this
+--          package: the label of its holder
 -- What follows the random and the time in an owner value of ours; nil of any other.
 local function label(holder)
   local random, since, rest = string.match(holder, '^([0-9a-f]+):(%d+):(.*)$')
-  return random and #random == 40 and #since == 13 and rest
+  return random and #random == 40 and #since == 13 and rest or nil
+end
+-- How many listen there; nil where that may not be asked.
+local function listeners(channel)
+  return redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
 end
 local n, fence = #KEYS, tonumber(ARGV[2])
 if fence > 0 then
   n = n / 2
 end
-local deleted, wait, reached, failure, other = 0, 0, 0, nil, nil
+local deleted, wait, told, failure, foreign, other = 0, 0, 0, nil, false, nil
 for i = 1, n do
   local holder = redis.pcall('GET', KEYS[i])
   if type(holder) == 'table' then
@@ -35,11 +41,14 @@ for i = 1, n do
       deleted = deleted + redis.call('DEL', KEYS[i])
     end
     if ARGV[4] ~= '' then
-      local count = redis.pcall('PUBLISH', KEYS[i], '')
+      local count = listeners(KEYS[i])
+      if count ~= 0 then
+        count = redis.pcall('PUBLISH', KEYS[i], count or '')
+      end
       if type(count) == 'table' then
-        reached = -1
-      elseif reached >= 0 then
-        reached = math.max(reached, count)
+        told = -1
+      elseif told >= 0 then
+        told = math.max(told, count)
       end
     end
     if fence > 0 then  -- what fails here must not keep a lock from its release
@@ -50,14 +59,20 @@ for i = 1, n do
         pcall(raise, KEYS[n + i], fence, 0, ms, ARGV[3])
       end
     end
-  elseif holder then
-    local left = redis.call('PTTL', KEYS[i])
-    if left == -1 then
-      wait = -1
-    elseif left >= 0 and wait >= 0 then
-      wait = math.max(wait, left, 1)
+  else
+    if holder then
+      local left = redis.call('PTTL', KEYS[i])
+      if left == -1 then
+        wait = -1
+      elseif left >= 0 and wait >= 0 then
+        wait = math.max(wait, left, 1)
+      end
+      foreign = foreign or string.find(holder, ':', 1, true) ~= 41  -- ours begin with 40 hex digits
+      other = other or label(holder)
     end
-    other = other or label(holder)
+    if ARGV[4] ~= '' and told >= 0 then
+      told = math.max(told, listeners(KEYS[i]) or 0)
+    end
   end
 end
-return failure or {deleted, wait, reached, other or nil}
+return failure or {deleted, wait, foreign and -2 - math.max(told, 0) or told, other}

@@ -16,6 +16,9 @@ from ._memory_data import CommandError
 if TYPE_CHECKING:
     from ._memory_server import MemoryServer
 
+_OWNER_DIGITS: Final = 40
+"""With what our values begin: what has its first colon elsewhere is another program's."""
+
 _OURS: Final = re.compile(rb"[0-9a-f]{40}:[0-9]{13}:(?P<label>.*)", re.DOTALL)
 """An owner value of this package, as `release.lua` knows it."""
 
@@ -150,7 +153,7 @@ def _top_up(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
 def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[int | bytes]:
     owner, fence, keep_ms, loud, *stays_ms = argv
     locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
-    deleted, others, reached, failure = 0, [], 0, None
+    deleted, others, told, failure = 0, [], 0, None
     for i, key in enumerate(locks):
         try:
             if server.get(key) == owner:
@@ -160,18 +163,22 @@ def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
                 elif not 0 <= server.pttl(key) <= int(stays_ms[0]):
                     server.set(key, owner, int(stays_ms[0]))
                 if loud:
-                    reached = max(reached, server.publish(key, b""))
+                    told = max(told, server.publish(key, b"%d" % server.listening(key)))
                 with suppress(CommandError):
                     _raise_all(server, counters[i : i + 1], int(fence), 0, keep_ms)
             else:
                 others.append(key)
+                if loud:
+                    told = max(told, server.listening(key))
         except CommandError as error:
             failure = error
     if failure is not None:
         raise failure
-    labels = (_OURS.fullmatch(value) for value in map(server.get, others) if value is not None)
-    label = next((match["label"] for match in labels if match), None)
-    return [deleted, _wait(server, others), reached, *([] if label is None else [label])]
+    values = [value for value in map(server.get, others) if value is not None]
+    foreign = any(value.find(b":") != _OWNER_DIGITS for value in values)
+    label = next((match["label"] for match in map(_OURS.fullmatch, values) if match), None)
+    known = [] if label is None else [label]
+    return [deleted, _wait(server, others), -2 - told if foreign else told, *known]
 
 
 def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[Any]:

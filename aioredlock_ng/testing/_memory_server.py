@@ -140,9 +140,13 @@ class MemoryServer(MemoryData):
             self.unsubscribe(client, channel)
         self._listening.pop(client, None)
 
+    def listening(self, channel: bytes) -> int:
+        """Return how many listen to a channel."""
+        return len(self._channels.get(channel, ()))
+
     def listeners(self, channels: list[bytes]) -> list[bytes | int]:
         """Do ``PUBSUB NUMSUB``."""
-        counts = [(channel, len(self._channels.get(channel, ()))) for channel in channels]
+        counts = [(channel, self.listening(channel)) for channel in channels]
         return [part for pair in counts for part in pair]
 
 

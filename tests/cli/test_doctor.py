@@ -438,7 +438,10 @@ async def test_by_resp2_nobody_is_told_of_releases(nodes3: LocalNodes) -> None:
         assert "protocol=2" in finding.advice
 
 
-@pytest.mark.parametrize(("less", "level"), [("", "ok"), ("-publish", "warning"), ("-subscribe", "ok")])
+@pytest.mark.parametrize(
+    ("less", "level"),
+    [("", "ok"), ("-publish", "warning"), ("-pubsub|numsub", "warning"), ("-subscribe", "ok")],
+)
 async def test_a_client_only_has_to_publish(
     less: str, level: str, rights: Callable[[str], list[str]]
 ) -> None:

@@ -18,6 +18,19 @@ LOUD = b"1"
 LAST = b"redlock:last"
 """A channel on which a test says that nothing more comes."""
 
+FOREIGN_VALUES = {
+    "redis-py": b"8e0a0c0e5b6a11ee9f1f0242ac120002",
+    "node-redlock": b"3b2f0d6c9a7e4d51b8a6c0f1e2d3b4a5",
+    "pottery, aioredlock": b"6d9c1f1e-61ce-4a0e-9d4e-6f7c6ad1a2b3",
+    "redlock-py": b"aB3dE5fG7hI9jK1lM3nO5p",
+    "40 hex digits": b"0123456789abcdef0123456789abcdef01234567",
+    "Redisson": b"285475da-9152-4c83-822a-67ee2f116a79:52",
+    "a colon too early": b"a:" + b"0" * 38 + b":1700000000000:x",
+    "empty": b"",
+    "binary": bytes(range(256)).replace(b":", b""),
+}
+"""What other libraries write under a lock."""
+
 with_and_without_a_fence = pytest.mark.parametrize("fence", [0, 777], ids=["plain", "fenced"])
 
 
@@ -42,8 +55,8 @@ async def make_listener(master: Master) -> AsyncIterator[Callable[..., Any]]:
         yield make
 
 
-async def all_told(listeners: Sequence[Listener]) -> list[list[bytes]]:
-    """Return the keys of the notices that each has got, all of them: a last message comes behind them."""
+async def all_told(listeners: Sequence[Listener]) -> list[list[tuple[bytes, bytes]]]:
+    """Return key and message of the notices that each has got, all: a last message comes behind them."""
     for listener in listeners:
         listener.send(b"PUBLISH", LAST, b"")
     told = []
@@ -51,8 +64,8 @@ async def all_told(listeners: Sequence[Listener]) -> list[list[bytes]]:
         while [b"message", LAST, b""] not in listener.told:
             await listener.until(len(listener.told) + 1)
         notices = [push for push in listener.told if isinstance(push, list) and push[1] != LAST]
-        assert all(push == [b"message", push[1], b""] for push in notices)
-        told.append([push[1] for push in notices])
+        assert all(push[:1] == [b"message"] for push in notices)
+        told.append([(push[1], push[2]) for push in notices])
     return told
 
 
@@ -62,26 +75,32 @@ def hold(stage: Stage, names: str) -> None:
         stage.put(key, OURS, 30.0)
 
 
+def told(names: str, *counts: int) -> list[tuple[bytes, bytes]]:
+    """Return the notices of these names, each of which says how many were told."""
+    return [(key, b"%d" % count) for key, count in zip(locks(names), counts, strict=True)]
+
+
 @with_and_without_a_fence
 async def test_a_release_tells_the_channel_of_every_key_that_it_deleted(
     stage: Stage, make_listener: Callable[..., Any], fence: int
 ) -> None:
-    """An empty message each, behind the deletion; the answer is how many heard the one most heard."""
-    listeners = [await make_listener("abcd"), await make_listener("ac"), await make_listener("d")]
+    """How many listen there, behind the deletion; the answer is how many listen where the most do."""
+    listeners = [await make_listener("abcd"), await make_listener("ac"), await make_listener("cd")]
     hold(stage, "ab")
     stage.put(locks("c")[0], OTHERS)
-    assert await stage.release(fence, "abcd", loud=LOUD) == [2, -1, 2]
-    assert await all_told(listeners) == [locks("ab"), locks("a"), []]
+    assert await stage.release(fence, "abcd", loud=LOUD) == [2, -1, 3]
+    assert await all_told(listeners) == [told("ab", 2, 1), told("a", 2), []]
 
 
 @with_and_without_a_fence
 async def test_a_quiet_release_tells_nobody(
     stage: Stage, make_listener: Callable[..., Any], fence: int
 ) -> None:
-    """It deletes just the same."""
-    listener = await make_listener("ab")
+    """It deletes just the same, and counts nobody."""
+    listener = await make_listener("abc")
     hold(stage, "ab")
-    assert await stage.release(fence, "ab") == [2, 0, 0]
+    stage.put(locks("c")[0], OTHERS)
+    assert await stage.release(fence, "abc") == [2, -1, 0]
     assert stage.stored("ab")[:2] == [None, None]
     assert await all_told([listener]) == [[]]
 
@@ -90,11 +109,36 @@ async def test_a_quiet_release_tells_nobody(
 async def test_a_release_that_deletes_nothing_tells_nobody(
     stage: Stage, make_listener: Callable[..., Any], fence: int
 ) -> None:
-    """Neither of what was not there nor of what is another's."""
-    listener = await make_listener("ab")
+    """Neither of what was not there nor of what is another's; it counts who listens all the same (R33)."""
+    listeners = [await make_listener("ab"), await make_listener("b")]
+    assert await stage.release(fence, "a", loud=LOUD) == [0, 0, 1]
     stage.put(locks("b")[0], OTHERS)
-    assert await stage.release(fence, "ab", loud=LOUD) == [0, -1, 0]
-    assert await all_told([listener]) == [[]]
+    assert await stage.release(fence, "ab", loud=LOUD) == [0, -1, 2]
+    assert await all_told(listeners) == [[], []]
+
+
+@pytest.mark.parametrize("value", FOREIGN_VALUES.values(), ids=FOREIGN_VALUES)
+@pytest.mark.parametrize("number", [0, 2])
+async def test_another_programs_key_is_told_from_ours(
+    stage: Stage, make_listener: Callable[..., Any], value: bytes, number: int
+) -> None:
+    """Whose release nobody is told of: by what other libraries write, and how many listen in vain."""
+    listeners = [await make_listener("ab") for _ in range(number)]
+    stage.put(locks("a")[0], value, 30.0)
+    deleted, wait, answer = await stage.release(0, loud=LOUD)
+    assert (deleted, answer) == (0, -2 - number)
+    assert 0 < wait <= 30_000
+    hold(stage, "b")
+    assert (await stage.release(0, "ab", loud=LOUD))[::2] == [1, -2 - number]
+    assert await all_told(listeners) == [told("b", number)] * number
+
+
+@pytest.mark.parametrize("label", [b"", b"host:1234", b":", b"x" * 200])
+async def test_what_we_write_is_known_as_ours(stage: Stage, label: bytes) -> None:
+    """With and without a time, whatever the label."""
+    for value in (b"%b:%b" % (b"0f" * 20, label), b"%b:1700000000000:%b" % (b"f0" * 20, label)):
+        stage.put(locks("a")[0], value)
+        assert (await stage.release(0, loud=LOUD))[:3] == [0, -1, 0]
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
@@ -103,7 +147,7 @@ async def test_who_hears_is_counted(stage: Stage, make_listener: Callable[..., A
     listeners = [await make_listener("a") for _ in range(number)]
     hold(stage, "a")
     assert await stage.release(0, loud=LOUD) == [1, 0, number]
-    assert await all_told(listeners) == [locks("a")] * number
+    assert await all_told(listeners) == [told("a", number)] * number
 
 
 async def test_another_type_under_a_name_does_not_silence_the_others(
@@ -114,7 +158,7 @@ async def test_another_type_under_a_name_does_not_silence_the_others(
     stage.put(locks("a")[0], WRONG)
     hold(stage, "b")
     assert await stage.release(0, "ab", loud=LOUD) == "WRONGTYPE"
-    assert await all_told([listener]) == [locks("b")]
+    assert await all_told([listener]) == [told("b", 1)]
 
 
 async def test_who_releases_and_listens_gets_notice_and_answer(
@@ -124,8 +168,8 @@ async def test_who_releases_and_listens_gets_notice_and_answer(
     listener = await make_listener("a")
     hold(stage, "a")
     listener.send(b"EVALSHA", _scripts.RELEASE.digest, b"1", *locks("a"), OURS, b"0", b"%d" % KEEP_MS, LOUD)
-    told = await listener.until(2)
-    assert sorted(told, key=str) == sorted([[b"message", locks("a")[0], b""], [1, 0, 1]], key=str)
+    both = await listener.until(2)
+    assert sorted(both, key=str) == sorted([[b"message", locks("a")[0], b"1"], [1, 0, 1]], key=str)
 
 
 async def test_nobody_is_told_who_listens_no_longer(stage: Stage, make_listener: Callable[..., Any]) -> None:
@@ -137,7 +181,7 @@ async def test_nobody_is_told_who_listens_no_longer(stage: Stage, make_listener:
     hold(stage, "ab")
     assert await stage.release(0, "a", loud=LOUD) == [1, 0, 0]
     assert await stage.release(0, "b", loud=LOUD) == [1, 0, 1]
-    assert await all_told([listener]) == [locks("b")]
+    assert await all_told([listener]) == [told("b", 1)]
 
 
 async def test_who_listens_is_known(stage: Stage, make_listener: Callable[..., Any]) -> None:
@@ -174,7 +218,7 @@ def as_user(any_nodes: Nodes) -> Iterator[Callable[[str], str]]:
 
 
 @pytest.mark.parametrize(
-    ("rights", "told"),
+    ("rights", "heard"),
     [
         ("allchannels -publish", ""),
         ("resetchannels", ""),
@@ -185,7 +229,7 @@ def as_user(any_nodes: Nodes) -> Iterator[Callable[[str], str]]:
 )
 @with_and_without_a_fence
 async def test_who_may_not_publish_releases_all_the_same(
-    any_nodes: Nodes, as_user: Callable[[str], str], rights: str, told: str, fence: int
+    any_nodes: Nodes, as_user: Callable[[str], str], rights: str, heard: str, fence: int
 ) -> None:
     """The answer is -1 instead of a number, even where some of the notices were allowed."""
     url = any_nodes.urls[0]
@@ -201,7 +245,28 @@ async def test_who_may_not_publish_releases_all_the_same(
 
     assert release(LOUD) == [3, 0, -1]
     assert ask(url, "EXISTS", *keys) == (3 if fence else 0), "the locks are gone, the counters are there"
-    assert await all_told([listener]) == [locks(told)]
+    assert await all_told([listener]) == [told(heard, *[1] * len(heard))]
     ask(url, "SET", locks("a")[0], OURS)
     assert release(b"") == [1, 0, 0], "who is quiet needs no right"
+    listener.transport.close()
+
+
+async def test_who_may_not_count_tells_all_the_same(any_nodes: Nodes, as_user: Callable[[str], str]) -> None:
+    """The message is empty then; how many were told is known, and of a key that is another's nothing."""
+    url = any_nodes.urls[0]
+    listener = await listen(url)
+    await listener.subscribe(*locks("ab"), LAST)
+    user = as_user("allchannels -pubsub|numsub")
+
+    def release() -> Any:
+        return ask(user, "EVALSHA", _scripts.RELEASE.digest, 1, *locks("a"), OURS, 0, KEEP_MS, LOUD)
+
+    ask(url, "SET", locks("a")[0], OURS)
+    assert release() == [1, 0, 1]
+    assert await all_told([listener]) == [[(locks("a")[0], b"")]]
+    ask(url, "SET", locks("a")[0], OTHERS)
+    assert release() == [0, -1, 0]
+    ask(url, "SET", locks("a")[0], "a stranger")
+    assert release() == [0, -1, -2]
+    ask(url, "DEL", locks("a")[0])
     listener.transport.close()

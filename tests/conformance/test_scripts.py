@@ -225,7 +225,7 @@ async def test_values_and_keys_are_bytes(master: Master) -> None:
         assert await node.ask(command("inspect", (key,))) == [b"\x00\r\n\xff", -1]
         master.put([(key, b"", None)])
         assert await node.ask(command("inspect", (key,))) == [b"", -1]
-        assert await node.ask(mutex.release(OURS, TTL)) == [0, -1, 0]
+        assert await node.ask(mutex.release(OURS, TTL)) == [0, -1, -2]
 
 
 @pytest.mark.parametrize("what", ["set_all", "extend", "top_up", "release", "inspect"])

@@ -88,7 +88,7 @@ class Line:
         self.failures: list[str] = []
         self.notices: list[bytes] = []
         self.link = Link(self.wire, lambda _, message: self.failures.append(message))
-        self.link.pipe.on_notice = self.notices.append
+        self.link.pipe.on_notice = lambda channel, _: self.notices.append(channel)
         self.sinks = [Sink(pending=False) for _ in commands]
         for command, sink in zip(commands, self.sinks, strict=True):
             assert self.link.pipe.put(command, sink, 0)

@@ -90,7 +90,11 @@ MUTATIONS = (
         rule="R13",
         name="the end of the keys' lives does not end a wait",
         edits=(
-            Edit("_waiting.py", "if isinstance(error, LockTakenError) and error.retry_after:", "if False:"),
+            Edit(
+                "_waiting.py",
+                "expiry = error.retry_after if isinstance(error, LockTakenError) else None",
+                "expiry = None",
+            ),
         ),
         test="unit/test_waiting.py::test_the_expiry_of_the_keys_ends_the_wait[0]",
     ),
@@ -99,6 +103,112 @@ MUTATIONS = (
         name="a minority of notices wakes a waiter",
         edits=(Edit("_wakeup.py", "len(self._free) >= self._quorum:", "self._free:"),),
         test="unit/test_wakeup.py::test_a_minority_of_notices_wakes_nobody",
+    ),
+    Mutation(
+        rule="R13",
+        name="another program's key is taken for one of ours",
+        edits=(
+            Edit("_scripts/release.lua", "foreign and -2 - math.max(told, 0) or told", "told"),
+            Edit("testing/_memory_scripts.py", "-2 - told if foreign else told", "told"),
+        ),
+        test="unit/test_foreign_holders.py::test_a_foreign_holder_is_polled_from_the_first_refusal",
+    ),
+    Mutation(
+        rule="R13",
+        name="who polls a lock that changes hands does so ever more rarely",
+        edits=(Edit("_waiting.py", "self._expires, self._polls = expires, 0", "self._polls += 1"),),
+        test="unit/test_foreign_holders.py::test_ours_get_half_of_a_fair_share_and_leave_enough[1-1-1]",
+    ),
+    Mutation(
+        rule="R13",
+        name="a minority of foreign keys has the others polled",
+        edits=(
+            Edit("_wakeup.py", "return sum(tell) >= self._quorum", "return sum(tell) >= len(self._nodes)"),
+        ),
+        test="unit/test_foreign_holders.py::test_a_minority_of_foreign_keys_is_not_polled",
+    ),
+    Mutation(
+        rule="R33",
+        name="all of a crowd follow every notice",
+        edits=(Edit("_core/policy.py", "return chance * min(crowd, MAX_CROWD) < FOLLOWERS", "return True"),),
+        test="unit/test_crowds.py::test_ten_processes_are_no_slower_and_ask_less",
+    ),
+    Mutation(
+        rule="R33",
+        name="none of a crowd of unknown size follows",
+        edits=(
+            Edit(
+                "_core/policy.py",
+                "return chance * min(crowd, MAX_CROWD) < FOLLOWERS",
+                "return chance * min(crowd or MAX_CROWD, MAX_CROWD) < FOLLOWERS",
+            ),
+        ),
+        test="unit/core/test_policy.py::test_three_of_a_crowd_follow_a_notice[0-1]",
+    ),
+    Mutation(
+        rule="R33",
+        name="a crowd is reminded as often as one is",
+        edits=(
+            Edit(
+                "_core/policy.py",
+                "longest = max(policy.cap, min(crowd, MAX_CROWD) * REMINDED_APART)",
+                "longest = policy.cap",
+            ),
+        ),
+        test="unit/test_crowds.py::test_a_crowd_reminds_itself_as_often_as_a_few_do",
+    ),
+    Mutation(
+        rule="R33",
+        name="who let a notice pass asks no sooner",
+        edits=(Edit("_waiting.py", "until = min(until, now() + unfollowed(chance, crowd))", "pass"),),
+        test="unit/test_crowds.py::test_a_crowd_that_goes_home_is_not_waited_for[2]",
+    ),
+    Mutation(
+        rule="R33",
+        name="what a notice says of the crowd is not heard",
+        edits=(Edit("_waiting.py", "crowd = ear.crowd or self._crowd", "crowd = self._crowd"),),
+        test="unit/test_crowds.py::test_a_crowd_that_goes_home_is_not_waited_for[2]",
+    ),
+    Mutation(
+        rule="R33",
+        name="what is told late of one release counts for the next",
+        edits=(
+            Edit(
+                "_wakeup.py",
+                "self._late.update(node for node in self._nodes if node not in self._free)",
+                "pass",
+            ),
+        ),
+        test=("unit/test_crowds.py::test_what_comes_late_of_a_release_that_was_let_pass_is_not_the_next_one"),
+    ),
+    Mutation(
+        rule="R33",
+        name="a crowd asks at once when its holder's key expires",
+        edits=(
+            Edit(
+                "_core/policy.py",
+                "return chance * max(policy.base, min(crowd, MAX_CROWD) * round_trip)",
+                "return chance * policy.base",
+            ),
+        ),
+        test="unit/test_crowds.py::test_a_crowd_comes_apart_when_its_holder_dies",
+    ),
+    Mutation(
+        rule="R33",
+        name="a release that deletes nothing counts nobody",
+        edits=(
+            Edit(
+                "_scripts/release.lua",
+                "told = math.max(told, listeners(KEYS[i]) or 0)",
+                "told = math.max(told, 0)",
+            ),
+            Edit(
+                "testing/_memory_scripts.py",
+                "told = max(told, server.listening(key))",
+                "told = max(told, 0)",
+            ),
+        ),
+        test="unit/test_crowds.py::test_a_crowd_reminds_itself_as_often_as_a_few_do",
     ),
     Mutation(
         rule="R14",

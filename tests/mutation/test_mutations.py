@@ -11,7 +11,7 @@ from tests.mutation.check import Copy, Outcome, check
 from tests.mutation.mutation import PACKAGE, ROOT, Edit, Mutation
 from tests.mutation.mutations import MUTATIONS
 
-RULES = [*(f"R{number}" for number in range(1, 19)), "R34"]
+RULES = [*(f"R{number}" for number in range(1, 19)), "R33", "R34"]
 
 QUICK = "unit/core/test_quorum.py::test_no_nodes_are_no_quorum"
 """A test that takes no time."""

@@ -72,7 +72,7 @@ async def hearing(url: str) -> AsyncIterator[Hearing]:
             node_timeout=1.0,
             connect_timeout=5.0,
             on_change=lambda _: None,
-            on_notice=lambda _, channel: it.notices.append(channel),
+            on_notice=lambda _, channel, _message: it.notices.append(channel),
             prefix=b"redlock:",
         )
     )
@@ -255,7 +255,7 @@ async def test_without_the_rights_nothing_is_heard_and_all_else_works(
         it.node.subscribe(b"redlock:b")
         await eventually(lambda: refused(url) == 2)
         (said,) = warnings(caplog)
-        assert "&redlock:* +subscribe +unsubscribe +publish" in said
+        assert "&redlock:* +subscribe +unsubscribe +publish +pubsub|numsub" in said
         assert "NOPERM" in said
         ask(url, "ACL SETUSER", "locker", "+subscribe", "resetchannels", "&redlock:*")
         await it.hear()

@@ -145,11 +145,14 @@ def one(check: str, level: str, words: str, advice: str, identifier: str, **fact
             default_user=frozenset({"on", "nopass"})),
         one("notices", "warning", "speaks RESP2", "no protocol=2", "RESP2", deaf=RESP2),
         one("notices", "warning", "tell us of releases (NOPERM",
-            "rights +subscribe +unsubscribe +publish, and &redlock:* unless", "no subscribe", deaf=NOPERM),
+            "rights +subscribe +unsubscribe +publish +pubsub|numsub, and &redlock:* unless", "no subscribe",
+            deaf=NOPERM),
         one("notices", "warning", "nobody of ours (PUBLISH is refused)", "rights +publish", "no publish",
             mute=True),
         one("notices", "warning", "nobody of ours", "rights +publish, and &redlock:* unless",
             "no publish, by client", deaf=BY_CLIENT, mute=True),
+        one("notices", "warning", "(PUBSUB NUMSUB is refused): of many processes", "rights +pubsub|numsub",
+            "no numsub", uncounted=True),
         one("notices", "warning", "(ERR unknown command", "under their names", "no such command",
             deaf=Silence("ERR unknown command 'UNSUBSCRIBE'")),
         one("rights", "error", "extend: NOPERM", acl_line(b"redlock:"), "no pexpire",
@@ -245,6 +248,12 @@ def test_what_is_missing_for_notices_is_told_at_once() -> None:
     assert advice.count("+publish") == 1
     ((_, _, advice),) = notices(mute=True)
     assert advice == "give its user the rights +publish"  # who could subscribe has the channels
+    ((_, message, advice),) = notices(mute=True, uncounted=True)
+    assert "PUBLISH is refused) and it does not say how many" in message
+    assert message.endswith("who waits for a lock polls, and gets it later")
+    assert advice == "give its user the rights +publish +pubsub|numsub"
+    ((_, _, advice),) = notices(deaf=BY_CLIENT, uncounted=True)
+    assert advice == "give its user the rights +pubsub|numsub"
 
 
 def test_a_client_hears_of_no_release_and_is_fine() -> None:

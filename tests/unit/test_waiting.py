@@ -22,6 +22,7 @@ from aioredlock_ng._node import channels
 from aioredlock_ng._turns import YIELD
 from aioredlock_ng.events import Refused
 from tests.unit.worlds import (
+    ANOTHER,
     LATENCY,
     PLAIN,
     TIMEOUT,
@@ -852,10 +853,10 @@ async def test_a_key_without_expiry_is_polled():
 
 
 async def waits_of_two(w: World) -> list[list[float]]:
-    """Let two processes wait for a stranger for a minute; return their waits between tries."""
+    """Let two processes wait for another one for a minute; return their waits between tries."""
     refusals, others = Refusals(), Refusals()
     async with w.process(hooks=[refusals]) as one, w.process(hooks=[others]) as other:
-        w.occupy("a", 1000.0)
+        w.occupy("a", 1000.0, value=ANOTHER)
         await asyncio.gather(
             in_task(one.lock("a", blocking_timeout=60).acquire),
             in_task(other.lock("a", blocking_timeout=60).acquire),
@@ -899,7 +900,7 @@ def test_who_may_miss_releases_polls_as_ever(silent):
     async def main() -> None:
         refusals = Refusals()
         async with world(5, hooks=[refusals]) as w:
-            w.occupy("a", 1000.0)
+            w.occupy("a", 1000.0, value=ANOTHER)
             prepare(w, silent)
             await asyncio.sleep(3)  # until it is known that they are mute
             await in_task(w.manager.lock("a", blocking_timeout=20).acquire)

@@ -362,7 +362,7 @@ async def crowd(managers: int, seed: int) -> tuple[float, float]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(("managers", "round_trips"), [(2, 4), (3, 8), (4, 12), (8, 14)])
+@pytest.mark.parametrize(("managers", "round_trips"), [(2, 6), (3, 8), (4, 12), (8, 40)])
 def test_split_votes_settle_soon(managers, round_trips):
     """Processes that are all told of a release take it in turns, a few round trips apart, without polls."""
     waits = []
@@ -375,8 +375,8 @@ def test_split_votes_settle_soon(managers, round_trips):
         main()
     longest = [wait for wait, _ in waits]
     assert max(longest) <= round_trips
-    assert sum(longest) / len(longest) <= 6
-    assert max(asked for _, asked in waits) <= managers + 2, "tries per lock"
+    assert sum(longest) / len(longest) <= 8
+    assert max(asked for _, asked in waits) <= 3, "tries per lock"
 
 
 # -- nobody listens who does not wait ----------------------------------------------------------------

@@ -23,6 +23,12 @@ TIMEOUT = 0.1
 LATENCY = 0.001
 GRACE = ExtensionPolicy().grace
 
+STRANGER = b"a stranger"
+"""What another program writes under a lock."""
+
+ANOTHER = b"%b:%013d:another" % (b"5eed" * 10, 1_700_000_000_000)
+"""What another process of this package does."""
+
 SCRIPTS = {script.digest: script.name.replace("_", "-") for script in _scripts.ALL}
 SCRIPTS[_scripts.SET_ALL.digest] = "acquire"
 """What the scripts are for: for the digests that are sent."""
@@ -132,10 +138,10 @@ class World:
         """Return the value under a lock's name on every node."""
         return [node.get(PREFIX + name.encode()) for node in self.nodes]
 
-    def occupy(self, name: str, ttl: float | None, *nodes: int) -> None:
-        """Let a stranger hold a name on some nodes, without a number on all."""
+    def occupy(self, name: str, ttl: float | None, *nodes: int, value: bytes = STRANGER) -> None:
+        """Let a stranger hold a name on some nodes, without a number on all; or whoever the value says."""
         for index in nodes or range(len(self.nodes)):
-            self.nodes[index].set(PREFIX + name.encode(), b"a stranger", ttl)
+            self.nodes[index].set(PREFIX + name.encode(), value, ttl)
 
     def vacate(self, name: str, *nodes: int) -> None:
         """Delete a name's key on some nodes, without a number on all."""

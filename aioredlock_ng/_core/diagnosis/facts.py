@@ -70,6 +70,8 @@ class NodeFacts:
     """Why we are not told of releases; None when we are (R13)."""
     mute: bool = False
     """Whether nobody is told of ours, since publishing is refused."""
+    uncounted: bool = False
+    """Whether it is not known how many are, since asking that is refused (R33)."""
 
 
 @final

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .facts import BY_CLIENT, NOT_ASKED, NodeFacts
 from .findings import Finding, bad, ok
 from .reasons import explained
-from .rights import NOTICE_RIGHTS, channel_rule, denied
+from .rights import COUNT_RIGHT, NOTICE_RIGHTS, channel_rule, denied
 
 
 def check_notices(node: NodeFacts, prefix: bytes) -> Finding | None:
@@ -14,7 +14,7 @@ def check_notices(node: NodeFacts, prefix: bytes) -> Finding | None:
     why = "" if deaf is None or deaf is BY_CLIENT else deaf.reason
     if deaf is NOT_ASKED or why in (reason for _, reason in node.failures):
         return None
-    if not why and not node.mute:
+    if not why and not node.mute and not node.uncounted:
         polls = "" if deaf is None else "; a client hears of none, so that its manager's waiters poll"
         return None if node.failures else ok(node, "notices", f"releases are published{polls}")
     faults, advice = [], []
@@ -22,11 +22,18 @@ def check_notices(node: NodeFacts, prefix: bytes) -> Finding | None:
         faults.append(f"it does not tell us of releases ({why})")
     if node.mute:
         faults.append("it tells nobody of ours (PUBLISH is refused)")
+    if node.uncounted:
+        faults.append("it does not say how many wait for a release (PUBSUB NUMSUB is refused)")
     if why and not denied(why):
         advice.append(explained(why, "notices", prefix)[1])
-    if node.mute or denied(why):
+    lacks = (("+publish", node.mute), (COUNT_RIGHT, node.uncounted))
+    rights = NOTICE_RIGHTS if denied(why) else " ".join(right for right, lacking in lacks if lacking)
+    if rights:
         # Who could subscribe has the channels; a server refuses to add some of them to all.
-        channels = "" if deaf is None else f", and {channel_rule(prefix)} unless it has all channels"
-        advice.append(f"give its user the rights {NOTICE_RIGHTS if denied(why) else '+publish'}{channels}")
-    message = f"{' and '.join(faults)}: who waits for a lock polls, and gets it later"
-    return bad(node, "notices", "warning", message, "; ".join(advice))
+        has_channels = deaf is None or not (node.mute or denied(why))
+        channels = "" if has_channels else f", and {channel_rule(prefix)} unless it has all channels"
+        advice.append(f"give its user the rights {rights}{channels}")
+    costs = "who waits for a lock polls, and gets it later"
+    if not why and not node.mute:
+        costs = "of many processes that wait for one lock, all ask whenever it is released"
+    return bad(node, "notices", "warning", f"{' and '.join(faults)}: {costs}", "; ".join(advice))

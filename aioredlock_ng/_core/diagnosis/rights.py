@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-NOTICE_RIGHTS: Final = "+subscribe +unsubscribe +publish"
-"""What release notices need, beside a right on their channels; without them waiters poll."""
+COUNT_RIGHT: Final = "+pubsub|numsub"
+"""What tells how many wait for a release; without it all of them ask at each (R33)."""
+
+NOTICE_RIGHTS: Final = f"+subscribe +unsubscribe +publish {COUNT_RIGHT}"
+"""What release notices need, beside a right on their channels; without the others of them waiters poll."""
 
 ACL_RIGHTS: Final = (
     "-@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +time +info +ping +hello +auth"

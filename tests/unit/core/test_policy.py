@@ -15,9 +15,13 @@ from aioredlock_ng._core.policy import (
     EXTENSION_RETRY,
     ExtensionPolicy,
     RetryPolicy,
+    after_expiry,
     aside,
+    follows,
     number,
+    poll,
     reminder,
+    unfollowed,
 )
 
 NAN, INF = float("nan"), float("inf")
@@ -177,24 +181,32 @@ def test_numbers_become_floats(value: object) -> None:
         assert number("ttl", value) == value
 
 
-@given(st.floats(0, 1), st.integers(0, 10**9), st.floats(0, 1e9), st.floats(0, 1, exclude_max=True))
+CHANCES = st.floats(0, 1, exclude_max=True)
+CROWDS = st.integers(0, 10**9)
+
+
+@given(st.floats(0, 1), st.integers(0, 10**9), CROWDS, CHANCES)
 def test_who_was_told_steps_aside_for_a_bounded_time(
-    round_trip: float, splits: int, waited: float, chance: float
+    round_trip: float, splits: int, crowd: int, chance: float
 ) -> None:
     """However often nobody won, the wait after a notice is finite and shorter than the base."""
     policy = RetryPolicy()
-    wait = aside(policy, chance, round_trip=round_trip, splits=splits, waited=waited)
+    wait = aside(policy, chance, round_trip=round_trip, splits=splits, crowd=crowd)
     assert 0 <= wait < policy.base
 
 
-@pytest.mark.parametrize(
-    ("splits", "waited", "longest"),
-    [(0, 0, 0.001), (1, 0, 0.002), (3, 0, 0.008), (4, 0, 0.01), (5000, 0, 0.01), (0, 0.05, 0.0005)],
-)
-def test_waiters_come_apart_by_a_round_trip_or_more(splits: int, waited: float, longest: float) -> None:
-    """The span doubles with each split up to the base, and shrinks for who has waited long (R13)."""
-    wait = aside(RetryPolicy(), 0.5, round_trip=0.001, splits=splits, waited=waited)
+@pytest.mark.parametrize("crowd", [0, 2, 1000])
+@pytest.mark.parametrize(("splits", "longest"), [(0, 0.001), (1, 0.002), (3, 0.008), (4, 0.01), (5000, 0.01)])
+def test_waiters_come_apart_by_a_round_trip_or_more(splits: int, longest: float, crowd: int) -> None:
+    """The span doubles with each split up to the base (R13)."""
+    wait = aside(RetryPolicy(), 0.5, round_trip=0.001, splits=splits, crowd=crowd)
     assert wait == pytest.approx(longest / 2)
+
+
+def test_who_is_told_alone_does_not_step_aside() -> None:
+    """Nobody else was told; unless a split says that somebody asks without being told (R33)."""
+    assert aside(RetryPolicy(), 0.5, round_trip=0.001, splits=0, crowd=1) == 0
+    assert aside(RetryPolicy(), 0.5, round_trip=0.001, splits=1, crowd=1) == pytest.approx(0.001)
 
 
 def test_who_is_told_of_releases_still_asks_now_and_then() -> None:
@@ -218,3 +230,65 @@ def test_the_time_that_is_left_is_that_of_the_extensions_that_are_left():
     assert policy.time_left(7, deadline=8.0, ttl=10.0) == 8.0 + 3 * 5.0
     assert policy.time_left(10, deadline=8.0, ttl=10.0) == 8.0
     assert ExtensionPolicy(max_extensions=None).time_left(7, deadline=8.0, ttl=10.0) == math.inf
+
+
+# -- crowds ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("crowd", "share"), [(0, 1), (1, 1), (3, 1), (4, 3 / 4), (30, 1 / 10), (300, 1 / 100)]
+)
+def test_three_of_a_crowd_follow_a_notice(crowd: int, share: float) -> None:
+    """In the mean; all of three or fewer, and of a crowd of unknown size (R33)."""
+    draws = [draw / 1200 for draw in range(1200)]
+    assert sum(follows(crowd, chance) for chance in draws) == pytest.approx(share * len(draws))
+
+
+@pytest.mark.parametrize("crowd", [0, 1, 10, 25])
+def test_a_few_are_reminded_as_one_is(crowd: int) -> None:
+    """Half of the cap to all of it is long enough for up to 25 (R33)."""
+    assert [reminder(RetryPolicy(), chance, crowd=crowd) for chance in (0.0, 0.5)] == [0.25, 0.375]
+
+
+@pytest.mark.parametrize("crowd", [50, 100, 1000, 10_000])
+def test_a_crowd_is_reminded_fifty_to_a_hundred_times_a_second(crowd: int) -> None:
+    """All of it together, whatever its size (R33)."""
+    shortest, longest = (crowd / reminder(RetryPolicy(), chance, crowd=crowd) for chance in (0.0, 1.0))
+    assert (shortest, longest) == (pytest.approx(100), pytest.approx(50))
+
+
+def test_who_let_a_notice_pass_asks_sooner() -> None:
+    """In case that all did: one of them within 20 ms in the mean, whatever the size of the crowd (R33)."""
+    for crowd in (4, 100, 10_000):
+        assert unfollowed(0.0, crowd) == 0.0
+        assert unfollowed(1 / crowd, crowd) == pytest.approx(0.02)
+        assert unfollowed(0.9, crowd) == pytest.approx(0.9 * crowd * 0.02)
+
+
+@given(CROWDS, CHANCES, st.integers(0, 10**9))
+def test_no_node_can_make_waits_endless(crowd: int, chance: float, attempt: int) -> None:
+    """A crowd counts for 10,000 at most, whatever a server or a notice says."""
+    policy, longest = RetryPolicy(), 10_000 * 0.02
+    assert unfollowed(chance, crowd) <= longest
+    assert reminder(policy, chance, crowd=crowd) <= longest
+    assert poll(policy, attempt, chance, crowd=crowd) <= longest
+    assert after_expiry(policy, chance, round_trip=0.01, crowd=crowd) <= 100
+    assert follows(crowd, 3e-4 * 0.99)
+
+
+@pytest.mark.parametrize(("crowd", "longest"), [(0, 0.01), (1, 0.01), (10, 0.01), (100, 0.1), (1000, 1.0)])
+def test_a_crowd_comes_apart_when_a_key_expires(crowd: int, longest: float) -> None:
+    """By a round trip each; by the base of the policy at least (R33)."""
+    wait = after_expiry(RetryPolicy(), 0.5, round_trip=0.001, crowd=crowd)
+    assert wait == pytest.approx(longest / 2)
+
+
+@pytest.mark.parametrize("attempt", [0, 1, 5, 9, 1000])
+def test_a_foreign_holder_is_polled_as_the_policy_says(attempt: int) -> None:
+    """By one who waits; a crowd polls as often as three would, and nobody later than it is reminded."""
+    policy, chance = RetryPolicy(), 0.5
+    waits = [poll(policy, attempt, chance, crowd=crowd) for crowd in (0, 1, 3, 30, 300)]
+    assert waits[:3] == pytest.approx([min(policy.backoff(attempt, chance), reminder(policy, chance))] * 3)
+    for crowd, wait in ((30, waits[3]), (300, waits[4])):
+        in_turn = policy.backoff(attempt, chance) * crowd / 3
+        assert wait == pytest.approx(min(in_turn, reminder(policy, chance, crowd=crowd)))

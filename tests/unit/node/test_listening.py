@@ -37,9 +37,10 @@ class Hearing:
         self.replies: list[Reply] = []
         self.pending = True
 
-    def noticed(self, node: Node, channel: bytes) -> None:
+    def noticed(self, node: Node, channel: bytes, message: object) -> None:
         """Write down a notice."""
         assert node is self.node
+        assert isinstance(message, bytes)
         self.notices.append((sim().time(), channel))
 
     def on_reply(self, _: int, reply: Reply) -> None:

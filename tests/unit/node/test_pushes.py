@@ -39,7 +39,7 @@ class Listening:
         self.told: list[object] = []
         """Replies as they are, notices as texts, failures as pairs."""
         self.pipe = Pipe(lambda entry, text: self.told.append((entry[0].verb, text)), lambda: None)
-        self.pipe.on_notice = lambda channel: self.told.append(channel.decode())
+        self.pipe.on_notice = lambda channel, _: self.told.append(channel.decode())
         self.channels = Channels(lambda command, sink: self.pipe.put(command, sink, 0))
 
     def put(self, command: Command) -> None:
@@ -141,10 +141,10 @@ def test_pushes_may_come_byte_by_byte(it: Listening) -> None:
 
 def test_a_notice_may_have_something_done_at_once(it: Listening) -> None:
     """Whoever hears it may send, subscribe or take the pipe apart while it is handed over."""
-    it.pipe.on_notice = lambda _: it.put(heartbeat(b"x"))
+    it.pipe.on_notice = lambda *_: it.put(heartbeat(b"x"))
     it.pipe.feed(message(A) + b"$1\r\nx\r\n")
     assert it.told == [b"x"]
-    it.pipe.on_notice = it.channels.add
+    it.pipe.on_notice = lambda channel, _: it.channels.add(channel)
     it.pipe.feed(message(A) + push(b"subscribe", A, 1))
     assert it.channels.stands(A)
 
@@ -160,7 +160,7 @@ def test_a_pipe_that_is_closed_tells_nothing_more(it: Listening, end: Callable[[
 def test_a_pipe_that_is_closed_between_two_notices_tells_the_first(it: Listening) -> None:
     """Even when both came in one piece."""
     it.channels.add(A)
-    it.pipe.on_notice = lambda channel: (it.told.append(channel), it.pipe.close())[0]
+    it.pipe.on_notice = lambda channel, _: (it.told.append(channel), it.pipe.close())[0]
     it.pipe.feed(message(A) * 2)
     assert it.told == [A]
 

@@ -1,0 +1,123 @@
+"""Many processes that want one name without a pause, on virtual time: what a hand-off costs (R33)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from aioredlock_ng import LockManager
+from aioredlock_ng._ask import Round
+from aioredlock_ng.testing import MemoryNode, SimLoop
+from tests.unit.worlds import count, make
+
+NAME: Final = "hot"
+SECTION: Final = 0.005
+"""Seconds inside the lock."""
+NODES: Final = 5
+ARRIVE: Final = 0.1
+"""Seconds within which all come; as much again is not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was counted in a stretch of virtual time, when all who want the lock were there."""
+
+    seconds: float
+    wins: tuple[int, ...]
+    """How often each process had the lock."""
+    tries: int
+    """Acquires that one node executed."""
+    commands: int
+    """Commands that all nodes executed, but for heartbeats."""
+
+    @property
+    def hand_offs(self) -> int:
+        """How often the lock went from one holder to the next."""
+        return sum(self.wins)
+
+    @property
+    def rate(self) -> float:
+        """Hand-offs per second."""
+        return self.hand_offs / self.seconds
+
+    @property
+    def tries_each(self) -> float:
+        """Tries per hand-off."""
+        return self.tries / self.hand_offs
+
+    @property
+    def commands_each(self) -> float:
+        """Commands per hand-off."""
+        return self.commands / self.hand_offs
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rate:.0f} hand-offs/s, {self.tries_each:.1f} tries and {self.commands_each:.0f} commands "
+            f"per hand-off; had it: {sorted(self.wins)}"
+        )
+
+
+def crowd(processes: int, *, seconds: float = 2.0, seed: int = 1, old: int = 0) -> Figures:
+    """Have so many processes want one lock again and again, and return what `seconds` of that cost.
+
+    The `old` ones among them know nothing of crowds: each follows every notice.
+    """
+    return SimLoop.run(_crowd(processes, seconds, old, random.Random(seed)))
+
+
+async def _crowd(processes: int, seconds: float, old: int, draw: random.Random) -> Figures:
+    nodes = [MemoryNode(latency=lambda: 0.00015 + draw.expovariate(10_000)) for _ in range(NODES)]
+    wins = [0] * processes
+    inside = False
+
+    async def work(number: int, manager: LockManager) -> None:
+        nonlocal inside
+        await asyncio.sleep(draw.uniform(0, ARRIVE))
+        while True:
+            async with manager.lock(NAME):
+                assert not inside, "two holders"
+                inside = True
+                await asyncio.sleep(SECTION)
+                inside = False
+            wins[number] += 1
+            await asyncio.sleep(draw.uniform(0.0005, 0.002))
+
+    async with contextlib.AsyncExitStack() as stack:
+        tasks = []
+        for number in range(processes):
+            manager = await stack.enter_async_context(make(nodes, seed=draw.getrandbits(32)))
+            if number < old:
+                forget_crowds(manager)
+            tasks.append(asyncio.create_task(work(number, manager)))
+        await asyncio.sleep(2 * ARRIVE)
+        wins[:] = [0] * processes
+        for node in nodes:
+            node.executed.clear()
+        await asyncio.sleep(seconds)
+        commands = sum(len(node.executed) for node in nodes)
+        figures = Figures(seconds, tuple(wins), count(nodes[0], "acquire"), commands)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return figures
+
+
+def forget_crowds(manager: LockManager) -> None:
+    """Have a manager know nothing of crowds: neither its releases nor notices say anything of them."""
+    runtime = manager._runtime
+    assert runtime is not None
+    release = runtime.release
+
+    def without_crowd(*arguments: Any, **options: Any) -> Round:
+        round_ = release(*arguments, **options)
+        read, round_._read = round_._read, lambda reply: read(reply)._replace(reached=0)
+        return round_
+
+    runtime.release = without_crowd
+    for node in runtime.nodes:
+        node._env = replace(
+            node.env, on_notice=lambda node, channel, _: runtime.wakeups.on_notice(node, channel, b"")
+        )
