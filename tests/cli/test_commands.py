@@ -92,6 +92,22 @@ def test_there_are_commands_in_the_readme() -> None:
     assert {line.split()[1] for line in README_LINES} == set(NAMES) - {"demo"}
 
 
+@pytest.mark.parametrize(
+    ("argv", "own", "child"),
+    [
+        ("run job -- echo -- run", "run job", "echo -- run"),
+        ("run job --", "run job", ""),
+        ("run job", "run job", ""),
+        ("run -- --", "run", "--"),
+        ("status -- run", "status -- run", ""),
+        ("status run -- x", "status run -- x", ""),
+    ],
+)
+def test_what_is_behind_two_dashes_is_the_commands(argv: str, own: str, child: str) -> None:
+    """The first ones part, and only those of `run`: elsewhere they are argparse's, before odd names."""
+    assert _split(argv.split()) == (own.split(), child.split())
+
+
 # -- times -------------------------------------------------------------------------------------------
 
 
@@ -120,7 +136,7 @@ def test_a_wrong_time_is_shown_with_what_would_be_right(
 
 def test_times_may_have_units(capsys: pytest.CaptureFixture[str]) -> None:
     """Minutes are taken for minutes: what is wrong with such times is found in seconds."""
-    job = ("--nodes", NOWHERE, "job", "--", "true")
+    job = ("-n", "--nodes", NOWHERE, "job", "--", "true")
     _, _, err = run(capsys, "run", "--ttl", "1m30s", "--kill-after", "1m", *job)
     assert "less than half of the ttl (90 s), got 60 s" in err
     _, _, err = run(capsys, "watch", "--interval", "50ms", "--nodes", NOWHERE)
