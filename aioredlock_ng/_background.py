@@ -168,7 +168,7 @@ class Background:
             return  # what is found while nodes go down one by one, is nobody's concern any more
         conflict = same_server(self._nodes)
         if self._terms is not None and not self._terms.looking:
-            conflict = conflict or _other_quorum(self._nodes)
+            conflict = conflict or _unfit(self._nodes) or _other_quorum(self._nodes)
         if conflict != self._runtime.conflict and conflict is not None:
             report(logging.ERROR, "%s", conflict)
             self._runtime.audience.tell(Misconfigured(reason=conflict))
@@ -254,6 +254,12 @@ def same_server(nodes: Sequence[Node]) -> str | None:
             return f"nodes {seen[run_id]} and {node.name} are one server: a quorum needs N different ones"
         seen[run_id] = node.name
     return None
+
+
+def _unfit(nodes: Sequence[Node]) -> str | None:
+    """Tell of servers that cannot be nodes as they are, if the others are too few (R17)."""
+    found = [f"node {node.name}: {node.standing.unfit}" for node in nodes if node.standing.unfit]
+    return "; ".join(found) if len(nodes) - len(found) < majority(len(nodes)) else None
 
 
 def _other_quorum(nodes: Sequence[Node]) -> str | None:

@@ -36,7 +36,7 @@ from ._options import (
     checked_policy,
     checked_quorum_timeout,
 )
-from ._specs import NodeSpec, Primitives, make_nodes
+from ._specs import NodeSpec, Primitives, make_nodes, refuse_untagged
 from ._statistics import ManagerStatistics, statistics_of
 from ._survey import Survey, survey
 from .errors import ConfigurationError
@@ -61,14 +61,15 @@ class LockManager(Life, Generic[Fence_co]):
     Args:
         nodes: URLs (``redis://``, ``rediss://``, ``unix://``, ``valkey://``, ``valkeys://``, with user,
             password and database; ``redis+sentinel://host:26379,host:26379/service`` for a master that
-            Sentinels know), `redis.asyncio.Redis` clients (never closed by us), or objects such as
-            `testing.MemoryNode`.  An odd number: an even one tolerates no more failures than the odd number
-            below it.
+            Sentinels know), `redis.asyncio.Redis` clients (never closed by us), `RedisCluster` clients
+            under a prefix with a hash tag, or objects such as `testing.MemoryNode`.  An odd number: an even
+            one tolerates no more failures than the odd number below it.
         ttl: seconds a lock lives unless it is extended; 5 ms to 24 hours.
         node_timeout: seconds one node's answer is waited for.  It only costs time when a majority is
             silent; raise it when nodes are far away.  Shorter than the ttl.
         connect_timeout: seconds one attempt to connect and log in may take.
-        prefix: begins every key; the lock ``name`` lives under ``prefix + name``.
+        prefix: begins every key; the lock ``name`` lives under ``prefix + name``.  On a Redis Cluster it
+            needs a hash tag, as in ``"{locks}:"``.
         fencing: whether leases carry a fence (`Lease.fence`).  False sends the plain ``SET NX PX`` of the
             Redlock page.
         fence_ttl: seconds that a fence's counter lives on a node after its last use; 300 at least.
@@ -150,6 +151,7 @@ class LockManager(Life, Generic[Fence_co]):
             on_lost=on_lost,
             holder=holder,
         )
+        refuse_untagged(made, options.prefix)
         super().__init__(
             made,
             options,

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, TypeAlias, final
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 
+from ._core.hash_tag import hash_tag, no_tag
 from ._kinds.mutex import Mutex
 from ._node import Node, NodeSource
 from ._node.client_node import ClientNode
@@ -19,7 +20,7 @@ from .errors import ConfigurationError
 MAX_PRIMITIVES: Final = 4096
 """Primitives that a manager keeps; the one that was not asked for the longest gives way."""
 
-NodeSpec: TypeAlias = str | Redis | Node | NodeSource
+NodeSpec: TypeAlias = str | Redis | RedisCluster | Node | NodeSource
 """What may stand in a node list: a URL, a client, a node, or something that makes one."""
 
 
@@ -54,10 +55,21 @@ def make_nodes(specs: Iterable[NodeSpec]) -> tuple[Node, ...]:
     return nodes
 
 
+def refuse_untagged(nodes: Iterable[Node], prefix: bytes) -> None:
+    """Refuse the client of a Redis Cluster under a prefix that would spread its keys (R17).
+
+    Raises:
+        ConfigurationError: with a prefix that would do.
+    """
+    for node in nodes:
+        if isinstance(node, ClientNode) and node.clustered and hash_tag(prefix) is None:
+            raise ConfigurationError(f"node {node.name}: {no_tag(prefix)}")
+
+
 def _make_node(spec: NodeSpec) -> Node:
     if isinstance(spec, str):
         return RedisNode(UrlEndpoint(spec))
-    if isinstance(spec, Redis):
+    if isinstance(spec, (Redis, RedisCluster)):
         return ClientNode(spec)
     if isinstance(spec, NodeSource):
         return spec.link()

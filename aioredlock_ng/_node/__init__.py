@@ -49,6 +49,8 @@ class Standing:
     """Connections dropped because a reply came that cannot belong to its request (R15)."""
     votes_in: float | None = None
     """Seconds until it may vote again; None when it may, or when waiting does not help."""
+    unfit: str = ""
+    """Why its server cannot be a node as it is: its Redis Cluster needs another prefix, or a client."""
     conflict: str = ""
     """Why the node cannot be in this quorum at all, whatever happens (A4)."""
     strayed: bool = False

@@ -7,9 +7,10 @@ import logging
 from abc import ABC, abstractmethod
 from typing import Final
 
-from .._core.command import Command, Reply, Sink
+from .._core.command import Command, Reply, Silence, Sink
 from .._log import report
 from . import NodeEnv, NodeState, Standing, TimeSample
+from .failures import MOVED
 from .greeting import Greeting
 from .ledger import Ledger
 
@@ -46,6 +47,7 @@ class BaseNode(ABC):
         self._votes_at: float | None = None
         self._more: asyncio.TimerHandle | None = None
         self._conflict = False
+        self._unfit = ""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self._state}>"
@@ -168,7 +170,11 @@ class BaseNode(ABC):
             )
         wait = self._greeting.judgement.wait
         self._votes_at = None if wait is None else heard_at + wait
+        moved = self.without_vote if isinstance(reply, Silence) and reply.reason.startswith(MOVED) else ""
+        changed, self._unfit = moved != self._unfit, moved
         self._judged()
+        if changed:
+            self.env.on_change(self)
         if greeted is None or greeted.changed:
             self.env.on_greeted(self)
 
@@ -240,6 +246,7 @@ class BaseNode(ABC):
             votes_in=self._votes_in,
             conflict=self.without_vote if conflict else "",
             strayed=self._strayed,
+            unfit=self._unfit,
         )
 
     def _become(self, state: NodeState, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""A node that is the user's own `redis.asyncio.Redis` client (rule R17).
+"""A node that is the user's own client (rule R17).
 
 The textbook shape: every command is a call of its own through the client's pool, waited for at most
 `node_timeout`.  Calls of a pool overtake each other, so the calls of one owner are chained: a
@@ -8,21 +8,22 @@ release begins when the acquire before it has ended, whichever way.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, Final, cast, final
 
 import anyio
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import NoScriptError, ResponseError
 
 from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
 from .._core.quarantine import NO_VOW, Vow
-from ..errors import ConfigurationError
 from . import NodeEnv, NodeState
 from .base import BaseNode
-from .client_name import name_and_address
-from .failures import why, withheld, without_secrets
+from .callers import ClientCaller, ClusterCaller, facts_of, knock
+from .failures import why, without_secrets
 from .fork import generation
-from .plain import plain
+from .greeting import Greeting
+from .plain import plain, text
 from .probe import CHANGED
 
 MAX_CALLS: Final = 256
@@ -45,13 +46,10 @@ LOOK_AFTER: Final = 0.5
 class ClientNode(BaseNode):
     """See `Node`.  The client stays the user's: it is never closed here."""
 
-    def __init__(self, client: Redis) -> None:
-        if not hasattr(client, "connection_pool"):
-            raise ConfigurationError(
-                f"a {type(client).__name__} cannot be a node: use one client per independent master"
-            )
-        super().__init__(*name_and_address(client.connection_pool))
-        self._client = client
+    def __init__(self, client: Redis | RedisCluster) -> None:
+        self._caller = ClusterCaller(client) if isinstance(client, RedisCluster) else ClientCaller(client)
+        super().__init__(self._caller.name, self._caller.address)
+        self._left_behind: asyncio.Task[Any] | None = None
         self._calls: dict[bytes, asyncio.Task[Reply]] = {}  # the last call of each owner
         self._tasks: set[asyncio.Task[Any]] = set()
         self._generation = -1
@@ -61,6 +59,13 @@ class ClientNode(BaseNode):
         """As in `Node`; a client that was made before a fork may well be used after it."""
         super().bind(env)
         self._generation = generation()
+        if isinstance(self._caller, ClusterCaller):
+            self._caller.prefix = env.prefix
+
+    @property
+    def clustered(self) -> bool:
+        """Whether its keys have to stand in one slot of a Redis Cluster."""
+        return isinstance(self._caller, ClusterCaller)
 
     @property
     def in_flight(self) -> int:
@@ -164,19 +169,11 @@ class ClientNode(BaseNode):
             # The pool's connections change unseen: the script looks whose server it is on.
             stamp = self._greeting.stamp(with_identity=True)
         try:
-            return await self._call_client((*command.words, *stamp), raw=command.purpose is Purpose.OTHER)
+            raw = command.purpose is Purpose.OTHER
+            return plain(await self._caller.call((*command.words, *stamp), raw=raw))
         except NoScriptError:
             # What follows for this owner is chained behind this call: nothing can overtake it.
-            return await self._call_client((*command.words_in_full, *stamp))
-
-    async def _call_client(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
-        """Call the client; `raw` for what redis-py would parse into something of its own.
-
-        It looks that up by the verb as text, so that a verb of bytes gets the answer as it came.
-        """
-        verb, *arguments = words
-        call = self._client.execute_command(verb if raw else verb.decode(), *arguments)  # type: ignore[no-untyped-call]
-        return plain(await call)
+            return plain(await self._caller.call((*command.words_in_full, *stamp)))
 
     async def _answer(self, command: Command, sink: Sink, index: int, call: asyncio.Task[Reply]) -> None:
         """Give the sink the call's reply, or silence when the time is up; the call itself goes on."""
@@ -229,11 +226,11 @@ class ClientNode(BaseNode):
         try:
             async with asyncio.timeout(self.env.connect_timeout):
                 if self._greeting is None:
-                    await self._knock()
+                    await self._outlasting(knock(self._caller))
                 else:
-                    await self._greet_and_hear(asked_at)
-                if self._run_id is None:
-                    self._run_id = await self._identify()
+                    self._heard(await self._outlasting(self._present(self._greeting)), asked_at)
+                    self._say_more()
+                await self._identify()
         except TimeoutError:
             return f"no answer within {self.env.connect_timeout:.3g} s"
         except Exception as error:  # noqa: BLE001 (as in _call)
@@ -241,25 +238,35 @@ class ClientNode(BaseNode):
         self._round_trip = self.env.clock.now() - asked_at
         return ""
 
-    async def _knock(self) -> None:
-        """Ask for a sign of life; that we may not ask is one, too."""
-        try:
-            await self._client.execute_command("PING")  # type: ignore[no-untyped-call]
-        except ResponseError as error:
-            if not withheld(error, "PING"):
-                raise
-
-    async def _greet_and_hear(self, asked_at: float) -> None:
-        assert self._greeting is not None, "the caller has looked"
-        command = self._greeting.command(b"%016x" % self.env.random.getrandbits(64), asked_at)
+    async def _present(self, greeting: Greeting) -> Reply:
+        """Greet, and return what is answered."""
+        nonce = b"%016x" % self.env.random.getrandbits(64)
+        command = greeting.command(nonce, self.env.clock.now())
         try:
             reply = await self._execute(command)
         except ResponseError as error:  # it answers, but has no vote
-            self._heard(Silence(why(error)), asked_at)
-        else:
-            fits = command.fits(reply)
-            self._heard(reply if fits else Silence("the answer to its greeting makes no sense"), asked_at)
-        self._say_more()
+            return Silence(why(error))
+        fits = command.fits(reply)
+        return cast(Reply, reply) if fits else Silence("the answer to its greeting makes no sense")
+
+    async def _outlasting(self, question: Coroutine[Any, Any, Reply]) -> Reply:
+        """Wait for the answer; who gives up waiting leaves one question behind, for a while.
+
+        A Cluster's client that waits for a master that stands still looks for the new one only when its own
+        time is up, not when it is cancelled.
+        """
+        if not self.clustered:
+            return await question
+        task = self._spawn(asyncio.wait_for(question, self.env.connect_timeout + CALL_LIMIT))
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        try:
+            return cast(Reply, await asyncio.shield(task))
+        finally:
+            if not task.done():
+                if self._left_behind is None or self._left_behind.done():
+                    self._left_behind = task
+                else:
+                    task.cancel()
 
     async def greet(self) -> None:
         """As in `Node`."""
@@ -276,17 +283,15 @@ class ClientNode(BaseNode):
     def _stamp(self) -> None:
         """As in `BaseNode`: every call is stamped when it is made."""
 
-    async def _identify(self) -> str | None:
-        """Return the server's ``run_id``, and look whether it forgets."""
-        try:
-            facts = await self._client.info("server")
-            facts |= await self._client.info("memory")
-        except ResponseError:  # not allowed, or not there, as in fakeredis
-            return None
+    async def _identify(self) -> None:
+        """Note which server this is, and look whether it forgets, unless that is known."""
+        told = self._greeting.run_id if self._greeting is not None else None
+        if self._run_id is not None and told in (None, self._run_id):
+            return
+        facts = await facts_of(self._caller)
         if self._greeting is not None:
-            self._greeting.tell_eviction(facts.get("maxmemory_policy"))
-        run_id = facts.get("run_id")
-        return None if run_id is None else str(run_id)
+            self._greeting.tell_eviction(text(facts.get(b"maxmemory_policy")))
+        self._run_id = told or text(facts.get(b"run_id"))
 
     async def aclose(self) -> None:
         """Let the calls under way end, releases behind slow acquires above all; then cancel them."""

@@ -11,6 +11,9 @@ from redis.exceptions import NoPermissionError, RedisError
 from .._core.command import Command
 from .._core.diagnosis.rights import unknown
 
+MOVED: Final = "MOVED "
+"""How a server's answer begins that has lost a slot, or never had it."""
+
 _ECHO: Final = ", with args beginning with"
 """What some servers begin to repeat the arguments with: owner values, and at login the password."""
 
@@ -35,8 +38,13 @@ def withheld(error: Exception, command: str) -> bool:
     return command.lower() in text and (isinstance(error, NoPermissionError) or unknown(text))
 
 
-def of_age(reason: str) -> str:
-    """Return the reason in other words where it says in its own that the server is too old."""
+def in_our_words(reason: str) -> str:
+    """Return a server's reason, in other words where its own do not say what to do."""
+    if reason.startswith(MOVED):
+        return (
+            f"{reason}: the keys are on another server of its Redis Cluster, whose masters are not "
+            "independent nodes; give a redis.asyncio.RedisCluster as one node, or servers of no Cluster"
+        )
     if "non deterministic commands" in reason:
         return "the server is older than Redis 5.0, too old for fences and quarantines: update it"
     if re.search("unknown command .?HELLO", reason, re.IGNORECASE):

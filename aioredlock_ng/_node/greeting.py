@@ -16,9 +16,12 @@ from .._core.diagnosis.rights import glob_escaped
 from .._core.quarantine import NO_VOW, UNKNOWN_IDENTITY, Judgement, Vow, judge, parse
 from .._core.terms import Terms
 from .._log import report
-from .failures import of_age
+from .failures import in_our_words
 
 _PARTS: Final = 5
+
+_RUN_ID: Final = 40
+"""Characters at the beginning of an identity that are the server's ``run_id``."""
 
 NO_EVICTION: Final = "noeviction"
 """The one ``maxmemory-policy`` by which a server forgets nothing."""
@@ -73,6 +76,12 @@ class Greeting:
         """Whether the node's clock is suspected to have jumped (R14)."""
 
     # -- what it comes to ----------------------------------------------------------------------
+
+    @property
+    def run_id(self) -> str | None:
+        """What the server that answered last calls itself; None when it has not said."""
+        known = self._identity not in (b"", UNKNOWN_IDENTITY)
+        return self._identity[:_RUN_ID].decode(errors="replace") if known else None
 
     @property
     def judgement(self) -> Judgement:
@@ -184,7 +193,8 @@ class Greeting:
         """Judge by the answer to a greeting; None when it was none."""
         self.heard = True
         if isinstance(reply, Silence):
-            self._judgement = Judgement(reason=f"its sentinel cannot be looked at: {of_age(reply.reason)}")
+            reason = in_our_words(reply.reason)
+            self._judgement = Judgement(reason=f"its sentinel cannot be looked at: {reason}")
             self._answered = False
             self._terms.lose(self)
             return None

@@ -15,6 +15,7 @@ from redis.exceptions import ResponseError
 
 from .. import _scripts
 from .failures import withheld
+from .plain import facts_in, text
 
 _SECTIONS: Final = ("server", "replication", "memory")
 """Of a server's ``INFO``: what tells who it is, and whether it forgets."""
@@ -37,6 +38,8 @@ class Identity:
     role: str | None = None
     eviction: str | None = None
     """Its ``maxmemory-policy``."""
+    clustered: bool = False
+    """Whether it is a server of a Redis Cluster, as far as it tells."""
 
 
 def make_connection(
@@ -134,15 +137,10 @@ async def identify(connection: Connection) -> Identity:
             if not withheld(error, "INFO"):
                 raise
             continue
-        for line in answer.splitlines() if isinstance(answer, bytes) else ():
-            name, _, value = line.partition(b":")
-            facts[name] = value
-
-    def fact(name: bytes) -> str | None:
-        value = facts.get(name)
-        return None if value is None else value.decode(errors="replace")
-
-    return Identity(fact(b"run_id"), fact(b"role"), fact(b"maxmemory_policy"))
+        facts |= facts_in(answer)
+    mode = facts.get(b"redis_mode") or facts.get(b"server_mode")
+    run_id, role, eviction = map(text, map(facts.get, (b"run_id", b"role", b"maxmemory_policy")))
+    return Identity(run_id, role, eviction, mode == b"cluster")
 
 
 async def load_scripts(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Replies as RESP2 has them, whatever the protocol and the client."""
+"""Replies as RESP2 has them, whatever the protocol and the client, and the facts in them."""
 
 from __future__ import annotations
 
@@ -16,3 +16,14 @@ def plain(reply: Any) -> Any:
     if isinstance(reply, (list, tuple, set, frozenset)):
         return [plain(part) for part in reply]
     return reply
+
+
+def facts_in(answer: object) -> dict[bytes, bytes]:
+    """Read an answer to ``INFO``; what is none has no facts."""
+    lines = answer.splitlines() if isinstance(answer, bytes) else ()
+    return {name: value for name, _, value in (line.partition(b":") for line in lines)}
+
+
+def text(value: bytes | None) -> str | None:
+    """Return a fact as text; None where it is missing."""
+    return None if value is None else value.decode(errors="replace")

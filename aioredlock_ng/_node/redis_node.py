@@ -8,6 +8,7 @@ from typing import Final, final
 
 from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
 from .._core.diagnosis.rights import NOTICE_RIGHTS, channel_rule
+from .._core.hash_tag import hash_tag, no_tag
 from .._core.policy import RetryPolicy
 from .._log import report
 from . import NodeState
@@ -15,6 +16,7 @@ from .base import BaseNode
 from .channels import Channels, is_refusal
 from .connection import Endpoint
 from .failures import why
+from .handshake import Identity
 from .link import Link, heartbeat
 from .pipe import MAX_IN_FLIGHT, Entry, pack_stamp
 from .probe import Probe
@@ -172,7 +174,11 @@ class RedisNode(BaseNode):
                 self._run_id = identity.run_id
                 if self._greeting is not None:
                     self._greeting.tell_eviction(identity.eviction)
-                if identity.role in (None, "master"):
+                self._unfit = self._why_unfit(identity)
+                if self._unfit:
+                    link.give_up("its keys would be on several servers")
+                    self._become(NodeState.DOWN, self._unfit)
+                elif identity.role in (None, "master"):
                     began = self.env.clock.now()
                     await self._serve(link)
                     if self.env.clock.now() - began >= HEARTBEAT:
@@ -185,6 +191,11 @@ class RedisNode(BaseNode):
                 return
             await asyncio.sleep(RECONNECT.backoff(attempt, self.env.random.random(), least=0.5))
             attempt += 1
+
+    def _why_unfit(self, identity: Identity) -> str:
+        prefix = self.env.prefix
+        alone = self._greeting is None or not identity.clustered or hash_tag(prefix) is not None
+        return "" if alone else no_tag(prefix)
 
     async def _serve(self, link: Link) -> None:
         """Keep one connection until it is lost."""

@@ -551,12 +551,15 @@ async def test_a_server_that_is_busy_with_a_script(make_nodes: MakeNodes) -> Non
 
 
 async def test_servers_of_a_cluster(make_nodes: MakeNodes) -> None:
-    """They say so themselves, and their slots are nobody's."""
+    """They need a prefix with a hash tag; without slots they are no use under that, either."""
     nodes = make_nodes(3, options={"cluster-enabled": "yes"})
     findings = await diagnose(*nodes.urls)
     checks = {(one.check, one.level) for one in findings if one.check != "persistence"}
     assert checks == {("quorum", "error"), ("mode", "error")}
-    assert any("cluster mode" in one.message for one in findings)
+    assert any("prefix='{redlock}:'" in one.message for one in findings)
+    findings = await diagnose(*nodes.urls, prefix="{redlock}:")
+    assert ("mode", "error") in {(one.check, one.level) for one in findings}
+    assert any("CLUSTERDOWN" in one.message for one in findings)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import redis
-from redis.asyncio import BlockingConnectionPool, Redis, RedisCluster
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
@@ -224,12 +224,6 @@ async def test_a_mixed_list(shared_nodes: Any, client: MakeClient) -> None:
 
 
 # -- what cannot be a node -----------------------------------------------------------------------
-
-
-def test_a_cluster_client_is_refused() -> None:
-    """One lock's keys would need one slot: the error names the class."""
-    with pytest.raises(ConfigurationError, match="RedisCluster"):
-        LockManager([RedisCluster(host="127.0.0.1", port=1)])
 
 
 def test_a_blocking_client_is_refused() -> None:

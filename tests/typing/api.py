@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from typing import Any, assert_type
 
-from redis.asyncio import Redis
+from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError
 
 import aioredlock_ng
@@ -79,6 +79,7 @@ def make_managers() -> None:
     LockManager(("redis://a",))
     LockManager(url for url in ["redis://a", "valkeys://user:password@b:7000/1", "unix:///run/redis.sock"])
     LockManager([Redis(), Redis.from_url("redis://b")])
+    LockManager([RedisCluster(host="a")], prefix="{locks}:")
     LockManager([MemoryNode(), MemoryNode("b"), MemoryNode(latency=0.001)])
     LockManager(["redis://a", Redis(), MemoryNode()])
     LockManager(

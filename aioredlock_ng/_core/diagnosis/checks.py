@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ..command import Silence
+from ..hash_tag import hash_tag, no_tag
 from .facts import NO_COMMANDS, NodeFacts
 from .findings import Finding, bad, missing, ok, unchecked
 from .reasons import explained
@@ -72,10 +73,12 @@ def _lacking(node: NodeFacts) -> Finding:
     return bad(node, "rights", "warning", message, advice)
 
 
-def check_info(node: NodeFacts) -> Iterator[Finding]:
+def check_info(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
     if isinstance(node.info, Silence):
         yield unchecked(node, "info", node.info, "+info")
         return
+    yield _role(node, node.info)
+    yield _mode(node, node.info, prefix)
     for check in _INFO_CHECKS:
         yield check(node, node.info)
 
@@ -91,19 +94,27 @@ def _role(node: NodeFacts, info: Mapping[str, str]) -> Finding:
     return bad(node, "role", "error", f"it is a {what}, not a master: it has no vote of its own", advice)
 
 
-def _mode(node: NodeFacts, info: Mapping[str, str]) -> Finding:
+def _mode(node: NodeFacts, info: Mapping[str, str], prefix: bytes) -> Finding:
     mode = info.get("redis_mode") or info.get("server_mode") or "standalone"
     if info.get("cluster_enabled") == "1":
         mode = "cluster"
     if mode == "standalone":
         return ok(node, "mode", mode)
+    if mode != "cluster":
+        advice = "name the masters, not the Sentinels themselves: redis+sentinel://host:26379/service"
+        return bad(node, "mode", "error", f"it runs in {mode} mode: it stores no locks", advice)
+    if hash_tag(prefix) is None:
+        advice = "give it to them, or use servers with cluster-enabled no"
+        return bad(node, "mode", "error", f"it runs in cluster mode: {no_tag(prefix)}", advice)
+    if quarantine := quarantine_of(node):
+        message = f"cluster; after a failover or a move of its slot it has no vote for {quarantine:g} s"
+        return ok(node, "mode", message)
     return bad(
         node,
         "mode",
-        "error",
-        f"it runs in {mode} mode: "
-        + ("keys move between servers and fail over (A2)" if mode == "cluster" else "it stores no locks"),
-        "use independent servers, without cluster and not the Sentinels themselves",
+        "warning",
+        "it runs in cluster mode: a failover forgets the locks that were granted last (A2)",
+        "set a restart_quarantine of the longest ttl or more, alike in all clients",
     )
 
 
@@ -197,8 +208,6 @@ def _version(node: NodeFacts, info: Mapping[str, str]) -> Finding:
 
 
 _INFO_CHECKS: Final[tuple[Callable[[NodeFacts, Mapping[str, str]], Finding], ...]] = (
-    _role,
-    _mode,
     _replicas,
     _eviction,
     _persistence,

@@ -29,7 +29,7 @@ def judge(facts: Facts) -> tuple[Finding, ...]:
             ok(node, "reachable", "connected and logged in"),
             *check_locking(node, facts.prefix),
             *([sentinel] if sentinel else ()),
-            *check_info(node),
+            *check_info(node, facts.prefix),
             check_access(node),
             check_latency(node, facts.node_timeout),
             *([notices] if notices else ()),

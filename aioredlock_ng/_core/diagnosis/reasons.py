@@ -39,6 +39,11 @@ _UNKNOWN: Final = Kind(
 _KINDS: Final = (
     _RIGHTS,
     _kind(
+        r"prefix with a hash tag",
+        "mode",
+        "start all clients with that prefix, or use servers with cluster-enabled no",
+    ),
+    _kind(
         r"no Sentinel tells",
         None,
         "see that the Sentinels of the node's URL run and know its service, and that their password is one "
@@ -64,7 +69,8 @@ _KINDS: Final = (
     _kind(
         r"MOVED|^\d+ \S+:\d+$|CROSSSLOT|CLUSTERDOWN|hash slot|same slot",
         "mode",
-        "use independent servers with cluster-enabled no: a cluster moves keys and fails over",
+        "use independent servers with cluster-enabled no; or one Redis Cluster as one node: a prefix with a "
+        "hash tag, such as '{locks}:', and a redis.asyncio.RedisCluster client",
     ),
     _kind(
         r"MISCONF",

@@ -7,7 +7,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._core.terms import Terms
-from aioredlock_ng._node.failures import of_age, withheld
+from aioredlock_ng._node.failures import in_our_words, withheld
 from aioredlock_ng._node.greeting import Greeting
 
 REDIS_4 = (
@@ -44,7 +44,7 @@ def test_what_is_withheld(error: Exception, expected: bool) -> None:
 )
 def test_a_server_that_is_too_old_is_told_so(reason: str, expected: str) -> None:
     """In words that say what to do, where its own do not."""
-    assert of_age(reason) == expected
+    assert in_our_words(reason) == expected
     greeting = Greeting("node", Terms(b"{meta}", 3, 0))
     greeting.take(Silence(reason), 0.0)
     assert greeting.judgement.reason == f"its sentinel cannot be looked at: {expected}"

@@ -1,0 +1,99 @@
+"""How commands get to a server through a user's own client (R17)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Final, final
+
+from redis.asyncio import Redis, RedisCluster
+from redis.exceptions import ResponseError
+
+from ..errors import ConfigurationError
+from .client_name import name_and_address
+from .failures import withheld
+from .plain import facts_in, plain
+
+_ROUTED: Final = (b"EVALSHA", b"EVAL", b"SET", b"GET", b"DEL")
+"""Commands with keys, for which redis-py itself finds the server: it follows MOVED and ASK."""
+
+MAX_SEARCHES: Final = 64
+"""Searches by SCAN that may go on at once on a Cluster; the oldest of more ends with an error."""
+
+
+@final
+class ClientCaller:
+    """Through a `redis.asyncio.Redis`, however it was made."""
+
+    def __init__(self, client: Redis) -> None:
+        if not hasattr(client, "connection_pool"):
+            raise ConfigurationError(
+                f"a {type(client).__name__} cannot be a node: use one client per independent master"
+            )
+        self._client = client
+        self.name, self.address = name_and_address(client.connection_pool)
+
+    async def call(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
+        """Call the client; `raw` for what redis-py would parse into something of its own.
+
+        It looks that up by the verb as text, so that a verb of bytes gets the answer as it came.
+        """
+        verb, *arguments = words
+        return await self._client.execute_command(verb if raw else verb.decode(), *arguments)  # type: ignore[no-untyped-call]
+
+
+@final
+class ClusterCaller:
+    """Through a `redis.asyncio.RedisCluster`, to the server that has the one slot of all our keys."""
+
+    def __init__(self, client: RedisCluster) -> None:
+        self._client = client
+        hosts = sorted((node.host, node.port) for node in client.nodes_manager.startup_nodes.values())
+        self.name = "client:cluster:" + ",".join(f"{host}:{port}" for host, port in hosts)
+        self.address = ("cluster", *hosts)
+        self.prefix = b""
+        """How all keys begin: with a hash tag."""
+        self._searches: dict[bytes, str] = {}
+        """Which server gave out the cursor of a search that goes on."""
+
+    async def call(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
+        """Call the client, or its server of our slot: what has no key is about that one, and is raw."""
+        verb, *arguments = words
+        if verb in _ROUTED:
+            return await self._client.execute_command(verb.decode(), *arguments)
+        await self._client.initialize()
+        # Typed for text; a prefix that is no text has its slot all the same.
+        server: Any = self._client.get_node_from_key(self.prefix)  # type: ignore[arg-type]
+        if verb != b"SCAN":
+            return await server.execute_command(verb, *arguments)
+        return await self._scan(server, arguments)
+
+    async def _scan(self, server: Any, arguments: list[bytes]) -> Any:
+        """Go on with a search: another server would not know its cursor, and skip keys."""
+        cursor = arguments[0]
+        if cursor != b"0" and self._searches.pop(cursor, None) != server.name:
+            raise ResponseError("the slot of the prefix went to another server during the search")
+        reply = await server.execute_command(b"SCAN", *arguments)
+        if isinstance(reply, list) and reply and reply[0] not in (b"0", "0"):
+            following = reply[0].encode() if isinstance(reply[0], str) else bytes(reply[0])
+            while len(self._searches) >= MAX_SEARCHES:
+                del self._searches[next(iter(self._searches))]
+            self._searches[following] = server.name
+        return reply
+
+
+async def knock(caller: ClientCaller | ClusterCaller) -> None:
+    """Ask for a sign of life; that we may not ask is one, too."""
+    try:
+        await caller.call((b"PING",))
+    except ResponseError as error:
+        if not withheld(error, "PING"):
+            raise
+
+
+async def facts_of(caller: ClientCaller | ClusterCaller) -> dict[bytes, bytes]:
+    """Ask a server who it is and whether it forgets; nothing where that is not allowed, or not there."""
+    facts: dict[bytes, bytes] = {}
+    with suppress(ResponseError):
+        for section in (b"server", b"memory"):
+            facts |= facts_in(plain(await caller.call((b"INFO", section), raw=True)))
+    return facts

@@ -1,0 +1,353 @@
+"""Redis Cluster: one slot as one node, by client and by URL, through failovers and moves of the slot."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from redis.asyncio import RedisCluster
+
+from aioredlock_ng import ConfigurationError, LockManager, LockTakenError, QuorumUnavailableError
+from aioredlock_ng._core.hash_tag import hash_tag, tagged
+from aioredlock_ng._node import NodeState
+from aioredlock_ng.testing import LocalNodes
+from tests.clusters import OPTIONS, Cluster
+from tests.servers import ask, eventually, fastest_arm, lock_keys
+
+PATIENT = 1.0
+MakeNodes = Callable[..., LocalNodes]
+MakeClient = Callable[..., "RedisCluster[Any]"]
+
+
+@pytest.fixture(scope="module")
+def six() -> Iterator[Cluster]:
+    """Give three masters with a replica each; every test leaves them well, under prefixes of its own."""
+    nodes = LocalNodes(6, server=fastest_arm(), options=OPTIONS)
+    with contextlib.closing(nodes):
+        nodes.start()
+        cluster = Cluster(nodes, 3)
+        cluster.form()
+        yield cluster
+
+
+@pytest.fixture
+async def client(six: Cluster) -> AsyncIterator[MakeClient]:
+    """Give a function that makes clients of that Cluster, closed at the end by us."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make(**options: Any) -> RedisCluster[Any]:
+            made = RedisCluster(host="127.0.0.1", port=six.nodes.ports[1], **options)
+            stack.push_async_callback(made.aclose)
+            return made
+
+        yield make
+
+
+async def becomes(manager: LockManager, state: NodeState, *, within: float = 30.0) -> None:
+    """Wait until a manager's first node is in that state."""
+    await eventually(
+        lambda: manager.statistics().nodes[0].state is state,
+        within=within,
+        what=f"{state}: {manager.statistics()}",
+    )
+
+
+def leads_to(manager: LockManager) -> str | None:
+    """Return what the server behind a manager's first node calls itself."""
+    return manager._nodes[0].standing.run_id
+
+
+def run_id(url: str) -> str:
+    """Return the same as the server itself says."""
+    return str(ask(url, "INFO", "server")["run_id"])
+
+
+# -- prefixes ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("prefix", "tag", "better"),
+    [
+        (b"redlock:", None, "{redlock}:"),
+        (b"app:locks:", None, "{app:locks}:"),
+        (b"", None, "{locks}:"),
+        (b"{}x:", None, "{x}:"),
+        (b"a{b", None, "{ab}:"),
+        (b"{locks}:", b"locks", None),
+        (b"app:{a}{b}", b"a", None),
+        (b"{{x}:", b"{x", None),
+    ],
+)
+def test_the_hash_tag_is_that_of_the_server(
+    six: Cluster, prefix: bytes, tag: bytes | None, better: str | None
+) -> None:
+    """All keys behind a prefix with a tag have its slot; a prefix without one is shown one that has."""
+    assert hash_tag(prefix) == tag
+    keys = [prefix + rest for rest in (b"a", b"fence:{" + prefix + b"a}", b"{meta}", b"b}{c}")]
+    slots = {ask(six.urls[0], "CLUSTER KEYSLOT", key) for key in keys}  # type: ignore[arg-type]
+    assert (len(slots) == 1) is (tag is not None)
+    if better is not None:
+        assert tagged(prefix) == better
+        assert hash_tag(better.encode()) is not None
+
+
+def test_a_cluster_client_needs_a_hash_tag() -> None:
+    """The error shows the prefix to write."""
+    cluster = RedisCluster(host="127.0.0.1", port=1)
+    with pytest.raises(ConfigurationError, match=r"prefix='\{redlock\}:' instead of 'redlock:'"):
+        LockManager([cluster])
+    assert "client:cluster:127.0.0.1:1" in repr(LockManager([cluster], prefix="{redlock}:"))
+    with pytest.raises(ConfigurationError, match="given twice"):
+        LockManager([cluster, RedisCluster(host="127.0.0.1", port=1)], prefix="{x}")
+
+
+# -- a client ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"decode_responses": True}, {"protocol": 2}, {"protocol": 3}])
+async def test_a_cluster_is_one_node(six: Cluster, client: MakeClient, options: dict[str, Any]) -> None:
+    """All that locks do, on the master that has the slot; what administrators do, too."""
+    prefix = f"{{one{len(str(options))}}}:"
+    master = six.urls[six.master_of(prefix)]
+    async with LockManager([client(**options)], prefix=prefix, node_timeout=PATIENT) as manager:
+        async with manager.lock("a", "b") as lease:
+            await lease.extend()
+            assert lease.fence is not None
+            assert len(lock_keys(master, prefix)) == 2
+            assert [entry.ours for entry in await manager.inspect("a")] == [True]
+            assert [lock.name for lock in (await manager.survey()).locks] == ["a", "b"]
+            assert await manager.lock("b", blocking=False).try_acquire() is None
+            with pytest.raises(LockTakenError, match="is alive"):
+                await manager.init()
+        await eventually(lambda: not lock_keys(master, prefix))
+        assert all(node.done for node in await manager.init())
+        findings = [one for one in await manager.diagnose() if one.level == "error"]
+        assert findings == []
+        assert leads_to(manager) == run_id(master)
+    async with (
+        LockManager([client(**options)], prefix=prefix, fencing=False, node_timeout=PATIENT) as plain,
+        plain.lock("a") as lease,
+    ):
+        await lease.extend()
+        await plain.force_release("a")
+        assert not lock_keys(master, prefix)
+
+
+async def test_many_tasks_and_two_managers_on_a_cluster(client: MakeClient) -> None:
+    """They exclude each other, and fences grow."""
+    inside = 0
+    fences: list[int] = []
+
+    async def use(manager: LockManager, name: str) -> None:
+        nonlocal inside
+        async with manager.lock(name, blocking_timeout=60) as lease:
+            inside += 1
+            assert inside == 1
+            assert lease.fence is not None
+            fences.append(lease.fence)
+            await asyncio.sleep(0)
+            inside -= 1
+
+    async with (
+        LockManager([client()], prefix="{many}:", node_timeout=PATIENT) as one,
+        LockManager([client()], prefix="{many}:", node_timeout=PATIENT) as two,
+    ):
+        await asyncio.gather(*(use(manager, "x") for manager in (one, two) for _ in range(5)))
+    assert fences == sorted(set(fences))
+
+
+async def over(
+    client: MakeClient, prefix: str, stack: contextlib.AsyncExitStack, **options: Any
+) -> LockManager:
+    """Enter a manager with a quarantine on a fresh prefix, which may be used at once."""
+    settings = {"ttl": 2.0, "restart_quarantine": 3.0, "node_timeout": PATIENT} | options
+    manager = await stack.enter_async_context(LockManager([client()], prefix=prefix, **settings))
+    await manager.init(force=True)
+    await becomes(manager, NodeState.UP)
+    return manager
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("fencing", [True, False])
+async def test_a_moved_slot_is_noticed_and_its_locks_go_along(
+    six: Cluster, client: MakeClient, fencing: bool
+) -> None:
+    """Another server has them now: it is not believed before the quarantine is over."""
+    prefix = f"{{move{fencing}}}:"
+    source = six.master_of(prefix)
+    target = six.another(source)
+    async with contextlib.AsyncExitStack() as stack:
+        manager = await over(client, prefix, stack, fencing=fencing)
+        lease = await manager.lock("held", ttl=3.0).acquire()
+        six.move(prefix, target)
+        assert lock_keys(six.urls[target], prefix) == [f"{prefix}held".encode()]
+        with pytest.raises((QuorumUnavailableError, LockTakenError)):
+            await manager.lock("other", blocking=False).acquire()
+        await becomes(manager, NodeState.QUARANTINED)
+        await lease.release()
+        await eventually(lambda: not lock_keys(six.urls[target], prefix), what="a plain SET is undone")
+        await becomes(manager, NodeState.UP)
+        assert leads_to(manager) == run_id(six.urls[target])
+        async with manager.lock("other") as later:
+            assert (later.fence or 0) >= (lease.fence or 0)
+    six.settle()
+
+
+@pytest.mark.process
+async def test_locks_go_on_while_a_slot_is_being_moved(six: Cluster, client: MakeClient) -> None:
+    """Two managers count under a lock while the slot goes from master to master: no update is lost."""
+    prefix = "{moving}:"
+    counts = {"counter": 0, "entered": 0}
+    async with contextlib.AsyncExitStack() as stack:
+        managers = [await over(client, prefix, stack, restart_quarantine=0) for _ in range(2)]
+        done = asyncio.Event()
+
+        async def count(manager: LockManager) -> None:
+            while not done.is_set():
+                with contextlib.suppress(QuorumUnavailableError):
+                    async with manager.lock("x", blocking_timeout=5) as lease:
+                        before = counts["counter"]
+                        await asyncio.sleep(0.001)
+                        lease.check()
+                        counts["counter"] = before + 1
+                        counts["entered"] += 1
+
+        tasks = [asyncio.create_task(count(manager)) for manager in managers for _ in range(2)]
+        for _ in range(3):
+            await asyncio.sleep(0.2)
+            await asyncio.to_thread(six.move, prefix, six.another(six.master_of(prefix)))
+        entered = counts["entered"]
+        await eventually(lambda: counts["entered"] >= entered + 5, within=30, what="it goes on")
+        done.set()
+        await asyncio.gather(*tasks)
+    assert counts["counter"] == counts["entered"]
+    six.settle()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("how", ["asked for", "killed", "frozen"])
+async def test_a_failover_is_noticed(six: Cluster, client: MakeClient, how: str) -> None:
+    """The promoted replica has no vote for a quarantine; the client finds it by itself."""
+    prefix = f"{{failover {how}}}:"
+    old = six.master_of(prefix)
+    slot = int(ask(six.urls[old], "CLUSTER KEYSLOT", prefix))
+    (replica,) = ask(six.urls[old], "CLUSTER", "REPLICAS", six.ids[old])
+    new = six.ids.index(replica.split()[0].decode())
+    async with contextlib.AsyncExitStack() as stack:
+        manager = await over(client, prefix, stack)
+        lease = await manager.lock("held").acquire()
+        if how == "asked for":
+            ask(six.urls[new], "CLUSTER FAILOVER")
+        elif how == "killed":
+            six.nodes.kill(old)
+        else:
+            six.nodes.pause(old)
+        await eventually(lambda: six.serves(new, slot), within=30, what="it is promoted")
+        with contextlib.suppress(QuorumUnavailableError, LockTakenError):
+            granted = await manager.lock("held", blocking=False).try_acquire()
+            assert granted is None, "it is held, or the new master has no vote yet"
+        await eventually(lambda: leads_to(manager) == run_id(six.urls[new]), within=30)
+        await becomes(manager, NodeState.UP)
+        await lease.release()
+        async with manager.lock("held", blocking_timeout=20) as later:
+            assert later.fence is not None
+            assert lease.fence is not None
+            assert later.fence > lease.fence
+    if how == "killed":
+        await six.nodes.restart(old)
+    six.nodes.resume(old)
+    await asyncio.to_thread(six.settle)
+
+
+async def test_a_search_does_not_go_on_on_another_server(six: Cluster, client: MakeClient) -> None:
+    """Its cursor would skip keys there, and `init` would believe that no lock is alive."""
+    prefix = "{search}:"
+    source = six.master_of(prefix)
+    async with LockManager([client()], prefix=prefix, node_timeout=PATIENT) as manager:
+        await becomes(manager, NodeState.UP)
+        ask(six.urls[source], "EVAL", "for i = 1, 2000 do redis.call('SET', KEYS[1] .. i, '') end", 1, prefix)
+        caller: Any = manager._nodes[0]._caller  # type: ignore[attr-defined]
+        cursor, _ = await caller.call((b"SCAN", b"0", b"COUNT", b"10"))
+        cursor, _ = await caller.call((b"SCAN", cursor, b"COUNT", b"10"))
+        six.move(prefix, six.another(source))
+        await manager.inspect("x")  # by which the client learns of it
+        with pytest.raises(Exception, match="went to another server"):
+            await caller.call((b"SCAN", cursor, b"COUNT", b"10"))
+    six.settle()
+
+
+# -- URLs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(make_nodes: MakeNodes) -> LocalNodes:
+    """Give a cluster-enabled server that has all the slots."""
+    nodes = make_nodes(1, options=OPTIONS)
+    Cluster(nodes, 1).form()
+    return nodes
+
+
+async def test_a_server_with_all_slots_is_a_node_by_url(alone: LocalNodes) -> None:
+    """On the fast path, with notices; the doctor only warns of what a failover may forget."""
+    prefix = "{locks}:"
+    async with LockManager(alone.urls, prefix=prefix, node_timeout=PATIENT) as manager:
+        async with manager.lock("a", "b") as lease:
+            await lease.extend()
+            assert manager._nodes[0].can_hear
+            assert [lock.name for lock in (await manager.survey()).locks] == ["a", "b"]
+        await eventually(lambda: not lock_keys(alone.urls[0], prefix))
+        (mode,) = [one for one in await manager.diagnose() if one.check == "mode"]
+        assert (mode.level, "restart_quarantine" in mode.advice) == ("warning", True)
+    async with LockManager(alone.urls, prefix="{q}:", restart_quarantine=20) as manager:
+        (mode,) = [one for one in await manager.diagnose() if one.check == "mode"]
+        assert mode.level == "ok"
+
+
+async def test_by_url_too_a_hash_tag_is_needed(alone: LocalNodes, make_nodes: MakeNodes) -> None:
+    """The error shows it; where the other nodes are enough, it costs that node's vote and no more."""
+    with pytest.raises(ConfigurationError, match=r"prefix='\{redlock\}:' instead of 'redlock:'"):
+        async with LockManager(alone.urls) as manager:
+            await manager.lock("a").acquire()
+    manager = LockManager(alone.urls)
+    (mode,) = [one for one in await manager.diagnose() if one.check == "mode"]
+    assert mode.level == "error"
+    await manager.aclose()
+    others = make_nodes(2).urls
+    async with (
+        LockManager([*alone.urls, *others], prefix="mixed:", node_timeout=PATIENT) as manager,
+        manager.lock("a"),
+    ):
+        node = manager.statistics().nodes[0]
+        assert node.state is NodeState.DOWN
+        assert "prefix='{mixed}:'" in node.reason
+    async with LockManager(alone.urls, fencing=False, node_timeout=PATIENT) as plain, plain.lock("a"):
+        pass  # one key is in one slot
+
+
+async def test_the_masters_of_one_cluster_are_no_n_nodes(six: Cluster) -> None:
+    """One of them has the slot, and the others say where: the error says what to give instead."""
+    prefix = "{masters}:"
+    here = six.master_of(prefix)
+    urls = {i: six.urls[i] for i in six.primaries()}
+    with pytest.raises(ConfigurationError) as caught:
+        async with LockManager(urls.values(), prefix=prefix, node_timeout=PATIENT) as manager:
+            await manager.lock("a").acquire()
+    assert "RedisCluster" in str(caught.value)
+    assert "not independent" in str(caught.value)
+    assert all((url in str(caught.value)) is (i != here) for i, url in urls.items())
+    prefix += "one:"  # the same tag
+    async with LockManager([urls[here]], prefix=prefix, node_timeout=PATIENT) as manager:
+        async with manager.lock("a"):
+            pass
+        six.move(prefix, six.another(here))
+        with pytest.raises((ConfigurationError, QuorumUnavailableError), match="MOVED"):
+            await manager.lock("a", blocking=False).acquire()
+        await eventually(lambda: "RedisCluster" in manager.statistics().nodes[0].reason)
+        six.move(prefix, here)
+        await becomes(manager, NodeState.UP)
+        async with manager.lock("a"):
+            pass
+    six.settle()
