@@ -127,7 +127,7 @@ def test_a_quarantine():
 
 
 def test_short_waits_are_not_worth_a_line():
-    """Who gets the lock within two seconds, or gives up, says nothing; each longer wait says it anew."""
+    """A call that ends within two seconds, won or not, is not told of; each longer wait is told anew."""
 
     async def main() -> None:
         async with world() as w, opened(w.nodes, seed=2) as other:
