@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import secrets
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from random import Random
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, final, overload
 
@@ -135,7 +135,7 @@ class LockManager(Life, Generic[Fence_co]):
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        specs = nodes if isinstance(nodes, str) else tuple(nodes)  # for the next loop, too
+        specs = nodes if isinstance(nodes, (str, Mapping)) else tuple(nodes)  # for the next loop, too
         made = make_nodes(specs)
         options = checked_options(
             size=len(made),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, TypeAlias, final
 
+import redis
 from redis.asyncio import Redis, RedisCluster
 
 from ._core.hash_tag import hash_tag, no_tag
@@ -14,6 +15,7 @@ from ._node import Node, NodeSource
 from ._node.client_node import ClientNode
 from ._node.connection import UrlEndpoint
 from ._node.redis_node import RedisNode
+from ._node_list import url_of
 from ._options import Options, checked_names
 from .errors import ConfigurationError
 
@@ -32,6 +34,9 @@ def make_nodes(specs: Iterable[NodeSpec]) -> tuple[Node, ...]:
     """
     if isinstance(specs, str):
         raise ConfigurationError("nodes must be a list of nodes, not one string")
+    if isinstance(specs, Mapping):
+        example = f": [{url!r}]" if (url := url_of(specs)) else ""
+        raise ConfigurationError(f"nodes must be a list of nodes, not a mapping{example}")
     specs = tuple(specs)
     urls = [spec for spec in specs if isinstance(spec, str)]
     whole = ["://" in url for url in urls]
@@ -71,13 +76,29 @@ def _make_node(spec: NodeSpec) -> Node:
         return RedisNode(UrlEndpoint(spec))
     if isinstance(spec, (Redis, RedisCluster)):
         return ClientNode(spec)
+    if isinstance(spec, type):  # it has the methods of a node
+        raise ConfigurationError(_why_no_node(spec))
     if isinstance(spec, NodeSource):
         return spec.link()
     if isinstance(spec, Node):
         return spec
-    raise ConfigurationError(
-        f"a node is a URL, a redis.asyncio.Redis client or a Node, got a {type(spec).__name__}"
-    )
+    raise ConfigurationError(_why_no_node(spec))
+
+
+def _why_no_node(spec: object) -> str:
+    """Say what to write instead of something that cannot be a node."""
+    if isinstance(spec, type):
+        return f"a node is an object, got the class {spec.__name__} itself: make one, {spec.__name__}(…)"
+    if isinstance(spec, (redis.Redis, redis.RedisCluster)):
+        name = type(spec).__name__
+        return (
+            f"a redis.{name} would block the event loop: give a redis.asyncio.{name} with the same "
+            "arguments, or its URL"
+        )
+    kind = f"a {type(spec).__name__}"
+    if url := url_of(spec):
+        return f"a node is a URL, not {kind}: write {url}"
+    return f"a node is a URL, a redis.asyncio.Redis or RedisCluster client or a Node, got {kind}"
 
 
 @final
