@@ -36,8 +36,8 @@ class RetryPolicy:
     """How a refused acquire waits before it asks again (R13).
 
     Where a majority of the nodes tells of releases, it waits for that; in case nobody is told, it asks
-    again after half of `cap` to all of it, or later in a crowd of processes, whose reminders are 20 ms
-    apart or more.  Elsewhere, and while another program holds the lock, it polls: a wait is drawn evenly
+    again after half of `cap` to all of it, or later in a crowd of processes, of which one is reminded
+    every 10 to 20 ms.  Elsewhere, and while another program holds the lock, it polls: a wait is drawn evenly
     between zero and ``min(cap, base * 2 ** attempt)`` seconds.  This full jitter keeps contenders apart
     that started in the same moment; see "Exponential Backoff And Jitter" (AWS Architecture Blog).
     """
@@ -70,7 +70,7 @@ FOLLOWERS: Final = 3
 """How many of a crowd ask after a release, in the mean (R33)."""
 
 REMINDED_APART: Final = 0.02
-"""Seconds between two reminders in a crowd, at most; half of it at least."""
+"""Seconds between two reminders in a large crowd, at most; half of it at least."""
 
 MAX_CROWD: Final = 10_000
 """Processes that a crowd is taken to have at most, whatever a node says."""
