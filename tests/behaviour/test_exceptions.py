@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 import pytest
 
-from aioredlock_ng import Lease, LockLostError, LockManager, LossReason
+from aioredlock_ng import ExtensionPolicy, Lease, LockLostError, LockManager, LossReason
 from tests.behaviour.tools import PATIENCE, delete, extended, keys, quiet
 from tests.servers import Nodes
 
@@ -23,7 +23,8 @@ FOREVER: Final = 3600.0
 @pytest.fixture
 async def manager(shared_nodes: Nodes) -> AsyncIterator[LockManager]:
     """Give a manager whose locks are extended often, so that losses are noticed soon."""
-    async with quiet(), LockManager(shared_nodes.urls, ttl=0.6) as manager:
+    often = ExtensionPolicy(every=1 / 30)
+    async with quiet(), LockManager(shared_nodes.urls, ttl=6.0, extension=often) as manager:
         yield manager
     assert keys(shared_nodes.urls) == {}
 
@@ -184,7 +185,7 @@ async def test_anyio_scope_around_a_lock(manager: LockManager) -> None:
 async def test_nested_locks_lost_together(manager: LockManager) -> None:
     """When both of two nested locks are lost in one moment, the outer one's error leaves the outer block."""
     with pytest.raises(LockLostError) as lost:
-        async with manager.lock("outer"), manager.lock("inner"):
+        async with manager.lock("outer", ttl=0.6), manager.lock("inner", ttl=0.6):
             time.sleep(0.8)  # longer than their ttl
             await asyncio.sleep(FOREVER)
     assert lost.value.names == ("outer",)

@@ -113,7 +113,7 @@ async def test_a_child_that_exits_inside_a_block(nodes3: LocalNodes) -> None:
 async def test_the_first_use_does_not_need_every_server(nodes3: LocalNodes, how: str) -> None:
     """The first try of a manager wins at once although one of three servers is frozen."""
     nodes3.pause(2)
-    manager = LockManager(nodes3.urls, node_timeout=30.0, connect_timeout=60.0)
+    manager = LockManager(nodes3.urls, ttl=90, node_timeout=30.0, connect_timeout=60.0)
     try:
         lock = manager.lock("first", blocking_timeout=0)
         began = time.monotonic()

@@ -161,7 +161,8 @@ async def test_all_connections_killed(nodes5: Nodes) -> None:
 
 async def test_majority_restarted_empty(nodes5: Nodes) -> None:
     """A lock that a majority has forgotten in a restart is lost, and its keys do not come back."""
-    async with quiet(), LockManager(nodes5.urls, ttl=3.0) as manager:
+    often = ExtensionPolicy(every=1 / 15)
+    async with quiet(), LockManager(nodes5.urls, ttl=15.0, extension=often) as manager:
         restarted = nodes5.urls[:3]
         with pytest.raises(LockLostError) as lost:
             async with manager.lock("forgotten") as lease:

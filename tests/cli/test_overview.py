@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -205,7 +206,7 @@ class Screen(io.StringIO):
 
 def test_a_redrawn_picture_takes_the_place_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many lines up as the last one had; one column and one line less than there are."""
-    monkeypatch.setattr(_terminal.shutil, "get_terminal_size", lambda: (10, 5))
+    monkeypatch.setattr(_terminal.shutil, "get_terminal_size", lambda *_: os.terminal_size((10, 5)))
     screen, rooms = Screen(), []
 
     def draw(*texts: str) -> list[Line]:

@@ -21,10 +21,13 @@ from tests.servers import answers, eventually
 
 KEYS: Final = 3
 TTL: Final = 2
-"""Seconds: what both servers ask for."""
+"""Seconds: what both servers ask for, where nothing else is said."""
+
+LONG: Final = 90
+"""Seconds of a ttl that allows the servers a long `node_timeout`."""
 
 NODE_TIMEOUT: Final = 30
-"""Seconds that both servers wait for a node where they have to."""
+"""Seconds that both servers would then wait for a node where they had to."""
 
 
 @pytest.fixture
@@ -36,9 +39,11 @@ def marks(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def servers(nodes5: LocalNodes, marks: Path) -> Iterator[list[WebServer]]:
+def servers(request: pytest.FixtureRequest, nodes5: LocalNodes, marks: Path) -> Iterator[list[WebServer]]:
     """Run both servers: FastAPI's, then aiohttp's."""
-    env = {"REDLOCK_URLS": ",".join(nodes5.urls), "MARKS": str(marks), "NODE_TIMEOUT": str(NODE_TIMEOUT)}
+    ttl, node_timeout = getattr(request, "param", (TTL, TTL / 4))
+    env = {"REDLOCK_URLS": ",".join(nodes5.urls), "MARKS": str(marks)}
+    env |= {"TTL": str(ttl), "NODE_TIMEOUT": str(node_timeout)}
     aiohttp = (sys.executable, "-m", "tests.contrib.two_servers.aiohttp_server", "{port}")
     with ExitStack() as stack:
         yield [
@@ -113,6 +118,7 @@ async def test_a_killed_server_keeps_its_key_for_the_ttl_only(
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["FastAPI", "aiohttp"])
+@pytest.mark.parametrize("servers", [(LONG, NODE_TIMEOUT)], indirect=True, ids=[""])
 async def test_no_request_waits_for_a_frozen_node(
     which: int, servers: list[WebServer], client: ClientSession, nodes5: LocalNodes
 ) -> None:

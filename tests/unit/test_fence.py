@@ -389,7 +389,7 @@ async def _all_flushed(w: World) -> None:
 LOSSES = [
     _nothing,
     _holds_expire,
-    _counters_expire,
+    pytest.param(_counters_expire, marks=pytest.mark.heavy),
     _counters_vanish,
     _all_restart,
     _one_restarts,

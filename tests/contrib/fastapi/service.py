@@ -21,7 +21,7 @@ done: list[str] = []
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, LockManager]]:
     """Let a manager live with the application."""
-    async with LockManager.from_env() as manager:
+    async with LockManager.from_env(node_timeout=0.5) as manager:
         yield {"lock_manager": manager}
 
 

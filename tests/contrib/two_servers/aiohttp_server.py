@@ -18,9 +18,10 @@ async def handle(request: web.Request) -> web.Response:
 def main() -> None:
     """Serve on the port that the command line names."""
     app = web.Application()
-    setup(app, os.environ["REDLOCK_URLS"].split(","), node_timeout=float(os.environ["NODE_TIMEOUT"]))
-    app.router.add_post("/try/{key}", locked("item:{key}", ttl=2, blocking=False)(handle))
-    app.router.add_post("/wait/{key}", locked("item:{key}", ttl=2, blocking_timeout=20)(handle))
+    ttl, node_timeout = float(os.environ["TTL"]), float(os.environ["NODE_TIMEOUT"])
+    setup(app, os.environ["REDLOCK_URLS"].split(","), ttl=ttl, node_timeout=node_timeout)
+    app.router.add_post("/try/{key}", locked("item:{key}", ttl=ttl, blocking=False)(handle))
+    app.router.add_post("/wait/{key}", locked("item:{key}", ttl=ttl, blocking_timeout=20)(handle))
     web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
 
 

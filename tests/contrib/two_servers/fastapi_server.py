@@ -11,19 +11,21 @@ from aioredlock_ng import Lease, LockManager
 from aioredlock_ng.contrib.fastapi import add_exception_handlers, locked
 from tests.contrib.two_servers.inside import be_inside
 
+TTL = float(os.environ["TTL"])
+
 
 @asynccontextmanager
 async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, Any]]:
     """Run the manager with the application."""
-    async with LockManager.from_env(node_timeout=float(os.environ["NODE_TIMEOUT"])) as manager:
+    async with LockManager.from_env(ttl=TTL, node_timeout=float(os.environ["NODE_TIMEOUT"])) as manager:
         yield {"lock_manager": manager}
 
 
 app = FastAPI(lifespan=lifespan)
 add_exception_handlers(app)
 
-Tried = Annotated[Lease, locked("item:{key}", ttl=2, blocking=False)]
-Waited = Annotated[Lease, locked("item:{key}", ttl=2, blocking_timeout=20)]
+Tried = Annotated[Lease, locked("item:{key}", ttl=TTL, blocking=False)]
+Waited = Annotated[Lease, locked("item:{key}", ttl=TTL, blocking_timeout=20)]
 
 
 @app.post("/try/{key}")
