@@ -46,12 +46,15 @@ def _url_of_mapping(spec: Mapping[Any, Any]) -> str | None:
     scheme = "rediss" if spec.get("ssl") else "redis"
     login = f"{quote(str(spec.get('username') or ''))}:<password>@" if spec.get("password") else ""
     database = f"/{spec['db']}" if spec.get("db") else ""
-    if sentinels := spec.get("sentinels"):
+    host = spec.get("host") or spec.get("address")
+    if sentinels := spec.get("sentinels") or (
+        spec.get("master") and host and [(host, spec.get("port", 26379))]
+    ):
         hosts = ",".join(filter(None, map(_sentinel, sentinels)))
         return f"{scheme}+sentinel://{login}{hosts}/{quote(str(spec.get('master') or 'service'))}{database}"
     if path := spec.get("unix_socket_path") or spec.get("path"):
         return f"unix://{login}{path}"
-    if host := spec.get("host") or spec.get("address"):
+    if host:
         if isinstance(host, (tuple, list)):
             return url_of(tuple(host))
         return f"{scheme}://{login}{_host(str(host))}:{spec.get('port') or 6379}{database}"

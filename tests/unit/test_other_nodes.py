@@ -30,6 +30,7 @@ SECRET = "s3cret"
             {"sentinels": [("h1", 26379), ("h2", 26380)], "master": "main", "db": 1, "password": SECRET},
             "write redis+sentinel://:<password>@h1:26379,h2:26380/main/1",
         ),
+        ({"host": "h", "master": "main"}, "write redis+sentinel://h:26379/main"),
         ({"colour": SECRET}, "got a dict"),
         ((1, 2, 3), "got a tuple"),
         (7, "got a int"),
