@@ -164,7 +164,10 @@ class Sink(Protocol):
         """Whether anybody still waits; nothing but a release is sent again for a sink that does not."""
 
     def on_reply(self, node: int, reply: Reply) -> None:
-        """Take the reply of node number `node`.  Must not raise; called at most once per node."""
+        """Take the reply of node number `node`.  Must not raise.
+
+        Called once per node; for a release that was silent once more, should the node answer after all.
+        """
 
 
 @final
