@@ -19,7 +19,7 @@ from tests.servers import ask
 pytestmark = pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="finds processes through /proc")
 
 KEY = "redlock:job"
-TTL = 2.0
+TTL = 4.0
 KILL_AFTER = TTL / 4
 MARGIN = TTL / 20
 SHORT_TTL = 1.0
@@ -77,7 +77,7 @@ def test_a_frozen_holders_command_is_gone_before_the_next(manners: str, runs: Ru
     assert first.process.poll() is None
     os.killpg(first.process.pid, signal.SIGCONT)
     assert first.wait() == 75
-    assert "lock 'job' was lost; the command ended 0." in first.err
+    assert re.search(r"lock 'job' was lost; the command ended [\d.]+ s before its validity did", first.err)
     assert "outlived" not in first.err
     assert "does not answer" not in first.err
 
@@ -146,12 +146,12 @@ def test_a_lost_majority_ends_the_command(harm: str, manners: str, runs: Runs) -
     until(lambda: "SIGTERM" in runs.words("first"), "the command is asked to end")
     assert run.wait() == 75
     assert gone(runs)
-    assert "lock 'job' was lost; the command ended 0." in run.err
+    assert re.search(r"lock 'job' was lost; the command ended [\d.]+ s before its validity did", run.err)
     assert re.search("(before a|no) majority .*extended it", run.err)
     assert "outlived" not in run.err
     if manners == "stubborn":
         lived = last(runs, "first").at - stamp(runs, "first", "SIGTERM").at
-        assert KILL_AFTER / 2 < lived < KILL_AFTER + MARGIN
+        assert KILL_AFTER / 2 < lived < 2 * KILL_AFTER
     for i in range(3):
         runs.nodes.resume(i)
     assert ask(runs.nodes.urls[2], "EXISTS", KEY) == 0
