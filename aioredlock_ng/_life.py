@@ -134,7 +134,8 @@ class Life:
     def _let_go(self) -> None:
         """Forget the loop before, if this is another one and nothing of ours can live on in that."""
         runtime, background = self._runtime, self._background
-        if runtime is None or runtime.loop is running_loop() or runtime.inherited:
+        here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None in a forked child)
+        if runtime is None or runtime.loop is here or runtime.inherited:
             return
         if not runtime.loop.is_closed() and (background is None or not background.over):
             return

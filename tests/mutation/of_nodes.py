@@ -62,12 +62,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "_node/pipe.py",
-                """
-                return bool(self._room) and command.purpose is Purpose.RELEASE and len(self._entries) < room
-                """,
-                """
-                return False
-                """,
+                "reserved = _RESERVED.get(command.purpose, 0)",
+                "reserved = 0",
             ),
         ),
         test="unit/node/test_pipe.py::test_commands_in_flight_are_bounded",

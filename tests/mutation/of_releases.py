@@ -127,13 +127,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "_node/ledger.py",
-                """
-                if deleted_any(reply) or not self.doubtful:
-                    self._ledger.settle(self.command.owner)
-                """,
-                """
-                self._ledger.settle(self.command.owner)
-                """,
+                "if deleted_any(reply) or not self.doubtful:",
+                "if deleted_any(reply) or True:",
             ),
         ),
         test=(

@@ -32,6 +32,9 @@ OPTIONAL: Final = {
 }
 """Who may import what only an extra, or whoever asks for it, brings."""
 
+FOR_TYPE_CHECKERS: Final = {"typing_extensions"}
+"""What every type checker brings along: at run time it may be missing, so nothing imports it then."""
+
 CODE_FROM_DATA: Final = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "subprocess.getoutput",
     "subprocess.getstatusoutput", "tempfile.mktemp", "asyncio.create_subprocess_shell",
@@ -73,6 +76,7 @@ def test_what_is_imported_is_declared() -> None:
         if found.part is None
         and found.top not in sys.stdlib_module_names | NEEDED
         and part_of(found.file) not in OPTIONAL.get(found.top, set())
+        and (found.at_run_time or found.top not in FOR_TYPE_CHECKERS)
     ]
     assert not strangers
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]

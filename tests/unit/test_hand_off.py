@@ -18,7 +18,10 @@ from tests.unit.worlds import LATENCY, PREFIX, World, count, in_task, sent, sim,
 NAME = "a"
 CHANNEL = PREFIX + NAME.encode()
 ROUND_TRIP = 2 * LATENCY
-NOTICE = [b"message", CHANNEL, b""]
+NOTICE = [b"message", CHANNEL, b"1"]
+"""Of a release: one listens (R33)."""
+MADE_UP_FOR = [b"message", CHANNEL, b""]
+"""Of a quiet release that nothing followed."""
 CAP = RetryPolicy().cap
 
 

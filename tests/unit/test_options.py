@@ -343,11 +343,11 @@ def test_no_nodes_are_no_quorum(nodes: Any) -> None:
         ("redis://h", "redis://H"),
         ("redis://h", "valkey://h"),
         ("redis://h", "rediss://h"),
-        ("redis://h", "redis://user:s3cret@h"),
-        ("redis://one:s3cret@h", "redis://two:t0psecret@h"),
+        ("redis://h", "redis://user:s3chunt3r@h"),
+        ("redis://one:s3chunt3r@h", "redis://two:t0phunt3r@h"),
         ("redis://h?db=1", "redis://h?db=2"),
         ("unix:///tmp/s.sock", "unix:///tmp/s.sock?db=1"),
-        ("unix:///tmp/s.sock", "unix://user:s3cret@/tmp/s.sock"),
+        ("unix:///tmp/s.sock", "unix://user:s3chunt3r@/tmp/s.sock"),
         ("redis://[::1]:6379", "redis://[::1]"),
     ],
 )
@@ -366,7 +366,7 @@ def test_one_server_given_twice_is_named(one: str, other: str) -> None:
         ["redis://h:1", "redis://h:2", "redis://g:1"],
         ["unix:///tmp/a", "unix:///tmp/b"],
         ["rediss://a", "valkeys://b", "valkey://c", "redis://d:7000/3"],
-        ["redis://user:s3cret@h:1", "redis://user:s3cret@h:2"],
+        ["redis://user:s3chunt3r@h:1", "redis://user:s3chunt3r@h:2"],
         ["redis://h"],
     ],
 )
@@ -381,8 +381,13 @@ def test_one_client_or_master_given_twice_is_named() -> None:
     """Clients by address, masters in memory by identity; a URL and a client of the same server as well."""
     memory = MemoryNode("alpha")
     fails(lambda: LockManager([memory, memory]), ConfigurationError, "twice", "alpha")
-    client = Redis(host="h", password="s3cret")
-    twins: list[object] = [client, Redis(host="h", port=6379, db=3), "redis://h", "redis://user:s3cret@h/5"]
+    client = Redis(host="h", password="s3chunt3r")
+    twins: list[object] = [
+        client,
+        Redis(host="h", port=6379, db=3),
+        "redis://h",
+        "redis://user:s3chunt3r@h/5",
+    ]
     for twin in twins:
         message = fails(lambda twin=twin: LockManager([client, twin]), ConfigurationError, "twice", "h")  # type: ignore[misc]
         assert not has_secret(message)
@@ -408,7 +413,7 @@ def test_what_cannot_be_a_node_is_named(spec: Any, shown: str) -> None:
 
 def test_one_string_is_no_list() -> None:
     """A URL in place of the list is not taken for a list of letters."""
-    message = fails(lambda: LockManager("redis://user:s3cret@h"), ConfigurationError, "list")
+    message = fails(lambda: LockManager("redis://user:s3chunt3r@h"), ConfigurationError, "list")
     assert not has_secret(message)
 
 
@@ -416,7 +421,6 @@ def test_one_string_is_no_list() -> None:
     ("url", "shown"),
     [
         ("http://h", "http://h"),
-        ("redis+sentinel://h", "redis+sentinel://h"),
         ("REDIS:/h", "REDIS:/h"),
         ("10.0.0.1:6379", "10.0.0.1:6379"),
         ("", "''"),
@@ -439,6 +443,7 @@ def test_an_unknown_scheme_is_named(url: str, shown: str) -> None:
         ("unix://", "unix://"),
         ("redis://h?socket_timeout=soon", "redis://h"),
         ("redis://h?no_such_option=1", "redis://h"),
+        ("redis+sentinel://h", "redis+sentinel://h"),
     ],
 )
 def test_a_malformed_url_is_a_configuration_error(url: str, shown: str) -> None:
@@ -446,7 +451,7 @@ def test_a_malformed_url_is_a_configuration_error(url: str, shown: str) -> None:
     fails(lambda: LockManager([url]), ConfigurationError, shown)
 
 
-SECRETS = ("s3cret", "t0psecret")
+SECRETS = ("s3chunt3r", "t0phunt3r")
 
 
 def has_secret(text: str) -> bool:
@@ -456,45 +461,45 @@ def has_secret(text: str) -> bool:
 
 LEAKY_URLS = [
     # right ones
-    "redis://user:s3cret@h:6379/0",
-    "redis://:s3cret@h",
-    "redis://h?password=s3cret",
-    "redis://h?username=user&password=s3cret",
-    "unix://user:s3cret@/tmp/s.sock",
-    "redis://user:top@s3cret@h",
-    "redis://h?password=top@s3cret",
-    "redis://user:s3cret@h?password=t0psecret",
-    "redis://user:s3cret@h?password=x@t0psecret",
+    "redis://user:s3chunt3r@h:6379/0",
+    "redis://:s3chunt3r@h",
+    "redis://h?password=s3chunt3r",
+    "redis://h?username=user&password=s3chunt3r",
+    "unix://user:s3chunt3r@/tmp/s.sock",
+    "redis://user:top@s3chunt3r@h",
+    "redis://h?password=top@s3chunt3r",
+    "redis://user:s3chunt3r@h?password=t0phunt3r",
+    "redis://user:s3chunt3r@h?password=x@t0phunt3r",
     # an unknown scheme, or none
-    "http://user:s3cret@h",
-    "http://h?password=s3cret",
-    "http://h?password=top@s3cret",
-    "user:s3cret@h",
-    ":s3cret@h:6379",
-    "redis:/user:s3cret@h",
-    "redis//user:s3cret@h",
-    "redis:user:s3cret@h",
-    "h:6379?password=s3cret",
-    "user:s3cret@redis://h",
+    "http://user:s3chunt3r@h",
+    "http://h?password=s3chunt3r",
+    "http://h?password=top@s3chunt3r",
+    "user:s3chunt3r@h",
+    ":s3chunt3r@h:6379",
+    "redis:/user:s3chunt3r@h",
+    "redis//user:s3chunt3r@h",
+    "redis:user:s3chunt3r@h",
+    "h:6379?password=s3chunt3r",
+    "user:s3chunt3r@redis://h",
     # malformed
-    "redis://user:s3cret@h:port",
-    "redis://user:s3cret@[::1",
+    "redis://user:s3chunt3r@h:port",
+    "redis://user:s3chunt3r@[::1",
     "redis://user:s3#cret@h",
     "redis://user:s3/cret@h",
     "redis://user:s3?cret@h",
-    "redis://user:s3cret@",
-    "redis://user:s3cret@/0",
-    "redis://user:s3cret@h?no_such_option=1",
-    "redis://h:port?password=s3cret",
-    "redis://h?password=s3cret&socket_timeout=soon",
-    "redis://h?password=top@s3cret&socket_timeout=soon",
-    "redis://user:s3cret",  # the host was forgotten
-    "redis://:s3cret",
-    "http://user:s3cret",
-    "unix://user:s3cret@",
-    " redis://user:s3cret@h",
-    "redis://user:s3cret@h\n",
-    "redis://user:s3cret@h:6379:6379",
+    "redis://user:s3chunt3r@",
+    "redis://user:s3chunt3r@/0",
+    "redis://user:s3chunt3r@h?no_such_option=1",
+    "redis://h:port?password=s3chunt3r",
+    "redis://h?password=s3chunt3r&socket_timeout=soon",
+    "redis://h?password=top@s3chunt3r&socket_timeout=soon",
+    "redis://user:s3chunt3r",  # the host was forgotten
+    "redis://:s3chunt3r",
+    "http://user:s3chunt3r",
+    "unix://user:s3chunt3r@",
+    " redis://user:s3chunt3r@h",
+    "redis://user:s3chunt3r@h\n",
+    "redis://user:s3chunt3r@h:6379:6379",
 ]
 
 
@@ -520,9 +525,9 @@ def test_a_password_is_never_shown(url: str) -> None:
 
 def test_a_clients_password_is_never_shown() -> None:
     """The `repr` of a manager over clients has addresses only."""
-    clients = [Redis(host=f"h{i}", username="user", password="s3cret") for i in range(3)]
-    clients.append(Redis.from_url("redis://user:t0psecret@h9?password=s3cret"))
-    clients.append(Redis.from_url("unix://user:s3cret@/tmp/s.sock"))
+    clients = [Redis(host=f"h{i}", username="user", password="s3chunt3r") for i in range(3)]
+    clients.append(Redis.from_url("redis://user:t0phunt3r@h9?password=s3chunt3r"))
+    clients.append(Redis.from_url("unix://user:s3chunt3r@/tmp/s.sock"))
     text = repr(LockManager(clients))
     assert not has_secret(text)
     assert "h0" in text
@@ -543,7 +548,7 @@ def test_an_environment_without_urls_is_an_error(value: str | None, monkeypatch:
 
 def test_the_environment_lists_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Separated by commas, with or without blanks; options are those of the constructor."""
-    monkeypatch.setenv("REDLOCK_URLS", " redis://a , redis://b:7000/1,, valkey://user:s3cret@c,")
+    monkeypatch.setenv("REDLOCK_URLS", " redis://a , redis://b:7000/1,, valkey://user:s3chunt3r@c,")
     made = LockManager.from_env(ttl=5)
     assert [node.name for node in made.statistics().nodes] == ["redis://a", "redis://b:7000/1", "valkey://c"]
     assert "ttl=5s" in repr(made.lock("x"))
@@ -553,9 +558,9 @@ def test_the_environment_lists_urls(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        ("redis://a,http://user:s3cret@b", "http://b"),
-        ("redis://a,redis://user:s3cret@a", "redis://a"),
-        ("redis://a,redis://b:s3cret@c:x", "redis://c"),
+        ("redis://a,http://user:s3chunt3r@b", "http://b"),
+        ("redis://a,redis://user:s3chunt3r@a", "redis://a"),
+        ("redis://a,redis://b:s3chunt3r@c:x", "redis://c"),
     ],
 )
 def test_a_wrong_url_in_the_environment_is_named(
