@@ -122,11 +122,11 @@ class Copy:
         if path.suffix == ".py":
             Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
-    def run(self, tests: Sequence[str], *, limit: float = RUN_LIMIT) -> Result:
+    def run(self, tests: Sequence[str], *, limit: float = RUN_LIMIT, test_limit: int = TEST_LIMIT) -> Result:
         """Run tests until the first one fails."""
         self._report.unlink(missing_ok=True)
         names = [f"tests/{test}" for test in tests]
-        options = ["-n0", "-x", "-q", "--tb=no", f"--timeout={TEST_LIMIT}", "-p", WITNESS]
+        options = ["-n0", "-x", "-q", "--tb=no", f"--timeout={test_limit}", "-p", WITNESS]
         options += [option for plugin in UNUSED for option in ("-p", f"no:{plugin}")]
         began = time.perf_counter()
         try:

@@ -7,7 +7,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import coverage
 import pytest
@@ -15,12 +15,15 @@ import pytest
 RECORD = "AIOREDLOCK_MUTATION_RECORD"
 """Environment variable: the folder to write to."""
 
+AT_IMPORT: Final = -1
+"""Stands among the numbers of tests for lines that are run when no test runs."""
+
 
 class Recorder:
     """Measures coverage with the test that runs as its context."""
 
     def __init__(self, folder: Path) -> None:
-        self._own = folder / os.environ.get("PYTEST_XDIST_WORKER", "main")
+        self._own = folder / f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}"
         self._coverage = coverage.Coverage(
             data_file=str(self._own), source=["aioredlock_ng"], config_file=False
         )
@@ -47,9 +50,17 @@ class Recorder:
         """Write it down: for every file and line the tests that run it."""
         self._coverage.stop()
         data = self._coverage.get_data()
-        lines = {file: data.contexts_by_lineno(file) for file in data.measured_files()}
-        tests = {test: seconds for test, seconds in self._seconds.items() if test not in self._unfit}
-        self._own.with_suffix(".json").write_text(json.dumps({"lines": lines, "tests": tests}))
+        tests = [test for test in self._seconds if test not in self._unfit]
+        numbers = {test: number for number, test in enumerate(tests)} | {"": AT_IMPORT}
+        lines = {
+            file: {
+                line: [numbers[test] for test in run_by if test in numbers]
+                for line, run_by in data.contexts_by_lineno(file).items()
+            }
+            for file in data.measured_files()
+        }
+        told = {"tests": [(test, round(self._seconds[test], 4)) for test in tests], "lines": lines}
+        self._own.with_suffix(".json").write_text(json.dumps(told))
 
 
 def pytest_configure(config: pytest.Config) -> None:
