@@ -390,18 +390,12 @@ class Loss(WireFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Break(WireFault):
-    """The next command's connection is reset; `lasts` is of no meaning."""
+    """The next command's connection is reset; `lasts` is of no meaning.
+
+    Its end takes back what no command has met yet.
+    """
 
     after: ClassVar[bool]
-
-    def begin(self, nodes: Sequence[MemoryNode]) -> End:
-        """As in `Fault`."""
-        self.wait(nodes)
-        return _nothing
-
-    def wait(self, nodes: Sequence[MemoryNode]) -> End:
-        """Let it begin, and return what takes it back where no command has come yet."""
-        return WireFault.begin(self, nodes)
 
     def begin_on(self, wire: Wire) -> End:
         """As in `WireFault`."""
@@ -444,6 +438,5 @@ def play(nodes: Sequence[MemoryNode], faults: Iterable[Fault]) -> AbstractAsyncC
 
 def _act(fault: Fault, nodes: Sequence[MemoryNode]) -> Act:
     """Return what a fault makes happen."""
-    if isinstance(fault, _Break):
-        return Act(what=fault, at=fault.at, lasts=None, begin=partial(fault.wait, nodes))
-    return Act(what=fault, at=fault.at, lasts=fault.lasts, begin=partial(fault.begin, nodes))
+    lasts = None if isinstance(fault, _Break) else fault.lasts  # it waits for a command
+    return Act(what=fault, at=fault.at, lasts=lasts, begin=partial(fault.begin, nodes))

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing.faults import ClockStep, Relapse, WireFault
+from aioredlock_ng.testing.faults import BreakAfter, BreakBefore, ClockStep, Relapse, WireFault
 from tests.simulation.client import Client
 from tests.simulation.commands import client_of, command, keys_and_owners, lock_keys, owner_of
 from tests.simulation.history import Claim, Effect, Happening, History, Operation, Remark
@@ -202,7 +202,9 @@ class World:
             node = fault.node
             if isinstance(fault, WireFault) and fault.client is not None:
                 client = fault.client - wire_of(0)
-            self.timeline.call_at(ends, self._hits.begin(fault))
+            end = self._hits.begin(fault)
+            if not isinstance(fault, BreakBefore | BreakAfter):  # they wait for a command
+                self.timeline.call_at(ends, end)
             since = self._set_back.get(fault.node, -math.inf)
             if isinstance(fault, Relapse):
                 self._set_back[fault.node] = max(ends, since)
