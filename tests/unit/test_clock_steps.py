@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -216,6 +217,35 @@ async def test_two_clients_do_not_push_each_other() -> None:
         assert w.nodes[1].get(META) == pushed
         assert (w.manager.statistics().steps, other.statistics().steps) == (1, 1)
         assert {manager.statistics().nodes[1].state for manager in (w.manager, other)} == {OUT}
+
+
+def test_a_push_that_was_overtaken_is_repeated() -> None:
+    """`init` wrote a sentinel by which the node may vote, between the jump and the push: the push goes by
+    that one then, and the vote is not back before the quarantine is over (R14).
+    """
+
+    class Initialiser:
+        """Writes the sentinel anew as soon as the jump is noticed, before the push is on its way."""
+
+        node: MemoryNode
+
+        def on_clock_stepped(self, event: ClockStepped) -> None:
+            known = parse(self.node.get(META) or b"")
+            assert known is not None
+            self.node.set(META, bytes(replace(known, floor=known.floor + 1, ready_ms=0)))
+
+    async def main() -> None:
+        hook = Initialiser()
+        async with world(hooks=[hook], restart_quarantine=QUARANTINE) as w:
+            hook.node = w.nodes[1]
+            await asyncio.sleep(2.5 * HEARTBEAT)
+            w.nodes[1].step_clock(HOUR)
+            await asyncio.sleep(NOTICED + HEARTBEAT)
+            assert states(w) == [UP, OUT, UP]
+            assert ready_in(w.nodes[1], HOUR) > QUARANTINE - 2 * NOTICED
+            assert w.manager.statistics().quarantined == 1, "without a vote all the time"
+
+    virtual(main)()
 
 
 @virtual
