@@ -119,6 +119,7 @@ class Node(Protocol):
     def submit(self, command: Command, sink: Sink, index: int) -> None:
         """Send `command` and have ``sink.on_reply(index, reply)`` called once.
 
+        For a release that was answered by silence, once more when the node acknowledges it after all.
         Never blocks and never raises; the call back may come before this returns.  Commands of one
         owner take effect in the order of their submission.
         """

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from redis.asyncio import Redis, RedisCluster
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from ..errors import ConfigurationError
 from .client_name import name_and_address
@@ -40,6 +40,11 @@ class ClientCaller:
         verb, *arguments = words
         return await self._client.execute_command(verb if raw else verb.decode(), *arguments)  # type: ignore[no-untyped-call]
 
+    async def drop_idle(self) -> None:
+        """Close the connections that lie idle in the pool: the next calls connect anew."""
+        with suppress(RedisError, OSError):
+            await self._client.connection_pool.disconnect(inuse_connections=False)
+
 
 @final
 class ClusterCaller:
@@ -66,6 +71,9 @@ class ClusterCaller:
         if verb != b"SCAN":
             return await server.execute_command(verb, *arguments)
         return await self._scan(server, arguments)
+
+    async def drop_idle(self) -> None:
+        """Leave the pools as they are: redis-py itself looks for the servers anew after an error."""
 
     async def _scan(self, server: Any, arguments: list[bytes]) -> Any:
         """Go on with a search: another server would not know its cursor, and skip keys."""

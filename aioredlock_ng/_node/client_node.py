@@ -211,7 +211,9 @@ class ClientNode(BaseNode):
         before = self._state
         reason = await self._ping()
         if reason and before in (NodeState.UP, NodeState.QUARANTINED):
-            # It may only be a pooled connection that the server has closed; redis-py has dropped it now.
+            # It may only be a pooled connection that the server has closed, and others beside it in the pool.
+            with anyio.move_on_after(self.env.connect_timeout):
+                await self._caller.drop_idle()
             reason = await self._ping()
         if reason:
             self._become(NodeState.DOWN, reason)

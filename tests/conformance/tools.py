@@ -62,7 +62,7 @@ Masters = Sequence[Master]
 
 
 class Sink:
-    """Waits for one reply."""
+    """Waits for a reply; a release that was unanswered may get another one later, which is none of ours."""
 
     def __init__(self) -> None:
         self.pending = True
@@ -70,7 +70,8 @@ class Sink:
 
     def on_reply(self, node: int, reply: Any) -> None:
         """Take it."""
-        self.future.set_result(reply)
+        if not self.future.done():
+            self.future.set_result(reply)
 
 
 class Asked:

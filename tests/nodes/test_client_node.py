@@ -32,6 +32,7 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     _scripts,
 )
+from aioredlock_ng._admission import MAX_TRIES
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._lease import ReleaseOutcome
 from aioredlock_ng._node import NodeState, client_node
@@ -43,6 +44,8 @@ from tests.servers import answers, ask, eventually, fastest_arm, kill_connection
 
 PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
+POOLED = 6
+"""Connections that lie idle in a pool, at least."""
 
 
 def state(manager: LockManager, i: int = 0) -> NodeState:
@@ -108,7 +111,7 @@ async def test_a_small_blocking_pool(shared_nodes: Any) -> None:
     pools = [BlockingConnectionPool.from_url(url, max_connections=2, timeout=60) for url in urls]
     clients = [Redis(connection_pool=pool) for pool in pools]
     try:
-        async with LockManager(clients, node_timeout=30.0) as manager:
+        async with LockManager(clients, node_timeout=30.0, ttl=120.0) as manager:
             await up(manager)
 
             async def use(number: int) -> None:
@@ -627,7 +630,7 @@ async def test_a_held_lock_survives_the_loss_of_every_connection(
 async def test_a_pooled_connection_that_the_server_closed_costs_no_vote(
     nodes3: LocalNodes, client: MakeClient
 ) -> None:
-    """A pool may hold dead connections while the server is well: the look at it takes another one."""
+    """A pool may hold many dead connections while the server is well: the look at it takes a new one."""
     went: list[str] = []
 
     class Watching:
@@ -645,6 +648,8 @@ async def test_a_pooled_connection_that_the_server_closed_costs_no_vote(
             return [node.round_trip for node in manager.statistics().nodes]
 
         for _ in range(2):
+            for each in clients:
+                await asyncio.gather(*(each.ping() for _ in range(POOLED)))
             before = looks()
             for url in nodes3.urls:
                 kill_connections(url)
@@ -833,9 +838,12 @@ async def test_a_client_that_fails_in_its_own_way_harms_nobody(
 
 
 @pytest.mark.heavy
-async def test_calls_are_bounded(nodes3: LocalNodes, client: MakeClient) -> None:
+async def test_calls_are_bounded(
+    nodes3: LocalNodes, client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A thousand acquires against servers that stand still: refused or timed out, and all undone."""
     clients = [client(url, max_connections=2000) for url in nodes3.urls]
+    monkeypatch.setattr(client_node, "MAX_CALLS", MAX_TRIES // 2)  # fewer than leave in one turn of the loop
     async with LockManager(clients, node_timeout=0.3, connect_timeout=5.0) as manager:
         await up(manager)
         for i in range(3):

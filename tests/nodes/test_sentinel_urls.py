@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from redis.exceptions import ResponseError
 
 from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, QuorumUnavailableError
 from aioredlock_ng._node import NodeState, sentinels
@@ -77,6 +78,17 @@ def run_id(url: str) -> str:
     return str(ask(url, "INFO", "server")["run_id"])
 
 
+def begun(sentinel: str) -> bool:
+    """Ask for a failover; return False when no replica is fit for it yet."""
+    try:
+        ask(sentinel, "SENTINEL FAILOVER", "main")
+    except ResponseError as error:
+        if "NOGOODSLAVE" not in str(error):
+            raise
+        return False
+    return True
+
+
 async def test_a_sentinel_url_is_a_node_like_any(run: Run, nodes3: LocalNodes) -> None:
     """On one connection, with notices; it is named after its Sentinels and the service."""
     port = run(*watching("main", nodes3.ports[0]))
@@ -134,7 +146,7 @@ async def test_a_failover_that_was_asked_for(run: Run, pair: LocalNodes) -> None
     ) as manager:
         await up(manager)
         assert leads_to(manager) == run_id(pair.urls[0])
-        ask(sentinel, "SENTINEL FAILOVER", "main")
+        await eventually(lambda: begun(sentinel), within=30, what="its replica may be promoted")
         new = run_id(pair.urls[1])
         await eventually(lambda: leads_to(manager) == new, within=30)
         await up(manager)
