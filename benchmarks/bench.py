@@ -137,7 +137,7 @@ class Bench:
 
     async def _opened(self, peer: str, urls: Sequence[str], numbers: range) -> list[Worker]:
         python = await python_of(peer, self.settings.environments)
-        workers = [self._pool.setdefault((peer, i), Worker(python, self.loop)) for i in numbers]
+        workers = [self._pool.setdefault((peer, i), Worker.of(python, self.loop)) for i in numbers]
         for i, worker in zip(numbers, workers, strict=True):
             await worker.open(peer, urls)
             await worker.do(

@@ -31,18 +31,23 @@ class TroubleError(Exception):
 class Worker:
     """A process with one peer (`benchmarks.worker`), which is started again when it was killed."""
 
-    def __init__(self, python: Path, loop: str) -> None:
-        self._command = (str(python), "-m", "benchmarks.worker", "--loop", loop)
+    def __init__(self, *command: str) -> None:
+        self._command = command
         self._process: asyncio.subprocess.Process | None = None
         self._place: Figures = {}
 
-    async def open(self, peer: str, urls: Sequence[str]) -> None:
-        """Let it use these nodes.
+    @classmethod
+    def of(cls, python: Path, loop: str) -> Worker:
+        """Return one for a peer that is written in Python."""
+        return cls(str(python), "-m", "benchmarks.worker", "--loop", loop)
+
+    async def open(self, peer: str, urls: Sequence[str], **options: Any) -> None:
+        """Let it use these nodes, with these options beside those of `PEERS`.
 
         Raises:
             TroubleError: the peer cannot.
         """
-        self._place = {"peer": peer, "urls": list(urls)}
+        self._place = {"peer": peer, "urls": list(urls), "options": options}
         if self._process is None:
             pipe = asyncio.subprocess.PIPE
             self._process = await asyncio.create_subprocess_exec(
@@ -57,7 +62,7 @@ class Worker:
             TroubleError: it was, or the peer failed.
         """
         if self._process is None:
-            await self.open(**self._place)
+            await self.open(self._place["peer"], self._place["urls"], **self._place["options"])
         assert self._process is not None
         return await self._do(self._process, what, limit, arguments)
 

@@ -13,6 +13,7 @@ from benchmarks.peers import PEERS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / ".benchmarks" / "environments"
+NODE_REDLOCK: Final = ("redlock@5.0.0-beta.2", "ioredis@5.4.1")
 PIP: Final = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
 
@@ -40,6 +41,22 @@ async def python_of(peer: str, folder: Path = FOLDER) -> Path:
         await _run(peer, str(python), *PIP, *spec.requirements)
         ready.touch()
     return python
+
+
+async def node_redlock(folder: Path = FOLDER) -> tuple[str, ...]:
+    """Return the command of the worker for node-redlock, whose packages are installed if need be.
+
+    Raises:
+        UnavailableError: they cannot be had.
+    """
+    if not (shutil.which("node") and shutil.which("npm")):
+        raise UnavailableError("there is no Node.js (node and npm) on PATH")
+    place = folder / "node-redlock"
+    if not (place / "ready").exists():
+        place.mkdir(parents=True, exist_ok=True)
+        await _run("node-redlock", "npm", "install", "--silent", "--prefix", str(place), *NODE_REDLOCK)
+        (place / "ready").touch()
+    return ("node", str(Path(__file__).parent / "peers" / "node_redlock.cjs"), str(place / "node_modules"))
 
 
 async def _run(peer: str, *command: str) -> None:

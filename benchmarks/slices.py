@@ -13,6 +13,7 @@ import random
 import time
 import tracemalloc
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from benchmarks.peers import Body
@@ -147,6 +148,31 @@ async def hot(peer: Peer, *, name: str, tasks: int, seconds: float, section: flo
     return {"rate": in_time / seconds, "done": len(waits), "waits": thinned(waits)}
 
 
+async def share(
+    peer: Peer, *, name: str, at: float, seconds: float, section: float, pause: float, counter: str
+) -> Figures:
+    """One task that wants a name which other processes want, too: how often it was had.
+
+    Each time the number in the file `counter` is read, and written back greater by one after `section`:
+    two at once would lose an increment.  Before the next try it waits, twice `pause` at most.
+    """
+    file, had = Path(counter), 0
+
+    async def body() -> None:
+        nonlocal had
+        number = int(file.read_text())  # noqa: ASYNC240 (a few bytes of a warm file)
+        await asyncio.sleep(section)
+        with file.open("r+") as told:  # noqa: ASYNC230 (likewise; it is never empty)
+            told.write(f"{number + 1:09}")
+        had += 1
+
+    await asyncio.sleep(at - clock())
+    while clock() < at + seconds:
+        await peer.cycle(name, body)
+        await asyncio.sleep(random.uniform(0, 2 * pause))
+    return {"had": had}
+
+
 async def open_loop(peer: Peer, *, prefix: str, rate: float, seconds: float, seed: int | None) -> Figures:
     """Requests that come whether or not the others are done: each one's time counts from when it was due."""
     times, cycles, late = [], [], []
@@ -214,5 +240,5 @@ async def _dropped(peer: Peer, leases: Sequence[Any]) -> None:
 
 
 SLICES: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
-    function.__name__: function for function in (latency, throughput, hot, open_loop, held, memory)
+    function.__name__: function for function in (latency, throughput, hot, share, open_loop, held, memory)
 }

@@ -1,7 +1,8 @@
 """A process with one peer in it, driven through pipes: ``python -m benchmarks.worker --loop uvloop``.
 
-One JSON object per line.  In: ``{"do": "open", "peer": …, "urls": […]}``, ``{"do": "latency", …}`` or another
-slice with its arguments, ``{"do": "close"}``.  Out: figures, or ``{"error": …}``.  It ends with its input.
+One JSON object per line.  In: ``{"do": "open", "peer": …, "urls": […], "options": {…}}``,
+``{"do": "latency", …}`` or another slice with its arguments, ``{"do": "close"}``.  Out: figures, or
+``{"error": …}``.  It ends with its input.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Desk:
         if what == "open":
             spec = PEERS[arguments["peer"]]
             module = importlib.import_module(f"benchmarks.peers.{spec.module}")
-            self._peer = module.Peer(arguments["urls"], **spec.options)
+            self._peer = module.Peer(arguments["urls"], **spec.options, **arguments["options"])
             await self._peer.open()
             return {}
         if what == "close":

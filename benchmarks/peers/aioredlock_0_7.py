@@ -15,8 +15,8 @@ from benchmarks.peers import TTL, Body
 class Peer:
     """One manager for all tasks, with the delays that are its defaults."""
 
-    def __init__(self, urls: Sequence[str]) -> None:
-        self._manager = Aioredlock(list(urls), internal_lock_timeout=TTL)
+    def __init__(self, urls: Sequence[str], **delays: float) -> None:
+        self._manager = Aioredlock(list(urls), internal_lock_timeout=TTL, **delays)
 
     async def open(self) -> None:
         """Connect at first use."""

@@ -1,5 +1,5 @@
 """The class AIORedlock of pottery 3, over clients of redis-py."""
-# ruff: noqa: D102 (`benchmarks.peers` says what they are for)
+# ruff: noqa: D102 SLF001 (`benchmarks.peers` says what they are for; pottery has no option for its delay)
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from benchmarks.peers import TTL, Body
 class Peer:
     """One client per node; one object per lock, as in its documentation."""
 
-    def __init__(self, urls: Sequence[str]) -> None:
+    def __init__(self, urls: Sequence[str], *, retry_delay: float = AIORedlock._RETRY_DELAY) -> None:
         self._masters = {Redis.from_url(url) for url in urls}
+        self._lock = type("Lock", (AIORedlock,), {"_RETRY_DELAY": retry_delay})
 
     async def open(self) -> None:
         """Connect at first use."""
 
     async def cycle(self, name: str, body: Body) -> None:
-        async with AIORedlock(key=name, masters=self._masters, auto_release_time=TTL):
+        async with self._lock(key=name, masters=self._masters, auto_release_time=TTL):
             await body()
 
     async def close(self) -> None:

@@ -13,16 +13,17 @@ from benchmarks.peers import TTL, Body
 
 @final
 class Peer:
-    """One client; one lock object per acquisition, with the sleep of 0.1 s that is its default."""
+    """One client; one lock object per acquisition, with the sleep that is its default."""
 
-    def __init__(self, urls: Sequence[str]) -> None:
+    def __init__(self, urls: Sequence[str], *, sleep: float = 0.1) -> None:
         self._client = Redis.from_url(urls[0])
+        self._sleep = sleep
 
     async def open(self) -> None:
         await self._client.ping()
 
     async def cycle(self, name: str, body: Body) -> None:
-        async with self._client.lock(name, timeout=TTL):
+        async with self._client.lock(name, timeout=TTL, sleep=self._sleep):
             await body()
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import environments
+from benchmarks import environments, sharing
 from benchmarks.__main__ import run
 from benchmarks.bench import Settings
 from benchmarks.driver import TroubleError, Worker
@@ -115,7 +115,7 @@ def test_tables_of_another_run(tmp_path: Path):
 
 async def test_a_stuck_worker_is_killed_and_starts_again(shared_nodes):
     """A worker that takes too long is killed and told apart from one that fails; it can be used again."""
-    worker = Worker(Path(sys.executable), "asyncio")
+    worker = Worker.of(Path(sys.executable), "asyncio")
     try:
         await worker.open("asyncio.Lock", shared_nodes.urls)
         with pytest.raises(TroubleError, match=r"> 0\.2 s"):
@@ -163,6 +163,28 @@ async def test_environments_are_made_once(tmp_path: Path, monkeypatch):
     made, filled = commands
     assert made[:3] == (sys.executable, "-m", "venv")
     assert (filled[0], filled[-4:]) == (str(python), PEERS["aioredlock"].requirements)
+
+
+async def test_a_name_is_shared_with_another_library():
+    """One process of ours and one of redis-py both get a lock that both want, and lose no increment."""
+    report = Report()
+    await sharing.shares(report, "redis-py", 1, 1.0)
+    (row,) = report.tables[sharing.TABLE]
+    assert row["ours"] > 0
+    assert int(row["others"]) > 0
+
+
+async def test_an_increment_that_is_lost_is_told(shared_nodes):
+    """A peer that locks nothing is caught: its sections overlap."""
+    workers = [Worker.of(Path(sys.executable), "asyncio") for _ in range(2)]
+    try:
+        for worker in workers:
+            await worker.open("asyncio.Lock", shared_nodes.urls)  # excludes the tasks of its own process only
+        with pytest.raises(TroubleError, match="were lost"):
+            await sharing.turn(workers, ["a", "a"], 0.5)
+    finally:
+        for worker in workers:
+            await worker.end()
 
 
 async def test_what_cannot_be_had_says_why(tmp_path: Path, monkeypatch):
