@@ -158,7 +158,7 @@ class Background:
         async with self._joining:  # who comes meanwhile waits, too; the first one may be cancelled
             if not self._takes_part:
                 self._terms.take_part()
-                self._find_conflict()
+                self._reconsider()
                 await self._runtime.greet()
                 self._takes_part = True
 

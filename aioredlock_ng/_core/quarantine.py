@@ -150,6 +150,8 @@ def greeted(
         return stored
     longest_ms = max(quarantine_ms, known.quarantine_ms)
     anew_ms = now_ms + wait_ms(longest_ms)
+    if known.closed_ms <= now_ms:  # it is over: a clock that goes back does not begin it again
+        known = replace(known, closed_ms=0)
     if identity not in (UNKNOWN_IDENTITY, known.identity):
         floor = max(floor_at(now_us), known.floor)  # closed and claim are the quorum's, and stay
         anew = replace(known, identity=identity, floor=floor, ready_ms=anew_ms, quarantine_ms=longest_ms)
@@ -294,13 +296,13 @@ def _judge(sentinel: bytes, *, identity: bytes, now_ms: int, size: int) -> Judge
         return Judgement(
             reason="its sentinel cannot be read: a newer version's, or something else; it is left as it is"
         )
-    if UNKNOWN_IDENTITY != identity != known.identity:
-        return Judgement(reason="another server's sentinel: restarted with old data, or failed over")
     if known.size != size:
         nodes = "1 node" if known.size == 1 else f"{known.size} nodes"
         reason = f"it belongs to a quorum of {nodes}, here are {size} configured"
         written = parse(sentinel)
         return Judgement(reason=f"{reason}; {written.claim}" if written else reason, conflict=True)
+    if UNKNOWN_IDENTITY != identity != known.identity:
+        return Judgement(reason="another server's sentinel: restarted with old data, or failed over")
     left_ms = known.ready_ms - now_ms
     if left_ms > 0:
         wait = left_ms / 1000

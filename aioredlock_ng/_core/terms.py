@@ -26,13 +26,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, final
 
-from .claims import BY_USE, Claim
+from .claims import BY_INIT, BY_USE, Claim
 from .fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, SHIFT
-from .quarantine import Sentinel, parse, parse_any, wait_ms
+from .quarantine import LONGEST_TTL_MS, TAKING_BACK_MS, Sentinel, parse, parse_any, wait_ms
 from .quorum import majority
 
 CATCHING_UP_MS: Final = FLOOR_AHEAD_MS - RAISE_AHEAD_MS
 """From so long a quarantine on, nodes can agree by the time that they vote."""
+
+LONGEST_CLOSED_MS: Final = wait_ms(LONGEST_TTL_MS) + TAKING_BACK_MS
+"""For so long a quorum is closed at most when it takes a node back."""
 
 
 @final
@@ -53,6 +56,10 @@ class _View:
     def claim(self) -> Claim | None:
         """The claim of its sentinel, if it can be read."""
         return self.sentinel.claim if self.sentinel is not None and self.written else None
+
+    def initialised_since(self, time_ms: int) -> bool:
+        """Whether it was stated, since then by the node's clock, that no lock could be alive."""
+        return self.claim is not None and self.claim.how == BY_INIT and self.claim.born_ms >= time_ms
 
 
 @final
@@ -107,19 +114,14 @@ class Terms:
         sentinel, before = parse(stored), self._views.get(node)
         view = _View(sentinel or parse_any(stored), sentinel is not None, heard_at, time_ms)
         self._views[node] = view
-        if before is not None and (sentinel is None or sentinel.claim == before.claim):
-            view.closed_until = (
-                before.closed_until
-            )  # what a node forgets is still true; but an `init` ends it
+        if before is not None and not view.initialised_since(before.time_ms):
+            view.closed_until = before.closed_until  # what a node forgets, or is taken back, is still true
         if sentinel is not None and sentinel.size == self.size:
-            left = (sentinel.closed_ms - time_ms) / 1000
-            view.closed_until = max(view.closed_until, heard_at + left)
+            left_ms = min(sentinel.closed_ms - time_ms, LONGEST_CLOSED_MS)  # more: its clock went back
+            view.closed_until = max(view.closed_until, heard_at + left_ms / 1000)
             known = [sentinel.claim] if self._claim is None else [self._claim, sentinel.claim]
             self._claim = min(known, key=lambda claim: claim.rank)
         self._look_over()
-        if sentinel is not None and self.may_take(node):  # for the case that it goes out of reach now
-            longest_ms = max(self.quarantine_ms, sentinel.quarantine_ms)
-            view.closed_until = heard_at + wait_ms(longest_ms) / 1000
 
     def lose(self, node: object) -> None:
         """Take note that a node cannot be reached any more."""
@@ -132,6 +134,11 @@ class Terms:
         strays = [node for node, view in self._views.items() if view.reached and self._strays(view)]
         self.conflict = any(not self._may_be_ours(node) for node in strays)
         self.may_write = not self.looking and not strays and len(reached) >= majority(self.size)
+        for view in filter(self._has_to_be_given_back, self._views.values()):
+            # Whichever node completed the majority, and also if the stray one is out of reach by now.
+            assert view.sentinel is not None, "it strays"
+            longest_ms = max(self.quarantine_ms, view.sentinel.quarantine_ms)
+            view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)
 
     def _reached(self) -> Iterator[_View]:
         return (view for view in self._views.values() if view.reached)
@@ -147,15 +154,14 @@ class Terms:
     def may_take(self, node: object) -> bool:
         """Whether a node is another quorum's that has to give it back."""
         view = self._views.get(node)
-        if view is None or self.looking or not (view.reached and view.written and self._strays(view)):
+        return view is not None and view.reached and self._has_to_be_given_back(view)
+
+    def _has_to_be_given_back(self, view: _View) -> bool:
+        """Whether this client's quorum is the older one, as far as is known."""
+        if self.looking or view.claim is None or self._claim is None or not self._strays(view):
             return False
-        assert view.sentinel is not None, "it strays"
         agreeing = sum(map(self._agree, self._reached()))
-        return (
-            agreeing >= majority(self.size)
-            and self._claim is not None
-            and self._claim.outranks(view.sentinel.claim)
-        )
+        return agreeing >= majority(self.size) and self._claim.outranks(view.claim)
 
     def _may_be_ours(self, node: object) -> bool:
         """Whether a node that strays has to give itself back, or may turn out so when all have answered."""

@@ -33,6 +33,9 @@ end
 floor, ready, span = tonumber(floor), tonumber(ready), tonumber(span)
 local longest = math.max(quarantine, span)
 local anew = ms + wait(longest)
+if tonumber(closed) <= ms then  -- it is over: a clock that goes back does not begin it again
+  closed = '0'
+end
 if me ~= '-' and me ~= who then
   return written(me, math.max(new_floor, floor), anew, longest, closed, claim)
 end

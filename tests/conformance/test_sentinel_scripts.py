@@ -92,7 +92,8 @@ async def test_another_servers_sentinel_is_replaced(stage: Stage, floor: str) ->
     """A restart with old data: a new wait, and a floor above the old one and the time (R12)."""
     now_ms = await stage.now_ms()
     ahead = at(now_ms + (3_600_000 if floor == "ahead" else -3_600_000))
-    await some(stage, identity=b"x" * 80, floor=ahead, quarantine_ms=90_000, closed_ms=7)
+    closed_ms = now_ms + 3_600_000
+    await some(stage, identity=b"x" * 80, floor=ahead, quarantine_ms=90_000, closed_ms=closed_ms)
     sentinel, time_us, identity, _ = await stage.greet(quarantine_ms=QUARANTINE)
     assert read(sentinel) == Sentinel(
         identity=identity,
@@ -100,7 +101,7 @@ async def test_another_servers_sentinel_is_replaced(stage: Stage, floor: str) ->
         ready_ms=time_us // 1000 + wait_ms(90_000),
         size=5,
         quarantine_ms=90_000,
-        closed_ms=7,
+        closed_ms=closed_ms,
         claim=Claim(born_ms=1, how=BY_INIT, label=b"them"),
     ), "what is closed stays so, and the quorum is as old as it was"
     assert there(stage) == sentinel
@@ -212,6 +213,15 @@ async def test_a_floor_is_lifted_as_far_as_the_clock_allows(stage: Stage) -> Non
     assert read((await stage.greet(quarantine_ms=QUARANTINE, lift=1))[0]).floor == lifted
     sentinel, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE, lift=lifted + at(3_600_000))
     assert read(sentinel).floor == floor_at(time_us)
+    assert there(stage) == sentinel
+
+
+@pytest.mark.parametrize("left", [-1000, 3_600_000])
+async def test_what_was_closed_is_forgotten_when_it_is_over(stage: Stage, left: int) -> None:
+    """Else a clock that goes back, perhaps to 1970, would close the quorum again, for as long (R12a)."""
+    before = await some(stage, closed_ms=await stage.now_ms() + left)
+    sentinel, _, _, _ = await stage.greet(quarantine_ms=QUARANTINE)
+    assert read(sentinel) == (before if left > 0 else replace(before, closed_ms=0))
     assert there(stage) == sentinel
 
 

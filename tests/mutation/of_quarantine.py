@@ -164,4 +164,40 @@ MUTATIONS = (
         edits=(Edit("_background.py", "if run_id in seen:", "if False:"),),
         test="unit/test_manager.py::test_two_addresses_of_one_server_are_found_at_the_start",
     ),
+    Mutation(
+        rule="R12a",
+        name="a stray use closes the quorum only if its node answers last",
+        edits=(
+            Edit(
+                "_core/terms.py",
+                "view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)",
+                "pass",
+            ),
+        ),
+        test="unit/core/test_terms.py::test_a_stray_that_went_before_the_majority_came",
+    ),
+    Mutation(
+        rule="R12a",
+        name="what a node forgets opens the quorum again",
+        edits=(
+            Edit(
+                "_core/terms.py",
+                "if before is not None and not view.initialised_since(before.time_ms):",
+                "if before is not None and view.claim == before.claim:",
+            ),
+        ),
+        test="unit/core/test_terms.py::test_what_a_node_forgets_stays_true[after it was taken back]",
+    ),
+    Mutation(
+        rule="R12a",
+        name="a wait that is over can begin again",
+        edits=(
+            Edit("_core/quarantine.py", "if known.closed_ms <= now_ms:", "if False:"),
+            Edit("_scripts/greet.lua", "if tonumber(closed) <= ms then", "if false then"),
+        ),
+        test=(
+            "conformance/test_sentinel_scripts.py::"
+            "test_what_was_closed_is_forgotten_when_it_is_over[memory--1000]"
+        ),
+    ),
 )

@@ -277,6 +277,25 @@ async def test_a_claim_by_init_stops_clients() -> None:
             assert {sentinel(node).claim.how for node in w.nodes} == {BY_INIT}
 
 
+@pytest.mark.parametrize("how", [BY_INIT, BY_USE])
+def test_old_data_of_another_quorum_is_named(how: bytes) -> None:
+    """A server that comes back with a backup of another quorum's: every client says which node it is."""
+
+    @virtual
+    async def main() -> None:
+        async with world(5) as w:
+            ours = sentinel(w.nodes[0])
+            other = replace(ours.claim, born_ms=ours.claim.born_ms - 1000, how=how, label=b"them")
+            w.nodes[0].set(META, bytes(replace(ours, identity=b"x" * 80, size=3, claim=other)))
+            await asyncio.sleep(NOTICED)
+            error = await refused(w.manager)
+            assert error.startswith(f"ConfigurationError: node {w.nodes[0].name}: it belongs to"), error
+            assert "a quorum of 3 nodes, here are 5 configured;" in error
+            assert w.manager.statistics().conflict is not None
+
+    main()
+
+
 @pytest.mark.parametrize("nodes", [1, 3])
 def test_init_refuses_where_a_node_is_another_quorums(nodes: int) -> None:
     """It says whose, and changes nothing; `force` overrules that."""

@@ -1,0 +1,110 @@
+"""What a client makes of all its nodes' sentinels together: when its quorum is closed (R12a)."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
+from aioredlock_ng._core.quarantine import Sentinel, wait_ms
+from aioredlock_ng._core.terms import LONGEST_CLOSED_MS, Terms
+
+QUARANTINE_MS = 60_000
+WAIT = wait_ms(QUARANTINE_MS) / 1000
+NOW_MS = 1_700_000_000_000
+
+
+def stored(size: int, *, age_ms: int = 1000, how: bytes = BY_USE, closed_ms: int = 0) -> bytes:
+    """Return the sentinel of a quorum of some size that is so old."""
+    claim = Claim(born_ms=NOW_MS - age_ms, how=how, label=b"whoever")
+    return bytes(
+        Sentinel(
+            identity=b"server",
+            floor=1,
+            ready_ms=0,
+            size=size,
+            quarantine_ms=QUARANTINE_MS,
+            closed_ms=closed_ms,
+            claim=claim,
+        )
+    )
+
+
+OURS = stored(5, age_ms=5000)
+STRAY = stored(1)
+
+
+def terms_of(*answers: tuple[int, bytes], looking: bool = False) -> Terms:
+    """Return what a client of five nodes knows that was answered this, in this order, within a moment."""
+    terms = Terms(b"{meta}", 5, QUARANTINE_MS, looking=looking)
+    for moment, (node, sentinel) in enumerate(answers):
+        terms.hear(node, sentinel, heard_at=moment / 1000, time_ms=NOW_MS + moment)
+    return terms
+
+
+@pytest.mark.parametrize("order", sorted(set(itertools.permutations("SOOO"))))
+def test_a_stray_closes_the_quorum_whichever_node_answers_last(order: tuple[str, ...]) -> None:
+    """As soon as the client knows that it is the older one, and also if the node is out of reach then."""
+    answers = [(node, STRAY if kind == "S" else OURS) for node, kind in enumerate(order)]
+    terms = terms_of(*answers)
+    stray = order.index("S")
+    assert terms.may_take(stray)
+    assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
+    terms.lose(stray)
+    assert not terms.may_take(stray)
+    assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
+
+
+def test_a_stray_that_went_before_the_majority_came() -> None:
+    """What was seen stays true, when the node is out of reach before it is known whose it is."""
+    terms = terms_of((0, STRAY), (1, OURS), (2, OURS))
+    assert not terms.closed_for(0.003)
+    terms.lose(0)
+    terms.hear(3, OURS, heard_at=0.003, time_ms=NOW_MS + 3)
+    assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
+
+
+def test_who_begins_to_take_part_is_closed_at_once() -> None:
+    """Not when the stray node answers the next time: it may not."""
+    terms = terms_of((0, STRAY), (1, OURS), (2, OURS), (3, OURS), looking=True)
+    assert not terms.closed_for(0.003)
+    terms.take_part()
+    assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
+
+
+@pytest.mark.parametrize("flushed", ["while it was a stray's", "after it was taken back"])
+def test_what_a_node_forgets_stays_true(flushed: str) -> None:
+    """Emptied and claimed anew it knows of no wait any more; leases on the stray's other nodes live."""
+    for how in (BY_USE, BY_INIT):
+        ours = stored(5, age_ms=5000, how=how)
+        terms = terms_of((1, ours), (2, ours), (3, ours), (0, STRAY))
+        if flushed == "after it was taken back":
+            taken = stored(5, age_ms=5000, how=how, closed_ms=NOW_MS + 100_000)
+            terms.hear(0, taken, heard_at=0.004, time_ms=NOW_MS + 4)
+        before = terms.closed_for(0.005)
+        assert before >= WAIT - 0.01
+        terms.hear(0, b"", heard_at=0.005, time_ms=NOW_MS + 5)
+        terms.hear(0, ours, heard_at=0.006, time_ms=NOW_MS + 6)
+        assert terms.closed_for(0.005) == pytest.approx(before), how
+
+
+@pytest.mark.parametrize("seen", ["stray", "taken", "empty"])
+def test_an_init_ends_it(seen: str) -> None:
+    """An operator has stated that no lock can be alive, since the node was heard last."""
+    terms = terms_of((1, OURS), (2, OURS), (3, OURS), (0, STRAY))
+    if seen != "stray":
+        taken = stored(5, age_ms=5000, closed_ms=NOW_MS + 100_000)
+        terms.hear(0, taken, heard_at=0.004, time_ms=NOW_MS + 4)
+    if seen == "empty":
+        terms.hear(0, b"", heard_at=0.005, time_ms=NOW_MS + 5)
+    terms.hear(0, stored(5, age_ms=-6, how=BY_INIT), heard_at=0.007, time_ms=NOW_MS + 7)
+    assert not terms.closed_for(0.007)
+
+
+def test_a_clock_that_went_back_closes_it_for_a_day_at_most() -> None:
+    """Not for the fifty years that lie between 1970 and the end of the wait."""
+    taken = stored(5, age_ms=5000, closed_ms=NOW_MS)
+    terms = Terms(b"{meta}", 5, QUARANTINE_MS)
+    terms.hear(0, taken, heard_at=0.0, time_ms=1)
+    assert terms.closed_for(0.0) == LONGEST_CLOSED_MS / 1000 < 90_000
