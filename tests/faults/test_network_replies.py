@@ -21,6 +21,9 @@ LONG: Final = 60.0
 
 MAJORITY: Final = (0, 2, 4)
 
+MERGED: Final = 100
+"""Fewer tries than may be in flight at once."""
+
 
 # -- split and merged ------------------------------------------------------------------------------
 
@@ -55,15 +58,15 @@ async def test_requests_and_replies_may_be_split(
 
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 async def test_replies_may_be_merged(fencing: bool, proxies: list[ChaosProxy], shared_nodes: Nodes) -> None:
-    """Hundreds of them in one piece; each reaches who asked, who holds and who is refused."""
+    """A hundred of them in one piece; each reaches who asked, who holds and who is refused."""
     options = {"ttl": LONG, "node_timeout": 5.0, "fencing": fencing}
     async with two_managers([proxy.url for proxy in proxies], shared_nodes.urls, **options) as (a, b):
-        held = [await b.lock(f"{number}").acquire() for number in range(0, 200, 2)]
+        held = [await b.lock(f"{number}").acquire() for number in range(0, MERGED, 2)]
         for proxy in proxies:
             proxy.replies.stall()
-        trying = [asyncio.create_task(a.lock(f"{n}", blocking=False).acquire()) for n in range(200)]
+        trying = [asyncio.create_task(a.lock(f"{n}", blocking=False).acquire()) for n in range(MERGED)]
         await eventually(
-            lambda: all(node.in_flight >= 200 for node in a.statistics().nodes), what="all are asked"
+            lambda: all(node.in_flight >= MERGED for node in a.statistics().nodes), what="all are asked"
         )
         for proxy in proxies:
             proxy.replies.flow()

@@ -26,6 +26,9 @@ from tests.simulation.world import Run, run
 ENOUGH: Final = 60
 """Seeds within which each of these is found."""
 
+TOO_LONG: Final = 1.02
+"""Of the ttl.  Without the drift alone (R3) nothing was found in 100 seeds: a body stops well before."""
+
 STUBBORN: Final = 20
 """Seeds within which a holder that ignores its loss writes late."""
 
@@ -63,9 +66,9 @@ def _closing_without_release(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_holding.Holding, "release", released)
 
 
-def _validity_without_drift(patch: pytest.MonkeyPatch) -> None:
+def _validity_beyond_the_ttl(patch: pytest.MonkeyPatch) -> None:
     for module in (_acquire, _holding):
-        patch.setattr(module, "valid_until", lambda asked_at, ttl: asked_at + ttl)
+        patch.setattr(module, "valid_until", lambda asked_at, ttl: asked_at + TOO_LONG * ttl)
 
 
 def _bodies_that_are_not_stopped(patch: pytest.MonkeyPatch) -> None:
@@ -94,7 +97,7 @@ BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]]
     "what a node is owed is not sent": (_ledger_that_pays_nothing, {Rule.LEAK}),
     "a release in flight is forgotten": (_releases_in_flight_that_are_not_owed, {Rule.LEAK}),
     "closing does not release": (_closing_without_release, {Rule.LEAK}),
-    "there is no drift": (_validity_without_drift, {Rule.EXCLUSION, Rule.SUCCESSION}),
+    "validity goes on beyond the ttl": (_validity_beyond_the_ttl, {Rule.EXCLUSION, Rule.SUCCESSION}),
     "nobody is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),
     "an extension creates what is gone": (_extensions_that_create, {Rule.OWNERSHIP}),
 }
@@ -119,8 +122,11 @@ def test_broken_code_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_resource_that_compares_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every write is accepted, those of holders that ignore their loss come too late, and are told."""
     monkeypatch.setattr(Resources, "refuses", lambda *_: False)
-    figures = campaign(range(STUBBORN), again_every=0, stubborn=True)
-    assert Rule.RESOURCE in {failure.rule for failure in figures.failures}
+    assert any(
+        failure.rule == Rule.RESOURCE
+        for seed in range(STUBBORN)
+        for failure in campaign([seed], again_every=0, stubborn=True).failures
+    )
 
 
 def test_a_run_that_goes_otherwise_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
