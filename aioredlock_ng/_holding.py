@@ -361,7 +361,7 @@ class Holding:
         for name in way.names:
             runtime.turns.lose(name)
         # After a loss the way has no names any more: then the nodes alone tell who may have them next.
-        runtime.cooldowns.begin(way.names, self.taken_until)
+        runtime.cooldowns.begin(way.names, self.taken_until, now)
         return []
 
 

@@ -265,7 +265,8 @@ class LockManager(Life, Generic[Fence_co]):
     async def force_release(self, name: str) -> tuple[NodeInspection, ...]:
         """Delete the key of `name` on every node, whoever holds it, and return what was there.
 
-        For administrators only: the holder, if alive, works on until its next extension is refused.
+        For administrators only: the holder, if alive, works on until its next extension is refused.  Where
+        the name stayed taken by `at_least`, the process that had it asks for it again within a minute.
         """
         runtime = await self._start(looking=True)
         found = await _admin.force_release(runtime, self._key(name))

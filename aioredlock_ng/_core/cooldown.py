@@ -1,7 +1,7 @@
 """Names that stay taken for a while after this process has released them (rule R34).
 
 The keys that stay on the nodes keep everybody out.  This is for calm: a task of this process need not ask the
-nodes for what is known here.
+nodes for what is known here.  Another process may have deleted the keys by force: so it is known for a while.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import Final, final
 MAX_COOLING: Final = 4096
 """Names that are remembered; the one that was released first gives way, and the nodes are asked for it."""
 
+KNOWN_FOR: Final = 60.0
+"""Seconds after a release from which on the nodes are asked, whatever is left."""
+
 
 @final
 class Cooldowns:
@@ -21,17 +24,17 @@ class Cooldowns:
     __slots__ = ("_until",)
 
     def __init__(self) -> None:
-        self._until: OrderedDict[str, float] = OrderedDict()
+        self._until: OrderedDict[str, tuple[float, float]] = OrderedDict()  # and until when that is known
 
     def __bool__(self) -> bool:
         """Whether there may be any."""
         return bool(self._until)
 
-    def begin(self, names: Iterable[str], until: float) -> None:
+    def begin(self, names: Iterable[str], until: float, now: float) -> None:
         """Note that these names stay taken `until` then."""
         for name in names:
             self._until.pop(name, None)
-            self._until[name] = until
+            self._until[name] = until, min(until, now + KNOWN_FOR)
         while len(self._until) > MAX_COOLING:
             self._until.popitem(last=False)
 
@@ -39,10 +42,12 @@ class Cooldowns:
         """Return the seconds until the last of these names is free; forget what is over."""
         longest = 0.0
         for name in names:
-            if (until := self._until.get(name)) is not None:
-                if until <= now:
+            if (known := self._until.get(name)) is not None:
+                until, known_until = known
+                if known_until <= now:
                     del self._until[name]
-                longest = max(longest, until - now)
+                else:
+                    longest = max(longest, until - now)
         return longest
 
     def end(self, name: str) -> None:

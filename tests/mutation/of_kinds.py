@@ -51,7 +51,7 @@ MUTATIONS = (
     Mutation(
         rule="R34",
         name="the other tasks of the process ask the nodes meanwhile",
-        edits=(Edit("_holding.py", "runtime.cooldowns.begin(way.names, self.taken_until)", "pass"),),
+        edits=(Edit("_holding.py", "runtime.cooldowns.begin(way.names, self.taken_until, now)", "pass"),),
         test="unit/test_at_least.py::test_tasks_of_this_process_wait_without_io_and_in_order",
     ),
     Mutation(
@@ -65,5 +65,11 @@ MUTATIONS = (
         name="the script alone: a repeated release lets a key live longer",
         edits=(Edit("_scripts/release.lua", "if left < 0 or left > tonumber(ARGV[5]) then", "if true then"),),
         test="conformance/test_scripts.py::test_every_command_in_every_state[path-stay-1]",
+    ),
+    Mutation(
+        rule="R34",
+        name="a process believes for hours that a name it gave back stays taken",
+        edits=(Edit("_core/cooldown.py", "until, min(until, now + KNOWN_FOR)", "until, until"),),
+        test="unit/test_at_least.py::test_what_another_process_frees_is_free_here_within_a_minute",
     ),
 )

@@ -21,6 +21,7 @@ from aioredlock_ng import (
     ReleaseOutcome,
     RetryPolicy,
 )
+from aioredlock_ng._core.cooldown import KNOWN_FOR
 from aioredlock_ng.events import Acquired, Released
 from aioredlock_ng.testing import lose
 from tests.unit.worlds import LATENCY, TIMEOUT, World, count, in_task, make, sim, virtual, world
@@ -197,6 +198,19 @@ async def test_force_release_frees_the_name() -> None:
     async with world() as w:
         await work(w.manager)
         assert all(node.held for node in await w.manager.force_release("a"))
+        async with w.manager.lock("a", blocking=False):
+            pass
+
+
+@virtual
+async def test_what_another_process_frees_is_free_here_within_a_minute() -> None:
+    """`aioredlock-ng release` is another process; this one remembers its release for no longer."""
+    hours = 6 * 3600.0
+    async with world(restart_quarantine=hours) as w:
+        await work(w.manager, at_least=hours)
+        async with w.process(restart_quarantine=hours) as operator:
+            await operator.force_release("a")
+        await asyncio.sleep(KNOWN_FOR)
         async with w.manager.lock("a", blocking=False):
             pass
 
