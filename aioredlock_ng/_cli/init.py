@@ -35,15 +35,15 @@ quarantine: somebody may hold a lock that it has forgotten.  Of nodes that nobod
 know that there is no such lock.  Run it
 
   - before the first use of fresh nodes, or of a new prefix;
-  - after a change of the list of nodes, with all clients stopped: a client that is given another
-    number of nodes than it finds written there refuses to work.
+  - with --force after a change of the list of nodes, when all clients have been stopped for the longest
+    ttl: a client that is given another number of nodes than it finds written there refuses to work.
 
-Locks that are still on the nodes are looked for first (SCAN); when there is one, or when that cannot be
-seen, nothing is changed.  Locks that the nodes have forgotten cannot be seen: if one is alive, two
-clients may hold it at once.  Fences go on growing in any case.
+Locks that are still on the nodes are looked for first (SCAN), and nodes that belong to a quorum of another
+size; when there is one, or when that cannot be seen, nothing is changed.  Locks that the nodes have
+forgotten cannot be seen: if one is alive, two clients may hold it at once.  Fences go on growing in any case.
 
 Exit code 0 when all nodes were initialised; 69 when some were not: run it again for them when they can
-be reached; 1 when nothing was changed."""
+be reached; 1 when nothing was changed; 2 when the nodes cannot be those of one quorum."""
 
 
 def add(commands: Subcommands) -> None:
@@ -55,7 +55,9 @@ def add(commands: Subcommands) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--force", action="store_true", help="do not look for locks: you know that none of them counts"
+        "--force",
+        action="store_true",
+        help="do not look for locks, nor for another quorum: you know that none of them counts",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_node_options(parser)
