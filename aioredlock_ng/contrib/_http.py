@@ -59,11 +59,6 @@ def refusal(error: LockError, *, taken: int = HTTPStatus.CONFLICT) -> Refusal | 
     return None
 
 
-def record_of(error: LockError) -> dict[str, str | None]:
-    """Return what a log record about an error has besides its message, as all of this package's have."""
-    return {"lock": ", ".join(map(ascii, error.names)) or None, "node": None, "fence": None}
-
-
 def check_status(status_code: int) -> None:
     """Refuse a status that tells the client nothing went wrong."""
     if not 400 <= status_code <= 599:  # noqa: PLR2004 (HTTP's errors)

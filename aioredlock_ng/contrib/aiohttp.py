@@ -35,8 +35,9 @@ from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Handler
 
 from .. import Lease, Lock, LockError, LockManager, LockOptions, QuorumUnavailableError
+from .._log import report
 from .._template import template_fields
-from ._http import Refusal, check_options, check_status, label_of, lock_or_none, record_of, refusal
+from ._http import Refusal, check_options, check_status, label_of, lock_or_none, refusal
 
 __all__ = ["LEASE", "MANAGER", "locked", "setup"]
 
@@ -64,8 +65,6 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 _locked: WeakSet[Callable[..., object]] = WeakSet()
 """The handlers that `locked` made."""
-
-log = logging.getLogger("aioredlock_ng")
 
 
 # -- the application -----------------------------------------------------------------------------------
@@ -162,7 +161,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
             raise
         if isinstance(error, QuorumUnavailableError):
             path = _path(request.match_info.route)
-            log.warning("%s %s: %s", request.method, path, error, extra=record_of(error))
+            report(logging.WARNING, "%s %s: %s", request.method, path, error, lock=error.names)
         if request.writer.output_size == 0:
             raise _HTTPRefused(answer) from error
         websocket = request.get(_WEBSOCKET)

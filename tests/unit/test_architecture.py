@@ -33,10 +33,10 @@ outside.
 OUTSIDE = {"_cli", "_demo", "cli", "__main__", "contrib", "instrumentation", "pytest_plugin", "sync"}
 """Users of the public interface that live in the package."""
 
-PUBLIC = {"", "errors", "events", "testing", "_template", "_duration", "_node_list"}
-"""What they may import, beside each other; "" is the package itself.  `_template`, `_duration` and
-`_node_list` are no part of the inside: what users write, in a decorator or a variable, is read in one way
-everywhere."""
+PUBLIC = {"", "errors", "events", "testing", "_template", "_duration", "_node_list", "_log"}
+"""What they may import, beside each other; "" is the package itself.  `_template`, `_duration`, `_node_list`
+and `_log` are no part of the inside: what users write, in a decorator or a variable, is read in one way
+everywhere, and all log records look alike."""
 
 IMPURE = {
     "asyncio", "concurrent", "contextvars", "datetime", "hiredis", "io", "logging", "os", "pathlib", "random",

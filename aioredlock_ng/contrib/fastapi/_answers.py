@@ -13,13 +13,12 @@ from fastapi.websockets import WebSocketDisconnect, WebSocketState
 from starlette.requests import HTTPConnection
 
 from ... import LockError, LockLostError, LockTakenError, ManagerClosedError, QuorumUnavailableError
-from .._http import Refusal, record_of, refusal
+from ..._log import report
+from .._http import Refusal, refusal
 from ._names import route_of
 
 _STATUS: Final = "_aioredlock_ng_status"
 """Attribute of a `LockTakenError`: the status that its `locked` asked for."""
-
-log = logging.getLogger("aioredlock_ng")
 
 
 def ask_for(status_code: int, error: LockTakenError) -> None:
@@ -46,7 +45,8 @@ async def _answer(connection: HTTPConnection, error: Exception) -> Any:
     answer = refusal(error, taken=getattr(error, _STATUS, HTTPStatus.CONFLICT))
     assert answer is not None, "the kinds that are handled are all refusals"
     if isinstance(error, QuorumUnavailableError):
-        log.warning("%s: %s", getattr(route_of(connection), "path", "?"), error, extra=record_of(error))
+        path = getattr(route_of(connection), "path", "?")
+        report(logging.WARNING, "%s: %s", path, error, lock=error.names)
     response = JSONResponse({"detail": answer.detail}, answer.status, answer.headers)
     if not isinstance(connection, WebSocket):
         return response

@@ -98,6 +98,7 @@ async def test_no_quorum(handler: Handle, nodes3: LocalNodes, caplog: pytest.Log
     (record,) = [record for record in caplog.records if "GET /" in record.message]
     assert (record.name, record.levelno) == ("aioredlock_ng", logging.WARNING)
     assert str(nodes3.ports[0]) in record.message
+    assert record.__dict__["lock"] == "x"
 
 
 @BOTH

@@ -146,6 +146,7 @@ async def test_no_quorum_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture
 
     (record,) = [record for record in caplog.records if record.name == "aioredlock_ng"]
     assert record.levelno == logging.WARNING
+    assert record.__dict__["lock"] == "secret-1"
     line = record.getMessage()
     assert line.startswith("/locked/{name}: ")
     assert all(node.name in line for node in here.world.nodes)
