@@ -86,6 +86,8 @@ def _listed(hooks: Iterable[object]) -> Iterable[object]:
     """Return `hooks`, or say that it is one object where several are expected."""
     if isinstance(hooks, Iterable) and not isinstance(hooks, Hooks):
         return hooks
+    if hooks is None:
+        raise TypeError("hooks is a list of hook objects, got None: leave it out, or write hooks=[]")
     what = f"the class {hooks.__name__}" if isinstance(hooks, type) else f"one {type(hooks).__name__}"
     raise TypeError(f"hooks is a list of hook objects, got {what}: write hooks=[…] around it")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import secrets
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, final, overload
 
@@ -36,7 +36,7 @@ from ._options import (
     checked_policy,
     checked_quorum_timeout,
 )
-from ._specs import NodeSpec, Primitives, make_nodes, refuse_untagged
+from ._specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged
 from ._statistics import ManagerStatistics, statistics_of
 from ._survey import Survey, survey
 from .errors import ConfigurationError
@@ -135,7 +135,7 @@ class LockManager(Life, Generic[Fence_co]):
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> None:
-        specs = nodes if isinstance(nodes, (str, Mapping)) else tuple(nodes)  # for the next loop, too
+        specs = listed(nodes)
         made = make_nodes(specs)
         options = checked_options(
             size=len(made),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias, final
 
@@ -26,18 +26,28 @@ NodeSpec: TypeAlias = str | Redis | RedisCluster | Node | NodeSource
 """What may stand in a node list: a URL, a client, a node, or something that makes one."""
 
 
-def make_nodes(specs: Iterable[NodeSpec]) -> tuple[Node, ...]:
-    """Make the nodes of one manager; refuse a list that cannot be a quorum.
+def listed(specs: Iterable[NodeSpec]) -> tuple[NodeSpec, ...]:
+    """Return the nodes that were given, to be made as often as there are loops.
 
     Raises:
-        ConfigurationError: none, a duplicate, or something that cannot be a node.
+        ConfigurationError: they are no list.
     """
     if isinstance(specs, str):
         raise ConfigurationError("nodes must be a list of nodes, not one string")
     if isinstance(specs, Mapping):
         example = f": [{url!r}]" if (url := url_of(specs)) else ""
         raise ConfigurationError(f"nodes must be a list of nodes, not a mapping{example}")
-    specs = tuple(specs)
+    if not isinstance(specs, Iterable):
+        raise ConfigurationError(f"nodes must be a list of nodes, got one {type(specs).__name__}")
+    return tuple(specs)
+
+
+def make_nodes(specs: Sequence[NodeSpec]) -> tuple[Node, ...]:
+    """Make the nodes of one manager; refuse a list that cannot be a quorum.
+
+    Raises:
+        ConfigurationError: none, a duplicate, or something that cannot be a node.
+    """
     urls = [spec for spec in specs if isinstance(spec, str)]
     whole = ["://" in url for url in urls]
     if not all(whole) and (any(whole) or any("@" in url for url in urls)):

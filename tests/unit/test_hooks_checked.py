@@ -72,6 +72,8 @@ def test_one_hook_instead_of_a_list_is_refused() -> None:
     for one, what in ((Good(), "one Good"), (Hooks(), "one Hooks"), (Good, "the class Good")):
         with pytest.raises(TypeError, match=rf"list of hook objects, got {what}: write hooks=\[…\]"):
             LockManager([MemoryNode()], hooks=one)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="got None: leave it out"):
+        LockManager([MemoryNode()], hooks=None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -63,3 +63,12 @@ def test_one_mapping_is_no_list() -> None:
     """It is told as a list of one."""
     with pytest.raises(ConfigurationError, match=r"not a mapping: \['redis://h:6379'\]"):
         LockManager({"host": "h"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("one", "kind"), [(redis.asyncio.Redis(), "Redis"), (MemoryNode(), "MemoryNode"), (None, "NoneType")]
+)
+def test_one_node_is_no_list(one: Any, kind: str) -> None:
+    """A client answers to `[…]`, and so would be taken apart."""
+    with pytest.raises(ConfigurationError, match=f"must be a list of nodes, got one {kind}"):
+        LockManager(one)
