@@ -100,7 +100,7 @@ def tell_extensions_low(runtime: Runtime, holding: Holding, *, used: int, limit:
     """Warn that a lease will be lost in `left` seconds, since the rest of its extensions will be used."""
     report(
         logging.WARNING,
-        "lock %s was extended %d of %d times and will be lost in %.0f s, unless it is released by then: "
+        "lock %s was extended %d of %d times and will be lost in %.1f s, unless it is released by then: "
         "ExtensionPolicy.max_extensions sets the limit, None lifts it",
         printable(holding.names),
         used,

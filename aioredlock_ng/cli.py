@@ -14,7 +14,7 @@ from typing import Final, NoReturn, final
 
 from . import __version__
 from ._cli import demo, doctor, init, release, run, status, watch
-from ._cli.common import FAILED, INTERRUPTED, USAGE, OutputError, UsageError
+from ._cli.common import FAILED, INTERRUPTED, USAGE, OutputError, UsageError, document
 
 COMMANDS: Final = (demo, run, status, watch, doctor, init, release)
 
@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = arguments.run(arguments)
     except UsageError as error:
         print(f"aioredlock-ng: {error}", file=sys.stderr)
+        if vars(arguments).get("json"):
+            print(document(arguments.command, {}, str(error)))
         return USAGE
     except OutputError as error:
         print(f"aioredlock-ng: {error}", file=sys.stderr)
@@ -65,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.set_defaults(run=None)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for command in COMMANDS:
         command.add(commands)
     return parser

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 import shlex
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 
 import pytest
@@ -22,7 +20,7 @@ from aioredlock_ng._options import QUARANTINE_VARIABLE
 from aioredlock_ng.cli import COMMANDS, _parser, _split, main
 from aioredlock_ng.testing import LocalNodes
 from tests.environments.interpreters import ROOT
-from tests.servers import Nodes, ask, fastest_arm
+from tests.servers import Nodes, ask
 
 NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 README_LINES = re.findall(r"^aioredlock-ng .*", (ROOT / "README.md").read_text(), re.MULTILINE)
@@ -193,6 +191,20 @@ def test_every_json_is_an_object_with_one_head(
 
 # -- probes ------------------------------------------------------------------------------------------
 
+
+@pytest.mark.parametrize("command", [("status",), ("doctor",), ("init",), ("release", "a", "--yes")])
+def test_what_cannot_be_done_is_an_object_too(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program that reads the output finds out why there is nothing else."""
+    code, out, err = run(capsys, *command, "--json", "--nodes", "http://10.0.0.1")
+    assert code == 2
+    shown = json.loads(out)
+    assert list(shown) == ["version", "command", "error"]
+    assert (shown["command"], err) == (command[0], f"aioredlock-ng: {shown['error']}\n")
+    assert "unknown scheme" in shown["error"]
+
+
 PROBES = ("status", "doctor")
 
 
@@ -203,21 +215,6 @@ def probe(
     code, out, _ = run(capsys, command, "--json", "--nodes", ",".join(urls), "--node-timeout", "1")
     shown = json.loads(out)
     return code, shown["available"], shown["unavailable_for"]
-
-
-@pytest.fixture
-def raw_nodes() -> Iterator[Callable[[int], LocalNodes]]:
-    """Return a function that starts servers which were never used."""
-    with contextlib.ExitStack() as stack:
-
-        def start(n: int) -> LocalNodes:
-            nodes = LocalNodes(n, server=fastest_arm())
-            stack.enter_context(contextlib.closing(nodes))
-            for _ in nodes.starting():
-                time.sleep(0.002)
-            return nodes
-
-        yield start
 
 
 @pytest.mark.parametrize("command", PROBES)

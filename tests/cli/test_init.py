@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -27,7 +26,7 @@ from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from tests.behaviour.tools import ALLOWANCE
 from tests.environments.interpreters import ROOT
-from tests.servers import ask, fastest_arm
+from tests.servers import ask
 from tests.unit.worlds import make, virtual
 
 PATIENT = 1.0
@@ -52,21 +51,6 @@ async def main():
             print(time.time(), lease.fence, flush=True)
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-def raw_nodes() -> Iterator[Callable[[int], LocalNodes]]:
-    """Return a function that starts servers which nobody has told anything."""
-    with contextlib.ExitStack() as stack:
-
-        def start(n: int) -> LocalNodes:
-            nodes = LocalNodes(n, server=fastest_arm())
-            stack.enter_context(contextlib.closing(nodes))
-            for _ in nodes.starting():
-                time.sleep(0.002)
-            return nodes
-
-        yield start
 
 
 def init(urls: Sequence[str], *arguments: str) -> int:

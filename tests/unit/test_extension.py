@@ -145,7 +145,7 @@ def test_a_holder_is_warned_before_its_extensions_run_out(by_hand, caplog):
     assert len(warnings) == 2
     for (_, event), warning in zip(diary.low, warnings, strict=True):
         assert f"'a' was extended {event.extensions} of 10 times" in warning
-        assert f"lost in {event.remaining:.0f} s" in warning
+        assert f"lost in {event.remaining:.1f} s" in warning
 
 
 @virtual
