@@ -162,8 +162,19 @@ class LockManager(Life, Generic[Fence_co]):
         )
         self._primitives = Primitives(options)
 
+    @overload
     @classmethod
-    def from_env(cls, **options: Any) -> LockManager:
+    def from_env(
+        cls, *, fencing: Literal[True] = True, **options: Unpack[ManagerOptions]
+    ) -> LockManager[int]: ...
+    @overload
+    @classmethod
+    def from_env(cls, *, fencing: Literal[False], **options: Unpack[ManagerOptions]) -> LockManager[None]: ...
+    @overload
+    @classmethod
+    def from_env(cls, *, fencing: bool, **options: Unpack[ManagerOptions]) -> LockManager[int | None]: ...
+    @classmethod
+    def from_env(cls, **options: Any) -> LockManager[Any]:
         """Make a manager over the nodes that `REDLOCK_URLS` lists, separated by commas.
 
         Of a Sentinel URL's several hosts the commas belong to it, up to the name of the service.

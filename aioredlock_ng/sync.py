@@ -52,7 +52,6 @@ class SyncLease:
 
     def __init__(self, lease: Lease, manager: SyncLockManager) -> None:
         self.lease, self._manager = lease, manager
-        self._lost: threading.Event | None = None
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self.lease)[1:]}"
@@ -65,10 +64,7 @@ class SyncLease:
     @property
     def lost(self) -> threading.Event:
         """Set when the lease is lost, a little before its validity ends: a thread can wait for it."""
-        if self._lost is None:
-            self._lost = threading.Event()
-            self._manager.losses.watch(self, self._lost)
-        return self._lost
+        return self._manager.losses.watch(self)
 
     @property
     def votes(self) -> tuple[NodeVote, ...]:
@@ -112,11 +108,12 @@ class Losses(Hooks):
         self._events: WeakKeyDictionary[SyncLease, threading.Event] = WeakKeyDictionary()
         self._mutex = threading.Lock()
 
-    def watch(self, lease: SyncLease, event: threading.Event) -> None:
-        """Have `event` set when `lease` is lost, or at once if it was."""
+    def watch(self, lease: SyncLease) -> threading.Event:
+        """Return what is set when `lease` is lost, and now if it was: one event, whichever thread asks."""
         with self._mutex:
-            self._events[lease] = event
+            event = self._events.setdefault(lease, threading.Event())
         self._wake()
+        return event
 
     def on_lost(self, event: Lost) -> None:
         """Take note of a loss; called in the loop."""

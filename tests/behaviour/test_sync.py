@@ -204,6 +204,30 @@ def test_a_thread_can_wait_for_the_loss(shared_nodes: Nodes) -> None:
     assert len(released) == 3, "the hooks of the user's own are heard, too"
 
 
+def test_threads_that_ask_at_once_wait_for_one_event(shared_nodes: Nodes) -> None:
+    """However the threads take turns: an event that another one has replaced would never be set."""
+
+    def ask_for_it() -> None:
+        barrier.wait()
+        events.append(lease.lost)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with SyncLockManager(shared_nodes.urls) as manager:
+            for _ in range(20):
+                lease, barrier, events = manager.lock("lost").acquire(), threading.Barrier(8), []
+                threads = [threading.Thread(target=ask_for_it) for _ in range(8)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                lease.release()
+                assert len(set(map(id, events))) == 1
+    finally:
+        sys.setswitchinterval(interval)
+
+
 async def _lose(manager: SyncLockManager, name: str) -> None:
     """Take a lock away; to be called in the loop."""
     lose(manager.manager, name)

@@ -99,6 +99,7 @@ def make_managers() -> None:
     LockManager(["redis://a"], ttl=timedelta(minutes=1), extension=ExtensionPolicy(max_extensions=None))
     assert_type(LockManager.from_env(), LockManager)
     assert_type(LockManager.from_env(ttl=5.0), LockManager)
+    assert_type(LockManager.from_env(fencing=False, ttl=5.0), LockManager[None])
 
 
 def own_node(node: Node) -> None:
@@ -254,15 +255,16 @@ async def errors(lock: Lock) -> None:
             assert_type(vote.retry_after, float | None)
     except LockLostError as lost:
         assert_type(lost.reason, LossReason)
-        text: str = lost.reason
-        assert_type(text, str)
+        assert_type(lost.reason.upper(), str)
     except (WouldDeadlockError, ManagerClosedError) as error:
         base: LockError = error
         redis_error: RedisError = error
         assert_type((base.names, redis_error.args), tuple[tuple[str, ...], tuple[Any, ...]])
-    not_acquired: tuple[type[LockNotAcquiredError], ...] = (LockTakenError, QuorumUnavailableError)
-    value_error: type[ValueError] = ConfigurationError
-    assert_type((not_acquired, value_error), tuple[tuple[type[LockNotAcquiredError], ...], type[ValueError]])
+    except LockNotAcquiredError as other:
+        assert_type(other.names, tuple[str, ...])
+    except ConfigurationError as misconfigured:
+        value_error: ValueError = misconfigured
+        assert_type(value_error.args, tuple[Any, ...])
 
 
 async def looking(manager: LockManager) -> None:
@@ -343,7 +345,7 @@ class Metrics:
 
     def on_released(self, event: Released) -> None:
         """Likewise."""
-        assert_type(event.held_for, float)
+        assert_type((event.held_for, event.stays_taken), tuple[float, float])
 
     def on_node_changed(self, event: NodeChanged) -> None:
         """Likewise."""
@@ -388,6 +390,7 @@ async def fresh_nodes(manager: LockManager) -> None:
     assert_type((manager.available, manager.unavailable_for), tuple[bool, float])
     node = statistics.nodes[0]
     assert_type((node.votes_in, node.clock, node.mismatched), tuple[float | None, float | None, int])
+    assert_type(node.strayed, bool)
 
 
 async def testing_kit() -> None:

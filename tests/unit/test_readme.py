@@ -6,6 +6,7 @@ import ast
 import asyncio
 import inspect
 import re
+from pathlib import Path
 from typing import Any
 
 import aiohttp.test_utils
@@ -23,10 +24,16 @@ from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask, eventually
 
 README = (ROOT / "README.md").read_text()
-BLOCKS = {
-    README.count("\n", 0, match.start()) + 2: match[1]  # by line
-    for match in re.finditer(r"^```python\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
-}
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks_of(text: str) -> dict[int, str]:
+    """Return the blocks of Python in a page, by their lines."""
+    found = re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return {text.count("\n", 0, match.start()) + 2: match[1] for match in found}
+
+
+BLOCKS = blocks_of(README)
 CALLS = {"pay": (42,), "make_report": (7,), "work": ()}
 """What the README's functions are called with."""
 
@@ -122,9 +129,19 @@ def test_every_python_block_runs(line: int, shared_nodes: Nodes) -> None:
         assert names["db"].paid == {42: 142}
 
 
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.name)
+def test_the_blocks_of_the_other_pages_make_managers(page: Path) -> None:
+    """Each makes a manager, which connects at its first use only."""
+    for line, block in blocks_of(page.read_text()).items():
+        names: dict[str, Any] = {"LockManager": LockManager}
+        exec(compile("\n" * (line - 1) + block, page.name, "exec", dont_inherit=True), names)  # noqa: S102
+        assert isinstance(names["manager"], LockManager)
+
+
 def test_there_are_blocks_to_run() -> None:
     """The expression that finds the blocks finds all of them."""
     assert len(BLOCKS) == README.count("```python") >= 9
+    assert sum(len(blocks_of(page.read_text())) for page in PAGES[1:]) >= 2
 
 
 async def test_the_acl_line_is_enough(make_nodes: Any) -> None:
@@ -167,13 +184,14 @@ def test_every_hook_in_the_readme_exists() -> None:
     assert set(re.findall(r"\bon_\w+", README)) == hooks
 
 
-def test_every_link_leads_somewhere() -> None:
-    """Links into the repository point at files that are there, and those into the README at its headings."""
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
-    headings = re.findall(r"^#+ (.*)$", README, re.MULTILINE)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    """Links into the repository point at files that are there, and those into the page at its headings."""
+    text = page.read_text()
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", text) if "://" not in link]
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     anchors = {"#" + re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
-    assert links
-    assert [link for link in links if link not in anchors and not (ROOT / link).exists()] == []
+    assert [link for link in links if link not in anchors and not (page.parent / link).exists()] == []
 
 
 def test_the_readme_stays_short() -> None:
