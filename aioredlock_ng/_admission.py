@@ -2,7 +2,7 @@
 
 What is written to a connection cannot be overtaken.  If thousands of tries left in one turn of the loop, the
 extensions of leases that are held would queue up behind them, and answers would come after their time.  So a
-try takes a place first, and whoever finds none stands in line for it: first in, first out.  A place is kept
+try takes a place first, and one that finds none stands in line for it: first in, first out.  A place is kept
 from the question to the verdict, which comes within a `node_timeout`, and never while a task waits for
 anything else: nothing can wait for itself here.  Extensions and releases need none.
 
@@ -54,7 +54,7 @@ class Admission:
         self._singles: OrderedDict[Place, float] = OrderedDict()  # since when
         self._single = True  # whether a single try is next
         self.in_flight = 0
-        """Places that are taken.  While anybody stands in line, that is `MAX_TRIES` or more."""
+        """Places that are taken.  While calls stand in line, that is `MAX_TRIES` or more."""
 
     @property
     def full(self) -> bool:
@@ -77,7 +77,7 @@ class Admission:
 
     def leave(self, tally: Tally | None = None) -> None:
         """Give a place back; `tally` is what became of the try, if there was one."""
-        if self.in_flight < MAX_TRIES:  # nobody stands in line
+        if self.in_flight < MAX_TRIES:  # so the lines are empty
             self.in_flight -= 1
             return
         if tally is not None and tally.taken is False:
@@ -86,7 +86,7 @@ class Admission:
             self.in_flight -= 1
 
     def _call_next(self) -> bool:
-        """Hand a place on to the first in line; False when nobody stands there."""
+        """Hand a place on to the first in line; False when both lines are empty."""
         while line := (self._singles if self._single else self._line) or self._singles or self._line:
             place, _ = line.popitem(last=False)
             if not place.done():  # else its time was up in this turn of the loop

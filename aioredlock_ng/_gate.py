@@ -53,7 +53,7 @@ class Gate:
     answered_at: float = 0.0
     """Since when no quorum has answered, by the manager's clock, if that is the `refusal`."""
     untold: bool = False
-    """Whether the last release was told to nobody, and nobody has asked since; a place is kept for that."""
+    """Whether the last release was not published, and no task has asked since; a place is kept for one."""
     tries: list[Place] | None = None
     """The places of single tries: they wait for a verdict on the contender, not for their turn."""
 
@@ -109,7 +109,7 @@ class Pass:
     def hand_on(self) -> bool:
         """Tell whether somebody else of this process asks as soon as this pass is opened.
 
-        If so, nobody else need be told of the release, and a place is kept for the question.
+        If so, the release need not be published, and a place is kept for the question.
         """
         if len(self.names) != 1:
             return False
@@ -118,7 +118,7 @@ class Pass:
         return gate.untold
 
     def refused(self, error: LockNotAcquiredError, answered_at: float) -> None:
-        """Tell who waits behind this pass what the nodes said last, and when a quorum last answered."""
+        """Tell the tasks behind this pass what the nodes said last, and when a quorum last answered."""
         for name in self.names:
             gate = self._gates[name]
             gate.refusal, gate.answered_at = error, answered_at

@@ -235,7 +235,7 @@ class Runtime:
     ) -> Round:
         """Queue the release of `owner` on all nodes but those that were never sent its acquire.
 
-        A `quiet` one is not told to those who wait in other processes.  What `stays` ends in so many seconds.
+        A `quiet` one is not published to other processes.  When `stays` is not 0, the keys end after so long.
         """
         round_ = Round(self.nodes, self.deadlines, primitive.read_release)
         round_.learns = True

@@ -102,7 +102,7 @@ def _dispensable(node: Node, what: str, vote: NodeVote) -> bool:
 
 
 async def try_telling(runtime: Runtime, node: Node, timeout: float) -> tuple[bool, bool]:
-    """Do what a release does for who listens; return whether publishing, and counting them, is refused."""
+    """Do what a release does for listeners; return whether publishing, and counting them, is refused."""
     channel = _channel(runtime)
     replies = [
         await ask(

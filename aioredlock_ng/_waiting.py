@@ -256,8 +256,8 @@ class Waiting:
     def _seen_before(self, expiry: float | None) -> int:
         """Return how many tries met the other program's key that is in the way now.
 
-        One that expires later has been taken anew, or extended: who polls a lock that changes hands all
-        the time must not do so ever more rarely, or the others have it among themselves.
+        One that expires later has been taken anew, or extended: a client must not poll a lock that changes
+        hands all the time ever more rarely, or the others have it among themselves.
         """
         expires = self._runtime.clock.now() + (expiry or 0.0)
         if expiry and expires > self._expires + max(SAME_EXPIRY, SPLIT_WITHIN * self._round_trip):

@@ -5,7 +5,7 @@ As a tree::
     redis.exceptions.RedisError
     └── LockError                        base of ours: `names`, `votes`
         ├── LockNotAcquiredError
-        │   ├── LockTakenError           enough nodes answered: somebody holds it; `holder`, `retry_after`
+        │   ├── LockTakenError           enough nodes answered: the lock is taken; `holder`, `retry_after`
         │   └── QuorumUnavailableError   too few nodes answered, or they did not agree on a fence
         ├── LockLostError                `reason`: a `LossReason`
         ├── WouldDeadlockError           the task would wait for a lock that it holds itself

@@ -81,7 +81,7 @@ def lock_bypass() -> Iterator[None]:
 def lock_refused(request: pytest.FixtureRequest) -> Iterator[None]:
     """Refuse every lock of every manager at once: no nodes, and no waiting, whatever the timeouts.
 
-    As if each were held by somebody else; or, by ``@pytest.mark.parametrize("lock_refused", ["quorum"],
+    As if each were held by another client; or, by ``@pytest.mark.parametrize("lock_refused", ["quorum"],
     indirect=True)``, as if no node answered.  See `aioredlock_ng.testing.bypass`.
     """
     from .testing import bypass

@@ -30,7 +30,7 @@ async def main() -> None:
     async with LockManager.from_env() as manager:
         lease = await manager.lock("nightly", at_least=SPREAD, extension=UNBOUNDED).try_acquire()
         if lease is None:
-            return  # somebody else does it
+            return  # another host does it
         async with lease:  # from here on a loss cancels the job
             await report()
 

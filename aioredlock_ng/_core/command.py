@@ -191,7 +191,7 @@ class Answer(NamedTuple):
     reached: int = 0
     """How many listen to releases, as far as that is known; -1 when publishing was refused (R13, R33)."""
     foreign: bool = False
-    """Whether a release found a key of another program in its way: nobody is told when that goes."""
+    """Whether a release found a key of another program in its way: no notice comes when that goes."""
 
     def __repr__(self) -> str:
         # Without what was found: that may be somebody's owner value.

@@ -85,7 +85,7 @@ def follows(crowd: int, chance: float) -> bool:
 
 
 def reminder(policy: RetryPolicy, chance: float, *, crowd: int = 0) -> float:
-    """Return the seconds after which who is told of releases asks all the same (R13).
+    """Return the seconds after which a waiter that is told of releases asks all the same (R13).
 
     Together, a crowd that is large asks 50 to 100 times a second (R33).
     """
@@ -94,14 +94,14 @@ def reminder(policy: RetryPolicy, chance: float, *, crowd: int = 0) -> float:
 
 
 def unfollowed(chance: float, crowd: int) -> float:
-    """Return the seconds after which who let a notice pass asks, in case that all of the crowd did (R33)."""
+    """Return the seconds after which a waiter that let a notice pass asks, as all may have done (R33)."""
     return chance * min(crowd, MAX_CROWD) * REMINDED_APART
 
 
 def poll(policy: RetryPolicy, attempt: int, chance: float, *, crowd: int) -> float:
-    """Return the seconds after which a holder that tells nobody is looked for again, as `RetryPolicy` says.
+    """Return the seconds after which a waiter asks again that no release of the holder will wake.
 
-    A crowd polls as often as the few of it who would follow a notice (R33).
+    A crowd polls as often as the few of it that would follow a notice (R33).
     """
     wait = policy.backoff(attempt, chance) * max(1.0, min(crowd, MAX_CROWD) / FOLLOWERS)
     return min(wait, reminder(policy, chance, crowd=crowd))
@@ -111,7 +111,7 @@ def aside(policy: RetryPolicy, chance: float, *, round_trip: float, splits: int,
     """Return the seconds to wait after a notice, since others have heard of it at the same time (R13).
 
     They come apart by a round trip; by more after `splits` tries in a row that nobody won, for then that
-    was not enough.  Who was told alone need not wait (R33).
+    was not enough.  A waiter that was told alone need not wait (R33).
     """
     if crowd == 1 and not splits:
         return 0.0
@@ -119,7 +119,7 @@ def aside(policy: RetryPolicy, chance: float, *, round_trip: float, splits: int,
 
 
 def after_expiry(policy: RetryPolicy, chance: float, *, round_trip: float, crowd: int) -> float:
-    """Return the seconds to wait when a key has expired: all who wait read the same moment off the nodes."""
+    """Return the seconds to wait when a key has expired: all waiters read the same moment off the nodes."""
     return chance * max(policy.base, min(crowd, MAX_CROWD) * round_trip)
 
 

@@ -156,7 +156,7 @@ class BaseNode(ABC):
 
     def _heard(self, reply: Reply, asked_at: float) -> None:
         """Take the answer to a greeting: the vote depends on it, and the clock watch wants its time."""
-        assert self._greeting is not None, "nobody else greets"
+        assert self._greeting is not None, "only a node with a sentinel greets"
         heard_at = self.env.clock.now()
         greeted = self._greeting.take(reply, heard_at)
         if greeted is not None:
@@ -190,7 +190,7 @@ class BaseNode(ABC):
 
     def _say_more(self) -> None:
         """Greet again, now or in a moment, if there is more to say than the last greeting did."""
-        assert self._greeting is not None, "nobody else greets"
+        assert self._greeting is not None, "only a node with a sentinel greets"
         wants_in = self._greeting.wants_in(self.env.clock.now())
         if wants_in is not None and wants_in <= self.env.node_timeout:
             if self._more is not None:

@@ -252,7 +252,7 @@ class ClientNode(BaseNode):
         return cast(Reply, reply) if fits else Silence("the answer to its greeting makes no sense")
 
     async def _outlasting(self, question: Coroutine[Any, Any, Reply]) -> Reply:
-        """Wait for the answer; who gives up waiting leaves one question behind, for a while.
+        """Wait for the answer; a caller that gives up leaves one question behind, for a while.
 
         A Cluster's client that waits for a master that stands still looks for the new one only when its own
         time is up, not when it is cancelled.

@@ -123,7 +123,7 @@ class UrlEndpoint:
     def _fall_back(self, refusal: Exception) -> None:
         """Note that RESP2 was understood where RESP3 was not, and say so once."""
         if isinstance(refusal, ResponseError):
-            self._protocol = RESP2  # it said so; who only hung up is asked again next time
+            self._protocol = RESP2  # it said so; one that only hung up is asked again next time
         if not self._told:
             self._told = True
             reason = type(refusal).__name__ if self._is_given_away_by(refusal) else why(refusal)

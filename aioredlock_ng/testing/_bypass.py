@@ -76,7 +76,7 @@ class _Willing:
 
 @final
 class _Unwilling(_Willing):
-    """A node on which every name is held by somebody else; or that does not answer."""
+    """A node on which another client holds every name; or that does not answer."""
 
     def __init__(self, name: str, *, silent: bool) -> None:
         super().__init__(name, fence=0)

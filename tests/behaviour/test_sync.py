@@ -182,7 +182,7 @@ def test_a_loss_is_noticed_in_the_loop(shared_nodes: Nodes) -> None:
 
 
 def test_a_thread_can_wait_for_the_loss(shared_nodes: Nodes) -> None:
-    """Whoever asks before it, and whoever asks after; leases that were not lost stay as they are."""
+    """Also when it asks after the loss; leases that were not lost stay as they are."""
 
     class Watch:
         def on_released(self, event: Released) -> None:

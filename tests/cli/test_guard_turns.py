@@ -286,7 +286,7 @@ def test_a_signal_that_is_not_permitted_is_told_once(bench: Bench) -> None:
 
 
 def test_without_a_terminal_a_stopped_command_is_left_alone(bench: Bench) -> None:
-    """Whoever stopped it by a signal can wake it the same way."""
+    """As it was stopped, so it can be woken: by a signal."""
     child = Command(stopped=signal.SIGTSTP)
     bench.guard._terminal = -1
     bench.look(child, 1.0)

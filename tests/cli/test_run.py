@@ -112,7 +112,7 @@ def test_a_script_without_a_first_line_is_the_shells(runs: Runs) -> None:
 
 
 def test_the_lock_stays_taken_for_a_while(runs: Runs) -> None:
-    """Though the command has ended: another host finds it taken, and who had it."""
+    """Though the command has ended: another host finds it taken, and its holder's name."""
     assert runs.finish("--at-least", "1m", "job", "--", "true") == (0, "", "")
     left = [ask(url, "PTTL", "redlock:job") for url in runs.nodes.urls]
     assert all(0 < ms <= 60_000 for ms in left)

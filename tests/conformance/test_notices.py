@@ -122,7 +122,7 @@ async def test_a_release_that_deletes_nothing_tells_nobody(
 async def test_another_programs_key_is_told_from_ours(
     stage: Stage, make_listener: Callable[..., Any], value: bytes, number: int
 ) -> None:
-    """Whose release nobody is told of: by what other libraries write, and how many listen in vain."""
+    """Its release is published nowhere: what other libraries write tells it, and how many listen in vain."""
     listeners = [await make_listener("ab") for _ in range(number)]
     stage.put(locks("a")[0], value, 30.0)
     deleted, wait, answer = await stage.release(0, loud=LOUD)
@@ -251,7 +251,9 @@ async def test_who_may_not_publish_releases_all_the_same(
     listener.transport.close()
 
 
-async def test_who_may_not_count_tells_all_the_same(any_nodes: Nodes, as_user: Callable[[str], str]) -> None:
+async def test_a_user_without_the_right_to_count_tells_all_the_same(
+    any_nodes: Nodes, as_user: Callable[[str], str]
+) -> None:
     """The message is empty then; how many were told is known, and of a key that is another's nothing."""
     url = any_nodes.urls[0]
     listener = await listen(url)

@@ -252,7 +252,7 @@ async def test_a_node_is_taken_back(stage: Stage, theirs: int) -> None:
 
 
 async def test_only_what_was_seen_is_taken(stage: Stage) -> None:
-    """Of two clients that take it, or where somebody else was faster, the second changes nothing."""
+    """Of two clients that take it, or where another one was faster, the second changes nothing."""
     before = bytes(await some(stage, size=3))
     assert (await stage.take_back(before.replace(b":3:", b":4:")))[0] == before
     for value in (None, b"2:newer"):

@@ -58,7 +58,7 @@ async def test_requests_and_replies_may_be_split(
 
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 async def test_replies_may_be_merged(fencing: bool, proxies: list[ChaosProxy], shared_nodes: Nodes) -> None:
-    """A hundred of them in one piece; each reaches who asked, who holds and who is refused."""
+    """A hundred of them in one piece; each reaches the caller that asked, be it granted or refused."""
     options = {"ttl": LONG, "node_timeout": 5.0, "fencing": fencing}
     async with two_managers([proxy.url for proxy in proxies], shared_nodes.urls, **options) as (a, b):
         held = [await b.lock(f"{number}").acquire() for number in range(0, MERGED, 2)]

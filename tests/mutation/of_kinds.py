@@ -56,7 +56,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R34",
-        name="what is not free yet is told to those who wait",
+        name="what is not free yet is published",
         edits=(Edit("_kinds/mutex.py", 'b"" if quiet or stay else b"1"', 'b"" if quiet else b"1"'),),
         test="unit/test_kinds.py::test_a_release_of_what_stays_says_for_how_long_and_is_quiet[one name]",
     ),

@@ -115,7 +115,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R13",
-        name="who polls a lock that changes hands does so ever more rarely",
+        name="a lock that changes hands is polled ever more rarely",
         edits=(Edit("_waiting.py", "self._expires, self._polls = expires, 0", "self._polls += 1"),),
         test="unit/test_foreign_holders.py::test_ours_get_half_of_a_fair_share_and_leave_enough[1-1-1]",
     ),
@@ -159,7 +159,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R33",
-        name="who let a notice pass asks no sooner",
+        name="a waiter that let a notice pass asks no sooner",
         edits=(Edit("_waiting.py", "until = min(until, now() + unfollowed(chance, crowd))", "pass"),),
         test="unit/test_crowds.py::test_a_crowd_that_goes_home_is_not_waited_for[2]",
     ),
@@ -195,7 +195,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R33",
-        name="a release that deletes nothing counts nobody",
+        name="a release that deletes nothing counts no listeners",
         edits=(
             Edit(
                 "_scripts/release.lua",

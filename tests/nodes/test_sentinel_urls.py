@@ -171,7 +171,7 @@ async def test_a_master_that_its_sentinels_have_given_up_is_left(
         ask(sentinel, "SENTINEL MONITOR", "main", "127.0.0.1", nodes3.ports[1], 1)
         await eventually(lambda: leads_to(manager) == run_id(nodes3.urls[1]))
         assert "the Sentinels name another master" in caplog.text
-    await eventually(lambda: len(asyncio.all_tasks()) == 1, what="nobody follows a closed connection")
+    await eventually(lambda: len(asyncio.all_tasks()) == 1, what="a closed connection is not followed")
 
 
 async def test_sentinels_that_do_not_answer_are_passed_over(

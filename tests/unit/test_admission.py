@@ -1,4 +1,4 @@
-"""Admission: a burst of calls asks the nodes in turn, and costs nobody what is held (R13, R15)."""
+"""Admission: a burst of calls asks the nodes in turn, and costs no lease that is held (R13, R15)."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_calls_are_admitted_in_their_order(few_places):
 
 @virtual
 async def test_a_waiting_call_takes_no_place(few_places):
-    """Between its tries a call keeps nobody from asking; it stands in line again for the next one."""
+    """Between its tries a call keeps no other from asking; it stands in line again for the next one."""
     async with world() as w:
         w.occupy("taken", 3.0)
         waiting = [asyncio.create_task(cycle(w.manager, "taken")) for _ in range(3 * PLACES)]
@@ -139,7 +139,7 @@ async def test_a_waiting_call_takes_no_place(few_places):
 
 
 @virtual
-async def test_whoever_holds_a_lock_may_wait_for_another(few_places):
+async def test_a_holder_may_wait_for_another_lock(few_places):
     """Leases take no place, so that tasks that want several locks, in one order, do not stop each other."""
     async with world() as w:
 
@@ -157,7 +157,7 @@ async def test_whoever_holds_a_lock_may_wait_for_another(few_places):
 
 @virtual
 async def test_the_time_in_line_is_the_callers(few_places):
-    """Whoever runs out of time in line is told so then, and nothing was sent for it."""
+    """A call whose time ends in line is told so then, and nothing was sent for it."""
     async with world() as w:
         for node in w.nodes:
             node.freeze()
@@ -346,7 +346,7 @@ async def test_where_too_many_are_handed_on_others_are_told(few_places, monkeypa
 
 @pytest.mark.parametrize("names", [("hot",), ("cold", "hot")])
 def test_a_place_that_came_with_a_name_goes_with_it(few_places, names):
-    """Whom it was handed to is cancelled: the next task has it, unless that must wait for another name."""
+    """The task that it was handed to is cancelled: the next has it, unless that waits for another name."""
 
     async def main() -> None:
         async with world() as w:

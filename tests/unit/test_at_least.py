@@ -79,8 +79,8 @@ async def test_the_name_stays_taken_when_the_body_ends_sooner(fencing: bool) -> 
 
 @ways
 @virtual
-async def test_who_waits_elsewhere_gets_it_when_the_time_is_over(fencing: bool) -> None:
-    """By the time that the nodes tell: a release before that wakes nobody."""
+async def test_other_processes_get_it_when_the_time_is_over(fencing: bool) -> None:
+    """By the time that the nodes tell: a release before that wakes no waiter."""
     async with world(fencing=fencing) as w, w.process(fencing=fencing) as other:
         waiting = in_task(lambda: other.lock("a").acquire())
         async with w.manager.lock("b"):  # so that it waits already when the first is over
@@ -109,7 +109,7 @@ async def test_a_holder_that_dies_leaves_the_name_for_as_long() -> None:
 
 @virtual
 async def test_after_the_time_a_release_is_one_as_ever() -> None:
-    """The keys are deleted, who waits is told, and the report says so."""
+    """The keys are deleted, waiters are told, and the report says so."""
     async with world() as w, w.process() as other:
         lease = await w.manager.lock("a", at_least=1.0, ttl=5.0).acquire()
         waiting = in_task(lambda: other.lock("a").acquire())
@@ -271,7 +271,7 @@ async def test_a_wait_that_ends_before_the_time_fails_in_time(place: str) -> Non
 
 
 @virtual
-async def test_who_releases_inside_its_block_may_wait_for_the_name_again() -> None:
+async def test_a_task_that_releases_inside_its_block_may_wait_for_the_name_again() -> None:
     """The body of a lease that was released does not wait for itself."""
     async with world() as w:
         asked_at = sim().clock.now()

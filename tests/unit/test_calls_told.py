@@ -150,7 +150,7 @@ async def test_no_quorum():
 
 
 @virtual
-async def test_who_waits_and_wins_is_told_of_both():
+async def test_a_call_that_waits_and_wins_tells_both():
     """A wait that ends in the lock is no giving up."""
     diary = Diary()
     async with world() as w, opened(w.nodes, seed=2, hooks=[diary]) as other:

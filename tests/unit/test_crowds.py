@@ -63,7 +63,7 @@ def test_clients_that_know_nothing_of_crowds_mix_with_those_that_do(old: int) ->
     assert min(figures.wins) > 0, str(figures)
 
 
-def test_where_nobody_may_count_all_is_as_without_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_right_to_count_all_is_as_without_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A crowd of unknown size follows every notice."""
     monkeypatch.setattr(MemoryServer, "listening", lambda *_: 0)
     figures = crowd(5, seconds=0.5)
@@ -156,7 +156,7 @@ async def give_up(tasks: list[asyncio.Task[Any]]) -> None:
 
 
 def say(w: World, message: bytes) -> None:
-    """Publish on the channel of the lock, as anybody may."""
+    """Publish on the channel of the lock, as any client may."""
     for node in w.nodes:
         node.execute([b"PUBLISH", PREFIX + NAME.encode(), message])
 
@@ -182,7 +182,7 @@ async def test_a_forged_number_costs_a_reminder(message: bytes) -> None:
 
 @virtual
 async def test_the_time_is_up_in_a_crowd_too() -> None:
-    """Who lets notices pass asks once more when its time is up, and not later."""
+    """A waiter that lets notices pass asks once more when its time is up, and not later."""
     async with world() as w, w.process() as other:
         w.occupy(NAME, 1000.0, value=ANOTHER)
         began = sim().time()

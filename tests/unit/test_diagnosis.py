@@ -251,7 +251,7 @@ def test_what_is_missing_for_notices_is_told_at_once() -> None:
     assert advice == "give its user the rights +publish"  # who could subscribe has the channels
     ((_, message, advice),) = notices(mute=True, uncounted=True)
     assert "PUBLISH is refused) and it does not say how many" in message
-    assert message.endswith("who waits for a lock polls, and gets it later")
+    assert message.endswith("waiters poll, and get the lock later")
     assert advice == "give its user the rights +publish +pubsub|numsub"
     ((_, _, advice),) = notices(deaf=BY_CLIENT, uncounted=True)
     assert advice == "give its user the rights +pubsub|numsub"

@@ -1,4 +1,4 @@
-"""Holders of other programs, whose releases nobody is told of: they are polled, and get their share (R13)."""
+"""Holders of other programs, which publish no releases: they are polled, and get their share (R13)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def one_of_ours(manager: LockManager, wins: list[int], number: int, draw: 
 
 @pytest.mark.parametrize(("ours", "strangers", "size"), [(1, 1, 1), (1, 3, 3), (2, 2, 3)])
 def test_ours_get_half_of_a_fair_share_and_leave_enough(ours: int, strangers: int, size: int) -> None:
-    """One of ours, which got a tenth; several tell each other of releases, and leave who polls less."""
+    """One of ours, which got a tenth; several tell each other, and leave the stranger less."""
 
     @virtual
     async def main() -> None:

@@ -120,7 +120,7 @@ def test_a_release_is_loud_unless_it_is_told_to_be_quiet(mutex: Mutex, fence: in
 
 @every_kind
 def test_a_release_of_what_stays_says_for_how_long_and_is_quiet(mutex: Mutex) -> None:
-    """Milliseconds, rounded up, behind all the rest; nobody is told of what is not free yet (R34)."""
+    """Milliseconds, rounded up, behind all the rest; what is not free yet is not published (R34)."""
     plain = mutex.release(OWNER, 7.5)
     for quiet in (False, True):
         stays = mutex.release(OWNER, 7.5, quiet=quiet, stays=0.0011)

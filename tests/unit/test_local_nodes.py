@@ -424,7 +424,7 @@ for nodes in took:
 """
 
 
-async def test_the_port_of_a_dead_server_is_nobody_elses(make_nodes: Callable[..., LocalNodes]) -> None:
+async def test_the_port_of_a_dead_server_stays_its_own(make_nodes: Callable[..., LocalNodes]) -> None:
     """Another process, such as a worker of pytest-xdist, takes every port that it can get: it comes back."""
     nodes = make_nodes(1)
     (port,) = nodes.ports

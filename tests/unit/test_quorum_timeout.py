@@ -108,7 +108,7 @@ async def test_a_quorum_that_answers_in_between_is_not_missing():
 
 
 @virtual
-async def test_all_who_wait_behind_a_task_give_up_in_their_time():
+async def test_all_calls_behind_a_task_give_up_in_their_time():
     """Only one task of a process asks the nodes; those behind it do not wait for their turn to find out."""
     async with world() as w:
         silence(w)
@@ -126,7 +126,7 @@ async def test_all_who_wait_behind_a_task_give_up_in_their_time():
 
 
 @virtual
-async def test_all_who_come_at_once_give_up_at_once():
+async def test_all_calls_that_come_at_once_give_up_at_once():
     """As many requests as there are: none of them waits for those before it."""
     async with world() as w:
         silence(w)

@@ -41,7 +41,7 @@ def sentinel(node: MemoryNode) -> Sentinel:
 
 
 def claims(node: MemoryNode) -> int:
-    """Return how often a node was taken back, or somebody tried to."""
+    """Return how often a node was taken back, or a client tried to."""
     return sum(words[1:2] == (_scripts.TAKE_BACK.digest,) for words in node.executed)
 
 

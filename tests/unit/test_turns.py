@@ -355,7 +355,7 @@ def lines_per_leave(number: int) -> float:
 
 @virtual
 async def test_leaving_a_queue_costs_the_same_however_long_it_is(monkeypatch):
-    """What waiters who give up together cost grows with their number, not with its square."""
+    """What waiters that give up together cost grows with their number, not with its square."""
     monkeypatch.setattr(_gate, "Place", SeenPlace)
     assert lines_per_leave(4_000) < 2 * lines_per_leave(250)
 

@@ -33,7 +33,7 @@ def check_notices(node: NodeFacts, prefix: bytes) -> Finding | None:
         has_channels = deaf is None or not (node.mute or denied(why))
         channels = "" if has_channels else f", and {channel_rule(prefix)} unless it has all channels"
         advice.append(f"give its user the rights {rights}{channels}")
-    costs = "who waits for a lock polls, and gets it later"
+    costs = "waiters poll, and get the lock later"
     if not why and not node.mute:
         costs = "of many processes that wait for one lock, all ask whenever it is released"
     return bad(node, "notices", "warning", f"{' and '.join(faults)}: {costs}", "; ".join(advice))

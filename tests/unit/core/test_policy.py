@@ -106,7 +106,7 @@ def test_extensions_are_counted_against_the_limit(
 
 
 def test_the_default_policy_is_bounded() -> None:
-    """Extensions are limited unless somebody says otherwise: a third of the ttl, 1000 times, 5 % grace."""
+    """Extensions are limited by default: every third of the ttl, 1000 times, 5 % grace."""
     policy = ExtensionPolicy()
     assert (policy.every, policy.max_extensions, policy.grace) == (1 / 3, 1000, 0.05)
     assert policy.enabled
@@ -203,8 +203,8 @@ def test_waiters_come_apart_by_a_round_trip_or_more(splits: int, longest: float,
     assert wait == pytest.approx(longest / 2)
 
 
-def test_who_is_told_alone_does_not_step_aside() -> None:
-    """Nobody else was told; unless a split says that somebody asks without being told (R33)."""
+def test_a_waiter_that_is_told_alone_does_not_step_aside() -> None:
+    """No other was told; unless a split says that one asks without being told (R33)."""
     assert aside(RetryPolicy(), 0.5, round_trip=0.001, splits=0, crowd=1) == 0
     assert aside(RetryPolicy(), 0.5, round_trip=0.001, splits=1, crowd=1) == pytest.approx(0.001)
 
@@ -257,7 +257,7 @@ def test_a_crowd_is_reminded_fifty_to_a_hundred_times_a_second(crowd: int) -> No
     assert (shortest, longest) == (pytest.approx(100), pytest.approx(50))
 
 
-def test_who_let_a_notice_pass_asks_sooner() -> None:
+def test_a_waiter_that_let_a_notice_pass_asks_sooner() -> None:
     """In case that all did: one of them within 20 ms in the mean, whatever the size of the crowd (R33)."""
     for crowd in (4, 100, 10_000):
         assert unfollowed(0.0, crowd) == 0.0
@@ -285,7 +285,7 @@ def test_a_crowd_comes_apart_when_a_key_expires(crowd: int, longest: float) -> N
 
 @pytest.mark.parametrize("attempt", [0, 1, 5, 9, 1000])
 def test_a_foreign_holder_is_polled_as_the_policy_says(attempt: int) -> None:
-    """By one who waits; a crowd polls as often as three would, and nobody later than it is reminded."""
+    """By one waiter; a crowd polls as often as three would, and none of it later than it is reminded."""
     policy, chance = RetryPolicy(), 0.5
     waits = [poll(policy, attempt, chance, crowd=crowd) for crowd in (0, 1, 3, 30, 300)]
     assert waits[:3] == pytest.approx([min(policy.backoff(attempt, chance), reminder(policy, chance))] * 3)
