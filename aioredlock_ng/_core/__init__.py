@@ -48,6 +48,8 @@ vote until every lock that it may have forgotten has ended (`quarantine`).
 **Clocks.**  Masters expire keys by their time of day.  Their answers tell it, and a master whose clock jumps
 ahead is noticed, reported and quarantined (`clock_watch`).
 
+`RULES.md`, in this folder, says it rule by rule, by the numbers that code and tests cite, and names tests.
+
 All of this rests on assumptions that the README spells out:
 
 - A1: the clocks of nodes and clients advance at nearly the same rate for one ttl, and no node's jumps ahead.

@@ -1,0 +1,68 @@
+"""``_core/RULES.md``: each rule is cited by code and shown by tests, and each citation has a rule."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGE: Final = ROOT / "aioredlock_ng"
+TESTS: Final = ROOT / "tests"
+PAGE: Final = PACKAGE / "_core" / "RULES.md"
+
+_HEADING: Final = re.compile(r"^### ([AR]\d+[a-z]?) ", re.MULTILINE)
+_CITATION: Final = re.compile(r"(?<![\w%\\])[AR][1-9]\d?[a-z]?\b")
+_REFERENCE: Final = re.compile(r"`([\w/]+\.py)(?:::(\w+))?`")
+
+
+def rules() -> dict[str, str]:
+    """Return the text of each rule, by its number."""
+    parts = _HEADING.split(PAGE.read_text())
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def files() -> list[Path]:
+    """Return whatever may cite a rule."""
+    folders = (PACKAGE, TESTS, ROOT / "benchmarks", ROOT / "examples", ROOT / "docs")
+    found = [
+        path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".lua", ".md")
+    ]
+    return [*found, ROOT / "README.md", ROOT / "CHANGELOG.md"]
+
+
+def cited(path: Path) -> set[str]:
+    """Return the numbers that a file cites."""
+    return set(_CITATION.findall(path.read_text()))
+
+
+def test_every_citation_has_its_rule() -> None:
+    """A number that no page explains helps no reader."""
+    known = set(rules())
+    unknown = {
+        (path.relative_to(ROOT).as_posix(), number) for path in files() for number in cited(path) - known
+    }
+    assert unknown == set()
+
+
+@pytest.mark.parametrize("number", rules())
+def test_every_rule_is_cited_by_code(number: str) -> None:
+    """A rule without code is a wish."""
+    code = (path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".lua"))
+    assert any(number in cited(path) for path in code)
+
+
+@pytest.mark.parametrize(("number", "text"), rules().items(), ids=rules())
+def test_every_rule_is_shown_by_tests(number: str, text: str) -> None:
+    """Below each rule stand tests, which are there."""
+    told, _, shown = text.partition("\nShown by: ")
+    assert told.strip(), number
+    references = _REFERENCE.findall(shown)
+    assert references, number
+    assert len(references) == shown.count("`") // 2, "a reference that is none"
+    for file, function in references:
+        path = TESTS / file
+        assert path.is_file(), file
+        assert not function or re.search(rf"def {function}\(", path.read_text()), f"{file}::{function}"
