@@ -11,7 +11,8 @@ it had lost its memory: the client takes it back (`quarantine.taken_back`).  Fro
 stray until the wait in the node's new sentinel is over it takes no new lock on *any* node, since leases of
 the other quorum may live; its own leases, which were there first, go on.  In any other case the client is
 the stray one, or an operator has decided: `conflict`.  It then gets no vote, and its leases end, as the wait
-of the other quorum supposes.
+of the other quorum supposes.  What a node has said holds until it says otherwise: one of another quorum that
+goes out of reach does not let the client go on with the others.
 
 **One floor.**  Nodes that forget at once, without a quarantine, would choose floors of their own, and could
 not agree on a fence for 2 s, until a raise to a floor that is `FLOOR_AHEAD_MS` ahead is not more than
@@ -121,6 +122,8 @@ class Terms:
             view.closed_until = max(view.closed_until, heard_at + left_ms / 1000)
             known = [sentinel.claim] if self._claim is None else [self._claim, sentinel.claim]
             self._claim = min(known, key=lambda claim: claim.rank)
+            if sentinel.claim.how == BY_INIT:
+                self._forget_strays(sentinel.claim.born_ms)
         self._look_over()
 
     def lose(self, node: object) -> None:
@@ -129,11 +132,19 @@ class Terms:
             self._views[node].reached = False
             self._look_over()
 
+    def _forget_strays(self, stated_ms: int) -> None:
+        """Forget whose a node was that went out of reach before an operator has stated whose they all are."""
+        for node, view in list(self._views.items()):
+            if not view.reached and self._strays(view) and view.time_ms < stated_ms:
+                del self._views[node]
+
     def _look_over(self) -> None:
         reached = list(self._reached())
-        strays = [node for node, view in self._views.items() if view.reached and self._strays(view)]
-        self.conflict = any(not self._may_be_ours(node) for node in strays)
-        self.may_write = not self.looking and not strays and len(reached) >= majority(self.size)
+        self.conflict = any(
+            not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
+        )
+        enough = len(reached) >= majority(self.size)
+        self.may_write = enough and not (self.looking or self.conflict or any(map(self._strays, reached)))
         for view in filter(self._has_to_be_given_back, self._views.values()):
             # Whichever node completed the majority, and also if the stray one is out of reach by now.
             assert view.sentinel is not None, "it strays"
@@ -163,20 +174,23 @@ class Terms:
         agreeing = sum(map(self._agree, self._reached()))
         return agreeing >= majority(self.size) and self._claim.outranks(view.claim)
 
-    def _may_be_ours(self, node: object) -> bool:
-        """Whether a node that strays has to give itself back, or may turn out so when all have answered."""
-        claim = self._views[node].claim
+    def _may_be_ours(self, stray: _View) -> bool:
+        """Whether a node that strays has to be given back, or may turn out so when all have answered."""
         unheard = self.size - len(self._views)
-        if unheard and claim is not None and claim.how == BY_USE and not self.looking:
+        if unheard and stray.claim is not None and stray.claim.how == BY_USE and not self.looking:
             agreeing = sum(map(self._agree, self._reached()))
             if agreeing < majority(self.size) <= agreeing + unheard:
                 return True
-        return self.may_take(node)
+        return self._has_to_be_given_back(stray)
+
+    def is_strays(self, node: object) -> bool:
+        """Whether a node was another quorum's when it last answered."""
+        return node in self._views and self._strays(self._views[node])
 
     @property
     def strayed(self) -> bool:
         """Whether a node is another quorum's, for good or not."""
-        return any(map(self._strays, self._reached()))
+        return any(map(self._strays, self._views.values()))
 
     @property
     def undecided(self) -> bool:

@@ -233,7 +233,6 @@ class BaseNode(ABC):
     @property
     def standing(self) -> Standing:
         """How it stands now."""
-        conflict = self._greeting is not None and self._greeting.conflict
         return Standing(
             state=self._state,
             reason=self._reason,
@@ -244,14 +243,14 @@ class BaseNode(ABC):
             run_id=self._run_id,
             mismatched=self._mismatched,
             votes_in=self._votes_in,
-            conflict=self.without_vote if conflict else "",
+            conflict="" if self._greeting is None else self._greeting.conflict,
             strayed=self._strayed,
             unfit=self._unfit,
         )
 
     def _become(self, state: NodeState, reason: str) -> None:
         """Note, log and tell a change of state, and every new reason why the node is down."""
-        conflict = self._greeting is not None and self._greeting.conflict
+        conflict = self._greeting is not None and bool(self._greeting.conflict)
         changed = state is not self._state or conflict is not self._conflict
         self._state, self._reason, self._conflict = state, reason, conflict
         if state is NodeState.UP:

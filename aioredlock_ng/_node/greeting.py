@@ -61,6 +61,8 @@ class Greeting:
         self._taking = ""
         """Which quorum the last greeting that was sent is to take the node back from."""
         self._told: set[str] = set()
+        self._whose = ""
+        """Which quorum the node was another's of when it last answered, in words; empty when of none."""
         self._push = b""
         """The sentinel whose wait must begin anew; empty again once a greeting that said so was answered."""
         self._push_floor = 0
@@ -94,9 +96,9 @@ class Greeting:
         return self._judgement
 
     @property
-    def conflict(self) -> bool:
-        """Whether the node is another quorum's, and stays so."""
-        return self._judgement.conflict and self._terms.conflict
+    def conflict(self) -> str:
+        """Whose the node is if it is another quorum's, and stays so, in or out of reach; else empty."""
+        return self._whose if self._terms.conflict and self._terms.is_strays(self) else ""
 
     def strayed(self, now: float) -> bool:
         """Whether a node of the quorum is another one's, or was a moment ago."""
@@ -210,6 +212,7 @@ class Greeting:
             size=self._terms.size,
         )
         self._terms.hear(self, sentinel, heard_at=heard_at, time_ms=time_us // 1000)
+        self._whose = judged.reason if judged.conflict else ""
         if self._push and self._pushing == self._push:  # else this one was on its way already
             overtaken = judged.wait is None and judged.quarantine_ms and sentinel != self._push
             self._push = sentinel if overtaken else b""  # else done, or not ours to write

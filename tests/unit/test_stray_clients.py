@@ -229,6 +229,37 @@ async def test_no_lock_is_granted_while_a_node_is_being_taken_back() -> None:
         assert "no new lock" in await refused(w.manager, "b")
 
 
+@virtual
+async def test_what_a_node_has_said_holds_while_it_is_out_of_reach() -> None:
+    """A stray client of four, three of them its own, does not go on with those while the fourth is down; nor
+    does the quorum while a node is that an `init` of another list has claimed, until its own says otherwise.
+    """
+    async with world(3, restart_quarantine=QUARANTINE) as w:
+        others = [MemoryNode(latency=LATENCY) for _ in range(3)]
+        async with strays([w.nodes[0], *others], restart_quarantine=QUARANTINE) as stray:
+            before = await refused(stray)
+            assert "quorum of 3 nodes, here are 4 configured" in before
+            w.nodes[0].crash(keep_data=True)
+            await asyncio.sleep(QUARANTINE)
+            assert await refused(stray) == before
+            async with w.manager.lock("a", blocking_timeout=0):
+                pass
+            w.nodes[0].restart()
+            await asyncio.sleep(10)  # all connect again
+            await stray.init(force=True)
+            async with stray.lock("a", blocking_timeout=0):
+                pass
+        await asyncio.sleep(NOTICED)
+        before = await refused(w.manager)
+        assert "quorum of 4 nodes, here are 3 configured; stated by `init` of stray" in before
+        w.nodes[0].crash()
+        await asyncio.sleep(QUARANTINE)
+        assert await refused(w.manager) == before
+        await w.manager.init(force=True)
+        async with w.manager.lock("a", blocking_timeout=0):
+            pass
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_two_quorums_do_not_take_a_node_from_each_other_for_ever(first: int) -> None:
     """Of two clients that begin nearly at once, and whose lists share a node, one gets it, once."""

@@ -108,3 +108,37 @@ def test_a_clock_that_went_back_closes_it_for_a_day_at_most() -> None:
     terms = Terms(b"{meta}", 5, QUARANTINE_MS)
     terms.hear(0, taken, heard_at=0.0, time_ms=1)
     assert terms.closed_for(0.0) == LONGEST_CLOSED_MS / 1000 < 90_000
+
+
+# -- a node that stays another quorum's -----------------------------------------------------------------
+
+OLDER = stored(3, age_ms=9000)
+STATED = stored(3, how=BY_INIT)
+
+
+@pytest.mark.parametrize("reached", [True, False])
+def test_a_conflict_lasts_while_the_node_is_out_of_reach(reached: bool) -> None:
+    """There is no vote, and nothing is written, until it says otherwise; a stray use would be outwaited."""
+    terms = terms_of((1, OURS), (2, OURS), (3, OURS), (0, OLDER))
+    if not reached:
+        terms.lose(0)
+    assert terms.conflict
+    assert terms.strayed
+    assert not terms.may_write
+    terms.hear(0, b"", heard_at=0.004, time_ms=NOW_MS + 4)
+    assert not terms.conflict
+    assert terms.may_write
+
+
+@pytest.mark.parametrize(
+    ("reached", "moment", "ends"),
+    [(False, 4, True), (False, 2, False), (True, 4, False)],
+    ids=["after it was heard", "before it was heard", "of the others only"],
+)
+def test_an_init_ends_what_a_lost_node_has_said(reached: bool, moment: int, ends: bool) -> None:
+    """If it came later; one that is in reach would have been claimed by it, too."""
+    terms = terms_of((1, OURS), (2, OURS), (3, OURS), (0, STATED))
+    if not reached:
+        terms.lose(0)
+    terms.hear(1, stored(5, age_ms=-moment, how=BY_INIT), heard_at=0.005, time_ms=NOW_MS + 5)
+    assert terms.conflict is not ends

@@ -1,0 +1,279 @@
+"""One run of the search for what a stray client can do: an older quorum, and a list that is another's (R12a).
+
+The shipping manager over masters in memory, on virtual time; one seed decides everything.  Clients of the
+quorum and of the stray list take and give back one name at random times, while nodes freeze, lose their
+connections and their memory.  Within the run a node or two lose their memory, and the stray client, whose
+list shares them, finds them without a sentinel: it uses them, or states by `init` that they are its own.
+
+What R12a does not promise is left out of the run, or of the judgement: a shared node is not out of reach
+for long, so that both find out about each other; a majority of the quorum remembers; and a stray client that
+waits for nothing, having one or two nodes or an operator's word, may begin beside an earlier holder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from aioredlock_ng import (
+    ConfigurationError,
+    ExtensionPolicy,
+    LockError,
+    LockManager,
+    NodeState,
+    _scripts,
+)
+from aioredlock_ng._core.quarantine import parse
+from aioredlock_ng.testing import MemoryNode, SimLoop
+from tests.unit.worlds import PREFIX, make
+
+NAME: Final = "a"
+META: Final = PREFIX + b"{meta}"
+
+NOTICED: Final = 1.5
+"""Seconds within which every client has found out what has become of a node that it reaches."""
+
+CALM: Final = 10.0
+"""Seconds of acting after the stray client's beginning."""
+
+LONGEST: Final = 6.0
+"""The longest quarantine, and ttl, of any client."""
+
+PAUSES: Final = 0.6
+"""Seconds between two locks of one client, at most."""
+
+
+class Rule(StrEnum):
+    """What is judged."""
+
+    EXCLUSION = "two holders at once"
+    TAKEN_ONCE = "a node is taken back once for each time that it was used by a stray"
+    STATEMENT = "what an `init` has claimed is not taken back"
+    RETURNED = "the older quorum has its nodes back, and works"
+    REFUSED = "the stray ends in ConfigurationError"
+
+
+class ViolationError(AssertionError):
+    """The search has found what must not be."""
+
+    def __init__(self, rule: Rule, text: str) -> None:
+        super().__init__(f"{rule}: {text}")
+        self.rule = rule
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A body that ran under the lock."""
+
+    client: str
+    stray: bool
+    began: float
+    ended: float
+
+
+class World:
+    """One run; `counts` says what happened in it."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = draw = random.Random(f"stray {seed}")
+        self.size = draw.choice((3, 5))
+        self.shared = draw.randint(1, self.size // 2)  # the others are a majority, and remember
+        sizes = [size for size in (1, 2, 3, 4, 5) if size != self.size and size >= self.shared]
+        self.stray_size = draw.choice(sizes)
+        self.by_init = draw.random() < 0.2
+        self.quarantine = draw.choice((1.0, 2.5))
+        waits = self.stray_size > 2 or draw.random() < 0.2
+        self.stray_quarantine = draw.choice((2.0, LONGEST)) if waits else 0
+        self.holds: list[Hold] = []
+        self.counts: Counter[str] = Counter()
+        self.losses = 0
+        """How often a node that the lists share has lost its memory."""
+        self.stated = False
+        """Whether an `init` has claimed one of those."""
+        self._over = False
+
+    def __str__(self) -> str:
+        how = "by init" if self.by_init else "by use"
+        return (
+            f"{self.size} nodes ({self.quarantine} s), {self.shared} of them in a list of {self.stray_size} "
+            f"({self.stray_quarantine} s, {how}); {dict(self.counts)}"
+        )
+
+    def run(self) -> World:
+        """Run it, and judge it.
+
+        Raises:
+            ViolationError: a rule was broken.
+        """
+        try:
+            SimLoop.run(self._main())
+        except ExceptionGroup as group:
+            violations, others = group.split(ViolationError)
+            if others is not None or violations is None:
+                raise
+            raise violations.exceptions[0] from None
+        return self
+
+    async def _main(self) -> None:
+        latency = lambda: self.draw.uniform(0.0002, 0.004)  # noqa: E731 (each message another one)
+        self.nodes = [MemoryNode(latency=latency) for _ in range(self.size)]
+        others = [MemoryNode(latency=latency) for _ in range(self.stray_size - self.shared)]
+        for node in others:
+            node.flush()  # not pristine: a first use waits
+        self.list = [*self.nodes[: self.shared], *others]
+        self.draw.shuffle(self.list)
+        async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            ours = [await self._client(stack, tasks, i) for i in range(2)]
+            tasks.create_task(self._trouble())
+            await asyncio.sleep(self.draw.uniform(1, 3))
+            strays = await self._meet(stack, tasks)
+            await asyncio.sleep(self.draw.uniform(0, CALM / 2))
+            ours.append(await self._client(stack, tasks, 2))  # it knows what it reads, no more
+            await asyncio.sleep(CALM)
+            self._over = True
+            await asyncio.sleep(2 * LONGEST + 4)
+            self._judge_holds()
+            await self._judge_end(ours, strays)
+
+    # -- clients and faults ------------------------------------------------------------------------------
+
+    async def _client(
+        self, stack: contextlib.AsyncExitStack, tasks: asyncio.TaskGroup, number: int, *, stray: bool = False
+    ) -> LockManager:
+        wait = self.stray_quarantine if stray else self.quarantine
+        nodes = self.list if stray else self.nodes
+        ttl = wait or LONGEST
+        manager = make(nodes, seed=self.draw.getrandbits(32), restart_quarantine=wait, ttl=ttl)
+        await stack.enter_async_context(contextlib.aclosing(manager))
+        name = f"{'stray' if stray else 'ours'} {number}"
+        tasks.create_task(self._work(manager, name, ttl, stray=stray))
+        return manager
+
+    async def _work(self, manager: LockManager, name: str, ttl: float, *, stray: bool) -> None:
+        """Take and give back the lock until the end."""
+        draw, now = self.draw, SimLoop.running().time
+        while not self._over:
+            extension = draw.choice((ExtensionPolicy(), ExtensionPolicy.off()))
+            lock = manager.lock(
+                NAME, ttl=draw.uniform(ttl / 2, ttl), blocking_timeout=draw.uniform(0, 1), extension=extension
+            )
+            try:
+                async with lock:
+                    began = now()
+                    try:
+                        await asyncio.sleep(draw.choice((draw.uniform(0, 0.3), draw.uniform(0, 2 * ttl))))
+                    finally:
+                        self.counts[f"{name[:-2]} held"] += 1
+                        self.holds.append(Hold(name, stray, began, now()))
+            except (LockError, ConfigurationError) as error:
+                self.counts[f"{name[:-2]} {type(error).__name__}"] += 1
+            await asyncio.sleep(draw.uniform(0.01, PAUSES))
+
+    async def _meet(self, stack: contextlib.AsyncExitStack, tasks: asyncio.TaskGroup) -> list[LockManager]:
+        """Let the shared nodes forget, and the stray clients find them so, before or after that."""
+        draw = self.draw
+        early = draw.random() < 0.3  # it was refused, so far
+        strays = [await self._client(stack, tasks, 0, stray=True)] if early else []
+        await asyncio.sleep(draw.uniform(0, 1))
+        lose = draw.choice((MemoryNode.flush, MemoryNode.restart))
+        for node in self.nodes[: self.shared]:
+            lose(node)
+            self.losses += 1
+        await asyncio.sleep(draw.choice((0, draw.uniform(0, 0.4))))
+        if not early:
+            strays.append(await self._client(stack, tasks, 0, stray=True))
+        if self.by_init:
+            stated = await strays[0].init(force=True)
+            shared = {node.name for node in self.nodes[: self.shared]}
+            self.stated = any(node.done and node.node in shared for node in stated)
+        elif self.stray_quarantine and draw.random() < 0.5:
+            strays.append(await self._client(stack, tasks, 1, stray=True))
+        return strays
+
+    async def _trouble(self) -> None:
+        """Trouble a node at a time: a shared one only for a moment; the others lose memory, but later."""
+        draw, now = self.draw, SimLoop.running().time
+        while not self._over:
+            await asyncio.sleep(draw.uniform(0.3, 3))
+            shared = draw.random() < 0.4
+            node = draw.choice(self.nodes[: self.shared] if shared else self.nodes[self.shared :])
+            kinds: list[Callable[[MemoryNode], Any]] = [MemoryNode.disconnect, MemoryNode.freeze]
+            if not shared and now() > 1000 + 3 + 1 + 0.4 + NOTICED and not self._stray_now():
+                kinds += [MemoryNode.flush, MemoryNode.restart]
+            kind = draw.choice(kinds)
+            self.counts[kind.__name__] += 1
+            kind(node)
+            if kind is MemoryNode.freeze:
+                await asyncio.sleep(draw.uniform(0.05, 0.5 if shared else 2))
+                node.thaw()
+
+    def _stray_now(self) -> bool:
+        known = [parse(node.get(META) or b"") for node in self.nodes]
+        return any(sentinel is not None and sentinel.size != self.size for sentinel in known)
+
+    # -- the judgement -------------------------------------------------------------------------
+
+    def _judge_holds(self) -> None:
+        holds = sorted(self.holds, key=lambda hold: hold.began)
+        for i, one in enumerate(holds):
+            for other in holds[i + 1 :]:
+                if other.began < one.ended and not self._excused(one, other):
+                    raise ViolationError(Rule.EXCLUSION, f"{one}, {other}")
+
+    def _excused(self, one: Hold, later: Hold) -> bool:
+        """Whether the second of two holders is what R12a cannot prevent: the stray did not wait."""
+        if self.stray_quarantine and not self.by_init:
+            return False
+        if one.stray and later.stray:
+            return True
+        if later.stray:
+            self.counts["beside a holder who was there"] += 1
+            return True
+        return one.stray and later.began < one.began + NOTICED
+
+    async def _judge_end(self, ours: list[LockManager], strays: list[LockManager]) -> None:
+        taken = [
+            sum(words[1:2] == (_scripts.TAKE_BACK.digest,) for words in node.executed)
+            for node in self.nodes[: self.shared]
+        ]
+        self.counts["taken back"] += sum(taken)
+        stated = self.by_init and self._stray_now()
+        if stated or self.stated:
+            self.counts["stated"] += 1
+            error = await self._refusal(ours[0])
+            if not stated or "stated by `init` of" not in error:
+                raise ViolationError(Rule.STATEMENT, error)
+            for manager in strays:
+                await manager.aclose()  # the operator stops them, as `init` wants
+            await ours[0].init(force=True)
+            await asyncio.sleep(NOTICED)
+        # Several clients may try at once; only one of them finds the stray's sentinel.
+        if sum(taken) > self.losses * len(ours):
+            raise ViolationError(Rule.TAKEN_ONCE, f"{taken} times")
+        for manager in ours:
+            states = [node.state for node in manager.statistics().nodes]
+            lock = manager.lock(NAME, blocking_timeout=2)
+            try:
+                async with lock:
+                    pass
+            except (LockError, ConfigurationError) as error:
+                raise ViolationError(Rule.RETURNED, f"{error!r}") from error
+            if self._stray_now() or set(states) != {NodeState.UP}:
+                raise ViolationError(Rule.RETURNED, f"{states}")
+        for manager in strays if not stated else ():
+            error = await self._refusal(manager)
+            if "ConfigurationError" not in error:
+                raise ViolationError(Rule.REFUSED, error)
+
+    async def _refusal(self, manager: LockManager) -> str:
+        try:
+            async with manager.lock(NAME, blocking_timeout=0):
+                return "it has a lock"
+        except (LockError, ConfigurationError) as error:
+            return repr(error)

@@ -1,0 +1,97 @@
+"""A stray client beside an older quorum (R12a): a random search, and the wrong variants that it catches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable
+from typing import Final
+
+import pytest
+
+from tests.simulation.campaign import silence
+from tests.simulation.stray_variants import VARIANTS
+from tests.simulation.stray_world import Rule, ViolationError, World
+
+FEW: Final = 2
+"""Seeds that are looked at with every change."""
+
+MANY: Final = 200
+"""Seeds of the campaign."""
+
+ENOUGH: Final = 150
+"""Seeds within which every wrong variant is caught; most of them within ten."""
+
+SOMETIMES: Final = (
+    "ours held",
+    "stray held",
+    "ours ConfigurationError",
+    "stray ConfigurationError",
+    "beside a holder who was there",
+    "taken back",
+    "stated",
+    "flush",
+    "restart",
+    "freeze",
+    "disconnect",
+)
+"""What has to happen, or the search would not have looked into every corner."""
+
+
+def search(seeds: Iterable[int]) -> Counter[str]:
+    """Run all seeds; return what happened in them.  Fails with a seed that breaks a rule."""
+    counts: Counter[str] = Counter()
+    with silence():
+        for seed in seeds:
+            run = World(seed)
+            try:
+                counts += run.run().counts
+            except ViolationError as error:
+                error.add_note(f"seed {seed}: {run}")
+                raise
+    return counts
+
+
+def first(rules: Container[Rule], seeds: Iterable[int]) -> int | None:
+    """Return the first seed that breaks one of these rules; None when there is none."""
+    with silence():
+        for seed in seeds:
+            try:
+                World(seed).run()
+            except ViolationError as error:
+                if error.rule in rules:
+                    return seed
+    return None
+
+
+def test_a_few_runs() -> None:
+    """One holder at a time, and the quorum has its nodes back at the end."""
+    assert search(range(FEW))["ours held"] > FEW
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+def test_many_runs() -> None:
+    """The same, often; and everything that is provided for does happen."""
+    counts = search(range(MANY))
+    assert [what for what in SOMETIMES if not counts[what]] == []
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_wrong_variant_is_caught(variant: str) -> None:
+    """A run in which the rule is missing breaks what the rule is there for."""
+    make, rules = VARIANTS[variant]
+    with make():
+        assert first(rules, range(ENOUGH)) is not None
+
+
+@pytest.mark.campaign
+def test_one_seed_decides_everything() -> None:
+    """The same seed gives the same run."""
+    runs = [World(3) for _ in range(2)]
+    with silence():
+        for run in runs:
+            run.run()
+    assert runs[0].holds == runs[1].holds
+    assert runs[0].counts == runs[1].counts
