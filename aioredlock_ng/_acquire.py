@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -356,5 +357,8 @@ class Acquisition:
 
     def _gave_up(self, error: BaseException) -> None:
         """Count and tell that this call ends without the lock."""
+        if isinstance(error, QuorumUnavailableError):
+            wait = self._runtime.unavailable_for()
+            error.retry_after = wait if 0 < wait < math.inf else None
         self._runtime.counters.gave_up += 1
         tell_gave_up(self._runtime, self._request, error, waited=self._patience.used, attempts=self._attempts)

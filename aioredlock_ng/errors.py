@@ -6,7 +6,7 @@ As a tree::
     └── LockError                        base of ours: `names`, `votes`
         ├── LockNotAcquiredError
         │   ├── LockTakenError           enough nodes answered: the lock is taken; `holder`, `retry_after`
-        │   └── QuorumUnavailableError   too few nodes answered, or they did not agree on a fence
+        │   └── QuorumUnavailableError   too few nodes answered, or may vote, or agreed; `retry_after`
         ├── LockLostError                `reason`: a `LossReason`
         ├── WouldDeadlockError           the task would wait for a lock that it holds itself
         └── ManagerClosedError
@@ -139,7 +139,13 @@ class LockTakenError(LockNotAcquiredError):
 
 @final
 class QuorumUnavailableError(LockNotAcquiredError):
-    """Too few nodes answered, may vote, or agree on a fence; `votes`: what each of them did, and why."""
+    """Too few nodes answered, may vote, or agree on a fence; `votes`: what each of them did, and why.
+
+    `retry_after` is the number of seconds after which a majority may vote again, where nodes have no vote for
+    a while (a restart quarantine); None when no moment is known.
+    """
+
+    retry_after: float | None = None
 
 
 def _restore(kind: type[LockError], args: tuple[Any, ...], state: dict[str, Any]) -> LockError:

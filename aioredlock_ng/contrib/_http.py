@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Final, final
 
 from .. import (
+    ConfigurationError,
     Lock,
     LockError,
     LockLostError,
@@ -22,6 +23,9 @@ from .. import (
 
 UNAVAILABLE_RETRY: Final = 1
 """Seconds in the Retry-After of a 503: nodes are tried again within about that time."""
+
+MISCONFIGURED: Final = "locking is unavailable: its nodes are misconfigured, and cannot be one quorum"
+"""What a client is told of a `ConfigurationError` at run time; which node it is, and why, is in the log."""
 
 _SMALLEST_TIMEOUT: Final = 1e-6
 """Seconds: a `node_timeout` below any sensible ttl, for checking options without a manager."""
@@ -46,12 +50,19 @@ class Refusal:
         return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
 
-def refusal(error: LockError, *, taken: int = HTTPStatus.CONFLICT) -> Refusal | None:
+def refusal(error: LockError | ConfigurationError, *, taken: int = HTTPStatus.CONFLICT) -> Refusal | None:
     """Return the answer for a lock error; None for one that is a bug of the server's own."""
     if isinstance(error, LockTakenError):
         # Whole seconds, rounded up: who comes earlier finds it locked. Unless its holder extends it.
         wait = None if error.retry_after is None else max(1, math.ceil(error.retry_after))
         return Refusal(int(taken), "locked by another request", wait)
+    if isinstance(error, ConfigurationError):
+        return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, MISCONFIGURED, None)
+    if isinstance(error, QuorumUnavailableError) and error.retry_after is not None:
+        wait = math.ceil(error.retry_after)
+        why = "nodes may have forgotten locks (restart quarantine)"
+        detail = f"locking is unavailable for another {wait} s: {why}"
+        return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, detail, wait)
     if isinstance(error, (QuorumUnavailableError, ManagerClosedError)):
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "locking is unavailable", UNAVAILABLE_RETRY)
     if isinstance(error, LockLostError):

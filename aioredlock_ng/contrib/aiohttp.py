@@ -10,7 +10,8 @@
 
 One middleware, which `setup` installs, turns the lock errors of every handler into answers, whether
 they come from `locked` or from an ``async with`` of the handler's own: 409 while somebody else holds
-the lock, 503 without a quorum and when the lock was lost, each with ``Retry-After``.  It raises them as
+the lock, 503 without a quorum and when the lock was lost, each with ``Retry-After``; and 503 when the
+nodes cannot be one quorum (`ConfigurationError`).  The body has the reason as ``detail``.  It raises them as
 aiohttp's own `HTTPException`, so middlewares that roll back on an exception do.  Once the response has
 begun, no status can be sent any more: a WebSocket is closed with 1013 ("try again later"), any other
 connection is reset, so that no client takes what it got for the whole body; the error goes on.
@@ -34,7 +35,7 @@ from weakref import WeakSet
 from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Handler
 
-from .. import Lease, Lock, LockError, LockManager, LockOptions, QuorumUnavailableError
+from .. import ConfigurationError, Lease, Lock, LockError, LockManager, LockOptions, QuorumUnavailableError
 from .._log import report
 from .._template import template_fields
 from ._http import Refusal, check_options, check_status, label_of, lock_or_none, refusal
@@ -155,13 +156,13 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Answer for the lock errors that a handler ends in."""
     try:
         return await handler(request)
-    except LockError as error:
+    except (LockError, ConfigurationError) as error:
         answer = refusal(error, taken=request.get(_TAKEN, HTTPStatus.CONFLICT))
         if answer is None:
             raise
-        if isinstance(error, QuorumUnavailableError):
-            path = _path(request.match_info.route)
-            report(logging.WARNING, "%s %s: %s", request.method, path, error, lock=error.names)
+        if isinstance(error, (QuorumUnavailableError, ConfigurationError)):
+            path, names = _path(request.match_info.route), getattr(error, "names", ())
+            report(logging.WARNING, "%s %s: %s", request.method, path, error, lock=names)
         if request.writer.output_size == 0:
             raise _HTTPRefused(answer) from error
         websocket = request.get(_WEBSOCKET)

@@ -248,6 +248,7 @@ async def errors(lock: Lock) -> None:
         assert_type(taken.votes, tuple[NodeVote, ...])
         assert_type(taken.names, tuple[str, ...])
     except QuorumUnavailableError as unavailable:
+        assert_type(unavailable.retry_after, float | None)
         for vote in unavailable.votes:
             assert_type(vote.node, str)
             assert_type(vote.vote, Vote)

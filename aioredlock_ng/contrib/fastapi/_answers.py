@@ -12,7 +12,14 @@ from fastapi.responses import JSONResponse
 from fastapi.websockets import WebSocketDisconnect, WebSocketState
 from starlette.requests import HTTPConnection
 
-from ... import LockError, LockLostError, LockTakenError, ManagerClosedError, QuorumUnavailableError
+from ... import (
+    ConfigurationError,
+    LockError,
+    LockLostError,
+    LockTakenError,
+    ManagerClosedError,
+    QuorumUnavailableError,
+)
 from ..._log import report
 from .._http import Refusal, refusal
 from ._names import route_of
@@ -29,24 +36,31 @@ def ask_for(status_code: int, error: LockTakenError) -> None:
 def add_exception_handlers(app: FastAPI) -> None:
     """Answer lock errors, those of plain ``async with manager.lock(…)`` included.
 
-    Taken: 409, or the `status_code` of the `locked` it comes from.  No quorum, a lost lock, or a closed
-    manager: 503.  Each with ``Retry-After``, where a moment is known; a WebSocket that was accepted is closed
-    with 1013 ("try again later").  Errors that are bugs, such as `WouldDeadlockError`, remain a 500.
+    Taken: 409, or the `status_code` of the `locked` it comes from.  No quorum, a lost lock, a closed manager,
+    or nodes that cannot be one quorum (`ConfigurationError`): 503.  Each with ``Retry-After``, where a moment
+    is known, and the reason as ``detail``; a WebSocket that was accepted is closed with 1013 ("try again
+    later").  Errors that are bugs, such as `WouldDeadlockError`, remain a 500.
 
     An app that is mounted in another one answers for itself: call this for each.
     """
-    for kind in (LockTakenError, QuorumUnavailableError, LockLostError, ManagerClosedError):
+    for kind in (
+        LockTakenError,
+        QuorumUnavailableError,
+        LockLostError,
+        ManagerClosedError,
+        ConfigurationError,
+    ):
         app.add_exception_handler(kind, _answer)
 
 
 async def _answer(connection: HTTPConnection, error: Exception) -> Any:
     """Answer a lock error; nothing is returned for a WebSocket, which is told here."""
-    assert isinstance(error, LockError)
+    assert isinstance(error, (LockError, ConfigurationError))
     answer = refusal(error, taken=getattr(error, _STATUS, HTTPStatus.CONFLICT))
     assert answer is not None, "the kinds that are handled are all refusals"
-    if isinstance(error, QuorumUnavailableError):
+    if isinstance(error, (QuorumUnavailableError, ConfigurationError)):
         path = getattr(route_of(connection), "path", "?")
-        report(logging.WARNING, "%s: %s", path, error, lock=error.names)
+        report(logging.WARNING, "%s: %s", path, error, lock=getattr(error, "names", ()))
     response = JSONResponse({"detail": answer.detail}, answer.status, answer.headers)
     if not isinstance(connection, WebSocket):
         return response

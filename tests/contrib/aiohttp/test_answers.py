@@ -20,6 +20,7 @@ from tests.servers import Nodes, ask, eventually
 
 TAKEN = {"detail": "locked by another request"}
 UNAVAILABLE = {"detail": "locking is unavailable"}
+MISCONFIGURED = {"detail": "locking is unavailable: its nodes are misconfigured, and cannot be one quorum"}
 LOST = {"detail": "the lock was lost"}
 
 
@@ -112,9 +113,27 @@ async def test_quarantined(handler: Handle, nodes3: LocalNodes, caplog: pytest.L
             return [node.state for node in app[MANAGER].statistics().nodes]
 
         await eventually(lambda: states().count(NodeState.QUARANTINED) == 2, what="the loss is noticed")
-        assert await site.get("/") == (503, UNAVAILABLE, "1")
+        status, body, retry_after = await site.get("/")
+        assert (status, retry_after is not None and 1 < int(retry_after) <= 61) == (503, True)
+        why = "nodes may have forgotten locks (restart quarantine)"
+        assert body == {"detail": f"locking is unavailable for another {retry_after} s: {why}"}
     (record,) = [record for record in caplog.records if "GET /" in record.message]
     assert record.message.count("restart quarantine") == 2
+
+
+@BOTH
+async def test_misconfigured(handler: Handle, nodes3: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
+    """503 when a node belongs to another quorum: the reason for the client, the whole of it in the log."""
+    async with site_with(nodes3.urls, handler) as (site, app):
+        other = LockManager(nodes3.urls[:1], holder="an operator")
+        async with contextlib.aclosing(other):
+            await other.init(force=True)
+        await eventually(lambda: app[MANAGER].statistics().conflict is not None, what="it is noticed")
+        caplog.clear()
+        assert await site.get("/") == (503, MISCONFIGURED, None)
+    (record,) = [record for record in caplog.records if "GET /" in record.message]
+    assert f"node {nodes3.urls[0]}: it belongs to a quorum of 1 node, here are 3 configured" in record.message
+    assert "stated by `init` of an operator at 20" in record.message
 
 
 async def test_nothing_but_the_detail_is_told(nodes3: LocalNodes) -> None:
