@@ -37,6 +37,7 @@ def test_two_processes_take_turns() -> None:
     assert min(figures.wins) > figures.hand_offs / 3
 
 
+@pytest.mark.heavy
 def test_thirty_processes() -> None:
     """A hand-off costs them what it costs ten; without R33 these were 142 a second of 680 commands each."""
     check(crowd(30, seconds=0.3), rate=145, tries=8, commands=80)
@@ -55,6 +56,7 @@ def test_three_hundred_processes() -> None:
     check(crowd(300, seconds=0.5), rate=100, tries=15, commands=120)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("old", [5])
 def test_clients_that_know_nothing_of_crowds_mix_with_those_that_do(old: int) -> None:
     """Both get in, and it goes on as quickly as among the former alone."""
