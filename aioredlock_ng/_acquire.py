@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from dataclasses import dataclass
 from typing import final
@@ -14,19 +13,14 @@ from ._core.policy import ExtensionPolicy
 from ._core.validity import min_validity, valid_until
 from ._gate import MAX_WAITERS, Gate, Pass
 from ._holding import Holding
+from ._in_the_way import cooling, held_here, in_the_way, refuse_deadlock
 from ._log import debugging
 from ._options import OnLost
 from ._quorum_watch import QuorumWatch
 from ._runtime import Runtime
 from ._telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
 from ._waiting import Patience, Waiting
-from .errors import (
-    LockNotAcquiredError,
-    LockTakenError,
-    QuorumUnavailableError,
-    WouldDeadlockError,
-    printable,
-)
+from .errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError, printable
 from .events import Acquired
 
 
@@ -101,7 +95,7 @@ class Acquisition:
                 self._waiting.over()
             if self._waits_told:
                 self._runtime.long_waits.drop(self)
-        way.held_by(holding, lambda: self._held_here(holding))
+        way.held_by(holding, lambda: held_here(self._runtime, self.names, holding))
         if self._runtime.audience.wants(Acquired) or debugging():
             waited, attempts = self._patience.used, self._attempts
             try:
@@ -118,13 +112,14 @@ class Acquisition:
         runtime, names = self._runtime, self._request.names
         gates = runtime.gates
         passed: list[str] = []
-        if self._patience.single_try and (error := self._cooling()) is not None:
+        if self._patience.single_try and (error := cooling(runtime, names)) is not None:
             raise self._refused_here(error)
         try:
             for name in names:  # sorted: two tasks cannot wait for each other
                 if not gates.enter(name):
                     self._leave_place()
-                    self._refuse_deadlock()
+                    if not self._patience.single_try:
+                        refuse_deadlock(runtime, names)
                     await self._queue_up(name)
                 passed.append(name)
             now = runtime.clock.now()
@@ -144,7 +139,7 @@ class Acquisition:
         single_try = self._patience.single_try
         gate = gates[name]
         if single_try and (gate.holding or gate.refusal):
-            raise self._refused_here(self._gate_error(gate))
+            raise self._refused_here(in_the_way(self._runtime, self.names, gate))
         if len(gate.queue or ()) >= MAX_WAITERS:
             msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
             raise self._refused_here(LockTakenError(msg, names=self._request.names))
@@ -168,74 +163,17 @@ class Acquisition:
             if watch is not None:
                 watch.cancel()
         gates.leave(name, place)
-        raise self._refused_here(self._gate_error(gate, place.verdict))
-
-    def _refuse_deadlock(self) -> None:
-        """Fail if this task, inside the body of a lease of ours, would wait for its own release."""
-        if self._patience.single_try:
-            return
-        task = asyncio.current_task()
-        for name in self._request.names:
-            gate = self._runtime.gates.get(name)
-            body = gate.holding.body if gate is not None and gate.holding is not None else None
-            if body is not None and body.task is task:
-                raise WouldDeadlockError(
-                    f"this task holds {printable((name,))} and would wait for itself (not reentrant)",
-                    names=self._request.names,
-                )
+        raise self._refused_here(in_the_way(self._runtime, self.names, gate, place.verdict))
 
     async def _cool_down(self) -> None:
         """Wait while a name stays taken that this process has released; no node need be asked (R34)."""
-        if (error := self._cooling()) is not None:
+        runtime, names = self._runtime, self._request.names
+        if (error := cooling(runtime, names)) is not None:
             self._waits(error)
             self._leave_place()
-            await self._must_wait().cool_down(self._request.names)
-            if (error := self._cooling()) is not None:
+            await self._must_wait().cool_down(names)
+            if (error := cooling(runtime, names)) is not None:
                 raise self._refused_here(error)
-
-    def _cooling(self) -> LockTakenError | None:
-        """Return the error for a name that stays taken after its release by this process, or None."""
-        runtime, names = self._runtime, self._request.names
-        if not runtime.cooldowns or not (left := runtime.cooldowns.left(names, runtime.clock.now())):
-            return None
-        msg = f"lock {printable(names)} was released, but stays taken for {left:.3f} s yet (at_least)"
-        return LockTakenError(msg, names=names, retry_after=left, holder=runtime.holder)
-
-    def _gate_error(self, gate: Gate, verdict: LockNotAcquiredError | None = None) -> LockNotAcquiredError:
-        """Tell what the nodes said last to the contender that is through the gate (R13)."""
-        names = self._request.names
-        if gate.holding is not None:
-            return self._held_here(gate.holding)
-        if (cooling := self._cooling()) is not None:
-            return cooling
-        last = verdict or gate.refusal
-        if isinstance(last, LockTakenError):
-            return LockTakenError(
-                last.args[0],
-                names=names,
-                votes=last.votes,
-                retry_after=last.retry_after,
-                holder=last.holder,
-            )
-        if last is not None:
-            return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
-        asked = None if gate.attempt is None else gate.attempt.asked
-        if asked is None or asked.tally.pending or asked.tally.answered >= asked.tally.quorum:
-            return LockTakenError(
-                f"another task of this process is acquiring {printable(names)}", names=names
-            )
-        msg = f"lock {printable(names)}: too few nodes have answered yet"
-        return QuorumUnavailableError(msg, names=names, votes=asked.votes())
-
-    def _held_here(self, holding: Holding) -> LockTakenError:
-        names = self._request.names
-        remaining = max(0.0, holding.valid_until - self._runtime.clock.now())
-        return LockTakenError(
-            f"lock {printable(names)} is held by this process",
-            names=names,
-            retry_after=remaining,
-            holder=self._runtime.holder,
-        )
 
     def _refused_here(self, error: LockNotAcquiredError) -> LockNotAcquiredError:
         """Count a refusal for which no node was asked."""
@@ -353,7 +291,7 @@ class Acquisition:
 
     def why(self) -> LockNotAcquiredError | None:
         """Return what keeps this call from the lock now."""
-        return self._refusal if self._behind is None else self._gate_error(self._behind)
+        return self._refusal if self._behind is None else in_the_way(self._runtime, self.names, self._behind)
 
     def _gave_up(self, error: BaseException) -> None:
         """Count and tell that this call ends without the lock."""

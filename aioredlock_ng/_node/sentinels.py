@@ -67,10 +67,9 @@ class Sentinels:
         )
 
     def _reason(self, error: Exception) -> str:
+        """Return what an error says, unless it repeats the password that was sent."""
         reason, secret = why(error), self._options.get("password")
-        return (
-            type(error).__name__ if secret and secret in reason else reason
-        )  # some repeat what they are sent
+        return type(error).__name__ if secret and secret in reason else reason
 
     async def _ask(self, host: str, port: int, timeout: float) -> Address:
         options = {**self._options, "host": host, "port": port}
