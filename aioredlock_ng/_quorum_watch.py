@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._waiting import Patience
 
 LOOKS: Final = 10
-"""How often, within its time, a call looks whether the task before it finds a quorum, at most."""
+"""How often, within its time, a call looks whether the task before it misses a quorum, at most."""
 
 
 @final
@@ -45,6 +45,8 @@ class QuorumWatch:
         if missing and left <= 0:
             self._place.verdict = gate.refusal
             give_up(self._place.future)
-        else:
-            least = max(self._runtime.node_timeout, (self._patience.for_quorum or 0.0) / LOOKS)
-            self._look_in(max(left, least))
+            return
+        least = self._runtime.node_timeout
+        if not missing:
+            least = max(least, (self._patience.for_quorum or 0.0) / LOOKS)
+        self._look_in(max(left, least))

@@ -126,6 +126,25 @@ async def test_all_calls_behind_a_task_give_up_in_their_time():
 
 
 @virtual
+async def test_behind_a_task_too_it_counts_from_the_last_answer_of_a_quorum():
+    """A quorum that has answered after the call began is waited for that long, and no longer."""
+    async with world() as w, opened(w.nodes, seed=2) as other:
+        held = await other.lock("a", ttl=60, extension=PLAIN).acquire()
+        patient = asyncio.create_task(w.manager.lock("a").acquire())
+        await asyncio.sleep(0.5)
+        waiter = in_task(w.manager.lock("a", quorum_timeout=20).acquire)
+        await asyncio.sleep(1)
+        gone = sim().time()
+        silence(w)
+        end = await waiter
+        assert isinstance(end.error, QuorumUnavailableError)
+        assert gone + 20 - MAX_POLL - TIMEOUT <= end.at <= gone + 20 + TIMEOUT
+        speak(w)
+        await held.release()
+        await (await patient).release()
+
+
+@virtual
 async def test_all_calls_that_come_at_once_give_up_at_once():
     """As many requests as there are: none of them waits for those before it."""
     async with world() as w:
