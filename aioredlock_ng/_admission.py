@@ -8,7 +8,7 @@ anything else: nothing can wait for itself here.  Extensions and releases need n
 
 A single try (``blocking_timeout=0``) has no time to stand behind those that have.  It has a line of its
 own, and the two lines are served in turn.  It waits there while nodes answer, a round trip for every half of
-`MAX_TRIES` before it; once they do not, the single tries that have waited for a `node_timeout` are sent away.
+all places before it; once they do not, the single tries that have waited for a `node_timeout` are sent away.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ MAX_TRIES: Final = 128
 """Tries of one manager that may be in flight at once.  Twice as many are no faster: it takes a loop some
 30 ms to ask and to hear them, and what comes after them waits as long."""
 
+MAX_TRIES_BY_CLIENTS: Final = 16
+"""The same where a node is a user's own client.  Each of its calls takes a loop many times as long: with more
+tries at once the answers would come after their time, and all be tried again, for ever."""
+
 MAX_HANDED_ON: Final = 128
 """Tries beyond that, of tasks that a name is handed to within the process: these leave in the same write as
 the release before them, or others would have to be told of it."""
@@ -45,44 +49,46 @@ Place: TypeAlias = "asyncio.Future[bool]"
 class Admission:
     """The places of one manager, and the lines for them."""
 
-    __slots__ = ("_clock", "_line", "_node_timeout", "_single", "_singles", "in_flight")
+    __slots__ = ("_clock", "_line", "_node_timeout", "_single", "_singles", "in_flight", "most")
 
-    def __init__(self, clock: Clock, node_timeout: float) -> None:
+    def __init__(self, clock: Clock, node_timeout: float, *, by_clients: bool = False) -> None:
+        self.most = MAX_TRIES_BY_CLIENTS if by_clients else MAX_TRIES
+        """Places that there are; `MAX_HANDED_ON` more for what is handed on, but no more than as many."""
         self._clock = clock
         self._node_timeout = node_timeout
         self._line: OrderedDict[Place, float] = OrderedDict()
         self._singles: OrderedDict[Place, float] = OrderedDict()  # since when
         self._single = True  # whether a single try is next
         self.in_flight = 0
-        """Places that are taken.  While calls stand in line, that is `MAX_TRIES` or more."""
+        """Places that are taken.  While calls stand in line, that is `most` or more."""
 
     @property
     def full(self) -> bool:
         """Whether there is no place, so that others may stand in line."""
-        return self.in_flight >= MAX_TRIES
+        return self.in_flight >= self.most
 
     def enter(self) -> bool:
         """Take a place if there is one; else ask for one in `line_up`.  Give it back with `leave`."""
-        if self.in_flight >= MAX_TRIES:
+        if self.in_flight >= self.most:
             return False
         self.in_flight += 1
         return True
 
     def reserve(self) -> bool:
         """Take a place for the task that a name is handed on to; False when there are too many already."""
-        if self.in_flight >= MAX_TRIES + MAX_HANDED_ON:
+        if self.in_flight >= self.most + min(self.most, MAX_HANDED_ON):
             return False
         self.in_flight += 1
         return True
 
     def leave(self, tally: Tally | None = None) -> None:
         """Give a place back; `tally` is what became of the try, if there was one."""
-        if self.in_flight < MAX_TRIES:  # so the lines are empty
+        if self.in_flight < self.most:  # so the lines are empty
             self.in_flight -= 1
             return
         if tally is not None and tally.taken is False:
             self._send_away()
-        if self.in_flight > MAX_TRIES or not self._call_next():
+        if self.in_flight > self.most or not self._call_next():
             self.in_flight -= 1
 
     def _call_next(self) -> bool:
@@ -139,6 +145,7 @@ async def stand_in_line(runtime: Runtime, patience: Patience) -> bool:
 
 def not_asked(runtime: Runtime, names: tuple[str, ...]) -> QuorumUnavailableError:
     """Return the error for a call that has not come to its first try."""
-    reason = f"not asked: {MAX_TRIES} tries of this process were under way, and others before this one"
+    tries = f"{runtime.admission.most} tries of this process"
+    reason = f"not asked: {tries} were under way, and others before this one"
     votes = tuple(NodeVote(node.name, Vote.SILENT, reason) for node in runtime.nodes)
     return QuorumUnavailableError(f"lock {printable(names)}: {reason}", names=names, votes=votes)

@@ -210,8 +210,9 @@ class LockManager(Life, Generic[Fence_co]):
             ttl: seconds; default the manager's.
             blocking: False is ``blocking_timeout=0``.
             blocking_timeout: seconds to wait for the lock; None waits for ever, 0 tries exactly once.  Where
-                more than 128 tries are under way, a call waits its turn within that time; a single try waits
-                for those single tries that came before it, as long as the nodes answer to them.
+                more than 128 tries are under way, or 16 if a node is a client, a call waits its turn within
+                that time; a single try waits for those single tries that came before it, as long as the nodes
+                answer to them.
             quorum_timeout: seconds to go on while too few nodes answer, may vote, or agree on a fence: since
                 the call began, or since a majority last answered that the lock is taken.  Then the call ends
                 in `QuorumUnavailableError`, at most a `node_timeout` later.  None: no sooner than by the

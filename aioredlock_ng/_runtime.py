@@ -31,6 +31,7 @@ from ._gate import Gates
 from ._log import report
 from ._long_waits import LongWaits
 from ._node import Node, NodeState
+from ._node.client_node import ClientNode
 from ._node.fork import generation
 from ._options import Options
 from ._turns import Turns
@@ -105,7 +106,8 @@ class Runtime:
         self.audience = audience
         self.counters = counters
         self.deadlines = Deadlines()
-        self.admission = Admission(clock, options.node_timeout)
+        by_clients = any(isinstance(node, ClientNode) for node in nodes)
+        self.admission = Admission(clock, options.node_timeout, by_clients=by_clients)
         self.gates = Gates(self.admission, self._nobody_waits, self._tell_of_release)
         self.turns = Turns()
         self.cooldowns = Cooldowns()

@@ -20,20 +20,12 @@ from .._core.quarantine import NO_VOW, Vow
 from . import NodeEnv, NodeState
 from .base import BaseNode
 from .callers import ClientCaller, ClusterCaller, facts_of, knock
+from .calls import Calls
 from .failures import why, without_secrets
 from .fork import generation
 from .greeting import Greeting
 from .plain import plain, text
 from .probe import CHANGED
-
-MAX_CALLS: Final = 256
-"""Calls of one client that may be under way at once; beyond it the node is SILENT."""
-
-MAX_RELEASES: Final = 1024
-"""The same for releases, which may wait for their acquire's call; beyond it they go to the ledger."""
-
-MAX_EXTENSIONS: Final = 2048
-"""The same for extensions and top-ups, so that no burst of others costs a held lease."""
 
 CALL_LIMIT: Final = 10.0
 """Seconds, beyond a `connect_timeout`, after which a call is cancelled: not every client has a timeout."""
@@ -50,8 +42,7 @@ class ClientNode(BaseNode):
         self._caller = ClusterCaller(client) if isinstance(client, RedisCluster) else ClientCaller(client)
         super().__init__(self._caller.name, self._caller.address)
         self._left_behind: asyncio.Task[Any] | None = None
-        self._calls: dict[bytes, asyncio.Task[Reply]] = {}  # the last call of each owner
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._calls = Calls(self._call)
         self._generation = -1
         self._wanted = asyncio.Event()  # when it is not to wait for the next look
 
@@ -59,6 +50,7 @@ class ClientNode(BaseNode):
         """As in `Node`; a client that was made before a fork may well be used after it."""
         super().bind(env)
         self._generation = generation()
+        self._calls.longest = env.connect_timeout
         if isinstance(self._caller, ClusterCaller):
             self._caller.prefix = env.prefix
 
@@ -70,7 +62,7 @@ class ClientNode(BaseNode):
     @property
     def in_flight(self) -> int:
         """Commands under way: each has a call, and an answer that waits for it."""
-        return len(self._tasks) // 2
+        return len(self._calls.tasks) // 2
 
     def submit(self, command: Command, sink: Sink, index: int) -> None:
         """Start the call for `command`, or answer at once why it cannot be started."""
@@ -81,13 +73,13 @@ class ClientNode(BaseNode):
             sink.on_reply(index, Silence("the connection is another process's", sent=False))
         elif not release and (reason := self._why_not(command)):
             sink.on_reply(index, Silence(reason, sent=False))
-        elif self.in_flight >= _room_for(command.purpose):
+        elif not self._calls.has_room(command.purpose):
             if release:
                 self._ledger.owe(command, self.env.clock.now(), sink, index)
             sink.on_reply(index, Silence("too many calls under way", sent=False))
         else:
-            call = self._chain(command)
-            self._spawn(self._answer(command, sink, index, call))
+            call = self._calls.start(command)
+            self._calls.spawn(self._answer(command, sink, index, call))
 
     def subscribe(self, channel: bytes) -> None:
         """As in `Node`: a client's connections, which are its own, tell us nothing (R17)."""
@@ -104,30 +96,7 @@ class ClientNode(BaseNode):
         """As in `Node`."""
         return False
 
-    def _spawn(self, coroutine: Any) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def _chain(self, command: Command) -> asyncio.Task[Reply]:
-        """Start the call, behind the owner's call before it."""
-        owner = command.owner
-        if not owner:
-            return self._spawn(self._call(command, None))
-        call = self._spawn(self._call(command, self._calls.get(owner)))
-        self._calls[owner] = call
-
-        def forget(ended: asyncio.Task[Reply]) -> None:
-            if self._calls.get(owner) is ended:
-                del self._calls[owner]
-
-        call.add_done_callback(forget)
-        return call
-
-    async def _call(self, command: Command, before: asyncio.Task[Reply] | None) -> Reply:
-        if before is not None:
-            await asyncio.wait((before,))
+    async def _call(self, command: Command) -> Reply:
         try:
             async with asyncio.timeout(self.env.connect_timeout + CALL_LIMIT):
                 vow = self._greeting.judgement.vow if self._greeting is not None else NO_VOW
@@ -180,8 +149,10 @@ class ClientNode(BaseNode):
         try:
             reply = await asyncio.wait_for(asyncio.shield(call), self.env.node_timeout)
         except TimeoutError:
-            reply = Silence(f"no answer within {self.env.node_timeout:.3g} s")
-            if command.purpose is Purpose.RELEASE:  # its answer may still be of interest
+            release = command.purpose is Purpose.RELEASE
+            spared = not release and self._calls.spare(call)
+            reply = Silence(f"no answer within {self.env.node_timeout:.3g} s", sent=not spared)
+            if release:  # its answer may still be of interest
                 call.add_done_callback(lambda ended: self._late(command, sink, index, ended))
         if command.purpose is Purpose.RELEASE and self._ledger.in_doubt(command.owner):
             self._ledger.owe(command, self.env.clock.now(), sink, index)
@@ -202,7 +173,7 @@ class ClientNode(BaseNode):
             if self._state is not NodeState.DOWN:
                 for debt in self._ledger.due(self.env.clock.now()):
                     debt.sent = True
-                    self._spawn(self._answer(debt.command, debt, 0, self._chain(debt.command)))
+                    self._calls.spawn(self._answer(debt.command, debt, 0, self._calls.start(debt.command)))
             with anyio.move_on_after(LOOK_AFTER):
                 await self._wanted.wait()
             self._wanted.clear()
@@ -259,7 +230,7 @@ class ClientNode(BaseNode):
         """
         if not self.clustered:
             return await question
-        task = self._spawn(asyncio.wait_for(question, self.env.connect_timeout + CALL_LIMIT))
+        task = self._calls.spawn(asyncio.wait_for(question, self.env.connect_timeout + CALL_LIMIT))
         task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         try:
             return cast(Reply, await asyncio.shield(task))
@@ -302,16 +273,9 @@ class ClientNode(BaseNode):
         if self._generation != generation():
             return
         with anyio.CancelScope(shield=True):
-            if self._tasks:
-                await asyncio.wait(set(self._tasks), timeout=self.env.node_timeout)
-            for task in self._tasks:
+            if self._calls.tasks:
+                await asyncio.wait(set(self._calls.tasks), timeout=self.env.node_timeout)
+            for task in self._calls.tasks:
                 task.cancel()
-            if self._tasks:
-                await asyncio.wait(set(self._tasks))
-
-
-def _room_for(purpose: Purpose) -> int:
-    """Return how many calls may be under way for another one of this purpose to begin."""
-    if purpose is Purpose.EXTEND or purpose is Purpose.TOP_UP:
-        return MAX_EXTENSIONS
-    return MAX_RELEASES if purpose is Purpose.RELEASE else MAX_CALLS
+            if self._calls.tasks:
+                await asyncio.wait(set(self._calls.tasks))

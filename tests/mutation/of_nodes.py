@@ -138,12 +138,24 @@ MUTATIONS = (
         name="a client's release does not wait for its acquire",
         edits=(
             Edit(
-                "_node/client_node.py",
-                "self._call(command, self._calls.get(owner))",
-                "self._call(command, None)",
+                "_node/calls.py",
+                "self._make(command, self._last.get(owner) if owner else None)",
+                "self._make(command, None)",
             ),
         ),
         test="unit/test_rules_client.py::test_a_release_never_overtakes_its_acquire[times out]",
+    ),
+    Mutation(
+        rule="R17",
+        name="of a client's calls acquires go before what a lease rests on",
+        edits=(Edit("_node/calls.py", "urgent=command.purpose in _URGENT", "urgent=False"),),
+        test="unit/node/test_calls.py::test_what_a_lease_rests_on_goes_first",
+    ),
+    Mutation(
+        rule="R17",
+        name="a call that came too late for its turn is spared though its owner's before it is under way",
+        edits=(Edit("_node/calls.py", "queued = call in self._queued", "queued = not call.done()"),),
+        test="unit/node/test_calls.py::test_a_call_that_waits_for_a_place_can_be_spared",
     ),
     Mutation(
         rule="R17",

@@ -32,11 +32,12 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     _scripts,
 )
-from aioredlock_ng._admission import MAX_TRIES
+from aioredlock_ng._admission import MAX_TRIES_BY_CLIENTS
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._lease import ReleaseOutcome
-from aioredlock_ng._node import NodeState, client_node
+from aioredlock_ng._node import NodeState, calls
 from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
+from aioredlock_ng._node.turnstile import AT_ONCE
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from aioredlock_ng.testing._fresh import initialise
 from tests.nodes.clients import MakeClient
@@ -100,6 +101,25 @@ async def test_clients_of_any_make(shared_nodes: Any, client: MakeClient, option
         await up(manager)
         await works(manager)
         leases = await asyncio.gather(*(manager.lock(f"n{i}").acquire() for i in range(50)))
+        await asyncio.gather(*(lease.release() for lease in leases))
+        await eventually(empty(*urls))
+
+
+async def test_many_leases_over_a_pool(shared_nodes: Any, client: MakeClient) -> None:
+    """More leases than the pool has connections: none is refused one, neither by the pool nor by acquires."""
+    initialise(urls := shared_nodes.urls[:3])
+    clients = [client(url, max_connections=AT_ONCE + 8) for url in urls]
+    async with LockManager(clients, node_timeout=15.0, ttl=60.0) as manager:
+        await up(manager)
+        assert manager._runtime is not None
+        assert manager._runtime.admission.most == MAX_TRIES_BY_CLIENTS
+        leases = await asyncio.gather(*(manager.lock(f"held {i}").acquire() for i in range(3 * AT_ONCE)))
+        burst = [asyncio.create_task(manager.lock(f"n{i}").acquire()) for i in range(3 * AT_ONCE)]
+        await asyncio.gather(*(lease.extend() for lease in leases))
+        leases += await asyncio.gather(*burst)
+        statistics = manager.statistics()
+        assert (statistics.refused, statistics.lost, statistics.held) == (0, 0, 6 * AT_ONCE)
+        assert all(vote.vote is Vote.GRANTED for lease in leases for vote in lease.votes)
         await asyncio.gather(*(lease.release() for lease in leases))
         await eventually(empty(*urls))
 
@@ -309,7 +329,7 @@ async def test_a_release_without_room_is_written_down(nodes3: LocalNodes, client
         lease = await manager.lock("res", ttl=60).acquire()
         await eventually(lambda: not any(node.in_flight for node in manager.statistics().nodes))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(client_node, "MAX_RELEASES", 0)
+            patch.setattr(calls, "MAX_RELEASES", 0)
             report = await lease.release()
         assert {one.outcome for one in report.nodes} == {ReleaseOutcome.UNKNOWN}
         assert [node.owed for node in manager.statistics().nodes] == [1] * 3
@@ -843,7 +863,9 @@ async def test_calls_are_bounded(
 ) -> None:
     """A thousand acquires against servers that stand still: refused or timed out, and all undone."""
     clients = [client(url, max_connections=2000) for url in nodes3.urls]
-    monkeypatch.setattr(client_node, "MAX_CALLS", MAX_TRIES // 2)  # fewer than leave in one turn of the loop
+    monkeypatch.setattr(
+        calls, "MAX_CALLS", MAX_TRIES_BY_CLIENTS // 2
+    )  # fewer than leave in one turn of the loop
     async with LockManager(clients, node_timeout=0.3, connect_timeout=5.0) as manager:
         await up(manager)
         for i in range(3):

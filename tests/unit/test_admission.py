@@ -12,7 +12,8 @@ import pytest
 from aioredlock_ng import Lease, LockManager, LockTakenError, ManagerClosedError, QuorumUnavailableError
 from aioredlock_ng import _admission as admission
 from aioredlock_ng import _watchdog as watchdog
-from aioredlock_ng._admission import Admission
+from aioredlock_ng._admission import MAX_TRIES_BY_CLIENTS, Admission
+from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._holding import Holding
 from aioredlock_ng._node import pipe
 from aioredlock_ng.testing.memory_node import MemoryNode
@@ -394,3 +395,16 @@ async def test_extensions_are_sent_some_at_a_time(monkeypatch):
         assert all(lease.extensions == 1 for lease in leases)
         for lease in leases:
             await lease.release()
+
+
+@pytest.mark.parametrize("by_clients", [True, False])
+def test_over_clients_fewer_tries_are_in_flight(by_clients: bool) -> None:
+    """Each of their calls takes the loop long: more at once would all be answered after their time."""
+    place = Admission(SystemClock(), TIMEOUT, by_clients=by_clients)
+    most = MAX_TRIES_BY_CLIENTS if by_clients else admission.MAX_TRIES
+    assert [place.enter() for _ in range(most + 1)].count(False) == 1
+    assert place.full
+    assert [place.reserve() for _ in range(most + 1)].count(False) == 1
+    for _ in range(2 * most):
+        place.leave()
+    assert place.in_flight == 0

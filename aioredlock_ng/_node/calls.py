@@ -1,0 +1,102 @@
+"""The calls of one user's client: those of one owner one after the other, and not too many at once (R17)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeAlias, final
+
+from .._core.command import Command, Purpose, Reply
+from .turnstile import Turnstile
+
+MAX_CALLS: Final = 256
+"""Calls of one client that may be under way, or wait for that; beyond it the node is SILENT."""
+
+MAX_RELEASES: Final = 1024
+"""The same for releases, which may wait for their acquire's call, too; beyond it they go to the ledger."""
+
+MAX_EXTENSIONS: Final = 2048
+"""The same for extensions and top-ups, so that no burst of others costs a held lease."""
+
+_KEEPING: Final = (Purpose.EXTEND, Purpose.TOP_UP)
+
+_URGENT: Final = (*_KEEPING, Purpose.RELEASE, Purpose.RAISE)
+"""What a lease rests on that is held, or won: it goes before acquires."""
+
+Call: TypeAlias = "asyncio.Task[Reply]"
+
+
+@final
+class Calls:
+    """Makes the calls, by `execute`; each is a task.  One gives its place up after `longest` seconds."""
+
+    def __init__(self, execute: Callable[[Command], Coroutine[Any, Any, Reply]]) -> None:
+        self._execute = execute
+        self.longest = 0.0
+        self._last: dict[bytes, Call] = {}  # of each owner
+        self._count: Counter[int] = Counter()  # by the limit that they count for
+        self._queued: set[asyncio.Task[Any]] = set()  # those that wait for a place
+        self._turnstile = Turnstile()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        """All tasks of the client, those of its calls and others."""
+
+    def spawn(self, coroutine: Any) -> asyncio.Task[Any]:
+        """Start a task."""
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def has_room(self, purpose: Purpose) -> bool:
+        """Whether one more call for this purpose may be started."""
+        limit = _limit(purpose)
+        return self._count[limit] < limit
+
+    def start(self, command: Command) -> Call:
+        """Start the call, behind the owner's call before it."""
+        owner, limit = command.owner, _limit(command.purpose)
+        call = self.spawn(self._make(command, self._last.get(owner) if owner else None))
+        self._count[limit] += 1
+        if owner:
+            self._last[owner] = call
+
+        def forget(ended: Call) -> None:
+            self._count[limit] -= 1
+            if self._last.get(owner) is ended:
+                del self._last[owner]
+
+        call.add_done_callback(forget)
+        return call
+
+    async def _make(self, command: Command, before: Call | None) -> Reply:
+        if before is not None:
+            await asyncio.wait((before,))
+        call = asyncio.current_task()
+        assert call is not None, "a call is a task"
+        self._queued.add(call)
+        try:
+            place = await self._turnstile.enter(urgent=command.purpose in _URGENT, within=self.longest)
+        finally:
+            self._queued.discard(call)
+        try:
+            return await self._execute(command)
+        finally:
+            place.leave()
+
+    def spare(self, call: Call) -> bool:
+        """Spare the server a call whose answer comes too late; False when it has been made, or may not be.
+
+        One that waits for its owner's call before it stays: what follows must not overtake that one.
+        """
+        queued = call in self._queued
+        if queued:
+            call.cancel()
+        return queued
+
+
+def _limit(purpose: Purpose) -> int:
+    """Return how many calls for this purpose, and those that are counted with it, may be under way."""
+    if purpose in _KEEPING:
+        return MAX_EXTENSIONS
+    return MAX_RELEASES if purpose is Purpose.RELEASE else MAX_CALLS

@@ -1,0 +1,72 @@
+"""How many calls of a user's client are made at once, and which of them first (R13, R17).
+
+A pool makes a connection for every call that finds none idle, and beyond its limit it refuses: what a held
+lease rests on would be refused with the rest.  And the more calls are made at once, the longer each of them
+takes, until none is answered in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, final
+
+AT_ONCE: Final = 32
+"""Calls of one client that are made at once: enough to keep a loop busy, and fewer than any pool allows."""
+
+
+@final
+class Turnstile:
+    """Lets `AT_ONCE` through at a time: first what is `urgent`, each first in, first out."""
+
+    __slots__ = ("_free", "_others", "_urgent")
+
+    def __init__(self, free: int = AT_ONCE) -> None:
+        self._free = free
+        self._urgent: deque[asyncio.Future[None]] = deque()
+        self._others: deque[asyncio.Future[None]] = deque()
+
+    async def enter(self, *, urgent: bool, within: float) -> Place:
+        """Wait for a place; it is free again `within` seconds, also if the call takes longer."""
+        loop = asyncio.get_running_loop()
+        if self._free:
+            self._free -= 1
+        else:
+            future: asyncio.Future[None] = loop.create_future()
+            (self._urgent if urgent else self._others).append(future)
+            try:
+                await future
+            except asyncio.CancelledError:
+                if not future.cancelled():
+                    self.leave()  # it came in the same moment
+                raise
+        return Place(self, loop, within)
+
+    def leave(self) -> None:
+        """Let the next one through."""
+        for line in (self._urgent, self._others):
+            while line:
+                future = line.popleft()
+                if not future.done():
+                    future.set_result(None)
+                    return
+        self._free += 1
+
+
+@final
+class Place:
+    """A call that is being made."""
+
+    __slots__ = ("_left", "_timer", "_turnstile")
+
+    def __init__(self, turnstile: Turnstile, loop: asyncio.AbstractEventLoop, within: float) -> None:
+        self._turnstile = turnstile
+        self._left = False
+        self._timer = loop.call_later(within, self.leave)
+
+    def leave(self) -> None:
+        """Make room for the next one; once."""
+        if not self._left:
+            self._left = True
+            self._timer.cancel()
+            self._turnstile.leave()

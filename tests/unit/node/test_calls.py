@@ -1,0 +1,167 @@
+"""The calls of a user's client: how many at once, which goes first, and which need not be made (R17)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from aioredlock_ng._core.command import Command, Purpose, Reply, Silence
+from aioredlock_ng._node import calls as calls_module
+from aioredlock_ng._node.calls import Calls
+from aioredlock_ng._node.turnstile import AT_ONCE
+from tests.unit.worlds import turns, virtual
+
+LONGEST = 1.0
+
+
+class Server:
+    """Answers when it is told to; knows what it was asked, in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Purpose, bytes]] = []
+        self._waiting: list[asyncio.Future[None]] = []
+
+    async def execute(self, command: Command) -> Reply:
+        """Take a call."""
+        self.asked.append((command.purpose, command.owner))
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        await future
+        return 1
+
+    def answer(self, number: int = 1) -> None:
+        """Answer the oldest calls."""
+        some, self._waiting = self._waiting[:number], self._waiting[number:]
+        for future in some:
+            future.set_result(None)
+
+
+def command(purpose: Purpose, owner: bytes = b"") -> Command:
+    """Make a command that does nothing."""
+    return Command(purpose, owner=owner, fits=lambda _: True, keys=(), verb=b"PING")
+
+
+def made() -> tuple[Server, Calls]:
+    """Return a server, and a client's calls to it."""
+    server = Server()
+    calls = Calls(server.execute)
+    calls.longest = LONGEST
+    return server, calls
+
+
+@virtual
+async def test_what_a_lease_rests_on_goes_first() -> None:
+    """Beyond so many at once, acquires wait; extensions, releases and raises are ahead, in their order."""
+    server, calls = made()
+    tasks = [calls.start(command(Purpose.ACQUIRE)) for _ in range(AT_ONCE + 2)]
+    urgent = [Purpose.EXTEND, Purpose.RELEASE, Purpose.TOP_UP, Purpose.RAISE]
+    tasks += [calls.start(command(purpose)) for purpose in urgent]
+    await turns(3)
+    assert len(server.asked) == AT_ONCE
+    for _ in range(6):
+        server.answer()
+        await turns(3)
+    assert [purpose for purpose, _ in server.asked[AT_ONCE:]] == [*urgent, Purpose.ACQUIRE, Purpose.ACQUIRE]
+    server.answer(AT_ONCE)
+    await asyncio.gather(*tasks)
+    await turns(2)
+    assert not calls.tasks
+
+
+@virtual
+async def test_a_call_that_takes_long_gives_its_place_up() -> None:
+    """A server that stands still does not keep what follows from being asked when it goes on."""
+    server, calls = made()
+    for _ in range(AT_ONCE):
+        calls.start(command(Purpose.ACQUIRE))
+    calls.start(command(Purpose.EXTEND))
+    await asyncio.sleep(LONGEST / 2)
+    assert len(server.asked) == AT_ONCE
+    await asyncio.sleep(LONGEST)
+    assert server.asked[-1][0] is Purpose.EXTEND
+    server.answer(AT_ONCE + 1)
+    await turns(3)
+    for _ in range(AT_ONCE + 1):
+        calls.start(command(Purpose.OTHER))
+    await turns(3)
+    assert len(server.asked) == 2 * AT_ONCE + 1, "no place was given back twice"
+    server.answer(AT_ONCE + 1)
+    await turns(3)
+    server.answer()
+    await turns(3)
+    assert not calls.tasks
+
+
+@virtual
+async def test_a_call_that_waits_for_a_place_can_be_spared() -> None:
+    """It is never made.  One that is under way, or behind its owner's call, is none to be spared."""
+    server, calls = made()
+    first = calls.start(command(Purpose.ACQUIRE, b"a"))
+    behind = calls.start(command(Purpose.EXTEND, b"a"))
+    for _ in range(AT_ONCE - 1):
+        calls.start(command(Purpose.ACQUIRE))
+    queued = [calls.start(command(Purpose.ACQUIRE, b"b%d" % i)) for i in range(2)]
+    release = calls.start(command(Purpose.RELEASE, b"b0"))
+    await turns(3)
+    assert [calls.spare(call) for call in (first, behind, queued[0])] == [False, False, True]
+    await turns(3)
+    assert queued[0].cancelled()
+    server.answer(AT_ONCE)
+    await turns(5)
+    expected = [(Purpose.ACQUIRE, b"b1"), (Purpose.EXTEND, b"a"), (Purpose.RELEASE, b"b0")]
+    assert sorted(server.asked[AT_ONCE:], key=str) == sorted(expected, key=str)
+    server.answer(3)
+    await asyncio.gather(first, behind, queued[1], release)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_waiter_that_goes_takes_no_place_with_it(together: bool) -> None:
+    """Not even if its turn came in the same moment."""
+
+    @virtual
+    async def main() -> None:
+        server, calls = made()
+        for _ in range(AT_ONCE):
+            calls.start(command(Purpose.ACQUIRE))
+        waiting = [calls.start(command(Purpose.ACQUIRE, b"%d" % i)) for i in range(2)]
+        await turns(3)
+        if together:
+            server.answer()
+            await turns(1)
+        waiting[0].cancel()
+        await turns(3)
+        if not together:
+            server.answer()
+            await turns(3)
+        server.answer(AT_ONCE + 1)
+        await turns(5)
+        server.answer(2)
+        await turns(3)
+        assert not calls.tasks
+        for _ in range(AT_ONCE):
+            calls.start(command(Purpose.ACQUIRE))
+        await turns(3)
+        assert len(server.asked) >= 2 * AT_ONCE + 1, "every place was given back"
+        server.answer(AT_ONCE)
+        await turns(3)
+
+    main()
+
+
+@virtual
+async def test_each_purpose_has_room_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Releases that wait leave acquires theirs, and the other way round; it comes back with the answers."""
+    monkeypatch.setattr(calls_module, "MAX_CALLS", 2)
+    monkeypatch.setattr(calls_module, "MAX_RELEASES", 3)
+    server, calls = made()
+    purposes = [Purpose.ACQUIRE] * 2 + [Purpose.RELEASE] * 2
+    tasks = [calls.start(command(purpose)) for purpose in purposes]
+    assert not calls.has_room(Purpose.ACQUIRE)
+    assert calls.has_room(Purpose.RELEASE)
+    assert calls.has_room(Purpose.EXTEND)
+    await turns(2)
+    server.answer(4)
+    replies = await asyncio.gather(*tasks)
+    assert not any(isinstance(reply, Silence) for reply in replies)
+    assert calls.has_room(Purpose.ACQUIRE)
