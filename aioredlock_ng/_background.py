@@ -15,6 +15,7 @@ from ._core.quorum import majority
 from ._core.terms import Terms
 from ._log import report
 from ._node import Node, NodeEnv, NodeState, TimeSample
+from ._quarantine_log import QuarantineLog
 from ._runtime import Runtime
 from .errors import LossReason
 from .events import ClockStepped, Misconfigured, NodeChanged
@@ -33,6 +34,7 @@ class Background:
         self._terms = terms_of(runtime, looking=looking)
         self._nodes = runtime.nodes
         self._quarantined: set[Node] = set()
+        self._quarantine_log = QuarantineLog(runtime.nodes, runtime.unavailable_for)
         self._takes_part = not looking
         self._joining = anyio.Lock()
         self._news = asyncio.Event()  # of a node's sentinel
@@ -96,6 +98,7 @@ class Background:
             if self._terms is not None:
                 self._terms.starting = False
                 self._reconsider()
+        self._quarantine_log.started()
 
     async def _wait_for(self, node: Node, others: anyio.CancelScope) -> None:
         await node.settled.wait()
@@ -183,6 +186,8 @@ class Background:
         for node in self._nodes:
             node.reconsider()
         self._find_conflict()
+        if not self._runtime.closing:
+            self._quarantine_log.look()
 
     def _taken_back(self, node: Node, taken_from: str) -> None:
         reason = f"node {node.name} was another quorum's and is taken back: {taken_from}"
@@ -193,6 +198,8 @@ class Background:
         if node.standing.state is NodeState.DOWN and not self._runtime.closing:
             self._reconsider()
         self._find_conflict()
+        if not self._runtime.closing:
+            self._quarantine_log.look()
         standing = node.standing
         quarantined = standing.state is NodeState.QUARANTINED
         self._runtime.counters.quarantined += quarantined and node not in self._quarantined
@@ -217,6 +224,7 @@ class Background:
         if runtime.inherited:
             return  # a forked child that ends: the leases and the sockets are its parent's
         runtime.close()
+        self._quarantine_log.close()
         try:
             await self._end_bodies(stop=stop_bodies)
         finally:

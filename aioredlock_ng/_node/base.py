@@ -18,13 +18,6 @@ MAX_TOLD: Final = 8
 """Different reasons that are logged for one node while it is down."""
 
 
-HINT: Final = (
-    " (first use, restart, flush, failover, its first replica or a jump of its clock); if no lock can be "
-    "alive, `aioredlock-ng init` ends the wait"
-)
-"""What to know and to do about a node that is quarantined for a while."""
-
-
 class BaseNode(ABC):
     """The books of one node; see `Node` for what they are for."""
 
@@ -47,6 +40,8 @@ class BaseNode(ABC):
         self._votes_at: float | None = None
         self._more: asyncio.TimerHandle | None = None
         self._conflict = False
+        self._waits = False
+        """Whether it was quarantined for a known time when it was last judged."""
         self._unfit = ""
 
     def __repr__(self) -> str:
@@ -253,6 +248,9 @@ class BaseNode(ABC):
         conflict = self._greeting is not None and bool(self._greeting.conflict)
         changed = state is not self._state or conflict is not self._conflict
         self._state, self._reason, self._conflict = state, reason, conflict
+        # A quarantine is told by `_quarantine_log`, for all nodes together.
+        waited, waits = self._waits, self._votes_in is not None
+        self._waits = waits
         if state is NodeState.UP:
             self._told.clear()
         elif state is NodeState.DOWN:
@@ -264,8 +262,8 @@ class BaseNode(ABC):
             self._told.add(reason)
         if changed:
             level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
-            hint = HINT if self._votes_in is not None and not self._strayed else ""
             orderly = self._closed and state is NodeState.DOWN
             told = "disconnected" if orderly else f"{state}: {reason}" if reason else state
-            report(level, "node %s is %s%s", self.name, told, hint, node=self.name)
+            level = logging.DEBUG if waits or (waited and state is NodeState.UP) else level
+            report(level, "node %s is %s", self.name, told, node=self.name)
             self.env.on_change(self)

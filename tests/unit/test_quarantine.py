@@ -505,9 +505,7 @@ def fresh(number: int = 3) -> list[MemoryNode]:
 
 @virtual
 async def test_a_fresh_prefix_waits_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Its first lock comes after one quarantine, with a warning per node that says what to do; then no more
-    (R12).
-    """
+    """Its first lock comes after one quarantine, with a warning that says what to do; then no more (R12)."""
     nodes = fresh()
     async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
         end = await in_task(manager.lock("a", blocking_timeout=0).acquire)
@@ -515,9 +513,8 @@ async def test_a_fresh_prefix_waits_once(caplog: pytest.LogCaptureFixture) -> No
         assert "restart quarantine" in str(end.error)
         async with manager.lock("a"):
             assert sim().time() - 1000 == pytest.approx(WAIT, abs=NOTICED)
-    said = warnings(caplog, "quarantined")
-    assert len(said) == 3
-    assert all("aioredlock-ng init" in line for line in said)
+    (said,) = warnings(caplog, "quarantine")
+    assert "aioredlock-ng init" in said
     async with opened(nodes, restart_quarantine=QUARANTINE, seed=2) as manager:
         async with manager.lock("a", blocking_timeout=0):
             pass

@@ -1,0 +1,85 @@
+"""Quarantines in the log: a line for all nodes of a manager when one begins, and one at its end (R12)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, final
+
+from ._log import report
+from ._node import Node, NodeState
+
+GATHER: Final = 0.75
+"""Seconds until a line is logged: all nodes that lose their memory together are found within a heartbeat."""
+
+CAUSES: Final = "first use, restart, flush, failover, a first replica or a jump of the clock"
+
+WAY_OUT: Final = "if no lock can be alive, `aioredlock-ng init` ends the wait"
+"""What to do about nodes that wait; where another quorum is about, it would make matters worse."""
+
+
+@final
+class QuarantineLog:
+    """Tells of the nodes that have no vote for a while: all of them together, and each time that more join.
+
+    Args:
+        nodes: the manager's.
+        unavailable_for: tells in how many seconds a majority may vote.
+    """
+
+    def __init__(self, nodes: Sequence[Node], unavailable_for: Callable[[], float]) -> None:
+        self._nodes = nodes
+        self._unavailable_for = unavailable_for
+        self._told: set[Node] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._starting = True
+
+    def started(self) -> None:
+        """Tell of what all nodes have said by now."""
+        self._starting = False
+        self._tell()
+
+    def look(self) -> None:
+        """Note what has become of the nodes; call it whenever one of them may have begun or ended a wait."""
+        waiting = self._waiting()
+        if self._told and not any(node.standing.state is NodeState.QUARANTINED for node in self._told):
+            self._told.clear()
+            up = sum(node.standing.state is NodeState.UP for node in self._nodes)
+            report(logging.INFO, "the quarantine is over: %d of %d nodes may vote", up, len(self._nodes))
+        if not (self._starting or self._timer) and not waiting <= self._told:
+            self._timer = asyncio.get_running_loop().call_later(GATHER, self._tell)
+
+    def close(self) -> None:
+        """Say nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _waiting(self) -> set[Node]:
+        return {node for node in self._nodes if node.standing.votes_in is not None}
+
+    def _tell(self) -> None:
+        self._timer, waiting = None, self._waiting()
+        if not waiting <= self._told:
+            report(logging.WARNING, "%s", told(self._nodes, waiting, self._unavailable_for()))
+        self._told = waiting
+
+
+def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: float) -> str:
+    """Return what is logged about the nodes that wait: which, how long, why, and what to do."""
+    names = " and ".join(node.name for node in nodes if node in waiting)
+    standings = [node.standing for node in waiting]
+    wait = max(standing.votes_in or 0.0 for standing in standings)
+    subject = f"node {names} has" if len(waiting) == 1 else f"nodes {names} have"
+    if unavailable_for == 0:
+        locks = "the other nodes grant locks meanwhile"
+    elif math.isfinite(unavailable_for):
+        locks = f"no lock can be had for another {unavailable_for:.1f} s"
+    else:
+        locks = "no lock can be had, since too few of the others are up"
+    if any(standing.strayed for standing in standings):
+        why = "a node of this quorum was another's"
+    else:
+        why = f"locks may be forgotten that are alive ({CAUSES}); {WAY_OUT}"
+    return f"quarantine: {subject} no vote for another {wait:.1f} s, and {locks}: {why}"
