@@ -43,6 +43,7 @@ class LongWaits:
     """
 
     __slots__ = (
+        "_calls",
         "_closed",
         "_lines",
         "_loop",
@@ -56,7 +57,8 @@ class LongWaits:
     def __init__(self, unavailable_for: Callable[[], float]) -> None:
         self._loop = asyncio.get_running_loop()
         self._unavailable_for = unavailable_for
-        self._waiting: dict[Waiter, float] = {}  # since when, by the loop's clock
+        self._calls = 0  # that wait now
+        self._waiting: dict[Waiter, float] = {}  # not looked at yet: since when, by the loop's clock
         self._spoken_for: dict[tuple[str, ...], Waiter] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._lines = 0
@@ -65,12 +67,14 @@ class LongWaits:
 
     def add(self, waiter: Waiter) -> None:
         """Note that a call begins to wait."""
+        self._calls += 1
         self._waiting[waiter] = self._loop.time()
         if self._timer is None and not self._closed:
             self._timer = self._loop.call_later(LONG, self._look)
 
     def drop(self, waiter: Waiter) -> None:
         """Note that a call waits no more."""
+        self._calls -= 1
         self._waiting.pop(waiter, None)
         if self._spoken_for.get(waiter.names) is waiter:
             del self._spoken_for[waiter.names]
@@ -103,7 +107,7 @@ class LongWaits:
             report(
                 logging.INFO,
                 "%d acquires wait by now; no more of them are logged for up to %.0f s",
-                len(self._waiting) + len(self._spoken_for),
+                self._calls,
                 LINES_WITHIN,
             )
             return

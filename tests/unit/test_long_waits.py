@@ -185,6 +185,26 @@ def test_a_flood_of_waiting_calls_is_no_flood_of_lines():
     assert len(log.lines) == MAX_LINES + 1
 
 
+def test_all_calls_count_that_wait_then():
+    """Those, too, that wait for a lock of which another call was told."""
+
+    async def main() -> None:
+        async with world() as w, opened(w.nodes, seed=2) as other:
+            names = [str(number) for number in range(MAX_LINES + 4)]
+            held = [await other.lock(name, ttl=60).acquire() for name in names]
+            calls = [wait_in_vain(w, name, seconds=9) for name in names[:-8] for _ in range(2)]
+            first = asyncio.gather(*calls)
+            await asyncio.sleep(4)
+            await asyncio.gather(*(wait_in_vain(w, name, seconds=4) for name in names[-8:]))
+            await first
+            for lease in held:
+                await lease.release()
+
+    with waits() as log:
+        virtual(main)()
+    assert f"{2 * (MAX_LINES - 4) + 8} acquires wait by now" in log.lines[MAX_LINES - 1]
+
+
 @virtual
 async def test_nothing_is_left_behind():
     """Whatever ends a wait, the manager forgets it; closing ends the timer."""
