@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from .failures import why
 from .handshake import RESP2, discard, make_connection
@@ -56,7 +56,7 @@ class Sentinels:
                     address = await self._ask(host, port, timeout)
             except TimeoutError:
                 reasons.append(f"{host}:{port}: no answer in time")
-            except (RedisError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 (a peer that is no Sentinel may raise anything here)
                 reasons.append(f"{host}:{port}: {self._reason(error)}")
             else:
                 self._hosts.remove((host, port))

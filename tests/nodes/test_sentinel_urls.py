@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -268,6 +269,46 @@ async def test_an_answer_that_is_no_address(nodes3: LocalNodes) -> None:
     ) as manager:
         await eventually(lambda: "its answer makes no sense" in node_of(manager).reason)
     server.close()
+
+
+async def test_a_sentinel_whose_answer_breaks_the_parser_is_passed_over(
+    nodes3: LocalNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the first question, and whenever it is asked again whether the master is the same."""
+    monkeypatch.setattr(sentinels, "LOOK_AFTER", 0.05)
+    address = nodes3.ports[0]
+    answers = {"bad": 0, "good": 0}
+
+    async def serve(kind: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(4096):
+                if b"GET-MASTER" not in data:
+                    writer.write(b"+OK\r\n" * data.count(b"*"))
+                    continue
+                answers[kind] += 1
+                port = b"%d" % address
+                good = b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%b\r\n" % (len(port), port)
+                writer.write(good if kind == "good" else b"%1\r\n*0\r\n:1\r\n")  # a list as a map's key
+        writer.close()
+
+    servers = [
+        await asyncio.start_server(functools.partial(serve, kind), "127.0.0.1") for kind in ("bad", "good")
+    ]
+    bad, good = (server.sockets[0].getsockname()[1] for server in servers)
+    url = f"redis+sentinel://127.0.0.1:{bad},127.0.0.1:{good}/main"
+    async with LockManager([url], node_timeout=PATIENT, prefix=PREFIX) as manager:
+        await up(manager)
+        assert leads_to(manager) == run_id(nodes3.urls[0])
+        servers[1].close()  # the bad one is all that is left: nothing is left for that
+        await servers[1].wait_closed()
+        seen = answers["bad"]
+        await eventually(lambda: answers["bad"] >= seen + 2)
+        assert node_of(manager).state is NodeState.UP
+        address = nodes3.ports[1]
+        servers[1] = await asyncio.start_server(functools.partial(serve, "good"), "127.0.0.1", good)
+        await eventually(lambda: leads_to(manager) == run_id(nodes3.urls[1]))
+    for server in servers:
+        server.close()
 
 
 def test_the_same_service_twice_is_refused() -> None:
