@@ -12,10 +12,10 @@
 --          publishing was refused).  With a key in the way that another program wrote, and whose release nobody
 --          will be told of, -2 - told instead.  A fourth is there when one of the others is a lock of this
 --          package: the label of its holder
--- What follows the random and the time in an owner value of ours; nil of any other.
+-- What follows the random and the time in an owner value of ours, cut where it is too long; nil of any other.
 local function label(holder)
   local random, since, rest = string.match(holder, '^([0-9a-f]+):(%d+):(.*)$')
-  return random and #random == 40 and #since == 13 and rest or nil
+  return random and #random == 40 and #since == 13 and string.sub(rest, 1, 1024) or nil
 end
 -- How many listen there; nil where that may not be asked.
 local function listeners(channel)

@@ -23,7 +23,7 @@ _OURS: Final = re.compile(rb"[0-9a-f]{40}:[0-9]{13}:(?P<label>.*)", re.DOTALL)
 """An owner value of this package, as `release.lua` knows it."""
 
 _INSPECTED_BYTES: Final = 1024
-"""How much of a value `inspect.lua` returns."""
+"""How much of a value `inspect.lua` returns, and `release.lua` of a label."""
 
 
 def _wait(server: MemoryServer, keys: list[bytes]) -> int:
@@ -177,7 +177,7 @@ def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
     values = [value for value in map(server.get, others) if value is not None]
     foreign = any(value.find(b":") != _OWNER_DIGITS for value in values)
     label = next((match["label"] for match in map(_OURS.fullmatch, values) if match), None)
-    known = [] if label is None else [label]
+    known = [] if label is None else [label[:_INSPECTED_BYTES]]
     return [deleted, _wait(server, others), -2 - told if foreign else told, *known]
 
 

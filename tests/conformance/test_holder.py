@@ -38,8 +38,9 @@ async def stage(master: Master) -> AsyncIterator[Stage]:
         (b"\n" + OTHERS + b"x", []),
         (b"6f2b1c1e-8a35-4d5e-9d3c-1f0a6f0f2b1c", []),
         (b"", []),
+        (OTHERS + b"x" * 100_000, [b"x" * 1024]),
     ],
-    ids=ascii,
+    ids=lambda value: ascii(value)[:80],
 )
 async def test_a_release_tells_the_label_of_the_holder(
     stage: Stage, value: bytes, told: list[bytes], fence: int
