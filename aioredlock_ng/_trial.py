@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 from . import _scripts
 from ._admin import ask, look_for, read
 from ._ask import Round, all_answered
-from ._core.command import Answer, Command, Purpose, Reply, Silence
+from ._core.command import Answer, Command, Purpose, Reply, Silence, untagged
 from ._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING
 from ._core.diagnosis.facts import BY_CLIENT, RESP2
 from ._core.diagnosis.rights import denied, unknown
@@ -171,8 +171,14 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
     mine, other = runtime.new_owner(), runtime.new_owner()
     fence = TRIAL_FENCE if runtime.options.fencing else 0
     look = look_for(two.keys[1])
+    tag = b"in full"
     in_full = Command(
-        Purpose.OTHER, owner=b"", fits=look.fits, keys=(), args=look.words_in_full[1:], verb=b"EVAL"
+        Purpose.OTHER,
+        owner=b"",
+        fits=lambda reply: look.fits(untagged(reply, tag)),
+        keys=(),
+        args=(*look.words_in_full[1:], tag),
+        verb=b"EVAL",
     )
     steps = [
         _Step(what="acquire", command=one.acquire(mine, TRIAL_TTL), read=one.read_acquire, votes=True),

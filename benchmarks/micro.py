@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, final
 
-from aioredlock_ng._core.command import Command, Reply
+from aioredlock_ng._core.command import TAGS, Command, Reply
 from aioredlock_ng._core.fencing import at, ballot, certified
 from aioredlock_ng._core.quorum import Tally, Vote
 from aioredlock_ng._kinds.mutex import Mutex
@@ -44,7 +44,7 @@ def new_pipe() -> Pipe:
     return Pipe(lambda _entry, _message: None, lambda: None)
 
 
-def round_(make: Callable[[], Command], reply: bytes) -> Callable[[], None]:
+def round_(make: Callable[[], Command], replies: Sequence[bytes]) -> Callable[[], None]:
     """Return what makes one command and passes it, and then the replies, through the pipes of five nodes."""
     sink, pipes = Nobody(), [new_pipe() for _ in range(NODES)]
 
@@ -54,37 +54,38 @@ def round_(make: Callable[[], Command], reply: bytes) -> Callable[[], None]:
             pipe.put(command, sink, node)
             pipe.take()
         for pipe in pipes:
-            pipe.feed(reply)
+            pipe.feed(replies[(pipe.answered + 1) % len(replies)])
 
     return run
 
 
-def parsing(make: Callable[[], Command], reply: bytes) -> Callable[[], None]:
+def parsing(make: Callable[[], Command], replies: Sequence[bytes]) -> Callable[[], None]:
     """Return what feeds a pipe with the replies to many commands, which came at once."""
-    sink, command, replies = Nobody(), make(), reply * BATCH
+    sink, command = Nobody(), make()
+    together = b"".join(replies[number % len(replies)] for number in range(1, BATCH + 1))
 
     def run() -> None:
         pipe = new_pipe()
         for _ in range(BATCH):
             pipe.put(command, sink, 0)
         pipe.take()
-        pipe.feed(replies)
+        pipe.feed(together)
 
     return run
 
 
 def parts() -> dict[str, Callable[[], object]]:
     """Return what is measured, by name."""
-    granted = b"*3\r\n:1\r\n:%d\r\n:1763640000000000\r\n" % FENCE
+    granted = [b"*4\r\n$3\r\n%b\r\n:1\r\n:%d\r\n:1763640000000000\r\n" % (tag, FENCE) for tag in TAGS]
     plain, fenced = (partial(mutex.acquire, OWNER, 10.0, FENCE) for mutex in (PLAIN, FENCED))
     return {
         "tally of 5 votes": tally,
         "ballot": partial(ballot, FENCE, 1_763_640_000_000),
         "certified, 5 that agree": partial(certified, (FENCE,) * NODES, QUORUM),
         "certified, 5 that differ": partial(certified, tuple(range(FENCE, FENCE + NODES)), QUORUM),
-        "a plain acquire: pack, queue, parse, 5 nodes": round_(plain, b"+OK\r\n"),
+        "a plain acquire: pack, queue, parse, 5 nodes": round_(plain, [b"+OK\r\n"]),
         "a fenced acquire: pack, queue, parse, 5 nodes": round_(fenced, granted),
-        f"{BATCH} plain acquires: queue, parse at once, 1 node": parsing(plain, b"+OK\r\n"),
+        f"{BATCH} plain acquires: queue, parse at once, 1 node": parsing(plain, [b"+OK\r\n"]),
         f"{BATCH} fenced acquires: queue, parse at once, 1 node": parsing(fenced, granted),
     }
 

@@ -21,7 +21,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.command import Proof
+from aioredlock_ng._core.command import TAGS, Proof
 from aioredlock_ng._core.fencing import ballot
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng.testing import LocalNodes, NoServerError
@@ -71,22 +71,22 @@ class Locks:
 
     def release(self, i: int, _: int) -> Sequence[Words]:
         """The page's script."""
-        return (_mutex(i, fenced=False).release(OWNER, TTL).words,)
+        return ((*_mutex(i, fenced=False).release(OWNER, TTL).words, TAGS[0]),)
 
     def acquire_and_look(self, i: int) -> Sequence[Words]:
         """The page's command, and a look whether the node remembers."""
         return (*self.acquire(i), ("GET", SENTINEL))
 
     def acquire_fenced(self, i: int) -> Sequence[Words]:
-        """The script."""
+        """The script; stamp and tag are what a node adds."""
         proposed = ballot(0, int(time.time() * 1000))
         command = _mutex(i, fenced=True).acquire(OWNER, TTL, proposed)
         assert command.proof is Proof.STAMPED, "a node adds the stamp"
-        return ((*command.words, *self._stamp),)
+        return ((*command.words, *self._stamp, TAGS[0]),)
 
     def release_fenced(self, i: int, fence: int) -> Sequence[Words]:
         """The script, with the fence."""
-        return (_mutex(i, fenced=True).release(OWNER, TTL, fence).words,)
+        return ((*_mutex(i, fenced=True).release(OWNER, TTL, fence).words, TAGS[0]),)
 
     def delifeq(self, i: int, _: int = 0) -> Sequence[Words]:
         """Valkey 9: one native command."""
@@ -210,7 +210,7 @@ def pipelined(wire: Wire, way: Way, spent: Spent) -> None:
 def _fence_in(way: Way, answers: Sequence[Any], i: int) -> int:
     if not way.fenced:
         return 0
-    code, fence, _ = answers[i]
+    _, code, fence, _ = answers[i]
     assert code == 1, "nobody else is here"
     return int(fence)
 

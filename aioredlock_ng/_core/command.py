@@ -77,6 +77,25 @@ class Script:
         return f"<Script {self.name} {self.digest.decode()[:8]}>"
 
 
+TAGS: Final = tuple(b"%03d" % number for number in range(1000))
+"""What tells a connection's scripts apart: each is given the next of these as its last argument, and begins
+its answer with it.  So a reply that went missing shows in the one behind it (R15), unless a thousand went.
+
+They follow the places of commands on a connection, not owners: an acquire and its release, two extensions, a
+release and its repetition from the ledger have different ones, though they have an owner in common."""
+
+MISFIT: Final = object()
+"""Stands in for an answer to another request; no command's `fits` is asked about it."""
+
+
+def untagged(reply: object, tag: bytes) -> object:
+    """Return what a script answered behind its tag; `MISFIT` where that is not `tag`, or there is none."""
+    if type(reply) is not list or not reply or reply[0] != tag:
+        return MISFIT
+    del reply[0]
+    return reply[0] if len(reply) == 1 else reply
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Silence:

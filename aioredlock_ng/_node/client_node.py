@@ -15,7 +15,7 @@ import anyio
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import NoScriptError, ResponseError
 
-from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
+from .._core.command import MISFIT, Command, Proof, Purpose, Reply, Silence, Sink, untagged
 from .._core.quarantine import NO_VOW, Vow
 from . import NodeEnv, NodeState
 from .base import BaseNode
@@ -44,6 +44,8 @@ class ClientNode(BaseNode):
         self._left_behind: asyncio.Task[Any] | None = None
         self._calls = Calls(self._call)
         self._generation = -1
+        self._asked = 0
+        """Scripts called so far: the tag of the last one."""
         self._wanted = asyncio.Event()  # when it is not to wait for the next look
 
     def bind(self, env: NodeEnv) -> None:
@@ -105,9 +107,10 @@ class ClientNode(BaseNode):
                     return CHANGED
         except Exception as error:  # noqa: BLE001 (whatever a client raises is silence, with its reason)
             return self._failed(command, why(error))
-        if command.fits(reply):
+        if reply is not MISFIT and command.fits(reply):
             return cast(Reply, reply)
-        return self._failed(command, f"an answer of type {type(reply).__name__} makes no sense")
+        what = "that is not to this call" if reply is MISFIT else f"of type {type(reply).__name__}"
+        return self._failed(command, f"an answer {what} makes no sense")
 
     def _failed(self, command: Command, reason: str) -> Silence:
         """Write down what an error leaves open.
@@ -132,17 +135,23 @@ class ClientNode(BaseNode):
         return not greeting.fits(reply) or not self._greeting.still_vows(vow, reply)
 
     async def _execute(self, command: Command) -> Any:
+        """Call, and return the answer; `MISFIT` for a script's that is to another call."""
+        raw = command.purpose is Purpose.OTHER
+        if command.script is None:
+            return plain(await self._caller.call(command.words, raw=raw))
         stamp: tuple[bytes, ...] = ()
         if command.proof is Proof.STAMPED:
             assert self._greeting is not None, "only where there is a sentinel"
             # The pool's connections change unseen: the script looks whose server it is on.
             stamp = self._greeting.stamp(with_identity=True)
+        self._asked += 1
+        tag = b"%d" % self._asked
         try:
-            raw = command.purpose is Purpose.OTHER
-            return plain(await self._caller.call((*command.words, *stamp), raw=raw))
+            reply = await self._caller.call((*command.words, *stamp, tag), raw=raw)
         except NoScriptError:
             # What follows for this owner is chained behind this call: nothing can overtake it.
-            return plain(await self._caller.call((*command.words_in_full, *stamp)))
+            reply = await self._caller.call((*command.words_in_full, *stamp, tag))
+        return untagged(plain(reply), tag)
 
     async def _answer(self, command: Command, sink: Sink, index: int, call: asyncio.Task[Reply]) -> None:
         """Give the sink the call's reply, or silence when the time is up; the call itself goes on."""

@@ -260,4 +260,5 @@ def _fits(reply: object, nonce: bytes) -> bool:
 
 
 def _fits_look(reply: object) -> bool:
-    return reply is None or isinstance(reply, bytes)
+    # OK is the answer to the next SET: then the one to this look is missing.
+    return reply is None or (isinstance(reply, bytes) and reply != b"OK")

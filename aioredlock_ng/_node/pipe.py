@@ -17,7 +17,19 @@ from typing import Final, TypeAlias, final
 
 import hiredis
 
-from .._core.command import STAMP_SIZE, Command, Proof, Purpose, Script, Silence, Sink, head
+from .._core.command import (
+    MISFIT,
+    STAMP_SIZE,
+    TAGS,
+    Command,
+    Proof,
+    Purpose,
+    Script,
+    Silence,
+    Sink,
+    head,
+    untagged,
+)
 from .failures import without_secrets
 
 MAX_IN_FLIGHT: Final = 8192
@@ -44,6 +56,9 @@ MAX_HEADS: Final = 4096
 
 _BLANK: Final = b"$0\r\n\r\n"
 """An empty argument in RESP: keeps a stamp's place in a packed command's count of arguments."""
+
+_TAG_ARGUMENTS: Final = tuple(b"$%d\r\n%b\r\n" % (len(tag), tag) for tag in TAGS)
+"""The tags as they stand at the end of a packed command."""
 
 _NOTHING: Final = object()
 """What the parser returns when no reply is complete (its default, False, is a RESP3 value)."""
@@ -117,8 +132,11 @@ class Pipe:
             self._on_output()
         entries.append((command, sink, index))
         out.append(command.packed or _pack_once(command))
-        if command.proof is Proof.STAMPED:
-            out.append(self.stamp)
+        if command.script is not None:
+            if command.proof is Proof.STAMPED:
+                out.append(self.stamp)
+            # Of all commands that were ever put, the number of this one: `answered` when its turn comes.
+            out.append(_TAG_ARGUMENTS[(self.answered + len(entries)) % len(TAGS)])
         return True
 
     def _has_room(self, command: Command) -> bool:
@@ -167,8 +185,11 @@ class Pipe:
             entry = entries.popleft()
             self.answered += 1
             command, sink, node = entry
-            if type(reply) is not _ERROR and command.fits(reply):
-                sink.on_reply(node, reply)
+            answer = reply
+            if command.script is not None:
+                answer = untagged(reply, TAGS[self.answered % len(TAGS)])
+            if answer is not MISFIT and type(answer) is not _ERROR and command.fits(answer):
+                sink.on_reply(node, answer)
             else:
                 self._misfit(entry, reply)
         self._unfinished = unfinished
@@ -199,13 +220,15 @@ class Pipe:
 
     def _fail(self, entry: Entry, message: str) -> None:
         command, sink, node = entry
-        if message.startswith("NOSCRIPT") and self._may_go_again(command, sink):
+        lacking = command.script is not None and message.startswith("NOSCRIPT")
+        if lacking and self._may_go_again(command, sink):
             if not self._out:
                 self._on_output()
             self._entries.append(entry)
             self._out.append(_pack_in_full(command))
             if command.proof is Proof.STAMPED:
                 self._out.append(self.stamp)
+            self._out.append(_TAG_ARGUMENTS[(self.answered + len(self._entries)) % len(TAGS)])
             return
         self._on_failure(entry, message)
         sink.on_reply(node, Silence(without_secrets(message, command)))
@@ -232,10 +255,10 @@ class Pipe:
 
 
 def _pack_once(command: Command) -> bytes:
-    """Pack a command for all nodes; what each of them adds, a stamp, is counted but not in it."""
+    """Pack a command for all nodes; what a connection adds, stamp and tag, is counted but not in it."""
     count, begins = _packed_head(command.verb, command.script, command.keys)
     args = command.args
-    count += len(args) + (STAMP_SIZE if command.proof is Proof.STAMPED else 0)
+    count += len(args) + (0 if command.script is None else _added_to(command))
     command.packed = b"*%d\r\n%b%b" % (
         count,
         begins,
@@ -251,11 +274,15 @@ def _packed_head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) ->
     return len(words), _packed(words).partition(b"\r\n")[2]
 
 
+def _added_to(script: Command) -> int:
+    """Return how many arguments a connection adds to a script's own."""
+    return STAMP_SIZE + 1 if script.proof is Proof.STAMPED else 1
+
+
 def _pack_in_full(command: Command) -> bytes:
-    words = command.words_in_full
-    if command.proof is Proof.STAMPED:
-        return _packed((*words, *(b"",) * STAMP_SIZE))[: -STAMP_SIZE * len(_BLANK)]
-    return _packed(words)
+    """Pack a script with its source, and without what a connection adds."""
+    added = _added_to(command)
+    return _packed((*command.words_in_full, *(b"",) * added))[: -added * len(_BLANK)]
 
 
 def pack_stamp(arguments: tuple[bytes, ...]) -> bytes:

@@ -7,12 +7,13 @@
 -- ARGV[5]  the sentinel that the client vowed by
 -- ARGV[6]  the floor in it
 -- ARGV[7]  this server's identity, or empty
--- returns  {1, fence, µs}: all ours.  {0, wait, µs}: taken, the longest of the keys in the way has wait ms
---          left, or -1 for no expiry.  {-1, 0, µs}: this node has no vote.  µs is its time of day.
+-- ARGV[8]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, 1, fence, µs}: all ours.  {tag, 0, wait, µs}: taken, the longest of the keys in the way has
+--          wait ms left, or -1 for no expiry.  {tag, -1, 0, µs}: this node has no vote.  µs is its time of day.
 local call = redis.call
 local us, ms = clock()
 if not vouched(KEYS[#KEYS], ARGV[5], ARGV[7]) then
-  return {-1, 0, us}
+  return {ARGV[8], -1, 0, us}
 end
 local n, mine = (#KEYS - 1) / 2, 0
 if n > 1 or not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
@@ -31,7 +32,7 @@ if n > 1 or not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
     end
   end
   if wait ~= 0 then
-    return {0, wait, us}
+    return {ARGV[8], 0, wait, us}
   end
 end
 local fence = 0
@@ -49,4 +50,4 @@ if mine < n then
     call('SET', KEYS[n + i], stored, 'PX', kept(fence, ms, ARGV[4]))
   end
 end
-return {1, fence, us}
+return {ARGV[8], 1, fence, us}

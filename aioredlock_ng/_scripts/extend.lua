@@ -4,13 +4,14 @@
 -- ARGV[2]  ttl, milliseconds, > 0
 -- ARGV[3]  the lease's fence, 0 without
 -- ARGV[4]  how long a counter lives unused, milliseconds
--- ARGV[5]  the sentinel that the client vowed by; nothing where there are no sentinels
+-- ARGV[5]  the sentinel that the client vowed by; these three are left out where there are no sentinels
 -- ARGV[6]  the floor in it
 -- ARGV[7]  this server's identity, or empty
--- returns  1: extended.  0: something is missing, the rest is ours.  -1: something is not ours.
+-- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, n}.  1: extended.  0: something is missing, the rest is ours.  -1: something is not ours.
 --          10 more: the same, but this node has no vote (R12).
 local n, fence, vote, floor = #KEYS, tonumber(ARGV[3]), 0, 0
-if ARGV[5] then
+if #ARGV > 5 then
   n = n - 1
   if vouched(KEYS[#KEYS], ARGV[5], ARGV[7]) then
     floor = tonumber(ARGV[6])
@@ -27,11 +28,11 @@ for i = 1, n do
   if not holder then
     missing = true
   elseif holder ~= ARGV[1] then
-    return vote - 1
+    return {ARGV[#ARGV], vote - 1}
   end
 end
 if missing then
-  return vote
+  return {ARGV[#ARGV], vote}
 end
 for i = 1, n do
   if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
@@ -41,4 +42,4 @@ end
 if fence > 0 then
   raise_all(n, fence, floor, ARGV[4])
 end
-return vote + 1
+return {ARGV[#ARGV], vote + 1}

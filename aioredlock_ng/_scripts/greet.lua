@@ -1,26 +1,27 @@
 -- A client presents itself: who is this server, may it vote, and what time does it have (R12, R14).
 -- KEYS[1]  the sentinel
--- ARGV[1]  what to answer first, so that the client knows its own question (R15)
+-- ARGV[1]  what to answer behind the tag, so that the client knows its own question (R15)
 -- ARGV[2]  how many nodes the client has; 0: it only looks, and nothing is written
 -- ARGV[3]  its quarantine, milliseconds
 -- ARGV[4]  the sentinel whose wait begins anew if it is still there, or empty
 -- ARGV[5]  the floor that goes with that
 -- ARGV[6]  the claim to write where there is no sentinel
 -- ARGV[7]  the floor that this one is lifted to as far as its clock allows, or 0
--- returns  {ARGV[1], sentinel or empty, µs, identity, role or empty}
+-- ARGV[8]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, ARGV[1], sentinel or empty, µs, identity, role or empty}
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local size, quarantine = tonumber(ARGV[2]), tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
 if size == 0 then
-  return {ARGV[1], stored or '', us, me, role}
+  return {ARGV[8], ARGV[1], stored or '', us, me, role}
 end
 local function written(who, floor, ready, span, closed, claim)
   local value = string.format('1:%s:%.0f:%.0f:%.0f:%.0f:%s:%s', who, floor, ready, size, span, closed, claim)
   if value ~= stored then
     redis.call('SET', KEYS[1], value)
   end
-  return {ARGV[1], value, us, me, role}
+  return {ARGV[8], ARGV[1], value, us, me, role}
 end
 local new_floor = (ms + 12000) * 1024 + us % 1000
 if not stored then
@@ -28,7 +29,7 @@ if not stored then
 end
 local who, floor, ready, known, span, closed, claim = fields(stored)
 if not who or tonumber(known) ~= size then
-  return {ARGV[1], stored, us, me, role}
+  return {ARGV[8], ARGV[1], stored, us, me, role}
 end
 floor, ready, span = tonumber(floor), tonumber(ready), tonumber(span)
 local longest = math.max(quarantine, span)

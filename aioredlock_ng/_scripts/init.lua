@@ -5,13 +5,14 @@
 -- ARGV[3]  0.  In the second round the floor of all nodes, to which this one is lifted as far as its clock
 --          allows; nothing is stated any more then
 -- ARGV[4]  the label of the client, which other clients are told of (R12a)
--- returns  the sentinel, or empty; one of another format is left as it is
+-- ARGV[5]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, the sentinel or empty}; one of another format is left as it is
 local us, ms = clock()
 local me, own, asked = identity(), (ms + 12000) * 1024 + us % 1000, tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
 local who, floor, ready, size, span, closed, claim = fields(stored or '')
 if (stored and not who) or (asked > 0 and (who ~= me or size ~= ARGV[1])) then
-  return stored or ''
+  return {ARGV[5], stored or ''}
 end
 floor = tonumber(floor) or 0
 if asked > 0 then
@@ -22,4 +23,4 @@ else
 end
 local value = string.format('1:%s:%.0f:%s:%s:%s:%s:%s', me, floor, ready, ARGV[1], span, closed, claim)
 redis.call('SET', KEYS[1], value)
-return value
+return {ARGV[5], value}

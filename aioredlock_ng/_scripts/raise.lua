@@ -6,19 +6,20 @@
 -- ARGV[4]  the sentinel that the client vowed by
 -- ARGV[5]  the floor in it
 -- ARGV[6]  this server's identity, or empty
--- returns  1: all are ours and stand at the fence.  0: something is not ours.  -1: this node has no vote.
---          -2: the fence is too far ahead of this node's clock.  -3: a counter is above it.
+-- ARGV[7]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, n}.  1: all are ours and stand at the fence.  0: something is not ours.  -1: this node has no
+--          vote.  -2: the fence is too far ahead of this node's clock.  -3: a counter is above it.
 if not vouched(KEYS[#KEYS], ARGV[4], ARGV[6]) then
-  return -1
+  return {ARGV[7], -1}
 end
 local n, fence = (#KEYS - 1) / 2, tonumber(ARGV[2])
 local _, ms = clock()
 for i = 1, n do
   if redis.call('GET', KEYS[i]) ~= ARGV[1] then
-    return 0
+    return {ARGV[7], 0}
   end
 end
 if fence > (ms + 10000) * 1024 then
-  return -2
+  return {ARGV[7], -2}
 end
-return raise_all(n, fence, tonumber(ARGV[5]), ARGV[3]) and 1 or -3
+return {ARGV[7], raise_all(n, fence, tonumber(ARGV[5]), ARGV[3]) and 1 or -3}

@@ -5,12 +5,14 @@
 -- ARGV[3]  how long a counter lives unused, milliseconds
 -- ARGV[4]  empty: nobody is told, else of each key that is gone those are told who listen on the channel of its
 --          own name; the message says how many they are, and nothing where that may not be asked
--- ARGV[5]  nothing, or how many milliseconds what is ours stays yet, if it lives so long; without a notice (R34)
--- returns  {deleted, wait, told}: so many keys were ours, and are gone or stay as long as they were told; the
+-- ARGV[5]  how many milliseconds what is ours stays yet, if it lives so long, without a notice (R34); left out
+--          where it is to go
+-- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, deleted, wait, told}: so many keys were ours, and are gone or stay as long as they were told; the
 --          longest of the others has wait ms left (0: there is none, -1: it has no expiry); on the channel of one
 --          key so many listen, and on none more (0: nobody, or it is not known, or nobody was to be told; -1:
 --          publishing was refused).  With a key in the way that another program wrote, and whose release nobody
---          will be told of, -2 - told instead.  A fourth is there when one of the others is a lock of this
+--          will be told of, -2 - told instead.  A fifth is there when one of the others is a lock of this
 --          package: the label of its holder
 -- What follows the random and the time in an owner value of ours, cut where it is too long; nil of any other.
 local function label(holder)
@@ -31,7 +33,7 @@ for i = 1, n do
   if type(holder) == 'table' then
     failure = holder  -- a wrong type: not ours, but the other names must still be released
   elseif holder == ARGV[1] then
-    if ARGV[5] then
+    if #ARGV > 5 then
       local left = redis.call('PTTL', KEYS[i])
       if left < 0 or left > tonumber(ARGV[5]) then  -- never longer than it would have lived
         redis.call('PEXPIRE', KEYS[i], ARGV[5])
@@ -75,4 +77,4 @@ for i = 1, n do
     end
   end
 end
-return failure or {deleted, wait, foreign and -2 - math.max(told, 0) or told, other}
+return failure or {ARGV[#ARGV], deleted, wait, foreign and -2 - math.max(told, 0) or told, other}

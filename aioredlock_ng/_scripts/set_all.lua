@@ -2,16 +2,17 @@
 -- KEYS     n locks; with a vow the sentinel
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
--- ARGV[3]  the sentinel that the client vowed by; nothing where there are no sentinels
+-- ARGV[3]  the sentinel that the client vowed by; these three are left out where there are no sentinels
 -- ARGV[4]  the floor in it
 -- ARGV[5]  this server's identity, or empty
--- returns  0: all set.  n > 0: taken, the longest of the keys in the way has n ms left.
+-- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, n}.  0: all set.  n > 0: taken, the longest of the keys in the way has n ms left.
 --          -1: taken by a key without expiry.  -2: this node has no vote (R12).
 local n, wait = #KEYS, 0
-if ARGV[3] then
+if #ARGV > 3 then
   n = n - 1
   if not vouched(KEYS[#KEYS], ARGV[3], ARGV[5]) then
-    return -2
+    return {ARGV[#ARGV], -2}
   end
 end
 for i = 1, n do
@@ -24,9 +25,9 @@ for i = 1, n do
   end
 end
 if wait ~= 0 then
-  return wait
+  return {ARGV[#ARGV], wait}
 end
 for i = 1, n do
   redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
 end
-return 0
+return {ARGV[#ARGV], 0}

@@ -1,20 +1,21 @@
 -- The older quorum takes a node back that a stray client has used, and keeps still for as long as a lock of the
 -- other one may live (R12a).
 -- KEYS[1]  the sentinel
--- ARGV[1]  what to answer first, as in greet.lua
+-- ARGV[1]  what to answer behind the tag, as in greet.lua
 -- ARGV[2]  how many nodes the client has
 -- ARGV[3]  its quarantine, milliseconds
 -- ARGV[4]  the sentinel that was seen: nothing is changed when another one is there
 -- ARGV[5]  the claim of the client's quorum
 -- ARGV[6]  the pattern of all keys under the prefix
 -- ARGV[7]  how counters begin, which are no locks
+-- ARGV[8]  the tag of this request, with which the answer begins (R15)
 -- returns  as greet.lua
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local stored = redis.call('GET', KEYS[1])
 local who, floor, _, _, span = fields(stored or '')
 if stored ~= ARGV[4] or not who then
-  return {ARGV[1], stored or '', us, me, role}
+  return {ARGV[8], ARGV[1], stored or '', us, me, role}
 end
 -- What cannot be seen, for want of the right or since there are too many keys, may live for a day.
 local function longest_ttl()
@@ -42,4 +43,4 @@ local value = string.format('1:%s:%.0f:%.0f:%s:%s:%.0f:%s', me,
   math.max(tonumber(floor), (ms + 12000) * 1024 + us % 1000), ms + wait(quarantine), ARGV[2], ARGV[3],
   ms + wait(longest) + 2000, ARGV[5])
 redis.call('SET', KEYS[1], value)
-return {ARGV[1], value, us, me, role}
+return {ARGV[8], ARGV[1], value, us, me, role}

@@ -4,7 +4,8 @@
 -- ARGV[2]  ttl, milliseconds, > 0
 -- ARGV[3]  the lease's fence, 0 without
 -- ARGV[4]  how long a counter lives unused, milliseconds
--- returns  0: all are ours and live at least ttl.  -1: something is not ours; nothing was changed.
+-- ARGV[5]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, 0}: all are ours and live at least ttl.  {tag, -1}: something is not ours; nothing was changed.
 local n, fence = #KEYS, tonumber(ARGV[3])
 if fence > 0 then
   n = n / 2
@@ -12,7 +13,7 @@ end
 for i = 1, n do
   local holder = redis.call('GET', KEYS[i])
   if holder and holder ~= ARGV[1] then
-    return -1
+    return {ARGV[5], -1}
   end
 end
 for i = 1, n do
@@ -24,4 +25,4 @@ end
 if fence > 0 then
   raise_all(n, fence, 0, ARGV[4])
 end
-return 0
+return {ARGV[5], 0}

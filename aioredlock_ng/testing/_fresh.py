@@ -28,6 +28,7 @@ def initialise(urls: Sequence[str], prefix: str = DEFAULT_PREFIX) -> None:
     key = sentinel_under(prefix.encode())
     for url in urls:
         with suppress(RedisError), Redis.from_url(url, socket_timeout=TIMEOUT) as client:
-            sentinel = parse(client.eval(_scripts.INIT.source, 1, key, len(urls), 0, 0, "local nodes"))
+            _, stored = client.eval(_scripts.INIT.source, 1, key, len(urls), 0, 0, "local nodes", "tag")
+            sentinel = parse(stored)
             if sentinel is not None:
                 client.set(key, bytes(replace(sentinel, floor=0)))

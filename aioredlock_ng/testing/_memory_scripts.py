@@ -1,4 +1,7 @@
-"""What the Lua files of `_scripts` do, for a master in memory: with the rules of the core, as functions."""
+"""What the Lua files of `_scripts` do, for a master in memory: with the rules of the core, as functions.
+
+All but the tag, which `MemoryServer.run_script` takes from the arguments and puts before the answer.
+"""
 
 from __future__ import annotations
 

@@ -95,11 +95,13 @@ class MemoryServer(MemoryData):
             return f"-{error}\r\n".encode()
 
     def run_script(self, digest: bytes, count: bytes, *args: bytes) -> Any:
-        """Run a loaded script; the first `count` of `args` are its keys."""
+        """Run a loaded script; the first `count` of `args` are its keys, the last one is its tag (R15)."""
         if digest not in self._scripts:
             raise CommandError("NOSCRIPT No matching script. Please use EVAL.")
         keys = int(count)
-        return SCRIPTS[digest](self, list(args[:keys]), list(args[keys:]))
+        *argv, tag = args[keys:]
+        answer = SCRIPTS[digest](self, list(args[:keys]), argv)
+        return [tag, *answer] if isinstance(answer, list) else [tag, answer]
 
     def matching(self, pattern: bytes) -> list[bytes]:
         """Return the keys that are there and match a pattern."""

@@ -216,7 +216,7 @@ def test_the_floor_that_a_node_chooses(
     if url:
         if stored is not None:
             ask(url, "SET", SENTINEL, stored)
-        reply = ask(url, "EVAL", _scripts.INIT.source, 1, SENTINEL, 3, 400, asked, "us")
+        _, reply = ask(url, "EVAL", _scripts.INIT.source, 1, SENTINEL, 3, 400, asked, "us", "tag")
         assert (ask(url, "GET", SENTINEL) or b"") == reply
     else:
         reply = initialised(stored, identity=me, now_us=now_us, size=3, quarantine_ms=400, floor=asked)

@@ -8,9 +8,12 @@ from typing import Any, Final
 
 import redis
 
-from aioredlock_ng._core.command import Script
+from aioredlock_ng._core.command import Script, untagged
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, START_LAG_MS, at
 from tests.conformance.tools import kind_of
+
+TAG: Final = b"123"
+"""What the scripts are told to begin their answers with."""
 
 _CLOCK: Final = b"redis.call('TIME')"
 
@@ -28,9 +31,10 @@ def run_at(
 ) -> Any:
     """Run a script at that time; an error is its kind."""
     try:
-        return client.execute_command("EVAL", source_at(script, now_us), len(keys), *keys, *args)
+        reply = client.execute_command("EVAL", source_at(script, now_us), len(keys), *keys, *args, TAG)
     except redis.ResponseError as error:
         return kind_of(str(error))
+    return untagged(reply, TAG)
 
 
 def some_time(random: Random) -> int:

@@ -16,10 +16,10 @@ import hiredis
 import pytest
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.command import Script
+from aioredlock_ng._core.command import Script, untagged
 from aioredlock_ng._core.quarantine import Sentinel
 from tests.conformance.conftest import MemoryMaster, RealMaster
-from tests.conformance.rules import run_at, some_fence
+from tests.conformance.rules import TAG, run_at, some_fence
 from tests.conformance.stage import SENTINEL, VOW, counters, locks
 from tests.conformance.tools import OTHERS, OURS, WRONG, Entry, Value, kind_of
 from tests.servers import EACH_ARM, Nodes, make_fresh
@@ -68,10 +68,9 @@ class Pair:
         words = [arg if isinstance(arg, bytes) else b"%d" % arg for arg in args]
         head = [b"EVALSHA", script.digest, b"%d" % len(keys)]
         reader = hiredis.Reader()
-        reader.feed(self._memory.spec.execute([*head, *keys, *words]))
+        reader.feed(self._memory.spec.execute([*head, *keys, *words, TAG]))
         said = reader.gets()
-        if isinstance(said, hiredis.ReplyError):
-            said = kind_of(str(said))
+        said = kind_of(str(said)) if isinstance(said, hiredis.ReplyError) else untagged(said, TAG)
         return said, run_at(self._real.client, self.now_us, script, keys, *args)
 
 

@@ -12,8 +12,9 @@ from typing import Final
 import pytest
 import redis
 
-from aioredlock_ng._core.command import Command, Proof
+from aioredlock_ng._core.command import Command, Proof, untagged
 from aioredlock_ng._kinds.mutex import Mutex
+from tests.conformance.rules import TAG
 from tests.conformance.stage import KEEP, SENTINEL, TTL, VOW, counters, locks
 from tests.conformance.tools import OTHERS, OURS
 from tests.servers import Nodes, make_fresh
@@ -47,7 +48,7 @@ def run_at_the_end_of(key: int, command: Command, client: redis.Redis) -> object
     if command.proof is Proof.STAMPED:
         words += [VOW, b"0", b""]
     before = ENDING_NOW % (key, OTHERS, key, key)
-    return client.execute_command("EVAL", before + source, *words)
+    return untagged(client.execute_command("EVAL", before + source, *words, TAG), TAG)
 
 
 def mutex(names: str, *, fenced: bool) -> Mutex:

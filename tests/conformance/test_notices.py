@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import _scripts
+from aioredlock_ng._core.command import untagged
+from tests.conformance.rules import TAG
 from tests.conformance.stage import KEEP_MS, Stage, counters, locks, staged
 from tests.conformance.tools import OTHERS, OURS, WRONG, Master
 from tests.listening import Listener, listen
@@ -167,9 +169,10 @@ async def test_who_releases_and_listens_gets_notice_and_answer(
     """On one connection, whole and in either order: servers differ."""
     listener = await make_listener("a")
     hold(stage, "a")
-    listener.send(b"EVALSHA", _scripts.RELEASE.digest, b"1", *locks("a"), OURS, b"0", b"%d" % KEEP_MS, LOUD)
+    arguments = (*locks("a"), OURS, b"0", b"%d" % KEEP_MS, LOUD, TAG)
+    listener.send(b"EVALSHA", _scripts.RELEASE.digest, b"1", *arguments)
     both = await listener.until(2)
-    assert sorted(both, key=str) == sorted([[b"message", locks("a")[0], b"1"], [1, 0, 1]], key=str)
+    assert sorted(both, key=str) == sorted([[b"message", locks("a")[0], b"1"], [TAG, 1, 0, 1]], key=str)
 
 
 async def test_nobody_is_told_who_listens_no_longer(stage: Stage, make_listener: Callable[..., Any]) -> None:
@@ -240,8 +243,8 @@ async def test_who_may_not_publish_releases_all_the_same(
         ask(url, "SET", key, OURS)
 
     def release(loud: bytes) -> Any:
-        arguments = (len(keys), *keys, OURS, fence, KEEP_MS, loud)
-        return ask(as_user(rights), "EVALSHA", _scripts.RELEASE.digest, *arguments)
+        arguments = (len(keys), *keys, OURS, fence, KEEP_MS, loud, TAG)
+        return untagged(ask(as_user(rights), "EVALSHA", _scripts.RELEASE.digest, *arguments), TAG)
 
     assert release(LOUD) == [3, 0, -1]
     assert ask(url, "EXISTS", *keys) == (3 if fence else 0), "the locks are gone, the counters are there"
@@ -261,7 +264,8 @@ async def test_a_user_without_the_right_to_count_tells_all_the_same(
     user = as_user("allchannels -pubsub|numsub")
 
     def release() -> Any:
-        return ask(user, "EVALSHA", _scripts.RELEASE.digest, 1, *locks("a"), OURS, 0, KEEP_MS, LOUD)
+        arguments = (1, *locks("a"), OURS, 0, KEEP_MS, LOUD, TAG)
+        return untagged(ask(user, "EVALSHA", _scripts.RELEASE.digest, *arguments), TAG)
 
     ask(url, "SET", locks("a")[0], OURS)
     assert release() == [1, 0, 1]

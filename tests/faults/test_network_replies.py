@@ -9,7 +9,8 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, LockManager, LockTakenError, QuorumUnavailableError, Vote
+from aioredlock_ng import ExtensionPolicy, Lease, LockManager, LockTakenError, QuorumUnavailableError, Vote
+from aioredlock_ng.testing._fresh import initialise
 from tests.behaviour.tools import PATIENCE, all_up, no_key_left
 from tests.faults.chaos_proxy import ChaosProxy
 from tests.faults.two_turns import two_apart, two_managers
@@ -86,8 +87,8 @@ async def test_replies_may_be_merged(fencing: bool, proxies: list[ChaosProxy], s
 
 
 def is_answer_to_acquire(reply: bytes) -> bool:
-    """Whether it is: three numbers with a fence, else OK."""
-    return reply.startswith(b"*3\r\n") or reply == b"+OK\r\n"
+    """Whether it is: a tag and three numbers with a fence, else OK."""
+    return reply.startswith(b"*4\r\n") or reply == b"+OK\r\n"
 
 
 def mismatched(manager: LockManager) -> list[int]:
@@ -120,7 +121,6 @@ async def test_a_missing_reply_counts_for_nothing(
         else:
             with pytest.raises(QuorumUnavailableError) as caught:
                 await a.lock("asked", blocking=False).acquire()
-            # Behind the verdict the answer to its release may still be taken for a vote: it fits.
             assert [vote.vote for vote in caught.value.votes].count(Vote.SILENT) >= 3
 
         await eventually(lambda: mismatched(a) == [int(i in which) for i in range(5)], what="all are dropped")
@@ -137,9 +137,9 @@ async def test_a_missing_reply_counts_for_nothing(
 async def test_a_missing_reply_among_many_is_noticed(
     fencing: bool, proxies: list[ChaosProxy], shared_nodes: Nodes
 ) -> None:
-    """Those behind it are taken for each other's, of one node, until one does not fit: the heartbeat's nonce.
+    """Those behind it are taken for no other's, the connection is dropped, and the other four nodes decide.
 
-    The other four nodes decide; B, which holds every other lock on all of them, is not disturbed.
+    B, which holds every other lock on all of them, is not disturbed.
     """
     options = {"ttl": LONG, "node_timeout": 0.5, "fencing": fencing}
     urls = shared_nodes.urls
@@ -157,3 +157,45 @@ async def test_a_missing_reply_among_many_is_noticed(
             await lease.release()
         await all_up(a)
     await no_key_left(urls)
+
+
+class Nth:
+    """Says of one answer to an acquire, counted from 1, that it is unwanted; also of a refusal."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def __call__(self, reply: bytes) -> bool:
+        """Count an answer."""
+        self._left -= is_answer_to_acquire(reply) or reply.startswith((b"_", b"$-1"))
+        return self._left == 0
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 10])
+@pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+async def test_a_missing_reply_gives_nobody_what_another_holds(
+    fencing: bool, number: int, proxies: list[ChaosProxy], shared_nodes: Nodes
+) -> None:
+    """On a single node, where each answer decides, whichever is missing: A is never granted what B holds.
+
+    A vote that could have been another's is unknown; what A does get is its own on the node, too.
+    """
+    url, prefix = shared_nodes.urls[0], f"single:{number}:{fencing}:"
+    initialise([url], prefix)
+    options = {"ttl": LONG, "fencing": fencing, "restart_quarantine": LONG, "prefix": prefix}
+    async with two_managers([proxies[0].url], [url], **options) as (a, b):
+        held = [await b.lock(f"{name}").acquire() for name in range(0, 10, 2)]
+        proxies[0].replies.drop(Nth(number))
+
+        trying = (a.lock(f"{name}", blocking=False).acquire() for name in range(10))
+        outcomes = await asyncio.gather(*trying, return_exceptions=True)
+
+        assert len(proxies[0].replies.dropped) == 1
+        assert all(isinstance(outcome, (LockTakenError, QuorumUnavailableError)) for outcome in outcomes[::2])
+        assert mismatched(a) == [1]  # noticed with the next answer, before any heartbeat
+        leases = [outcome for outcome in outcomes[1::2] if isinstance(outcome, Lease)]
+        assert len(leases) < 5
+        await all_up(a)
+        for lease in [*held, *leases]:
+            await lease.extend()
+            await lease.release()

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aioredlock_ng._core.command import Command, Silence
+from aioredlock_ng._core.command import TAGS, Command, Silence
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node.channels import listening
 from aioredlock_ng._node.link import Link, heartbeat
@@ -47,6 +47,25 @@ asked: st.SearchStrategy[Asked] = st.one_of(
     st.tuples(st.sampled_from([ACQUIRE, EXTEND]), st.just(resp.Error(b"ERR no"))),
 )
 notices = st.binary(max_size=5).map(lambda name: resp.Push([b"message", name, b""]))
+
+
+def with_tags(commands: list[Command], replies: list[Any]) -> list[Any]:
+    """Have the answers to scripts begin with their tags; what is no answer by its type stays as it is."""
+    answered = iter(enumerate(commands, 1))
+    told = []
+    for reply in replies:
+        if isinstance(reply, resp.Push) and reply[:1] == [b"message"]:
+            told.append(reply)  # a notice answers no command
+        else:
+            told.append(tagged(reply, *next(answered, (0, None))))
+    return told
+
+
+def tagged(reply: Any, number: int, command: Command | None) -> Any:
+    """Return the answer to the command of that number on its connection."""
+    if command is None or command.script is None or isinstance(reply, (resp.Error, resp.Push)):
+        return reply
+    return [TAGS[number], *reply] if type(reply) is list else [TAGS[number], reply]
 
 
 class Wire(asyncio.Transport):
@@ -138,8 +157,10 @@ def test_valid_streams_are_taken_however_they_are_cut(said: list[Any], cuts: lis
 
     def check() -> None:
         talk = [one for one in said if isinstance(one, tuple)]
-        line = Line([command for command, _ in talk])
-        stream = b"".join(resp.encode(one[1] if isinstance(one, tuple) else one) for one in said)
+        commands = [command for command, _ in talk]
+        line = Line(commands)
+        replies = with_tags(commands, [one[1] if isinstance(one, tuple) else one for one in said])
+        stream = b"".join(map(resp.encode, replies))
         line.hear(pieces_of(stream, cuts))
         assert line.replies == [resp.decoded(reply) for _, reply in talk]
         assert line.notices == [one[1] for one in said if isinstance(one, resp.Push)]
@@ -176,7 +197,8 @@ def test_any_well_formed_replies_end_in_order(
     commands: list[Command], replies: list[Any], cuts: list[int]
 ) -> None:
     """Replies too many, of the wrong shape, nested, of RESP3: never an exception, never a wrong match."""
-    on_a_loop(lambda: takes_it(commands, pieces_of(b"".join(map(resp.encode, replies)), cuts)) and None)
+    stream = b"".join(map(resp.encode, with_tags(commands, replies)))
+    on_a_loop(lambda: takes_it(commands, pieces_of(stream, cuts)) and None)
 
 
 @profile(250)
@@ -190,8 +212,9 @@ def test_garbage_ends_the_connection_or_waits(
     """Cut off, mangled, endless or random bytes, behind answers that are right: those count, and no other."""
 
     def check() -> None:
-        stream = b"".join(resp.encode(reply) for _, reply in before) + garbage
-        line = takes_it([command for command, _ in before] + commands, pieces_of(stream, cuts))
+        asked = [command for command, _ in before] + commands
+        stream = b"".join(map(resp.encode, with_tags(asked, [reply for _, reply in before]))) + garbage
+        line = takes_it(asked, pieces_of(stream, cuts))
         assert line.replies[: len(before)] == [resp.decoded(reply) for _, reply in before]
 
     on_a_loop(check)

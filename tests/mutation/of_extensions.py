@@ -8,7 +8,7 @@ _EXTEND_LUA_CREATES = Edit(
     "_scripts/extend.lua",
     """
     if missing then
-      return vote
+      return {ARGV[#ARGV], vote}
     end
     for i = 1, n do
     """,
@@ -219,7 +219,7 @@ MUTATIONS = (
                 "_scripts/top_up.lua",
                 """
                 if holder and holder ~= ARGV[1] then
-                  return -1
+                  return {ARGV[5], -1}
                 end
                 """,
                 """

@@ -29,11 +29,50 @@ MUTATIONS = (
         edits=(
             Edit(
                 "_node/pipe.py",
-                "if type(reply) is not _ERROR and command.fits(reply):",
-                "if type(reply) is not _ERROR:",
+                "if answer is not MISFIT and type(answer) is not _ERROR and command.fits(answer):",
+                "if answer is not MISFIT and type(answer) is not _ERROR:",
             ),
         ),
         test="unit/node/test_pipe.py::test_a_reply_of_the_wrong_shape_counts_nothing[set-int]",
+    ),
+    Mutation(
+        rule="R15",
+        name="the tag is not compared",
+        edits=(
+            Edit(
+                "_core/command.py",
+                "if type(reply) is not list or not reply or reply[0] != tag:",
+                "if type(reply) is not list or not reply:",
+            ),
+        ),
+        test="unit/node/test_missing_reply.py::test_nothing_behind_a_missing_reply_counts[1-1]",
+    ),
+    Mutation(
+        rule="R15",
+        name="all tags of a connection are alike",
+        edits=(
+            Edit(
+                "_node/pipe.py",
+                """
+                out.append(_TAG_ARGUMENTS[(self.answered + len(entries)) % len(TAGS)])
+                """,
+                """
+                out.append(_TAG_ARGUMENTS[1])
+                """,
+            ),
+            Edit("_node/pipe.py", "TAGS[self.answered % len(TAGS)]", "TAGS[1]"),
+        ),
+        test="unit/node/test_missing_reply.py::test_nothing_behind_a_missing_reply_counts[1-1]",
+    ),
+    Mutation(
+        rule="R15",
+        name="the answer to a SET is taken for a sentinel",
+        edits=(
+            Edit(
+                "_node/greeting.py", 'isinstance(reply, bytes) and reply != b"OK"', "isinstance(reply, bytes)"
+            ),
+        ),
+        test="unit/node/test_missing_reply.py::test_a_plain_vote_rests_on_the_look_behind_it[6]",
     ),
     Mutation(
         rule="R15",

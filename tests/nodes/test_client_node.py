@@ -857,6 +857,43 @@ async def test_a_client_that_fails_in_its_own_way_harms_nobody(
         assert re.search("vault|authenticat", manager.statistics().nodes[2].reason, re.IGNORECASE)
 
 
+class Behind(Redis):
+    """A client that gives each script the answer to the one before it, once it is told to."""
+
+    behind = False
+    before: Any = None
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute it."""
+        answer = await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        if args[0] == "EVALSHA":  # no greeting, whose verb is bytes
+            self.before, last = answer, self.before
+            return last if self.behind else answer
+        return answer
+
+
+async def test_the_answer_to_another_call_counts_for_nothing(nodes3: LocalNodes) -> None:
+    """A client that confuses replies costs its votes: one of three costs no lock, three cost all (R15)."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(Behind(port=port)) for port in nodes3.ports]
+        manager = await stack.enter_async_context(LockManager(clients, node_timeout=5.0))
+        await up(manager)
+        await works(manager)
+        clients[0].behind = True
+        async with manager.lock("a", blocking=False) as lease:
+            await lease.extend()
+        for client in clients:
+            client.behind = True
+        with pytest.raises(QuorumUnavailableError) as caught:
+            await manager.lock("b", blocking=False).acquire()
+        assert "an answer that is not to this call" in caught.value.votes[0].reason
+        assert {vote.vote for vote in caught.value.votes} == {Vote.SILENT}
+        for client in clients:
+            client.behind = False
+        await eventually(lambda: not any(node.owed for node in manager.statistics().nodes))
+    await eventually(lambda: not lock_keys(nodes3.urls[0]))
+
+
 @pytest.mark.heavy
 async def test_calls_are_bounded(
     nodes3: LocalNodes, client: MakeClient, monkeypatch: pytest.MonkeyPatch

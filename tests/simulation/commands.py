@@ -32,7 +32,7 @@ def owner_of(words: list[bytes]) -> bytes:
     """Return the owner that a command is sent for."""
     if words[0] in (b"EVALSHA", b"EVAL"):
         first = 3 + int(words[2])
-        return words[first] if len(words) > first else b""
+        return words[first] if len(words) > first + 1 else b""  # the last one is the tag
     return words[2] if words[0] == b"SET" else b""
 
 

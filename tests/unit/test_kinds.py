@@ -12,7 +12,17 @@ import hiredis
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockManager, _scripts
-from aioredlock_ng._core.command import Answer, Command, Proof, Purpose, Reply, Script, Silence
+from aioredlock_ng._core.command import (
+    TAGS,
+    Answer,
+    Command,
+    Proof,
+    Purpose,
+    Reply,
+    Script,
+    Silence,
+    untagged,
+)
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng.testing import MemoryNode, SimLoop
@@ -325,9 +335,12 @@ def test_an_acquire_that_never_left_is_remembered_as_such(silence: Silence) -> N
 def ask(node: MemoryNode, command: Command) -> Reply:
     """Execute a command and return its answer, which must fit."""
     reader = hiredis.Reader()
-    reader.feed(node.execute(list(command.words_in_full)))
-    reply: Reply = reader.gets()
+    tag = () if command.script is None else (TAGS[0],)
+    reader.feed(node.execute([*command.words_in_full, *tag]))
+    reply: Any = reader.gets()
     assert not isinstance(reply, hiredis.ReplyError), reply
+    if tag:
+        reply = untagged(reply, *tag)
     assert command.fits(reply), (command, reply)
     return reply
 

@@ -107,7 +107,7 @@ def sent(node: MemoryNode) -> list[Sent]:
         elif words[0] in (b"EVALSHA", b"EVAL"):
             kind = SCRIPTS.get(words[1]) or SOURCES[words[1]]
             count = int(words[2])
-            owner = words[3 + count] if len(words) > 3 + count else b""
+            owner = words[3 + count] if len(words) > 4 + count else b""  # the last one is the tag
             commands.append(Sent(kind, words[3], owner, words))
         else:
             commands.append(Sent(words[0].decode(), words[1], b"", words))

@@ -7,7 +7,7 @@ import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._admin import _fits_inspection
-from aioredlock_ng._core.command import Command, Purpose, Silence
+from aioredlock_ng._core.command import TAGS, Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import (
@@ -74,6 +74,15 @@ def watched() -> Watched:
     return Watched()
 
 
+def tagged(number: int, answer: bytes) -> bytes:
+    """Return a script's answer, with the tag of the command of that number on its connection (from 1)."""
+    count, rest = 1, answer
+    if answer.startswith(b"*"):
+        head, _, rest = answer[1:].partition(b"\r\n")
+        count = int(head)
+    return b"*%d\r\n$3\r\n%b\r\n%b" % (count + 1, TAGS[number], rest)
+
+
 def echo(number: int) -> Command:
     """Build a command whose reply is any integer."""
     return Command(
@@ -100,7 +109,9 @@ def test_commands_leave_in_the_order_in_which_they_were_put(watched: Watched) ->
     commands = [ONE.acquire(OWNER, 1.5), scripted("extend"), ONE.release(OWNER, 1.5)]
     for command in commands:
         watched.put(command)
-    assert watched.sent() == [command.words for command in commands]
+    assert watched.sent() == [
+        commands[0].words, (*commands[1].words, TAGS[2]), (*commands[2].words, TAGS[3]),
+    ]  # fmt: skip
     assert watched.pipe.take() == b""
 
 
@@ -139,13 +150,12 @@ def test_replies_reach_their_sinks_first_in_first_out(watched: Watched) -> None:
 
 
 STREAM = (
-    b"+OK\r\n"
-    b"$-1\r\n"
-    b":-1\r\n"
-    b"*3\r\n:1\r\n:0\r\n:0\r\n"
-    b"*2\r\n$6\r\nab\r\ncd\r\n:42\r\n"
-    b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
-    b":7\r\n"
+    b"+OK\r\n$-1\r\n"
+    + tagged(3, b":-1\r\n")
+    + tagged(4, b"*3\r\n:1\r\n:0\r\n:0\r\n")
+    + tagged(5, b"*2\r\n$6\r\nab\r\ncd\r\n:42\r\n")
+    + b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+    + b":7\r\n"
 )
 
 
@@ -266,6 +276,8 @@ def test_a_reply_of_the_wrong_shape_counts_nothing(watched: Watched, command: Co
     """It belongs to somebody else, so the connection is desynchronised and its command unanswered."""
     sink = watched.put(command)
     behind = watched.put(echo(1))
+    if command.script is not None:
+        reply = tagged(1, reply)
     with pytest.raises(DesynchronisedError, match="cannot belong to"):
         watched.pipe.feed(reply + b":1\r\n")
     assert sink.replies == behind.replies == []
@@ -381,9 +393,9 @@ def test_a_release_goes_again_in_full(watched: Watched, pending: bool) -> None:
     sink = watched.put(command, pending=pending)
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
-    assert watched.sent() == [command.words_in_full]
+    assert watched.sent() == [(*command.words_in_full, TAGS[2])]
     assert sink.replies == watched.failures == []
-    watched.pipe.feed(b"*3\r\n:2\r\n:0\r\n:0\r\n")
+    watched.pipe.feed(tagged(2, b"*3\r\n:2\r\n:0\r\n:0\r\n"))
     assert sink.reply == [2, 0, 0]
 
 
@@ -401,11 +413,12 @@ def test_anything_else_goes_again_only_while_it_is_waited_for(
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
     if pending and queued != OWNER:
-        assert watched.sent() == [command.words_in_full]
+        tag = 2 if queued is None else 3
+        assert watched.sent() == [(*command.words_in_full, TAGS[tag])]
         assert sink.replies == watched.failures == []
-        if queued is not None:
-            watched.pipe.feed(b"*3\r\n:0\r\n:0\r\n:0\r\n")  # in the queue, the release came first
-        watched.pipe.feed(b":1\r\n")
+        if queued is not None:  # in the queue, the release came first
+            watched.pipe.feed(tagged(2, b"*3\r\n:0\r\n:0\r\n:0\r\n"))
+        watched.pipe.feed(tagged(tag, b":1\r\n"))
         assert sink.reply == 1
     else:
         assert watched.pipe.take() == b""
@@ -421,7 +434,7 @@ def test_a_release_that_met_noscript_itself_still_bars_its_owner(watched: Watche
     sink = watched.put(scripted(purpose))
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
-    assert watched.sent() == [scripted("release").words_in_full]
+    assert watched.sent() == [(*scripted("release").words_in_full, TAGS[3])]
     watched.pipe.feed(NOSCRIPT)
     assert watched.pipe.take() == b""
     assert isinstance(sink.reply, Silence)
@@ -434,8 +447,8 @@ def test_a_release_follows_what_was_sent_again(watched: Watched) -> None:
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
     released = watched.put(release)
-    assert watched.sent() == [extend.words_in_full, release.words]
-    watched.pipe.feed(b":1\r\n*3\r\n:2\r\n:0\r\n:0\r\n")
+    assert watched.sent() == [(*extend.words_in_full, TAGS[2]), (*release.words, TAGS[3])]
+    watched.pipe.feed(tagged(2, b":1\r\n") + tagged(3, b"*3\r\n:2\r\n:0\r\n:0\r\n"))
     assert extended.reply == 1
     assert released.reply == [2, 0, 0]
 
@@ -446,8 +459,10 @@ def test_repetitions_keep_the_order_of_an_owners_commands(watched: Watched) -> N
     sinks = [watched.put(command) for command in commands]
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT * 2)
-    assert watched.sent() == [command.words_in_full for command in commands]
-    watched.pipe.feed(b":0\r\n:1\r\n")
+    assert watched.sent() == [
+        (*command.words_in_full, TAGS[tag]) for command, tag in zip(commands, (3, 4), strict=True)
+    ]
+    watched.pipe.feed(tagged(3, b":0\r\n") + tagged(4, b":1\r\n"))
     assert [sink.reply for sink in sinks] == [0, 1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aioredlock_ng._core.command import Command, Purpose, Silence
+from aioredlock_ng._core.command import TAGS, Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node.channels import Channels
 from aioredlock_ng._node.link import heartbeat
@@ -82,7 +82,7 @@ STREAM = (
     push(b"unsubscribe", A, 0),
     b"_\r\n",
     b"-OOM command not allowed\r\n",
-    b"*3\r\n:1\r\n:0\r\n:2\r\n",
+    b"*4\r\n$3\r\n%b\r\n:1\r\n:0\r\n:2\r\n" % TAGS[6],
 )
 
 
