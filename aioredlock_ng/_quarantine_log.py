@@ -68,7 +68,7 @@ class QuarantineLog:
 
 def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: float) -> str:
     """Return what is logged about the nodes that wait: which, how long, why, and what to do."""
-    names = " and ".join(node.name for node in nodes if node in waiting)
+    names = ", ".join(node.name for node in nodes if node in waiting)
     standings = [node.standing for node in waiting]
     wait = max(standing.votes_in or 0.0 for standing in standings)
     subject = f"node {names} has" if len(waiting) == 1 else f"nodes {names} have"

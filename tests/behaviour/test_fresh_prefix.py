@@ -51,6 +51,14 @@ async def test_a_fresh_prefix_waits_until_somebody_knows_better(
         assert over == "the quarantine is over: 5 of 5 nodes may vote"
 
 
+async def test_without_a_quarantine_the_first_lock_comes_at_once(shared_nodes: Nodes) -> None:
+    """By a single try, in one round trip: the fresh nodes have one floor, and agree on the fence (R11)."""
+    async with quiet(), LockManager(shared_nodes.urls, prefix="new:", restart_quarantine=0) as manager:
+        async with manager.lock("first", blocking_timeout=0) as lease:
+            lease.check()
+        assert manager.statistics().certified == 1
+
+
 async def test_nodes_that_the_package_starts_need_no_wait(nodes3: Nodes) -> None:
     """Who tries the library with `local_nodes` has a lock at the first try."""
     async with (

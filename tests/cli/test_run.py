@@ -17,6 +17,7 @@ from aioredlock_ng import _clock
 from aioredlock_ng._cli._guard import group
 from aioredlock_ng._cli.run import _plan
 from aioredlock_ng._cli.run_plan import Plan
+from aioredlock_ng.cli import main
 from tests.cli.runs import Runs, open_runs
 from tests.servers import Nodes, ask
 
@@ -58,6 +59,13 @@ def test_the_exit_code_is_the_commands(code: int, runs: Runs) -> None:
     """Whatever the command returns is returned, nothing is said, and the lock is free at once."""
     assert runs.finish("job", "--", "sh", "-c", f"echo done; exit {code}") == (code, "done\n", "")
     assert runs.holders("redlock:job") == 0
+
+
+def test_another_clients_longer_quarantine_is_not_told(runs: Runs) -> None:
+    """It holds, and `doctor` says so: no news for cron's mail at every run."""
+    urls = ",".join(runs.nodes.urls)
+    assert main(["init", "--nodes", urls, "--restart-quarantine", "300"]) == 0
+    assert runs.finish("job", "--", "true") == (0, "", "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

@@ -200,4 +200,36 @@ MUTATIONS = (
             "test_what_was_closed_is_forgotten_when_it_is_over[memory--1000]"
         ),
     ),
+    Mutation(
+        rule="R12a",
+        name="what a node that is out of reach has said is forgotten",
+        edits=(
+            Edit(
+                "_core/terms.py",
+                """
+                self.conflict = any(
+                    not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
+                )
+                """,
+                """
+                self.conflict = any(
+                    not self._may_be_ours(view) for view in self._reached() if self._strays(view)
+                )
+                """,
+            ),
+        ),
+        test="unit/core/test_terms.py::test_a_conflict_lasts_while_the_node_is_out_of_reach[False]",
+    ),
+    Mutation(
+        rule="R12",
+        name="an init is content with one node too few that remembers",
+        edits=(
+            Edit(
+                "_initialise.py",
+                "needed = len(runtime.nodes) - majority(len(runtime.nodes)) + 1",
+                "needed = len(runtime.nodes) - majority(len(runtime.nodes))",
+            ),
+        ),
+        test="unit/test_stray_clients.py::test_init_wants_enough_nodes_that_remember",
+    ),
 )

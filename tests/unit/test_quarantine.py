@@ -513,7 +513,7 @@ async def test_a_fresh_prefix_waits_once(caplog: pytest.LogCaptureFixture) -> No
         assert "restart quarantine" in str(end.error)
         async with manager.lock("a"):
             assert sim().time() - 1000 == pytest.approx(WAIT, abs=NOTICED)
-    (said,) = warnings(caplog, "quarantine")
+    (said,) = warnings(caplog, "quarantine: nodes ")
     assert "aioredlock-ng init" in said
     async with opened(nodes, restart_quarantine=QUARANTINE, seed=2) as manager:
         async with manager.lock("a", blocking_timeout=0):

@@ -47,9 +47,8 @@ def test_fresh_nodes_are_one_line(number: int, caplog: pytest.LogCaptureFixture)
         nodes = fresh(number)
         async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
             (line,) = lines(caplog, logging.WARNING)
-            assert line.startswith(
-                "quarantine: nodes " + " and ".join(node.name for node in nodes) + " have no"
-            )
+            names = ", ".join(node.name for node in nodes)
+            assert line.startswith(f"quarantine: nodes {names} have no vote")
             assert "no vote for another 60.6 s, and no lock can be had for another 60.6 s: " in line
             assert line.endswith(INIT)
             assert lines(caplog, logging.INFO) == []
@@ -73,7 +72,7 @@ async def test_nodes_that_forget_together_are_one_line(caplog: pytest.LogCapture
             await asyncio.sleep(0.2)
         await asyncio.sleep(FOUND)
         (line,) = lines(caplog, logging.WARNING)
-        assert f"nodes {w.nodes[0].name} and {w.nodes[1].name} have no vote" in line
+        assert f"nodes {w.nodes[0].name}, {w.nodes[1].name} have no vote" in line
         assert "the other nodes grant locks meanwhile" in line
         w.nodes[2].flush()
         await asyncio.sleep(FOUND)

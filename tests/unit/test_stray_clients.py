@@ -282,6 +282,28 @@ def test_two_quorums_do_not_take_a_node_from_each_other_for_ever(first: int) -> 
     main()
 
 
+@virtual
+async def test_two_lists_that_do_not_meet() -> None:
+    """What no rule can tell: the node that they share is down when the stray client begins.  Both have the
+    lock, until the node is back (A4).
+    """
+    async with world(3, restart_quarantine=QUARANTINE) as w:
+        w.nodes[0].crash(keep_data=True)
+        others = [MemoryNode(latency=LATENCY) for _ in range(3)]
+        async with (
+            strays([w.nodes[0], *others], restart_quarantine=QUARANTINE) as stray,
+            w.manager.lock("a") as ours,
+        ):
+            theirs = await stray.lock("a").acquire()
+            assert ours.held
+            assert theirs.held
+            w.nodes[0].restart()
+            await asyncio.sleep(10)  # all connect again
+            assert "quorum of 3 nodes, here are 4 configured" in await refused(stray)
+            assert ours.held
+            assert not theirs.held
+
+
 # -- an operator's statement ---------------------------------------------------------------------------
 
 
