@@ -37,7 +37,7 @@ from ._options import Options
 from ._turns import Turns
 from ._wakeup import Wakeups
 from ._watchdog import Watchdog
-from .errors import ConfigurationError, ManagerClosedError
+from .errors import ConfigurationError, ManagerClosedError, printable
 from .events import LoopStalled
 
 if TYPE_CHECKING:
@@ -275,8 +275,10 @@ class Runtime:
             self._eternal.add(keys[0])
             report(
                 logging.WARNING,
-                "%s: a key without expiry is in the way of lock %s; force_release() deletes it",
+                "%s: a key without expiry is in the way of lock %s (%s); force_release() deletes it, or "
+                "`aioredlock-ng release`",
                 node,
+                printable(names),
                 ", ".join(ascii(key)[1:] for key in keys),
                 lock=names,
                 node=node,
