@@ -13,7 +13,7 @@ from typing import Final, cast, final
 from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
 from .._core.diagnosis.rights import glob_escaped
-from .._core.quarantine import NO_VOW, UNKNOWN_IDENTITY, Judgement, Vow, judge, parse
+from .._core.quarantine import NO_VOW, UNKNOWN_IDENTITY, Judgement, Vow, judge, parse, parse_any
 from .._core.terms import Terms
 from .._log import report
 from .failures import in_our_words
@@ -176,8 +176,15 @@ class Greeting:
         return self._built(_scripts.GREET, (nonce, b"0", b"0", b"", b"0", b"", b"0"))
 
     def still_vows(self, vow: Vow, reply: list[object]) -> bool:
-        """Whether a greeting was answered by the same server, with the sentinel that was vowed by."""
-        return reply[1] == vow.sentinel and reply[3] == self._identity
+        """Whether a greeting was answered by the same server, with the sentinel that was vowed by.
+
+        Whose that is stands in it: another server has a copy after a failover, and greetings since then may
+        have come to know that one.  Without a vow there is nothing to keep.
+        """
+        vowed, identity = parse_any(vow.sentinel), reply[3]
+        if vowed is None or reply[1] != vow.sentinel:
+            return False
+        return identity == vowed.identity or identity == UNKNOWN_IDENTITY == self._identity
 
     def _built(self, script: Script, args: tuple[bytes, ...]) -> Command:
         return Command(

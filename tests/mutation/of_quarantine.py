@@ -232,4 +232,16 @@ MUTATIONS = (
         ),
         test="unit/test_stray_clients.py::test_init_wants_enough_nodes_that_remember",
     ),
+    Mutation(
+        rule="R12",
+        name="a plain vote over a client is proven by any server that has the sentinel",
+        edits=(
+            Edit(
+                "_node/greeting.py",
+                "return identity == vowed.identity or identity == UNKNOWN_IDENTITY == self._identity",
+                "return identity == self._identity",
+            ),
+        ),
+        test="unit/node/test_greeting.py::test_a_copy_of_the_sentinel_is_no_proof[the other server]",
+    ),
 )

@@ -1,0 +1,66 @@
+"""What a greeting's answer proves of a vote that was given just before (R12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioredlock_ng._core.quarantine import NO_VOW, UNKNOWN_IDENTITY, Sentinel
+from aioredlock_ng._core.terms import Terms
+from aioredlock_ng._node.greeting import Greeting
+
+ONE, OTHER = b"1" * 80, b"2" * 80
+
+
+def sentinel(identity: bytes) -> bytes:
+    """Return the sentinel of a server that may vote."""
+    return bytes(Sentinel(identity=identity, floor=1, ready_ms=0, size=1, quarantine_ms=0))
+
+
+def answer(stored: bytes, identity: bytes) -> list[object]:
+    """Return how a server answers to a greeting."""
+    return [b"", stored, 1_700_000_000_000_000, identity, b"master"]
+
+
+@pytest.mark.parametrize("heard", ["nothing since", "the other server"])
+def test_a_copy_of_the_sentinel_is_no_proof(heard: str) -> None:
+    """After a failover the replica has it, too, though not all locks; whichever server greeted last."""
+    greeting = Greeting("node", Terms(b"{meta}", 1, 0))
+    greeting.take(answer(sentinel(ONE), ONE), 0.0)
+    vow = greeting.judgement.vow
+    assert vow.sentinel
+    assert greeting.still_vows(vow, answer(sentinel(ONE), ONE))
+    after_failover = answer(sentinel(ONE), OTHER)
+    if heard == "the other server":
+        greeting.take(after_failover, 0.0)
+    assert not greeting.still_vows(vow, after_failover)
+
+
+def test_without_a_vow_there_is_no_proof() -> None:
+    """A node that was flushed since the call was asked for has no sentinel, as the client has no vow."""
+    greeting = Greeting("node", Terms(b"{meta}", 1, 0))
+    flushed = answer(b"", ONE)
+    greeting.take(flushed, 0.0)
+    assert greeting.judgement.vow is NO_VOW
+    assert not greeting.still_vows(NO_VOW, flushed)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "proven"), [(b"-", b"-", True), (b"-", ONE, True), (ONE, b"-", False)]
+)
+def test_a_server_that_does_not_tell_who_it_is(first: bytes, then: bytes, proven: bool) -> None:
+    """Then the sentinel alone has to do; but not where it told a moment ago."""
+    assert UNKNOWN_IDENTITY == b"-"
+    greeting = Greeting("node", Terms(b"{meta}", 1, 0))
+    greeting.take(answer(sentinel(ONE), first), 0.0)
+    assert greeting.still_vows(greeting.judgement.vow, answer(sentinel(ONE), then)) is proven
+
+
+def test_a_newer_versions_sentinel_can_be_vowed_by() -> None:
+    """As far as it can be read it counts."""
+    newer = b"2:%b:1:0:1:0:and:more" % ONE
+    greeting = Greeting("node", Terms(b"{meta}", 1, 0))
+    greeting.take(answer(newer, ONE), 0.0)
+    vow = greeting.judgement.vow
+    assert vow.sentinel == newer
+    assert greeting.still_vows(vow, answer(newer, ONE))
+    assert not greeting.still_vows(vow, answer(newer, OTHER))
