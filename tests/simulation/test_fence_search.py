@@ -10,7 +10,7 @@ from tests.simulation.fence_rules import BROKEN, SHIPPING, UNQUARANTINED
 from tests.simulation.fence_search import SIZES, Figures, campaign, first, world
 from tests.simulation.fence_world import ExclusionError, OrderError
 
-RUNS: Final = 3000
+RUNS: Final = 1000
 """Of the shipping rules; the command line is for more."""
 
 ENOUGH: Final = 60_000

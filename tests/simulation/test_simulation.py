@@ -1,6 +1,6 @@
-"""The shipping code under faults: many schedules of several processes over masters in memory.
+"""The shipping code under faults: some schedules of several processes over masters in memory.
 
-The command line is for more: ``python -m tests.simulation --seeds 20000``.
+The command line is for the great campaign: ``python -m tests.simulation --seeds 20000``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tests.simulation.replay import command, report
 from tests.simulation.shrink import MAX_RUNS, fewest, shrink, whole
 from tests.simulation.world import run
 
-BATCHES: Final = 35
-BATCH: Final = 15
+BATCHES: Final = 30
+BATCH: Final = 6
 """Schedules that one test runs."""
 
 AGAIN_EVERY: Final = 3

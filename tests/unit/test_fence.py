@@ -498,7 +498,7 @@ def test_nodes_whose_clocks_are_apart(offsets: tuple[float, ...], available: boo
     virtual(main)()
 
 
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.heavy)])
 def test_a_counter_outlives_a_clock_that_was_ahead(number: int) -> None:
     """A majority's clocks are an hour ahead for a lock's turn and come back: after one more turn and more
     than a `fence_ttl` of rest, what counters start with would be below what they were (R11).
@@ -586,9 +586,9 @@ def _never_agree(w: World) -> None:
     [
         (_agree, False),
         (_disagree, True),
-        (_disagree_slowly, True),
-        (_raise_in_vain, True),
-        (_never_agree, False),
+        pytest.param(_disagree_slowly, True, marks=pytest.mark.heavy),
+        pytest.param(_raise_in_vain, True, marks=pytest.mark.heavy),
+        pytest.param(_never_agree, False, marks=pytest.mark.heavy),
     ],
 )
 def test_cancelled_at_every_pause_of_an_acquire(

@@ -46,7 +46,9 @@ async def one_of_ours(manager: LockManager, wins: list[int], number: int, draw: 
         await asyncio.sleep(draw.uniform(0.0005, 0.002))
 
 
-@pytest.mark.parametrize(("ours", "strangers", "size"), [(1, 1, 1), (1, 3, 3), (2, 2, 3)])
+@pytest.mark.parametrize(
+    ("ours", "strangers", "size"), [(1, 1, 1), (1, 3, 3), pytest.param(2, 2, 3, marks=pytest.mark.heavy)]
+)
 def test_ours_get_half_of_a_fair_share_and_leave_enough(ours: int, strangers: int, size: int) -> None:
     """One of ours, which got a tenth; several tell each other, and leave the stranger less."""
 
@@ -102,7 +104,7 @@ async def test_a_minority_of_foreign_keys_is_not_polled() -> None:
         assert count(w.nodes[0], "acquire") <= 1 + 5 / 0.25 + 1
 
 
-@pytest.mark.parametrize("ttl", [1000.0, None])
+@pytest.mark.parametrize("ttl", [1000.0, pytest.param(None, marks=pytest.mark.heavy)])
 @virtual
 async def test_a_crowd_polls_a_foreign_holder_as_often_as_it_is_reminded(ttl: float | None) -> None:
     """A hundred times a second at most, together: it would be 160 times if each polled for itself."""

@@ -162,6 +162,7 @@ def test_the_line_of_one_lock_does_not_hide_another():
     assert log.said[1][0] - log.said[0][0] == pytest.approx(1, abs=EPSILON)
 
 
+@pytest.mark.heavy
 def test_a_flood_of_waiting_calls_is_no_flood_of_lines():
     """Of many locks that are waited for so many lines are logged in a minute, the last one with the count."""
 

@@ -260,7 +260,7 @@ async def test_what_a_node_has_said_holds_while_it_is_out_of_reach() -> None:
             pass
 
 
-@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.heavy)])
 def test_two_quorums_do_not_take_a_node_from_each_other_for_ever(first: int) -> None:
     """Of two clients that begin nearly at once, and whose lists share a node, one gets it, once."""
 

@@ -112,7 +112,9 @@ def test_four_busy_processes_share(seed):
     main()
 
 
-@pytest.mark.parametrize(("tasks", "hold"), [(4, 0.0), (4, 0.01), (1, 0.01)], ids=str)
+@pytest.mark.parametrize(
+    ("tasks", "hold"), [pytest.param(4, 0.0, marks=pytest.mark.heavy), (4, 0.01), (1, 0.01)], ids=str
+)
 def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
     """Who comes at any moment to a lock that another process never lets go waits for one turn of it."""
 

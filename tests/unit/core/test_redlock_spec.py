@@ -995,7 +995,7 @@ def test_extensions_are_limited_unless_somebody_says_otherwise() -> None:
 # == Disclaimer about consistency ====================================================================
 
 
-@pytest.mark.parametrize("quarantine", [60.0, 0])
+@pytest.mark.parametrize("quarantine", [60.0, pytest.param(0, marks=pytest.mark.heavy)])
 def test_fences_grow_whoever_forgets(quarantine: float) -> None:
     """Fencing tokens: each lease has a greater one than all before, also after masters have lost their
     data.

@@ -33,7 +33,14 @@ def shown(url: str) -> list[str]:
     return texts
 
 
-@pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "redis+sentinel", "http"])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        "redis",
+        "redis+sentinel",
+        *(pytest.param(it, marks=pytest.mark.heavy) for it in ("rediss", "valkey", "http")),
+    ],
+)
 @pytest.mark.parametrize("user", ["user", ""])
 def test_a_password_with_special_characters(scheme, user):
     """Any two of the characters that have a meaning in URLs, between any host and any user."""
