@@ -163,9 +163,10 @@ class ClientNode(BaseNode):
             reply = Silence(f"no answer within {self.env.node_timeout:.3g} s", sent=not spared)
             if release:  # its answer may still be of interest
                 call.add_done_callback(lambda ended: self._late(command, sink, index, ended))
-        if command.purpose is Purpose.RELEASE and self._ledger.in_doubt(command.owner):
-            self._ledger.owe(command, self.env.clock.now(), sink, index)
-        self._ledger.follow(command.owner, sink, index)
+        if command.purpose is Purpose.RELEASE:  # an answer to a release is none of other rounds of its owner
+            if self._ledger.in_doubt(command.owner):
+                self._ledger.owe(command, self.env.clock.now(), sink, index)
+            self._ledger.follow(command.owner, sink, index)
         sink.on_reply(index, reply)
 
     def _late(self, command: Command, sink: Sink, index: int, ended: asyncio.Task[Reply]) -> None:

@@ -33,7 +33,9 @@ from aioredlock_ng import (
     _scripts,
 )
 from aioredlock_ng._admission import MAX_TRIES_BY_CLIENTS
+from aioredlock_ng._core.command import Reply
 from aioredlock_ng._core.quorum import Vote
+from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._lease import ReleaseOutcome
 from aioredlock_ng._node import NodeState, calls
 from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
@@ -47,6 +49,19 @@ PLAIN = ExtensionPolicy.off()
 PASSWORD = "s3cret-pass"
 POOLED = 6
 """Connections that lie idle in a pool, at least."""
+
+
+class Replies:
+    """Keeps what a node answers."""
+
+    pending = True
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+
+    def on_reply(self, _node: int, reply: Reply) -> None:
+        """Write it down."""
+        self.replies.append(reply)
 
 
 def state(manager: LockManager, i: int = 0) -> NodeState:
@@ -919,6 +934,22 @@ async def test_calls_are_bounded(
         await eventually(lambda: not any(node.in_flight + node.owed for node in manager.statistics().nodes))
         await eventually(empty(*nodes3.urls))
         await works(manager)
+
+
+async def test_what_a_release_is_told_later_reaches_no_other_round(
+    nodes3: LocalNodes, client: MakeClient
+) -> None:
+    """An extension that is answered while a release of its owner is owed hears nothing of that answer."""
+    async with LockManager([client(nodes3.urls[0])], prefix="alone:") as manager:
+        await up(manager)
+        lease = await manager.lock("res", extension=PLAIN).acquire()
+        node, heard = manager._nodes[0], Replies()
+        mutex, owner = Mutex(("res",), (b"alone:res",)), lease._holding.owner
+        node._ledger.owe(mutex.release(owner, 10.0), node.env.clock.now())  # as a call that has failed does
+        node.submit(mutex.extend(owner, 10.0), heard, 0)
+        await eventually(lambda: heard.replies and not node.standing.owed, within=2 * LOOK_AFTER + 20)
+        assert len(heard.replies) == 1
+        await lease.release()
 
 
 def test_a_client_node_shows_its_state() -> None:
