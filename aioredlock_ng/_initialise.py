@@ -90,7 +90,7 @@ def _floor(answer: Answer) -> int | None:
 def _why_not(answer: Answer) -> str:
     if answer.found is None or _floor(answer) is not None:
         return answer.reason
-    return "its sentinel was written by a newer version, which has to do this"
+    return "its sentinel was written by another version, which has to do this"
 
 
 async def _ask_all(runtime: Runtime, command: Command) -> list[Answer]:
@@ -136,7 +136,9 @@ def _unseen(runtime: Runtime, found: Survey) -> Sequence[str]:
     # Every majority has one of so many nodes; where none remembers, nothing was ever locked, or all is lost.
     needed = len(runtime.nodes) - majority(len(runtime.nodes)) + 1
     if 0 < remember < needed:
-        unseen.append(f"only {remember} of the nodes have not lost their memory, {needed} are needed")
+        unseen.append(
+            f"only {remember} of the nodes can be reached and have not lost their memory, {needed} are needed"
+        )
     if found.truncated:
         unseen.append(f"there are more keys under the prefix than the {LOOKED_AT} that are looked at")
     return unseen

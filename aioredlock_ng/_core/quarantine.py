@@ -272,7 +272,7 @@ class Judgement:
     quarantine_ms: int = 0
     """The quarantine in force, which may be longer than our own."""
     unknown_format: bool = False
-    """Whether a newer version wrote the sentinel: it counts, as far as it can be read, and stays."""
+    """Whether another version wrote the sentinel: it counts, as far as it can be read, and stays."""
 
 
 def judge(
@@ -294,7 +294,7 @@ def _judge(sentinel: bytes, *, identity: bytes, now_ms: int, size: int) -> Judge
     known = parse_any(sentinel)
     if known is None:
         return Judgement(
-            reason="its sentinel cannot be read: a newer version's, or something else; it is left as it is"
+            reason="its sentinel cannot be read: another version's, or something else; it is left as it is"
         )
     if known.size != size:
         nodes = "1 node" if known.size == 1 else f"{known.size} nodes"

@@ -235,7 +235,7 @@ class Greeting:
                 "leave the command its name"
             )
         if judged.unknown_format:
-            self._warn("its sentinel was written by a newer version; it is left as it is")
+            self._warn("its sentinel was written by another version; it is left as it is")
         if self._terms.adopt(judged.quarantine_ms):
             self._say(
                 logging.INFO,

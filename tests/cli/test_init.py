@@ -239,7 +239,7 @@ def test_a_sentinel_of_a_newer_version_is_left_alone(
     ask(urls[1], "SET", SENTINEL, "2:new")
     assert init(urls) == 69
     assert (
-        f"{urls[1]}  not initialised: its sentinel was written by a newer version" in capsys.readouterr().out
+        f"{urls[1]}  not initialised: its sentinel was written by another version" in capsys.readouterr().out
     )
     assert ask(urls[1], "GET", SENTINEL) == b"2:new"
     assert len({sentinel.floor for sentinel in sentinels([urls[0], urls[2]])}) == 1

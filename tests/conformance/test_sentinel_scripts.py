@@ -128,7 +128,7 @@ async def test_a_quorum_of_another_size_is_left_alone(stage: Stage) -> None:
     ],
 )
 async def test_an_unknown_format_is_left_alone(stage: Stage, value: bytes) -> None:
-    """A newer version's sentinel is there, and nobody else's business."""
+    """Another version's sentinel is there, and nobody else's business."""
     assert parse(value) is None
     stage.put(SENTINEL, value)
     assert (await stage.greet(push=value))[0] == value

@@ -65,7 +65,7 @@ def test_a_node_that_is_known_again_is_fine() -> None:
                      id="missing"),
         pytest.param({"info": {"run_id": "1" * 40, "master_replid": "0" * 40}}, "warning", "another server's",
                      "aioredlock-ng init", id="another server's"),
-        pytest.param({"sentinel": b"2:x"}, "warning", "newer version", "one version", id="unknown format"),
+        pytest.param({"sentinel": b"2:x"}, "warning", "another version", "one version", id="unknown format"),
         pytest.param({"sentinel": sentinel(size=5)}, "error", "a quorum of 5 nodes, here are 3",
                      "compare their lists", id="another N"),
         pytest.param({"votes_in": 12.345}, "warning", "no vote for another 12.3 s", "wait for it; if no lock",

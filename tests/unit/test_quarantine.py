@@ -589,7 +589,7 @@ async def test_a_sentinel_of_a_newer_version_counts_as_present(caplog: pytest.Lo
                 assert lease.fence
             await asyncio.sleep(2 * NOTICED)
         assert [node.get(META) for node in nodes] == [newer(node) for node in nodes]
-        assert len(warnings(caplog, "written by a newer version")) == 3
+        assert len(warnings(caplog, "written by another version")) == 3
         nodes[0].set(META, newer(nodes[0]) + b":changed")
         nodes[1].set(META, newer(nodes[1]) + b":changed")
         end = await in_task(manager.lock("a", blocking_timeout=0).acquire)
@@ -610,7 +610,7 @@ async def test_what_a_newer_version_says_holds() -> None:
         assert (
             states[1]
             == states[2]
-            == "its sentinel cannot be read: a newer version's, or something else; it is left as it is"
+            == "its sentinel cannot be read: another version's, or something else; it is left as it is"
         )
         end = await in_task(manager.lock("a", blocking_timeout=0).acquire)
         assert isinstance(end.error, QuorumUnavailableError)

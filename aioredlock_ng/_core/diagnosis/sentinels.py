@@ -106,7 +106,7 @@ def check_sentinel(node: NodeFacts, facts: Facts) -> Finding | None:
     if node.sentinel is None:
         message = f"it has none: not used yet, restarted empty, or flushed; {_FIRST_USE}"
     elif sentinel is None:
-        message = "it was written by a newer version of this package, or by something else, and is left alone"
+        message = "it was written by another version of this package, or by something else, and is left alone"
         advice = "use one version in all clients; delete what is not ours while none of them runs"
     elif sentinel.size != size:
         level = "error"
