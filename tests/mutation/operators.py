@@ -48,6 +48,8 @@ class Mutant:
     new: str
     what: str
     """The mistake in words: the old text, an arrow, the new one."""
+    at_import: bool
+    """Whether its line is run once, at import, on behalf of no test."""
 
     def apply(self, source: bytes) -> bytes:
         """Return the source with the mistake in it."""
@@ -66,6 +68,7 @@ class Mutator(ast.NodeVisitor):
         self._starts = [0]
         for line in source.splitlines(keepends=True):
             self._starts.append(self._starts[-1] + len(line))
+        self._functions = 0  # around the node that is visited
         self.found: list[Mutant] = []
 
     def _begin(self, node: ast.expr | ast.stmt) -> int:
@@ -83,7 +86,7 @@ class Mutator(ast.NodeVisitor):
         old = " ".join(self._text(node).split())
         what = f"{old} → {' '.join(new.split())}"
         begin, end = self._begin(node), self._end(node)
-        self.found.append(Mutant(self._file, node.lineno, begin, end, new, what))
+        self.found.append(Mutant(self._file, node.lineno, begin, end, new, what, not self._functions))
 
     # -- what is left alone ----------------------------------------------------------------------
 
@@ -116,8 +119,10 @@ class Mutator(ast.NodeVisitor):
         if node.name in ("__repr__", "__str__"):
             return
         self.visit(node.args)
+        self._functions += 1
         for statement in node.body:
             self.visit(statement)
+        self._functions -= 1
 
     visit_FunctionDef = _visit_function  # noqa: N815 (the visitor's names)
     visit_AsyncFunctionDef = _visit_function  # noqa: N815

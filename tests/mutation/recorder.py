@@ -7,16 +7,13 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import coverage
 import pytest
 
 RECORD = "AIOREDLOCK_MUTATION_RECORD"
 """Environment variable: the folder to write to."""
-
-AT_IMPORT: Final = -1
-"""Stands among the numbers of tests for lines that are run when no test runs."""
 
 
 class Recorder:
@@ -51,7 +48,7 @@ class Recorder:
         self._coverage.stop()
         data = self._coverage.get_data()
         tests = [test for test in self._seconds if test not in self._unfit]
-        numbers = {test: number for number, test in enumerate(tests)} | {"": AT_IMPORT}
+        numbers = {test: number for number, test in enumerate(tests)}
         lines = {
             file: {
                 line: [numbers[test] for test in run_by if test in numbers]

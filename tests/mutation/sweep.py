@@ -32,7 +32,7 @@ from typing import Any, Final
 from .check import Copy, Outcome, Result
 from .mutation import PACKAGE, ROOT
 from .operators import Mutant, mutants_of
-from .recorder import AT_IMPORT, RECORD
+from .recorder import RECORD
 
 RECORDS: Final = ROOT / ".mutation"
 """Where it is kept which test runs which line."""
@@ -115,7 +115,6 @@ class Records:
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, int], set[str]] = {}
-        self._at_import: set[tuple[str, int]] = set()
         self._seconds: dict[str, float] = {}
         for path in RECORDS.glob("*.json"):
             self._read(json.loads(path.read_text()))
@@ -126,17 +125,13 @@ class Records:
         for path, lines in told["lines"].items():
             file = Path(path).relative_to(ROOT / PACKAGE).as_posix()
             for line, numbers in lines.items():
-                place = file, int(line)
-                if AT_IMPORT in numbers:
-                    self._at_import.add(place)
-                run_by = self._lines.setdefault(place, set())
-                run_by.update(tests[number] for number in numbers if number != AT_IMPORT)
+                run_by = self._lines.setdefault((file, int(line)), set())
+                run_by.update(tests[number] for number in numbers)
 
     def tests_of(self, mutant: Mutant) -> list[str]:
         """Return the tests for a mutant; for a line that is run at import any of its module."""
-        place = mutant.file, mutant.line
-        tests = self._lines.get(place, set())
-        if place in self._at_import:
+        tests = self._lines.get((mutant.file, mutant.line), set())
+        if mutant.at_import:
             tests = {test for (file, _), some in self._lines.items() if file == mutant.file for test in some}
         namesake = f"test_{Path(mutant.file).stem.strip('_')}.py::"
         chosen, total = [], 0.0
