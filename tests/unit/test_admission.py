@@ -140,6 +140,40 @@ async def test_a_waiting_call_takes_no_place(few_places):
 
 
 @virtual
+async def test_a_call_behind_its_own_process_takes_no_place(few_places):
+    """It stood in line before it found the name held: it gives the place back, and waits without one."""
+    async with world() as w:
+        lease = await w.manager.lock("held").acquire()
+        burst = ends(w.manager, *(f"{number}" for number in range(PLACES)))
+        await turns(1)
+        assert places(w.manager).full
+        behind = ends(w.manager, *["held"] * PLACES)
+        await asyncio.gather(*burst)
+        await asyncio.sleep(ROUND_TRIP)
+        assert places(w.manager).in_flight == 0
+        await lease.release()
+        assert [end.error for end in await asyncio.gather(*behind)] == [None] * PLACES
+        assert_deserted(w.manager)
+
+
+@virtual
+async def test_a_single_try_of_what_its_process_holds_does_not_stand_in_line(few_places):
+    """No node is asked for it, so that it needs no place to be told at once."""
+    async with world() as w:
+        lease = await w.manager.lock("held").acquire()
+        burst = ends(w.manager, *(f"{number}" for number in range(PLACES)))
+        await turns(1)
+        assert places(w.manager).full
+        (told,) = ends(w.manager, "held", blocking_timeout=0)
+        await turns(3)
+        assert told.done()
+        assert isinstance((await told).error, LockTakenError)
+        await asyncio.gather(*burst)
+        await lease.release()
+        assert_deserted(w.manager)
+
+
+@virtual
 async def test_a_holder_may_wait_for_another_lock(few_places):
     """Leases take no place, so that tasks that want several locks, in one order, do not stop each other."""
     async with world() as w:
@@ -278,6 +312,40 @@ def test_a_place_is_never_lost(few_places, seed):
             await asyncio.sleep(0.1)
             assert_deserted(w.manager)
             assert w.keys == [()] * 3
+
+    virtual(main)()
+
+
+@pytest.mark.parametrize("timeout", [0, 5.0], ids=["single try", "patient"])
+@pytest.mark.parametrize("called", [False, True], ids=["in line", "when its turn comes"])
+def test_a_cancelled_call_leaves_the_line(few_places, monkeypatch, timeout, called):
+    """At once; a place that came in the same moment goes to the next."""
+
+    async def main() -> None:
+        async with world() as w:
+            burst = ends(w.manager, *(f"{number}" for number in range(PLACES)))
+            await turns(1)
+            line = places(w.manager)
+            standing = asyncio.create_task(cycle(w.manager, "x", blocking_timeout=timeout))
+            await turns(2)
+            assert len(line._line) + len(line._singles) == 1
+            if called:
+                call_next = Admission._call_next
+
+                def and_cancel(self: Admission) -> bool:
+                    found = call_next(self)
+                    standing.cancel()
+                    return found
+
+                monkeypatch.setattr(Admission, "_call_next", and_cancel)
+            else:
+                standing.cancel()
+                await turns(2)
+                assert len(line._line) + len(line._singles) == 0
+            await asyncio.wait((standing,))
+            assert standing.cancelled()
+            await asyncio.gather(*burst)
+            assert_deserted(w.manager)
 
     virtual(main)()
 

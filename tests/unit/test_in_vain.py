@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 
-from aioredlock_ng import QuorumUnavailableError
-from tests.unit.worlds import ago, put, virtual, world
+import pytest
+
+from aioredlock_ng import QuorumUnavailableError, RetryPolicy
+from tests.unit.worlds import ago, drawn_backoffs, put, virtual, world
 
 STORM = 40
 """Tries in two seconds; a lock that is taken is asked for some seven times in that time."""
@@ -28,3 +30,17 @@ async def test_a_lock_that_is_always_won_too_late_is_not_stormed() -> None:
         with contextlib.suppress(QuorumUnavailableError):
             await w.manager.lock("res", blocking_timeout=2.0).acquire()
         assert 1 <= w.manager.statistics().refused <= STORM
+
+
+@virtual
+async def test_the_waits_after_tries_in_vain_grow_from_try_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is drawn from the interval of its own number, beginning with the shortest."""
+    policy = RetryPolicy(base=0.01, cap=0.2)
+    drawn = drawn_backoffs(monkeypatch, policy)
+    async with world(3, retry=policy) as w:
+        for node in w.nodes[1:]:
+            node.refuse("OOM command not allowed")
+        with contextlib.suppress(QuorumUnavailableError):
+            await w.manager.lock("res", blocking_timeout=1.0).acquire()
+        assert len(drawn) > 5
+        assert drawn == list(range(len(drawn)))

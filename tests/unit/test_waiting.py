@@ -581,6 +581,39 @@ def test_waiters_behind_a_head_that_gives_up(patience):
 
 
 @virtual
+async def test_a_single_try_is_told_with_the_verdict_on_the_task_before_it():
+    """It waits for that answer of the nodes, and not until its own time is up."""
+    async with world() as w:
+        w.occupy("a", TTL)
+        began = sim().time()
+        head = in_task(w.manager.lock("a", blocking_timeout=1.0).acquire)
+        await turns(1)
+        end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
+        assert isinstance(end.error, LockTakenError)
+        assert end.at - began < TIMEOUT / 2
+        assert isinstance((await head).error, LockTakenError)
+
+
+@virtual
+async def test_a_lease_that_is_over_is_no_answer_to_a_single_try():
+    """The next task of the process is asking, and no node has answered it: nothing is known to be held."""
+    async with world() as w:
+        lease = await w.manager.lock("a").acquire()
+        following = in_task(w.manager.lock("a", blocking_timeout=1.0).acquire)
+        await turns(2)
+        for node in w.nodes:
+            node.freeze()
+        releasing = in_task(lease.release)
+        await turns(2)
+        end = await in_task(w.manager.lock("a", blocking_timeout=0).acquire)
+        assert isinstance(end.error, QuorumUnavailableError)
+        for node in w.nodes:
+            node.thaw()
+        assert (await following).error is None
+        await releasing
+
+
+@virtual
 async def test_a_single_try_behind_a_cancelled_head_is_in_time():
     """A try whose turn comes late in its time ends within one node_timeout of its call all the same."""
     async with world() as w:

@@ -12,6 +12,7 @@ import pytest
 
 from aioredlock_ng import LockManager, LockTakenError, RetryPolicy
 from aioredlock_ng._node import channels
+from aioredlock_ng._wakeup import Ear, _crowd
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_server import MemoryServer
 from tests.unit.worlds import (
@@ -22,6 +23,7 @@ from tests.unit.worlds import (
     End,
     World,
     count,
+    drawn_backoffs,
     in_task,
     opened,
     sent,
@@ -277,6 +279,17 @@ async def test_without_room_to_listen_a_waiter_polls(monkeypatch):
             assert end.at - released <= CAP + 3 * ROUND_TRIP
 
 
+@virtual
+async def test_the_waits_of_a_poll_grow_from_try_to_try(monkeypatch):
+    """Each is drawn from the interval of its own number, beginning with the shortest (R13)."""
+    monkeypatch.setattr(channels, "MAX_CHANNELS", 0)
+    policy = RetryPolicy(base=0.01, cap=0.2)
+    drawn = drawn_backoffs(monkeypatch, policy)
+    async with world() as w, w.manager.lock(NAME), waiting(w, retry=policy):
+        assert len(drawn) > 5
+        assert drawn == list(range(len(drawn)))
+
+
 # -- hints, not votes --------------------------------------------------------------------------------
 
 
@@ -377,6 +390,54 @@ def test_split_votes_settle_soon(managers, round_trips):
     assert max(longest) <= round_trips
     assert sum(longest) / len(longest) <= 8
     assert max(asked for _, asked in waits) <= 3, "tries per lock"
+
+
+# -- an ear, notice by notice ------------------------------------------------------------------------
+
+
+async def test_an_ear_counts_nodes_since_it_was_cleared():
+    """A majority is enough, one node however often is not; it begins anew when the nodes are asked (R13)."""
+    ear = Ear(3)
+    ear.told(0, 2)
+    ear.told(0, 2)
+    assert not ear.enough().done()
+    ear.told(2, 2)
+    assert ear.enough().result()
+    ear.clear()
+    ear.told(1, 2)
+    assert not ear.enough().done(), "two of these were heard before"
+
+
+async def test_an_ear_passes_a_release_by_once():
+    """What a node that was slower tells of that release counts for nothing, what it tells then does; and when
+    the nodes have been asked there is nothing to be passed by any more (R33).
+    """
+    ear = Ear(3)
+    assert ear.crowd == 0, "unknown"
+    ear.told(0, 4)
+    assert ear.crowd == 4
+    ear.pass_by()
+    ear.told(1, 4)
+    ear.told(2, 4)
+    assert not ear.enough().done(), "of the release that is left to others"
+    ear.told(0, 4)
+    ear.told(1, 4)
+    assert ear.enough().done()
+    ear.pass_by()
+    ear.clear()
+    ear.told(2, 4)
+    ear.told(1, 4)
+    assert ear.enough().done()
+
+
+@pytest.mark.parametrize(
+    ("message", "crowd"),
+    [(b"1", 1), (b"999999", 999_999), (b"1000000", 0), (b"", 0), (b"-1", 0), (b"7 ", 0), ("7", 0), (7, 0)],
+    ids=repr,
+)
+def test_what_a_notice_says_is_read_with_care(message, crowd):
+    """Anybody may publish: what is no number of up to six digits says nothing (R33)."""
+    assert _crowd(message) == crowd
 
 
 # -- nobody listens who does not wait ----------------------------------------------------------------

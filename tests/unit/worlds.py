@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from aioredlock_ng import ExtensionPolicy, Lease, LockManager, NodeState, _scripts
+import pytest
+
+from aioredlock_ng import ExtensionPolicy, Lease, LockManager, NodeState, RetryPolicy, _scripts
 from aioredlock_ng._core.fencing import at
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing.sim_loop import EPOCH
@@ -153,6 +155,20 @@ class World:
         """Open one more manager over the same nodes, as another process would."""
         async with opened(self.nodes, seed=next(self.seeds), **options) as manager:
             yield manager
+
+
+def drawn_backoffs(monkeypatch: pytest.MonkeyPatch, policy: RetryPolicy) -> list[int]:
+    """Write down after which try of its own, from 0 on, each wait by `policy` was drawn."""
+    seen: list[int] = []
+    backoff = RetryPolicy.backoff
+
+    def spy(self: RetryPolicy, attempt: int, chance: float, **options: float) -> float:
+        if self is policy:
+            seen.append(attempt)
+        return backoff(self, attempt, chance, **options)
+
+    monkeypatch.setattr(RetryPolicy, "backoff", spy)
+    return seen
 
 
 def counter(name: str) -> bytes:
