@@ -85,6 +85,19 @@ def test_what_a_value_tells(value: bytes, holder: str | None, since: float | Non
     virtual(main)()
 
 
+@pytest.mark.parametrize(("left", "told"), [(5.0, 5.0), (0.0005, 0.0), (None, None)])
+def test_what_a_key_has_left(left: float | None, told: float | None) -> None:
+    """In seconds, to the millisecond; the last one is no expiry that is missing (R16)."""
+
+    async def main() -> None:
+        async with world(1) as w:
+            w.nodes[0].set(PREFIX + b"a", OWNER, None if left is None else LATENCY + left)
+            (seen,) = await w.manager.inspect("a")
+            assert (seen.held, seen.ttl) == (True, told)
+
+    virtual(main)()
+
+
 @virtual
 async def test_a_lock_tells_since_when_it_is_held() -> None:
     """It is the moment of the try that won, to the millisecond, and extensions do not move it."""

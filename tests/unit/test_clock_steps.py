@@ -249,6 +249,18 @@ def test_a_push_that_was_overtaken_is_repeated() -> None:
 
 
 @virtual
+async def test_a_jump_of_less_than_a_second_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    """What is more than the drift margin pays for ends locks before their time (R3, R14)."""
+    async with watched() as (w, listener):
+        w.nodes[1].step_clock(0.5)
+        await asyncio.sleep(NOTICED)
+        assert [round(event.seconds, 1) for event in listener.heard] == [0.5]
+        assert states(w) == [UP, OUT, UP]
+        (said,) = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+        assert "jumped ahead" in said
+
+
+@virtual
 async def test_a_second_jump_begins_a_second_quarantine() -> None:
     """What was seen of a clock before it jumped is no measure for the time after it (R14)."""
     async with watched() as (w, listener):

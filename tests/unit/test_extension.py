@@ -242,6 +242,28 @@ async def test_an_unknown_round_is_tried_again_until_the_deadline():
 
 
 @virtual
+async def test_the_deadline_comes_while_an_extension_is_under_way():
+    """The round may take longer than the lease lasts: the body stops at the deadline all the same (R7)."""
+    async with world(ttl=1.0, node_timeout=0.4) as w:
+        stopped = []
+
+        async def hold() -> None:
+            async with w.manager.lock("a", extension=ExtensionPolicy(every=0.8)) as lease:
+                for node in w.nodes:
+                    node.freeze()
+                try:
+                    await asyncio.sleep(3600)
+                finally:
+                    stopped.append(sim().time() - deadline(lease, 1.0))
+
+        end = await in_task(hold)
+        assert isinstance(end.error, LockLostError)
+        assert stopped == [pytest.approx(0.0, abs=0.002)]
+        for node in w.nodes:
+            node.thaw()
+
+
+@virtual
 async def test_a_majority_that_comes_back_in_time_saves_the_lease():
     """Frozen for most of the validity and thawed before the deadline: renewed, not lost."""
     diary = Diary()

@@ -70,7 +70,8 @@ def test_a_manager_at_module_level():
     nodes = masters()
     manager = LockManager(nodes)
     assert "not started" in repr(manager)
-    assert manager.statistics().acquired == 0
+    now = manager.statistics()
+    assert (now.held, now.waiting, now.acquired, now.leases) == (0, 0, 0, ())
 
     async def main() -> None:
         async def use(name: str) -> None:

@@ -195,6 +195,7 @@ def test_a_wrong_blocking_timeout_is_named(value: object, error: type[Exception]
 def test_not_blocking_and_waiting_contradict_each_other() -> None:
     """``blocking=False`` with a time to wait is an error; with 0 it says the same thing twice."""
     fails(lambda: manager().lock("a", blocking=False, blocking_timeout=2.5), ValueError, "blocking", "2.5")
+    fails(lambda: manager().lock("a", blocking=False, blocking_timeout=0.1), ValueError, "blocking", "0.1")
     manager().lock("a", blocking=False, blocking_timeout=0)
 
 

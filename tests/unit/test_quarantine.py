@@ -564,6 +564,46 @@ async def test_init_does_not_let_a_living_lock_be_forgotten() -> None:
             assert manager.statistics().nodes[0].state is UP
 
 
+@pytest.mark.parametrize(
+    ("late", "waits", "floors"), [(0.0, 0.0, 1), (0.3, 0.3, 1), (4.9, 4.9, 1), (20.0, 5.0, 2)]
+)
+def test_init_waits_until_the_slowest_clock_can_follow(late: float, waits: float, floors: int) -> None:
+    """All nodes get one floor, so that fences agree at once; a clock that is too late has its own (R12)."""
+
+    async def main() -> None:
+        nodes = fresh()
+        nodes[1].step_clock(-late)
+        async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
+            await manager.start()
+            began = sim().time()
+            assert [node.done for node in await manager.init()] == [True] * 3
+            assert sim().time() - began == pytest.approx(waits, abs=0.1)
+            assert len({sentinel(node).floor for node in nodes}) == floors
+            assert [node.state for node in manager.statistics().nodes] == [UP] * 3
+
+    virtual(main)()
+
+
+@virtual
+async def test_init_waits_for_nodes_that_answer_late() -> None:
+    """It states something of all nodes: none is left out for being slower than a majority (R12)."""
+    nodes = fresh()
+    nodes[2].freeze()
+    sim().call_later(0.5, nodes[2].thaw)
+    manager = make(nodes, restart_quarantine=QUARANTINE)
+    assert [node.done for node in await manager.init()] == [True] * 3
+    await manager.aclose()
+
+
+@virtual
+async def test_a_node_in_memory_with_an_older_copy_is_not_a_new_one() -> None:
+    """Only what has never lost anything votes at once, without `init`; a copy may lack the latest locks."""
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    nodes[1].restart(from_=nodes[1].snapshot())
+    async with opened(nodes, restart_quarantine=QUARANTINE) as manager:
+        assert [node.state for node in manager.statistics().nodes] == [UP, OUT, UP]
+
+
 @virtual
 async def test_there_is_nothing_to_initialise_without_sentinels() -> None:
     """Neither fences nor a quarantine: nothing rests on sentinels, and init says so (R12)."""
