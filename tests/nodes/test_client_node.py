@@ -33,12 +33,13 @@ from aioredlock_ng import (
     _scripts,
 )
 from aioredlock_ng._admission import MAX_TRIES_BY_CLIENTS
-from aioredlock_ng._core.command import Reply
+from aioredlock_ng._core.command import Reply, Silence
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._lease import ReleaseOutcome
-from aioredlock_ng._node import NodeState, calls
+from aioredlock_ng._node import NodeState, calls, client_node
 from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
+from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.turnstile import AT_ONCE
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from aioredlock_ng.testing._fresh import initialise
@@ -950,6 +951,23 @@ async def test_what_a_release_is_told_later_reaches_no_other_round(
         await eventually(lambda: heard.replies and not node.standing.owed, within=2 * LOOK_AFTER + 20)
         assert len(heard.replies) == 1
         await lease.release()
+
+
+async def test_what_comes_after_the_end_or_a_fork_is_told_so(
+    nodes3: LocalNodes, client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, with the reason, and that nothing was sent: no call is begun (R15)."""
+    ping, forked, closed = heartbeat(b"x"), Replies(), Replies()
+    async with LockManager([client(url) for url in nodes3.urls]) as manager:
+        await up(manager)
+        assert manager._runtime is not None
+        node = manager._runtime.nodes[0]
+        with monkeypatch.context() as patch:
+            patch.setattr(client_node, "generation", lambda: -2)
+            node.submit(ping, forked, 0)
+    node.submit(ping, closed, 0)
+    assert forked.replies == [Silence("the connection is another process's", sent=False)]
+    assert closed.replies == [Silence("closed", sent=False)]
 
 
 def test_a_client_node_shows_its_state() -> None:

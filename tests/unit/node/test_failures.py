@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
+
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 
-from aioredlock_ng._core.command import Silence
+from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._core.terms import Terms
-from aioredlock_ng._node.failures import in_our_words, withheld
+from aioredlock_ng._node.failures import in_our_words, why, withheld, without_secrets
 from aioredlock_ng._node.greeting import Greeting
 
 REDIS_4 = (
@@ -48,3 +51,53 @@ def test_a_server_that_is_too_old_is_told_so(reason: str, expected: str) -> None
     greeting = Greeting("node", Terms(b"{meta}", 3, 0))
     greeting.take(Silence(reason), 0.0)
     assert greeting.judgement.reason == f"its sentinel cannot be looked at: {expected}"
+
+
+def caused(error: Exception, cause: Exception, *, explicitly: bool = True) -> Exception:
+    """Return an error that another one has led to, by `raise … from` or just so."""
+    if explicitly:
+        error.__cause__ = cause
+    else:
+        error.__context__ = cause
+    return error
+
+
+TLS = ssl.SSLError(1, "certificate verify failed")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ResponseError("LOADING the data set"), "LOADING the data set"),
+        (ConnectionResetError(104, "reset by peer"), "[Errno 104] reset by peer"),
+        (TimeoutError(), "TimeoutError"),
+        (KeyError("y"), "KeyError: 'y'"),
+        (UnicodeDecodeError("utf-8", b"another program's", 0, 1, "invalid"), "UnicodeDecodeError"),
+        (caused(RedisConnectionError("no TLS."), TLS), f"no TLS. {TLS}"),
+        (caused(RedisConnectionError("no TLS."), TLS, explicitly=False), f"no TLS. {TLS}"),
+        (caused(RedisConnectionError(f"no: {TLS}"), TLS), f"no: {TLS}"),
+        (caused(RedisConnectionError("closed"), OSError("a broken pipe")), "closed"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_why(error: Exception, expected: str) -> None:
+    """The server's or the system's own words; with those of TLS their cause; never another's value."""
+    assert why(error) == expected
+
+
+SECRET = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (f"ERR no such thing as {SECRET}:host:1 here", "ERR no such thing as <owner> here"),
+        (f"ERR near {SECRET}:hos\\x74", "ERR near <owner>:hos\\x74"),
+        (f"ERR unknown command, with args beginning with: '{SECRET}'", "ERR unknown command"),
+    ],
+)
+def test_an_owner_value_is_in_no_message(message: str, expected: str) -> None:
+    """Neither as a whole nor its random part alone; repeated arguments are left out (A5)."""
+    owner = f"{SECRET}:host:1".encode()
+    command = Command(Purpose.ACQUIRE, owner=owner, fits=lambda _: True, keys=(), verb=b"SET")
+    assert without_secrets(message, command) == expected
