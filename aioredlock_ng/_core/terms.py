@@ -51,6 +51,8 @@ class _View:
     time_ms: int
     closed_until: float = 0.0
     """On the client's clock: until then the quorum is closed because of this node."""
+    emptied_at: float | None = None
+    """Since when, on the client's clock, a node that was another quorum's has no sentinel any more."""
     reached: bool = True
 
     @property
@@ -114,6 +116,11 @@ class Terms:
         """Take note of the sentinel that a node answered with; empty where it has none."""
         sentinel, before = parse(stored), self._views.get(node)
         view = _View(sentinel or parse_any(stored), sentinel is not None, heard_at, time_ms)
+        if before is not None and not stored and self.conflict and self._strays(before):
+            # The other quorum is about to claim it again; we have a majority without it, beside that one.
+            view.emptied_at = heard_at if before.emptied_at is None else before.emptied_at
+            if heard_at - view.emptied_at < TAKING_BACK_MS / 1000:
+                view.sentinel, view.written = before.sentinel, before.written
         self._views[node] = view
         if before is not None and not view.initialised_since(before.time_ms):
             view.closed_until = before.closed_until  # what a node forgets, or is taken back, is still true
@@ -184,7 +191,7 @@ class Terms:
         return self._has_to_be_given_back(stray)
 
     def is_strays(self, node: object) -> bool:
-        """Whether a node was another quorum's when it last answered."""
+        """Whether a node was another quorum's when it last told whose it was."""
         return node in self._views and self._strays(self._views[node])
 
     @property

@@ -219,7 +219,8 @@ class Greeting:
             size=self._terms.size,
         )
         self._terms.hear(self, sentinel, heard_at=heard_at, time_ms=time_us // 1000)
-        self._whose = judged.reason if judged.conflict else ""
+        if judged.conflict or not self._terms.is_strays(self):  # else it was emptied, and is the other's yet
+            self._whose = judged.reason if judged.conflict else ""
         if self._push and self._pushing == self._push:  # else this one was on its way already
             overtaken = judged.wait is None and judged.quarantine_ms and sentinel != self._push
             self._push = sentinel if overtaken else b""  # else done, or not ours to write

@@ -244,4 +244,12 @@ MUTATIONS = (
         ),
         test="unit/node/test_greeting.py::test_a_copy_of_the_sentinel_is_no_proof[the other server]",
     ),
+    Mutation(
+        rule="R12a",
+        name="who was refused is inside as soon as the older quorum's node is emptied",
+        edits=(
+            Edit("_core/terms.py", "if heard_at - view.emptied_at < TAKING_BACK_MS / 1000:", "if False:"),
+        ),
+        test="unit/test_stray_clients.py::test_who_was_refused_is_not_inside_when_the_node_is_emptied",
+    ),
 )

@@ -304,6 +304,30 @@ async def test_two_lists_that_do_not_meet() -> None:
             assert not theirs.held
 
 
+@virtual
+async def test_who_was_refused_is_not_inside_when_the_node_is_emptied() -> None:
+    """The stray client has a majority without it: it lets the older quorum's clients claim it again first."""
+    async with world(5, holder="us", restart_quarantine=QUARANTINE) as w:
+        others = [MemoryNode(latency=LATENCY) for _ in range(2)]
+        await asyncio.sleep(0.25)  # half a heartbeat
+        async with strays([*others, w.nodes[0]], restart_quarantine=QUARANTINE) as stray:
+            for node in others:
+                identity = "".join(node.identity).encode()
+                younger = replace(sentinel(w.nodes[0]).claim, born_ms=round(sim().time() * 1000) + 2 * 10**12)
+                its = replace(sentinel(w.nodes[0]), size=3, identity=identity, claim=younger)
+                node.set(META, bytes(its))
+            await asyncio.sleep(NOTICED)
+            ours = await w.manager.lock("a").acquire()
+            for phase in range(20):  # of either client's heartbeat
+                await asyncio.sleep(0.03 * phase)
+                w.nodes[0].flush()
+                for _ in range(30):
+                    assert "ConfigurationError" in await refused(stray, "a"), sim().time()
+                    await asyncio.sleep(0.02)
+                assert sentinel(w.nodes[0]).size == 5
+            await ours.release()
+
+
 # -- an operator's statement ---------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
-from aioredlock_ng._core.quarantine import Sentinel, wait_ms
+from aioredlock_ng._core.quarantine import TAKING_BACK_MS, Sentinel, wait_ms
 from aioredlock_ng._core.terms import LONGEST_CLOSED_MS, Terms
 
 QUARANTINE_MS = 60_000
@@ -125,7 +125,21 @@ def test_a_conflict_lasts_while_the_node_is_out_of_reach(reached: bool) -> None:
     assert terms.conflict
     assert terms.strayed
     assert not terms.may_write
-    terms.hear(0, b"", heard_at=0.004, time_ms=NOW_MS + 4)
+    terms.hear(0, OURS, heard_at=0.004, time_ms=NOW_MS + 4)
+    assert not terms.conflict
+    assert terms.may_write
+
+
+@pytest.mark.parametrize("stray", [OLDER, STATED], ids=["older", "by init"])
+def test_a_node_that_was_emptied_is_the_other_quorums_for_a_moment_yet(stray: bytes) -> None:
+    """Its clients claim it again, if there are any; we would have a majority without it, beside them."""
+    terms = terms_of((1, OURS), (2, OURS), (3, OURS), (0, stray))
+    for moment in (1.0, 2.0, 1.0 + TAKING_BACK_MS / 1000 - 0.01):
+        terms.hear(0, b"", heard_at=moment, time_ms=NOW_MS + round(moment * 1000))
+        assert terms.conflict
+        assert not terms.may_write
+        assert terms.is_strays(0)
+    terms.hear(0, b"", heard_at=1.0 + TAKING_BACK_MS / 1000, time_ms=NOW_MS + 4000)
     assert not terms.conflict
     assert terms.may_write
 
