@@ -61,7 +61,7 @@ def no_thread_left() -> Iterator[None]:
 @pytest.fixture
 def manager(shared_nodes: Nodes) -> Iterator[SyncLockManager]:
     """Give a manager over real nodes."""
-    with SyncLockManager(shared_nodes.urls) as manager:
+    with SyncLockManager(shared_nodes.urls, connect_timeout=10.0) as manager:
         yield manager
 
 

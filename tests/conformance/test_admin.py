@@ -154,7 +154,7 @@ async def test_who_has_looked_can_lock_at_once(look: str, by: str, shared_nodes:
     url = shared_nodes.urls[0]
     async with Redis.from_url(url) as client:
         manager = LockManager(
-            [url if by == "url" else client], prefix=f"{by} after {look}:", node_timeout=0.5
+            [url if by == "url" else client], prefix=f"{by} after {look}:", node_timeout=2.0
         )
         async with contextlib.aclosing(manager):
             await getattr(manager, look)(*() if look == "survey" else ("a",))
@@ -178,7 +178,7 @@ CLIENTS = [
 async def by_clients(request: pytest.FixtureRequest, shared_nodes: Nodes) -> AsyncIterator[LockManager]:
     """Give a manager over clients with the options of the test's parameter."""
     clients = [Redis.from_url(url, **request.param) for url in shared_nodes.urls]
-    async with LockManager(clients, node_timeout=0.5) as manager:
+    async with LockManager(clients, node_timeout=2.0) as manager:
         yield manager
     for client in clients:
         await client.aclose()
@@ -187,7 +187,7 @@ async def by_clients(request: pytest.FixtureRequest, shared_nodes: Nodes) -> Asy
 @pytest.mark.parametrize("by_clients", CLIENTS, indirect=True)
 async def test_clients_answer_like_urls(by_clients: LockManager, shared_nodes: Nodes) -> None:
     """Whatever a client makes of replies: surveys and diagnoses see the same as over URLs."""
-    async with by_clients.lock("a", ttl=30), LockManager(shared_nodes.urls, node_timeout=0.5) as by_urls:
+    async with by_clients.lock("a", ttl=30), LockManager(shared_nodes.urls, node_timeout=2.0) as by_urls:
         await eventually(lambda: all(ask(url, "EXISTS", "redlock:a") for url in shared_nodes.urls))
         mine, other = await by_clients.survey(), await by_urls.survey()
         assert found(mine) == found(other) == {"a": ("held", 5)}

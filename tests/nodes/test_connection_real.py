@@ -148,7 +148,7 @@ def tls_nodes(make_nodes: MakeNodes, certificates: Path) -> LocalNodes:
 async def test_tls(tls_nodes: LocalNodes) -> None:
     """A lock over TLS works like any, in bulk and again after its connections were killed."""
     urls = tls_nodes.urls
-    async with LockManager(urls, connect_timeout=5.0, node_timeout=1.0) as manager:
+    async with LockManager(urls, connect_timeout=5.0, node_timeout=1.0, ttl=120.0) as manager:
         await up(manager)
         await works(manager, urls[0])
         leases = await asyncio.gather(*(manager.lock(f"n{i}").acquire() for i in range(500)))
@@ -157,7 +157,7 @@ async def test_tls(tls_nodes: LocalNodes) -> None:
             kill_connections(url)
         await eventually(lambda: state(manager) is not NodeState.UP)
         await up(manager)
-        await asyncio.gather(*(lease.extend(30) for lease in leases))
+        await asyncio.gather(*(lease.extend(150) for lease in leases))
         await asyncio.gather(*(lease.release() for lease in leases))
         await eventually(lambda: not any(map(lock_keys, urls)))
     assert "ssl_ca_certs" not in repr(manager)

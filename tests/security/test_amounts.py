@@ -101,7 +101,7 @@ async def client_of(nodes: LocalNodes, word: str, head: bytes, body: bytes, *pat
 async def test_too_much_costs_the_servers_own_vote(nodes3: LocalNodes, head: bytes, body: bytes) -> None:
     """The other two go on granting; the node is down with a reason; nothing is left to the loop's handler."""
     result = await client_of(nodes3, WORD, head, body)
-    assert result["cycles"] > 5
+    assert result["cycles"] > 1
     assert result["reasons"]
     assert result["complaints"] == []
     assert result["grown"] < GROWTH
@@ -112,7 +112,7 @@ async def test_too_much_in_the_handshake(nodes3: LocalNodes, socket: str, tmp_pa
     """A server that answers INFO with half a gigabyte, at every new connection: the same."""
     path = [str(tmp_path / "socket")] if socket == "unix" else []
     result = await client_of(nodes3, "INFO", b"$536870912\r\n", b"x", *path)
-    assert result["cycles"] > 5
+    assert result["cycles"] > 1
     assert result["complaints"] == []
     assert result["grown"] < GROWTH
 
