@@ -244,6 +244,7 @@ def test_wrong_usage_is_2(arguments: list[str], capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err.startswith(("aioredlock-ng: ", "usage: "))
 
 
+@pytest.mark.heavy
 async def test_a_reader_that_goes_away_is_no_error(shared_nodes: Nodes) -> None:
     """``status | head -1`` says nothing about a broken pipe."""
     for url in shared_nodes.urls[:1]:

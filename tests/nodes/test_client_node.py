@@ -114,9 +114,9 @@ def empty(*urls: str) -> Callable[[], bool]:
         {},
         {"decode_responses": True},
         {"protocol": 3},
-        {"protocol": 3, "decode_responses": True},
+        pytest.param({"protocol": 3, "decode_responses": True}, marks=pytest.mark.heavy),
         {"single_connection_client": True},
-        {"max_connections": 1000, "health_check_interval": 1},
+        pytest.param({"max_connections": 1000, "health_check_interval": 1}, marks=pytest.mark.heavy),
     ],
     ids=str,
 )

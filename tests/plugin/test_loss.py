@@ -132,6 +132,7 @@ async def test_it_is_like_a_real_one(reason: LossReason) -> None:
     assert await trace_of(force=True, reason=reason) == await trace_of(force=False, reason=reason)
 
 
+@pytest.mark.heavy
 @virtual
 async def test_an_extension_does_not_bring_it_back() -> None:
     """A loss beats the extension in flight, and none is sent after it."""

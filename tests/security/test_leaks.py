@@ -102,6 +102,7 @@ def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
     assert not leaks(output.out, output.err)
 
 
+@pytest.mark.heavy
 def test_what_a_commands_processes_show(nodes: LocalNodes, tmp_path: Path) -> None:
     """With --nodes neither the guard nor the command sees a URL; from REDLOCK_URLS both inherit it.
 

@@ -95,6 +95,7 @@ def touched_by(name: str, prefix: str = "redlock:") -> set[bytes]:
 NO_KEYS: Final = (b"PING", b"SCAN", b"TIME", b"INFO", b"HELLO")
 
 
+@pytest.mark.heavy
 @SETTINGS
 @given(NAMES, NAMES)
 @example("a", "fence:redlock:a")
