@@ -26,6 +26,9 @@ _RUN_ID: Final = 40
 NO_EVICTION: Final = "noeviction"
 """The one ``maxmemory-policy`` by which a server forgets nothing."""
 
+MAX_TOLD: Final = 32
+"""Different lines that the log gets about one node, for they are kept; what is said again is not told."""
+
 _UNHEARD: Final = Judgement(reason="it has not been asked yet whether it may vote")
 
 
@@ -256,7 +259,7 @@ class Greeting:
         self._say(logging.WARNING, what)
 
     def _say(self, level: int, what: str) -> None:
-        if what not in self._told:
+        if what not in self._told and len(self._told) < MAX_TOLD:
             self._told.add(what)
             report(level, "node %s: %s", self._node, what, node=self._node)
 

@@ -13,7 +13,9 @@ import pytest
 
 import aioredlock_ng
 from aioredlock_ng import LockTakenError
+from aioredlock_ng._core.terms import Terms
 from aioredlock_ng._log import report
+from aioredlock_ng._node.greeting import MAX_TOLD, Greeting
 from tests.unit.worlds import TTL, opened, virtual, world
 
 LOGGER = logging.getLogger("aioredlock_ng")
@@ -131,6 +133,15 @@ def test_a_name_cannot_forge_a_line():
     assert record.__dict__["lock"] == "ä b, a\\nWARNING forged, \\x1b[2J"
     assert (record.__dict__["node"], record.__dict__["fence"]) == ("n", 7)
     assert record.filename == Path(__file__).name, "the place is that of the caller"
+
+
+def test_a_node_that_says_ever_new_things_does_not_fill_memory():
+    """Lines are told once, so they are kept: a limited number of them."""
+    greeting = Greeting("n", Terms(b"{meta}", 3, 60_000))
+    with logged() as log:
+        for number in [*range(2 * MAX_TOLD), 0]:
+            greeting._say(logging.WARNING, f"line {number}")
+    assert len(log.records) == MAX_TOLD
 
 
 def test_every_line_of_the_package_goes_through_one_function_or_names_the_same():
