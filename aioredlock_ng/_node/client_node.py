@@ -8,6 +8,7 @@ release begins when the acquire before it has ended, whichever way.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Coroutine
 from typing import Any, Final, cast, final
 
@@ -33,6 +34,9 @@ CALL_LIMIT: Final = 10.0
 LOOK_AFTER: Final = 0.5
 """Seconds between looks at the server: whether it answers, and what it owes."""
 
+_TAGS: Final = itertools.count(1)
+"""The tags of calls, whichever manager makes them: several may have one client, with one pool (R15)."""
+
 
 @final
 class ClientNode(BaseNode):
@@ -44,8 +48,6 @@ class ClientNode(BaseNode):
         self._left_behind: asyncio.Task[Any] | None = None
         self._calls = Calls(self._call)
         self._generation = -1
-        self._asked = 0
-        """Scripts called so far: the tag of the last one."""
         self._wanted = asyncio.Event()  # when it is not to wait for the next look
 
     def bind(self, env: NodeEnv) -> None:
@@ -144,8 +146,7 @@ class ClientNode(BaseNode):
             assert self._greeting is not None, "only where there is a sentinel"
             # The pool's connections change unseen: the script looks whose server it is on.
             stamp = self._greeting.stamp(with_identity=True)
-        self._asked += 1
-        tag = b"%d" % self._asked
+        tag = b"%d" % next(_TAGS)
         try:
             reply = await self._caller.call((*command.words, *stamp, tag), raw=raw)
         except NoScriptError:
@@ -181,12 +182,18 @@ class ClientNode(BaseNode):
             if self._greeting is None or self._state is NodeState.DOWN:
                 self.settled.set()
             if self._state is not NodeState.DOWN:
-                for debt in self._ledger.due(self.env.clock.now()):
-                    debt.sent = True
-                    self._calls.spawn(self._answer(debt.command, debt, 0, self._calls.start(debt.command)))
+                self._pay()
             with anyio.move_on_after(LOOK_AFTER):
                 await self._wanted.wait()
             self._wanted.clear()
+
+    def _pay(self) -> None:
+        """Repeat what the server owes an answer to, as far as there is room for releases."""
+        for debt in self._ledger.due(self.env.clock.now()):
+            if not self._calls.has_room(Purpose.RELEASE):
+                break
+            debt.sent = True
+            self._calls.spawn(self._answer(debt.command, debt, 0, self._calls.start(debt.command)))
 
     async def _look(self) -> None:
         before = self._state

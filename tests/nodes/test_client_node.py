@@ -919,6 +919,57 @@ async def test_the_answer_to_another_call_counts_for_nothing(nodes3: LocalNodes)
     await eventually(lambda: not lock_keys(nodes3.urls[0]))
 
 
+class Noting(Redis):
+    """A client that notes the tags of the scripts that it calls, and how many it calls at once."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.tags: list[bytes] = []
+        self.now = self.most = 0
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute it, when all that begin in this turn of the loop have begun."""
+        if args[0] != "EVALSHA":
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        self.tags.append(args[-1])
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await asyncio.sleep(0)
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        finally:
+            self.now -= 1
+
+
+async def test_managers_that_share_a_client_share_no_tag(nodes3: LocalNodes) -> None:
+    """An answer that the pool confuses may be another manager's, or that of one which was closed (R15)."""
+    async with Noting(port=nodes3.ports[0]) as client:
+        for _ in range(2):
+            async with LockManager([client], prefix="a:") as one, LockManager([client], prefix="b:") as other:
+                await up(one)
+                await up(other)
+                await works(one)
+                await works(other)
+        assert len(client.tags) > 10
+        assert len(set(client.tags)) == len(client.tags)
+
+
+async def test_what_is_owed_is_repeated_as_far_as_there_is_room(
+    nodes3: LocalNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long ledger does not fill the loop with calls: those beyond the limit are made later (R5, R15)."""
+    async with Noting(port=nodes3.ports[0]) as client, LockManager([client], prefix="alone:") as manager:
+        await up(manager)
+        await eventually(lambda: not any(node.in_flight for node in manager.statistics().nodes))
+        node, mutex = manager._nodes[0], Mutex(("res",), (b"alone:res",))
+        monkeypatch.setattr(calls, "MAX_RELEASES", 3)
+        client.most = 0
+        for number in range(5):
+            node._ledger.owe(mutex.release(b"%d" % number, 600.0), node.env.clock.now())
+        await eventually(lambda: not node.standing.owed)
+        assert client.most == 3
+
+
 @pytest.mark.heavy
 async def test_calls_are_bounded(
     nodes3: LocalNodes, client: MakeClient, monkeypatch: pytest.MonkeyPatch
