@@ -145,7 +145,8 @@ async def test_many_leases_over_a_pool(shared_nodes: Any, client: MakeClient) ->
         leases += await asyncio.gather(*burst)
         statistics = manager.statistics()
         assert (statistics.refused, statistics.lost, statistics.held) == (0, 0, 6 * AT_ONCE)
-        assert all(vote.vote is Vote.GRANTED for lease in leases for vote in lease.votes)
+        others = [vote for lease in leases for vote in lease.votes if vote.vote is not Vote.GRANTED]
+        assert {vote.reason for vote in others} <= {"no answer yet"}
         await asyncio.gather(*(lease.release() for lease in leases))
         await eventually(empty(*urls))
 

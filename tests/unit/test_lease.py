@@ -48,6 +48,6 @@ async def test_a_key_without_expiry_is_reported_once(caplog: pytest.LogCaptureFi
         assert w.manager.statistics().refused > 6
         said = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
         assert [text.partition("of lock ")[2].partition(";")[0] for text in said] == [
-            "'redlock:a'",
-            "'redlock:b'",
+            "'a' ('redlock:a')",
+            "'b' ('redlock:b')",
         ]
