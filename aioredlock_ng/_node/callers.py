@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Final, final
 
 from redis.asyncio import Redis, RedisCluster
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import ResponseError
 
 from ..errors import ConfigurationError
 from .client_name import name_and_address
@@ -41,8 +41,11 @@ class ClientCaller:
         return await self._client.execute_command(verb if raw else verb.decode(), *arguments)  # type: ignore[no-untyped-call]
 
     async def drop_idle(self) -> None:
-        """Close the connections that lie idle in the pool: the next calls connect anew."""
-        with suppress(RedisError, OSError):
+        """Close the connections that lie idle in the pool: the next calls connect anew.
+
+        Some cannot be closed: redis-py raises what their transports do, such as for a loop that has ended.
+        """
+        with suppress(Exception):
             await self._client.connection_pool.disconnect(inuse_connections=False)
 
 

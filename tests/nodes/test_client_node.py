@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import redis
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
@@ -704,6 +704,37 @@ async def test_a_pooled_connection_that_the_server_closed_costs_no_vote(
                 within=2 * LOOK_AFTER + 20,
             )
         assert went == ["up"] * 3
+
+
+async def test_a_pool_that_cannot_close_what_is_idle_harms_nobody(nodes3: LocalNodes) -> None:
+    """As one with connections of a loop that is closed: the node is down like any, and comes back."""
+
+    class Stubborn(ConnectionPool):
+        """Says what an asyncio transport of a closed loop does."""
+
+        asked = 0
+
+        async def disconnect(self, inuse_connections: bool = True) -> None:
+            """Fail, unless everything is to be closed."""
+            if not inuse_connections:
+                self.asked += 1
+                raise RuntimeError("Event loop is closed")
+            await super().disconnect(inuse_connections)
+
+    pools = [Stubborn.from_url(url) for url in nodes3.urls]
+    async with contextlib.AsyncExitStack() as stack:
+        for pool in pools:
+            stack.push_async_callback(pool.disconnect)
+        clients = [Redis(connection_pool=pool) for pool in pools]
+        manager = await stack.enter_async_context(LockManager(clients, connect_timeout=2.0))
+        await up(manager)
+        nodes3.kill(0)
+        await eventually(lambda: state(manager) is NodeState.DOWN)
+        assert pools[0].asked
+        assert "RuntimeError" not in manager.statistics().nodes[0].reason
+        await nodes3.restart(0)
+        await up(manager)
+        await works(manager)
 
 
 async def test_a_lost_lock_ends_the_body(nodes3: LocalNodes, client: MakeClient) -> None:
