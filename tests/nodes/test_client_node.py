@@ -728,6 +728,8 @@ async def test_a_pool_that_cannot_close_what_is_idle_harms_nobody(nodes3: LocalN
         clients = [Redis(connection_pool=pool) for pool in pools]
         manager = await stack.enter_async_context(LockManager(clients, connect_timeout=2.0))
         await up(manager)
+        first = manager.statistics().nodes[0].round_trip
+        await eventually(lambda: manager.statistics().nodes[0].round_trip != first)  # it has looked again
         nodes3.kill(0)
         await eventually(lambda: state(manager) is NodeState.DOWN)
         assert pools[0].asked
