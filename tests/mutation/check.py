@@ -122,8 +122,15 @@ class Copy:
         if path.suffix == ".py":
             Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
-    def run(self, tests: Sequence[str], *, limit: float = RUN_LIMIT, test_limit: int = TEST_LIMIT) -> Result:
-        """Run tests until the first one fails."""
+    def run(
+        self,
+        tests: Sequence[str],
+        *,
+        limit: float = RUN_LIMIT,
+        test_limit: int = TEST_LIMIT,
+        within: Sequence[str] = (),
+    ) -> Result:
+        """Run tests until the first one fails; `within` is a command that runs another one, like `nice`."""
         self._report.unlink(missing_ok=True)
         names = [f"tests/{test}" for test in tests]
         options = ["-n0", "-x", "-q", "--tb=no", f"--timeout={test_limit}", "-p", WITNESS]
@@ -131,7 +138,7 @@ class Copy:
         began = time.perf_counter()
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "pytest", *options, *names],
+                [*within, sys.executable, "-m", "pytest", *options, *names],
                 cwd=self.root,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,

@@ -9,6 +9,10 @@ looks where no rule has been thought of.  For every mutant the tests that run it
 fails: those of the module's own test file, then the quickest.  What survives is either missing in the tests,
 or makes no difference ("equivalent"): that is for people to decide.
 
+The package ends processes: a mistake there may end any of this user's.  So the tests of mutants run in a PID
+namespace of their own, where only their own processes can be seen (Linux, root).  Where there is none,
+mutants of modules that send signals are not run.
+
 Recordings add up, folder by folder; delete `.mutation` when the package has changed.  A death by a time
 limit counts only if it comes a second time.  A sweep that was broken off goes on where its `--json` ends.
 """
@@ -49,6 +53,15 @@ UNTOUCHED: Final = "UNTOUCHED"
 """What becomes of a mutant whose line no recorded test runs."""
 
 KILLED: Final = "killed"
+
+DANGEROUS: Final = "DANGEROUS"
+"""What becomes of a mutant that might end processes of others."""
+
+SIGNALLING: Final = ("_cli/_guard/", "_cli/run", "testing/_server.py", "testing/local_nodes.py", "_demo/")
+"""How the names of modules begin that send signals: with a mistake, perhaps to every process there is."""
+
+ALONE: Final = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""Runs a command where it sees no processes but its own."""
 
 
 def main() -> None:
@@ -145,10 +158,13 @@ class Records:
 
 def sweep(mutants: Sequence[Mutant], copy: Copy, journal: Path | None) -> None:
     """Try the mutants one by one, and print what survives."""
-    records, outcomes = Records(), Counter[str]()
+    records, outcomes, alone = Records(), Counter[str](), _alone()
     for mutant in mutants:
         tests = records.tests_of(mutant)
-        outcome, result = _tried(mutant, copy, tests)
+        if alone or not mutant.file.startswith(SIGNALLING):
+            outcome, result = _tried(mutant, copy, tests, within=alone)
+        else:
+            outcome, result = DANGEROUS, None
         outcomes[outcome] += 1
         if outcome != KILLED:
             print(f"{outcome:9} {mutant}", flush=True)
@@ -163,7 +179,17 @@ def sweep(mutants: Sequence[Mutant], copy: Copy, journal: Path | None) -> None:
     )
 
 
-def _tried(mutant: Mutant, copy: Copy, tests: Sequence[str]) -> tuple[str, Result | None]:
+def _alone() -> Sequence[str]:
+    """Return what keeps tests from the processes of others; nothing where that cannot be had."""
+    if shutil.which(ALONE[0]) is None:
+        return ()
+    tried = subprocess.run([*ALONE, "true"], capture_output=True, check=False)
+    return () if tried.returncode else ALONE
+
+
+def _tried(
+    mutant: Mutant, copy: Copy, tests: Sequence[str], *, within: Sequence[str]
+) -> tuple[str, Result | None]:
     """Run tests on a mutant: a failure of any kind is a death."""
     if not tests:
         return UNTOUCHED, None
@@ -171,9 +197,9 @@ def _tried(mutant: Mutant, copy: Copy, tests: Sequence[str]) -> tuple[str, Resul
     source = path.read_bytes()
     copy.write(mutant.file, mutant.apply(source).decode())
     try:
-        result = copy.run(tests, test_limit=TEST_LIMIT)
+        result = copy.run(tests, test_limit=TEST_LIMIT, within=within)
         if "Timeout" in result.line or "no end within" in result.line:
-            result = copy.run(tests, test_limit=TEST_LIMIT)
+            result = copy.run(tests, test_limit=TEST_LIMIT, within=within)
     finally:
         copy.write(mutant.file, source.decode())
     alive = result.outcome in (Outcome.SURVIVED, Outcome.SKIPPED)
