@@ -188,6 +188,8 @@ async def test_a_key_function_that_fails(caplog: pytest.LogCaptureFixture) -> No
         ("x", {"on_lost": "shrug"}, ValueError, "'shrug'"),
         ("x", {"tttl": 3}, TypeError, "tttl"),
         ("x", {"status_code": 200}, ValueError, "400 to 599, got 200"),
+        ("x", {"status_code": 399}, ValueError, "400 to 599, got 399"),
+        ("x", {"status_code": 600}, ValueError, "400 to 599, got 600"),
     ],
 )
 def test_what_cannot_work_fails_at_decoration(key: Any, options: Any, error: Any, message: str) -> None:
