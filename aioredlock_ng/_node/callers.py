@@ -12,6 +12,7 @@ from ..errors import ConfigurationError
 from .client_name import name_and_address
 from .failures import withheld
 from .plain import facts_in, plain
+from .turnstile import at_once
 
 _ROUTED: Final = (b"EVALSHA", b"EVAL", b"SET", b"GET", b"DEL")
 """Commands with keys, for which redis-py itself finds the server: it follows MOVED and ASK."""
@@ -31,6 +32,7 @@ class ClientCaller:
             )
         self._client = client
         self.name, self.address = name_and_address(client.connection_pool)
+        self.at_once = at_once(client.connection_pool.max_connections)
 
     async def call(self, words: tuple[bytes, ...], *, raw: bool = False) -> Any:
         """Call the client; `raw` for what redis-py would parse into something of its own.
@@ -58,6 +60,7 @@ class ClusterCaller:
         hosts = sorted((node.host, node.port) for node in client.nodes_manager.startup_nodes.values())
         self.name = "client:cluster:" + ",".join(f"{host}:{port}" for host, port in hosts)
         self.address = ("cluster", *hosts)
+        self.at_once = at_once(client.connection_kwargs["max_connections"])
         self.prefix = b""
         """How all keys begin: with a hash tag."""
         self._searches: dict[bytes, str] = {}

@@ -29,15 +29,18 @@ Call: TypeAlias = "asyncio.Task[Reply]"
 
 @final
 class Calls:
-    """Makes the calls, by `execute`; each is a task.  One gives its place up after `longest` seconds."""
+    """Makes the calls, `at_once` of them, by `execute`; each is a task.
 
-    def __init__(self, execute: Callable[[Command], Coroutine[Any, Any, Reply]]) -> None:
+    One gives its place up after `longest` seconds.
+    """
+
+    def __init__(self, execute: Callable[[Command], Coroutine[Any, Any, Reply]], *, at_once: int) -> None:
         self._execute = execute
         self.longest = 0.0
         self._last: dict[bytes, Call] = {}  # of each owner
         self._count: Counter[int] = Counter()  # by the limit that they count for
         self._queued: set[asyncio.Task[Any]] = set()  # those that wait for a place
-        self._turnstile = Turnstile()
+        self._turnstile = Turnstile(at_once)
         self.tasks: set[asyncio.Task[Any]] = set()
         """All tasks of the client, those of its calls and others."""
 

@@ -46,7 +46,7 @@ class ClientNode(BaseNode):
         self._caller = ClusterCaller(client) if isinstance(client, RedisCluster) else ClientCaller(client)
         super().__init__(self._caller.name, self._caller.address)
         self._left_behind: asyncio.Task[Any] | None = None
-        self._calls = Calls(self._call)
+        self._calls = Calls(self._call, at_once=self._caller.at_once)
         self._generation = -1
         self._wanted = asyncio.Event()  # when it is not to wait for the next look
 

@@ -8,23 +8,31 @@ takes, until none is answered in time.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from typing import Final, final
 
 AT_ONCE: Final = 32
-"""Calls of one client that are made at once: enough to keep a loop busy, and fewer than any pool allows."""
+"""Calls of one client that are made at once: enough to keep a loop busy."""
+
+
+def at_once(connections: int) -> int:
+    """Return how many calls may be made at once through a pool of so many connections: half of them, at most.
+
+    The others are for looks at the server, calls that take too long, and what else the client is used for.
+    """
+    return max(1, min(AT_ONCE, connections // 2))
 
 
 @final
 class Turnstile:
-    """Lets `AT_ONCE` through at a time: first what is `urgent`, each first in, first out."""
+    """Lets so many through at a time: first what is `urgent`, each first in, first out."""
 
     __slots__ = ("_free", "_others", "_urgent")
 
-    def __init__(self, free: int = AT_ONCE) -> None:
+    def __init__(self, free: int) -> None:
         self._free = free
-        self._urgent: deque[asyncio.Future[None]] = deque()
-        self._others: deque[asyncio.Future[None]] = deque()
+        self._urgent: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._others: OrderedDict[asyncio.Future[None], None] = OrderedDict()
 
     async def enter(self, *, urgent: bool, within: float) -> Place:
         """Wait for a place; it is free again `within` seconds, also if the call takes longer."""
@@ -33,10 +41,12 @@ class Turnstile:
             self._free -= 1
         else:
             future: asyncio.Future[None] = loop.create_future()
-            (self._urgent if urgent else self._others).append(future)
+            line = self._urgent if urgent else self._others
+            line[future] = None
             try:
                 await future
             except asyncio.CancelledError:
+                line.pop(future, None)
                 if not future.cancelled():
                     self.leave()  # it came in the same moment
                 raise
@@ -46,7 +56,7 @@ class Turnstile:
         """Let the next one through."""
         for line in (self._urgent, self._others):
             while line:
-                future = line.popleft()
+                future, _ = line.popitem(last=False)
                 if not future.done():
                     future.set_result(None)
                     return

@@ -131,10 +131,11 @@ async def test_clients_of_any_make(shared_nodes: Any, client: MakeClient, option
         await eventually(empty(*urls))
 
 
-async def test_many_leases_over_a_pool(shared_nodes: Any, client: MakeClient) -> None:
+@pytest.mark.parametrize("connections", [AT_ONCE + 8, 6])
+async def test_many_leases_over_a_pool(shared_nodes: Any, client: MakeClient, connections: int) -> None:
     """More leases than the pool has connections: none is refused one, neither by the pool nor by acquires."""
     initialise(urls := shared_nodes.urls[:3])
-    clients = [client(url, max_connections=AT_ONCE + 8) for url in urls]
+    clients = [client(url, max_connections=connections) for url in urls]
     async with LockManager(clients, node_timeout=15.0, ttl=60.0) as manager:
         await up(manager)
         assert manager._runtime is not None

@@ -9,7 +9,7 @@ import pytest
 from aioredlock_ng._core.command import Command, Purpose, Reply, Silence
 from aioredlock_ng._node import calls as calls_module
 from aioredlock_ng._node.calls import Calls
-from aioredlock_ng._node.turnstile import AT_ONCE
+from aioredlock_ng._node.turnstile import AT_ONCE, at_once
 from tests.unit.worlds import turns, virtual
 
 LONGEST = 1.0
@@ -45,7 +45,7 @@ def command(purpose: Purpose, owner: bytes = b"") -> Command:
 def made() -> tuple[Server, Calls]:
     """Return a server, and a client's calls to it."""
     server = Server()
-    calls = Calls(server.execute)
+    calls = Calls(server.execute, at_once=AT_ONCE)
     calls.longest = LONGEST
     return server, calls
 
@@ -147,6 +147,31 @@ def test_a_waiter_that_goes_takes_no_place_with_it(together: bool) -> None:
         await turns(3)
 
     main()
+
+
+@virtual
+async def test_waiters_that_have_gone_are_out_of_the_line() -> None:
+    """Also while what goes first keeps others from being called: their line does not grow with each."""
+    server, calls = made()
+    tasks = [calls.start(command(Purpose.EXTEND)) for _ in range(2 * AT_ONCE)]
+    await turns(3)
+    for _ in range(AT_ONCE):
+        late = calls.start(command(Purpose.ACQUIRE))
+        await turns(2)
+        assert calls.spare(late)
+        server.answer()
+        await turns(3)
+    assert not calls._turnstile._others
+    server.answer(AT_ONCE)
+    await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize(
+    ("connections", "calls"), [(1, 1), (5, 2), (40, 20), (100, AT_ONCE), (2**31, AT_ONCE)]
+)
+def test_calls_take_half_of_a_pool_at_most(connections: int, calls: int) -> None:
+    """The rest is for looks at the server, and for what else the client is used for."""
+    assert at_once(connections) == calls
 
 
 @virtual
