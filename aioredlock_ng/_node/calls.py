@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeAlias, final
 
+import anyio
+
 from .._core.command import Command, Purpose, Reply
 from .turnstile import Turnstile
 
@@ -18,6 +20,12 @@ MAX_RELEASES: Final = 1024
 
 MAX_EXTENSIONS: Final = 2048
 """The same for extensions and top-ups, so that no burst of others costs a held lease."""
+
+LAST_CALLS: Final = 10.0
+"""Seconds for which the calls that are left when a node is closed may be made, at most."""
+
+IN_VAIN: Final = 2
+"""Times in a row that no call may end meanwhile: it may be the loop that stood still, and not the server."""
 
 _KEEPING: Final = (Purpose.EXTEND, Purpose.TOP_UP)
 
@@ -41,6 +49,7 @@ class Calls:
         self._count: Counter[int] = Counter()  # by the limit that they count for
         self._queued: set[asyncio.Task[Any]] = set()  # those that wait for a place
         self._turnstile = Turnstile(at_once)
+        self._ended = 0
         self.tasks: set[asyncio.Task[Any]] = set()
         """All tasks of the client, those of its calls and others."""
 
@@ -65,12 +74,26 @@ class Calls:
             self._last[owner] = call
 
         def forget(ended: Call) -> None:
+            self._ended += 1
             self._count[limit] -= 1
             if self._last.get(owner) is ended:
                 del self._last[owner]
 
         call.add_done_callback(forget)
         return call
+
+    async def end(self, patience: float) -> None:
+        """Make what waits, while calls end within `patience` seconds; then cancel what is left."""
+        in_vain = 0
+        with anyio.move_on_after(LAST_CALLS):
+            while self.tasks and in_vain < IN_VAIN:
+                before = self._ended
+                await asyncio.wait(set(self.tasks), timeout=patience)
+                in_vain = in_vain + 1 if self._ended == before else 0
+        for task in self.tasks:
+            task.cancel()
+        if self.tasks:
+            await asyncio.wait(set(self.tasks))
 
     async def _make(self, command: Command, before: Call | None) -> Reply:
         if before is not None:

@@ -284,15 +284,10 @@ class ClientNode(BaseNode):
         self._run_id = told or text(facts.get(b"run_id"))
 
     async def aclose(self) -> None:
-        """Let the calls under way end, releases behind slow acquires above all; then cancel them."""
+        """Let the calls end, releases that wait for a place or for slow acquires above all."""
         self._closed = True
         self._become(NodeState.DOWN, "closed")
         if self._generation != generation():
             return
         with anyio.CancelScope(shield=True):
-            if self._calls.tasks:
-                await asyncio.wait(set(self._calls.tasks), timeout=self.env.node_timeout)
-            for task in self._calls.tasks:
-                task.cancel()
-            if self._calls.tasks:
-                await asyncio.wait(set(self._calls.tasks))
+            await self._calls.end(self.env.node_timeout)

@@ -8,7 +8,7 @@ import pytest
 
 from aioredlock_ng._core.command import Command, Purpose, Reply, Silence
 from aioredlock_ng._node import calls as calls_module
-from aioredlock_ng._node.calls import Calls
+from aioredlock_ng._node.calls import LAST_CALLS, Calls
 from aioredlock_ng._node.turnstile import AT_ONCE, at_once
 from tests.unit.worlds import turns, virtual
 
@@ -190,3 +190,46 @@ async def test_each_purpose_has_room_of_its_own(monkeypatch: pytest.MonkeyPatch)
     replies = await asyncio.gather(*tasks)
     assert not any(isinstance(reply, Silence) for reply in replies)
     assert calls.has_room(Purpose.ACQUIRE)
+
+
+@pytest.mark.parametrize(("pause", "asked"), [(0.05, 4 * AT_ONCE), (0.5, AT_ONCE)])
+def test_at_the_end_calls_are_made_while_some_are_answered(pause: float, asked: int) -> None:
+    """What waits for a place, too: releases would be lost.  When none is answered, all are cancelled."""
+
+    @virtual
+    async def main() -> None:
+        server, calls = made()
+        for number in range(4 * AT_ONCE):
+            calls.start(command(Purpose.RELEASE, b"%d" % number))
+
+        async def answer() -> None:
+            for _ in range(4):
+                await asyncio.sleep(pause)
+                server.answer(AT_ONCE)
+
+        answering = asyncio.create_task(answer())
+        await calls.end(0.1)
+        assert len(server.asked) == asked
+        assert not calls.tasks
+        answering.cancel()
+
+    main()
+
+
+@virtual
+async def test_the_end_comes_in_time() -> None:
+    """A server that answers to one call after the other, and slowly, does not keep a node from its end."""
+    server, calls = made()
+    for number in range(4 * AT_ONCE):
+        calls.start(command(Purpose.RELEASE, b"%d" % number))
+
+    async def answer() -> None:
+        while True:
+            await asyncio.sleep(0.1)
+            server.answer()
+
+    answering, began = asyncio.create_task(answer()), asyncio.get_running_loop().time()
+    await calls.end(1.0)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(LAST_CALLS)
+    assert not calls.tasks
+    answering.cancel()
