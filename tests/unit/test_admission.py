@@ -12,10 +12,12 @@ import pytest
 from aioredlock_ng import Lease, LockManager, LockTakenError, ManagerClosedError, QuorumUnavailableError
 from aioredlock_ng import _admission as admission
 from aioredlock_ng import _watchdog as watchdog
-from aioredlock_ng._admission import MAX_TRIES_BY_CLIENTS, Admission
+from aioredlock_ng._admission import MAX_TRIES_BY_CLIENTS, Admission, stand_in_line
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._holding import Holding
 from aioredlock_ng._node import pipe
+from aioredlock_ng._turns import GLIMPSE, TURN
+from aioredlock_ng._waiting import Patience
 from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.unit.worlds import LATENCY, TIMEOUT, End, count, in_task, sent, sim, turns, virtual, world
 
@@ -157,6 +159,23 @@ async def test_a_call_behind_its_own_process_takes_no_place(few_places):
 
 
 @virtual
+async def test_a_call_that_lets_others_ask_takes_no_place(few_places):
+    """It stood in line before it found that its process has had its turn: it pauses without a place."""
+    async with world() as w:
+        async with w.manager.lock("had"):
+            await asyncio.sleep(TURN)
+        burst = ends(w.manager, *(f"{number}" for number in range(PLACES)))
+        await turns(1)
+        assert places(w.manager).full
+        (again,) = ends(w.manager, "had")
+        await asyncio.sleep(ROUND_TRIP + GLIMPSE / 2)
+        assert asked(w.nodes[0]) == ["had", "0", "1", "2", "3"]
+        assert places(w.manager).in_flight == 0
+        assert [end.error for end in await asyncio.gather(*burst, again)] == [None] * (PLACES + 1)
+        assert_deserted(w.manager)
+
+
+@virtual
 async def test_a_single_try_of_what_its_process_holds_does_not_stand_in_line(few_places):
     """No node is asked for it, so that it needs no place to be told at once."""
     async with world() as w:
@@ -259,6 +278,25 @@ async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places):
     async with world(latency=0.045) as w:
         burst = ends(w.manager, *(f"{number}" for number in range(5 * PLACES)), blocking_timeout=0)
         assert [end.error for end in await asyncio.gather(*burst)] == [None] * 5 * PLACES
+
+
+@virtual
+async def test_a_single_try_is_given_the_time_in_line_and_no_more(few_places):
+    """What it had waited for before, a manager that starts, say, is part of its `node_timeout` (R13)."""
+    async with world() as w:
+        runtime = w.manager._runtime
+        assert runtime is not None
+        while places(w.manager).enter():
+            pass
+        before = TIMEOUT / 4
+        patience = Patience(runtime.clock, runtime.clock.now() - before, 0.0, TIMEOUT)
+        in_line = asyncio.create_task(stand_in_line(runtime, patience))
+        await asyncio.sleep(TIMEOUT / 2)
+        for _ in range(PLACES + 1):
+            places(w.manager).leave()
+        assert await in_line
+        assert patience.for_answers() == pytest.approx(TIMEOUT - before)
+        assert_deserted(w.manager)
 
 
 @virtual

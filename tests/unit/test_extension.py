@@ -623,6 +623,31 @@ async def test_extend_of_a_released_lease():
         assert [count(node, "extend") for node in w.nodes] == [0] * 3
 
 
+@pytest.mark.parametrize("reason", [LossReason.EXPIRED, LossReason.RELEASED])
+def test_an_extend_that_is_overtaken_by_the_end(reason):
+    """A majority grants it, but the lease has been lost meanwhile, valid by the clock or not, or released."""
+
+    @virtual
+    async def main() -> None:
+        async with world(latency=0.02, extension=PLAIN) as w:
+            lease = await w.manager.lock("a").acquire()
+            if reason is LossReason.EXPIRED:
+                await until(deadline(lease) - 0.01)
+            extend = in_task(lease.extend)
+            await asyncio.sleep(0.015)
+            if reason is LossReason.RELEASED:
+                await lease.release()
+            else:
+                assert lease.held, "lost at its deadline, which is before the end of validity"
+                assert lease.lost.is_set()
+            error = (await extend).error
+            assert isinstance(error, LockLostError)
+            assert error.reason is reason
+            await lease.release()
+
+    main()
+
+
 @virtual
 async def test_extend_without_a_quorum():
     """Too few answers are QuorumUnavailableError after one node_timeout; the lease is held by the clock."""

@@ -134,6 +134,15 @@ async def test_a_start_waits_for_a_majority_only():
             pass
 
 
+@virtual
+async def test_a_start_waits_a_moment_for_the_others():
+    """A node that connects less than a node_timeout after a majority is up when start() returns."""
+    nodes = masters()
+    nodes[2].latency = TIMEOUT / 8
+    async with make(nodes) as manager:
+        assert {node.state for node in manager.statistics().nodes} == {NodeState.UP}
+
+
 @pytest.mark.parametrize("turn", range(8))
 def test_a_cancelled_start_leaves_nothing(turn):
     """Cancelled while it waits for its nodes, `async with manager` leaves no task behind."""

@@ -664,6 +664,18 @@ async def test_what_a_newer_version_says_holds() -> None:
 
 
 @virtual
+async def test_a_manager_that_has_only_looked_takes_part_when_it_is_used() -> None:
+    """`inspect` leaves fresh nodes as they are; what starts it for locks after that claims them (R12)."""
+    nodes = fresh()
+    manager = make(nodes, restart_quarantine=QUARANTINE)
+    await manager.inspect("a")
+    assert [node.keys for node in nodes] == [()] * 3
+    await manager.start()
+    assert [sentinel(node).size for node in nodes] == [3] * 3
+    await manager.aclose()
+
+
+@virtual
 async def test_an_extension_cannot_outlive_the_quarantine() -> None:
     """`extend` with a ttl beyond it is an error that names both (R12)."""
     async with world(restart_quarantine=20) as w, w.manager.lock("a") as lease:

@@ -212,6 +212,21 @@ async def test_every_client_that_reads_the_node_waits() -> None:
 
 
 @virtual
+async def test_when_a_node_may_vote_that_cannot_be_asked() -> None:
+    """How long the quorum keeps still is known, but not of a node that has an obstacle of its own besides."""
+    async with world(5, restart_quarantine=QUARANTINE) as w:
+        w.nodes[0].flush()
+        async with strays(w.nodes[:1]):
+            await asyncio.sleep(NOTICED)
+        w.nodes[1].refuse("BUSY Redis is busy running a script.")
+        await asyncio.sleep(NOTICED)
+        waits = [node.votes_in for node in w.manager.statistics().nodes]
+        assert states(w) == [NodeState.QUARANTINED] * 5
+        assert [wait is None for wait in waits] == [False, True, False, False, False]
+        w.nodes[1].refuse("")
+
+
+@virtual
 async def test_no_lock_is_granted_while_a_node_is_being_taken_back() -> None:
     """From the moment that the stray use is seen, not only from when the node is ours again."""
     async with world(5, restart_quarantine=QUARANTINE) as w:

@@ -18,6 +18,7 @@ from aioredlock_ng import (
     Vote,
     WouldDeadlockError,
 )
+from aioredlock_ng._attempt import STRAGGLERS
 from aioredlock_ng._node import channels
 from aioredlock_ng._turns import YIELD
 from aioredlock_ng.events import Refused
@@ -738,6 +739,18 @@ async def test_votes_of_a_holder_that_uses_this_package():
         assert first.error.retry_after == pytest.approx(20, abs=0.01)
         assert second.error.retry_after == pytest.approx(15, abs=0.02)
         await await_release.release()
+
+
+@virtual
+async def test_every_node_that_refused_is_heard_how_long_its_key_stays():
+    """The last one, too, though the others have told that long before: a plain refusal says no time (R13)."""
+    async with world(fencing=False) as w:
+        w.occupy("a", 20.0, 0)
+        w.occupy("a", 10.0, 1)
+        w.nodes[1].latency = 2 * STRAGGLERS
+        end, _ = await timed(w.manager.lock("a", blocking_timeout=0).acquire)
+        assert isinstance(end.error, LockTakenError)
+        assert end.error.retry_after == pytest.approx(10, abs=0.1)
 
 
 @virtual
