@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -37,9 +38,15 @@ def is_named(config: pytest.Config) -> bool:
     return last_failed or not any(Path(argument).is_dir() for argument in config.args)
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Share the suite or a folder of it among all processors; for less, worker processes start too slowly."""
-    return 0 if config.option.keyword or is_named(config) else None
+WORKERS_PER_CPU: Final = 2
+"""Tests wait for servers and processes about half of their time."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Share the suite or a folder of it among several processes; for less, these start too slowly."""
+    if config.option.keyword or is_named(config):
+        return 0
+    return WORKERS_PER_CPU * (os.cpu_count() or 1)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
