@@ -166,7 +166,7 @@ def _service(url: str) -> tuple[Service, str]:
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     name, _, database = parts.path.lstrip("/").partition("/")
-    options = parse_qsl(parts.query, keep_blank_values=True)
+    options = parse_qsl(parts.query)
     own = {key.removeprefix("sentinel_"): value for key, value in options if key in _SENTINELS_OWN}
     service = Service(unquote(name), tuple(map(_host_and_port, hosts.split(","))), own)
     rest = urlencode([(key, value) for key, value in options if key not in _SENTINELS_OWN])

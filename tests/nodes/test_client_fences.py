@@ -200,6 +200,16 @@ async def test_a_user_without_info_takes_nobodys_sentinel_for_anothers(one: Loca
         assert ask(url, "GET", SENTINEL) == sentinel
 
 
+async def test_a_user_that_may_not_ping_is_fine(one: LocalNodes, client: MakeClient) -> None:
+    """Where nothing rests on sentinels, a sign of life is all that is asked for, and a refusal is one."""
+    (url,) = one.urls
+    ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *RIGHTS, "-ping")
+    login = client(url.replace("redis://", "redis://locks:secret@"))
+    async with over([login], fencing=False, restart_quarantine=0) as manager:
+        await all_up(manager)
+        await granted(manager)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_master_that_was_a_replica_is_quarantined(
     one: LocalNodes, client: MakeClient, kind: str

@@ -1069,3 +1069,10 @@ def test_a_client_node_shows_its_state() -> None:
     """Its repr is its name and where it stands."""
     node = ClientNode(Redis(host="example", port=6380, password=PASSWORD))
     assert repr(node) == "<ClientNode client:example:6380 connecting>"
+
+
+def test_a_pool_without_an_address_leads_to_the_usual_one() -> None:
+    """A server that is given twice is found, though one of its pools leaves the address to redis-py (A4)."""
+    node = ClientNode(Redis(connection_pool=ConnectionPool()))
+    assert node.name == "client:localhost:6379"
+    assert node.address == ClientNode(Redis()).address

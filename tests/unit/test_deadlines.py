@@ -94,6 +94,20 @@ def test_one_that_fails_does_not_keep_the_others_from_ending() -> None:
 
 
 @virtual
+async def test_no_timer_is_left_behind(monkeypatch):
+    """Each limit is shorter than those before it: its timer takes the place of theirs, and rings once."""
+    rings: list[float] = []
+    ring = Deadlines._ring
+    monkeypatch.setattr(Deadlines, "_ring", lambda self: (rings.append(sim().time()), ring(self)))
+    deadlines, things = Deadlines(), [Thing() for _ in range(4)]
+    for number, thing in enumerate(things):
+        deadlines.watch(thing, 1 - number / 10)
+        await asyncio.sleep(0)
+    await asyncio.sleep(2)
+    assert rings == [thing.ended_at for thing in reversed(things)]
+
+
+@virtual
 async def test_a_limit_costs_the_same_however_many_there_are():
     """Thousands of tries that fail together have falling limits: their number is no more than a number."""
     few, many = [await lines_per_limit(number) for number in (500, 8000)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import heapq
 import itertools
 import logging
 import random
@@ -18,6 +19,8 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     Vote,
 )
+from aioredlock_ng._clock import SystemClock
+from aioredlock_ng._watchdog import Watchdog
 from aioredlock_ng.events import Extended, ExtensionsLow, LoopStalled, Lost
 from tests.unit.worlds import (
     LATENCY,
@@ -984,6 +987,26 @@ async def test_a_released_lease_is_dropped_in_silence():
             pass
         del lease, other
         gc.collect()
+
+
+class Due:
+    """What a watchdog watches."""
+
+    due = 1.0
+
+
+def test_a_watchdog_forgets_in_bulk(monkeypatch):
+    """It drops what is out of date when there is as much of it as of what lives, not at every step."""
+    cleanings: list[int] = []
+    heapify = heapq.heapify
+    monkeypatch.setattr(heapq, "heapify", lambda heap: (cleanings.append(len(heap)), heapify(heap)))
+    watchdog, watched = Watchdog(SystemClock(), lambda *_: None), [Due() for _ in range(500)]
+    for one in watched:
+        watchdog.watch(one)  # type: ignore[arg-type]
+    assert cleanings == []
+    for one in 2 * watched:
+        watchdog.watch(one)  # type: ignore[arg-type]
+    assert cleanings == [500]
 
 
 @pytest.mark.heavy

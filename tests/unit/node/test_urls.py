@@ -37,6 +37,18 @@ def test_an_unknown_option_is_named(url: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "hint"),
+    [("h:1", "; did you mean redis://h:1?"), ("u:WXY@h:1", ""), ("http://h", ""), ("http://u:WXY@h", "")],
+)
+def test_a_forgotten_scheme_is_guessed(url: str, hint: str) -> None:
+    """Where there is one already, or the URL may hold a password, it is not repeated."""
+    with pytest.raises(ConfigurationError) as caught:
+        NodeUrl(url)
+    assert str(caught.value).endswith(f"valkeys+sentinel://{hint}")
+    assert "WXY" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "redis://h?socket_timeout=1&client_name=x&max_connections=3&timeout=2&protocol=2&health_check_interval=3",
