@@ -17,7 +17,9 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     RetryPolicy,
     Vote,
+    _scripts,
 )
+from aioredlock_ng._core import fencing
 from aioredlock_ng._core.validity import valid_until
 from aioredlock_ng.events import Acquired
 from aioredlock_ng.testing import MemoryNode
@@ -496,6 +498,14 @@ def test_nodes_whose_clocks_are_apart(offsets: tuple[float, ...], available: boo
         assert fences == sorted(set(fences))
 
     virtual(main)()
+
+
+def test_a_counter_that_has_expired_is_behind_where_a_missing_one_starts() -> None:
+    """By as much as a floor is ahead: these numbers, which the scripts repeat, belong together (R11)."""
+    assert fencing.MIN_FENCE_TTL_MS == fencing.MIN_FENCE_TTL * 1000
+    assert fencing.START_LAG_MS == fencing.MIN_FENCE_TTL_MS - fencing.FLOOR_AHEAD_MS
+    for number in (fencing.MIN_FENCE_TTL_MS, fencing.START_LAG_MS):
+        assert f" {number})" in _scripts.EXTEND.source
 
 
 @pytest.mark.parametrize("number", [1, pytest.param(3, marks=pytest.mark.heavy)])
