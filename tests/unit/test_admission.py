@@ -159,6 +159,20 @@ async def test_a_call_behind_its_own_process_takes_no_place(few_places):
 
 
 @virtual
+async def test_a_call_stands_in_line_before_it_does_anything(few_places):
+    """So the work of a burst is spread over the turns of the loop, and not only its tries (R13)."""
+    async with world() as w:
+        burst = ends(w.manager, *(f"{number}" for number in range(PLACES)))
+        await turns(1)
+        late = ends(w.manager, "late")
+        await turns(2)
+        assert w.manager._runtime is not None
+        assert w.manager._runtime.gates.get("late") is None
+        assert len(places(w.manager)._line) == 1
+        assert [end.error for end in await asyncio.gather(*burst, *late)] == [None] * (PLACES + 1)
+
+
+@virtual
 async def test_a_call_that_lets_others_ask_takes_no_place(few_places):
     """It stood in line before it found that its process has had its turn: it pauses without a place."""
     async with world() as w:
