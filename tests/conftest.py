@@ -31,6 +31,12 @@ from tests.tiers import tier_of
 
 TESTS: Final = Path(__file__).parent
 
+# Without bytecode each of some thousand child processes, and each worker, would compile all modules anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+gc.disable()  # nothing that is imported and collected becomes garbage; see `pytest_collection_finish`
+
 
 def is_named(config: pytest.Config) -> bool:
     """Return whether files, tests or the last failures are asked for, not a folder or the whole suite."""
@@ -77,6 +83,7 @@ def pytest_collection_finish() -> None:
         hypothesis.settings.load_profile("unhurried")
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
