@@ -66,11 +66,9 @@ class Gate:
         return False
 
     def judged(self, verdict: LockNotAcquiredError) -> None:
-        """Send away who only waited for a verdict."""
+        """Send away those that waited for no more than a verdict; each leaves the queue itself."""
         tries, self.tries = self.tries, None
         for place in tries or ():
-            if self.queue is not None:
-                self.queue.pop(place, None)
             place.verdict = verdict
             give_up(place.future)
 

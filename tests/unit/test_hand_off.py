@@ -303,7 +303,7 @@ def test_whoever_comes_and_goes(seed):
         async with contextlib.AsyncExitStack() as stack:
             latency = lambda: draw.uniform(0.0002, 0.002)  # noqa: E731
             number = draw.choice((1, 3, 5))
-            w = await stack.enter_async_context(world(number, latency=latency, seed=seed))
+            w = await stack.enter_async_context(world(number, latency=latency, seed=1000 + seed))
             managers = [w.manager]
             managers += [await stack.enter_async_context(w.process()) for _ in range(draw.randrange(1, 4))]
             crowd = Crowd(managers, draw)

@@ -664,6 +664,21 @@ async def test_what_a_newer_version_says_holds() -> None:
 
 
 @virtual
+async def test_a_node_without_a_vote_is_counted_once() -> None:
+    """Whatever becomes of the reason meanwhile: here another quorum's claim, then another server's data."""
+    async with world(restart_quarantine=QUARANTINE) as w:
+        ours = sentinel(w.nodes[0])
+        w.nodes[0].set(META, bytes(replace(ours, size=5)))
+        await asyncio.sleep(NOTICED)
+        assert w.manager.statistics().conflict
+        w.nodes[0].set(META, bytes(replace(ours, identity=ours.identity[::-1])))
+        await asyncio.sleep(NOTICED)
+        assert not w.manager.statistics().conflict
+        assert states(w) == [OUT, UP, UP]
+        assert w.manager.statistics().quarantined == 1
+
+
+@virtual
 async def test_a_manager_that_has_only_looked_takes_part_when_it_is_used() -> None:
     """`inspect` leaves fresh nodes as they are; what starts it for locks after that claims them (R12)."""
     nodes = fresh()
