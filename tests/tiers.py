@@ -24,6 +24,7 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "benchmarks/test_runner.py",
         "cli/test_demo.py",
         "cli/test_run*.py",
+        "cli/test_watch.py",
         "contrib/fastapi/test_server.py",
         "contrib/test_two_servers.py",
         "environments/test_pythons.py",
@@ -31,12 +32,17 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "faults/test_frozen_holder.py",
         "faults/test_network_*.py",
         "faults/test_node_clocks.py",
+        "faults/test_processes.py",
+        "nodes/test_cluster.py",
+        "plugin/test_lock_manager.py",
+        "plugin/test_other_fixtures.py",
     ),
     "heavy": (
         "faults/test_empty_restart.py",
         "faults/test_eviction.py",
         "faults/test_persistence.py",
         "faults/test_server_states.py",
+        "security/test_amounts.py",
     ),
 }
 """Files, as patterns below ``tests/``, of every tier but the quick one."""

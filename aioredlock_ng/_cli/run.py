@@ -9,7 +9,7 @@ import functools
 import logging
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from .common import FAILED, TIMES, UsageError, add_node_options, duration, make_manager
@@ -163,11 +163,10 @@ def _run(arguments: argparse.Namespace) -> int:
     except ValueError as error:
         raise UsageError(f"run: {error}") from None
     fill_standard_descriptors()
-    logging.getLogger("aioredlock_ng").addHandler(_Lines(say))
-
     job = Job(plan)
     try:
-        code = asyncio.run(job.run(make))
+        with _log_lines(say):
+            code = asyncio.run(job.run(make))
     except ConfigurationError as error:
         raise UsageError(f"run: {error}") from None
     except OSError as error:  # as without descriptors; a traceback's 1 would say that the lock is taken
@@ -186,6 +185,16 @@ def _interrupt_our_group() -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.killpg(0, signal.SIGINT)
+
+
+@contextlib.contextmanager
+def _log_lines(say: Callable[[str], None]) -> Iterator[None]:
+    log, handler = logging.getLogger("aioredlock_ng"), _Lines(say)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 class _Lines(logging.Handler):

@@ -109,6 +109,7 @@ async def test_one_frozen_and_one_dead_node_of_five(nodes5: Nodes) -> None:
         await no_key_left(nodes5.urls, within=PATIENCE)
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(60)
 async def test_frozen_for_longer_than_a_connection_is_kept(nodes5: Nodes) -> None:
     """A node that stays frozen until its connection is given up holds no key when it goes on."""

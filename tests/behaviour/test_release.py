@@ -123,6 +123,7 @@ async def test_releases_that_a_node_missed_are_made_up_for(nodes3: Nodes) -> Non
         assert (await lease.release()).count(ReleaseOutcome.RELEASED) == 3
 
 
+@pytest.mark.heavy
 async def test_releases_that_a_lost_connection_took_along_are_made_up_for(nodes3: Nodes) -> None:
     """A release whose connection is killed on its way is sent again on the next one."""
     async with quiet(), LockManager(nodes3.urls) as manager:

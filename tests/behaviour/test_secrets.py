@@ -166,6 +166,7 @@ async def _fail(manager: LockManager, nodes: Nodes, shown: Shown) -> None:
     nodes.resume(1)
 
 
+@pytest.mark.heavy
 async def test_nothing_shows_a_secret(secret_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """No repr, log line, error, traceback, event or report shows a password or an owner value."""
     shown = Shown()

@@ -287,6 +287,7 @@ async def test_a_node_that_evicts_is_told_at_connect(
     assert f":{nodes3.ports[1]}: its maxmemory-policy is volatile-lru" in told[0]
 
 
+@pytest.mark.heavy
 async def test_a_replica_and_its_master(nodes5: LocalNodes) -> None:
     """The replica has no vote, by URL and by client; the master is told that it has one."""
     urls = nodes5.urls

@@ -192,6 +192,7 @@ async def test_without_a_majority_it_says_so_and_shows_what_it_knows(nodes3: Loc
     assert [silent["node"] for silent in shown["silent"]] == nodes3.urls[:2]
 
 
+@pytest.mark.heavy
 async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
     """Why they have no vote, for how long, and when somebody can lock again; looking changes nothing."""
     untouched = await run(shared_nodes, "--prefix", "new:", environment={QUARANTINE_VARIABLE: "60"})

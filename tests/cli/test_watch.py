@@ -110,6 +110,7 @@ def fill(nodes: Nodes, number: int) -> None:
         ask(url, "EVAL", f"for i = 1, {number} do redis.call('SET', 'redlock:lock ' .. i, 'v') end", 0)
 
 
+@pytest.mark.quick
 async def test_in_a_pipe_it_shows_one_picture_after_the_other(
     shared_nodes: Nodes, start: Callable[..., Watch]
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_reader_that_goes_away_ends_it(shared_nodes: Nodes, tmp_path: Any) -> 
     assert len(done.stdout.splitlines()) == 3
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("interval", ["0", "-1", "0.01", "nan", "inf", "soon"])
 def test_an_interval_is_some_time(interval: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A search through all keys of all nodes is not for a busy loop."""

@@ -162,6 +162,7 @@ def check(words: list[str], code: object, out: str, err: str) -> None:
 @example(["doctor"], {"REDLOCK_URLS": CLOSED})
 @example(["init"], {"REDLOCK_URLS": CLOSED})
 @example(["release", "--yes", "job"], {"REDLOCK_URLS": CLOSED})
+@pytest.mark.heavy
 def test_no_arguments_are_too_bad(words: list[str], variables: dict[str, str]) -> None:
     """Any command with any options, numbers, names, URLs and variables, over nodes that are not there."""
     check(words, *run(words, variables))

@@ -156,6 +156,7 @@ ACCEPTED_NAMES = st.lists(some_strings, min_size=0, max_size=4)
         },
     ),
 )
+@pytest.mark.heavy
 def test_a_lock_is_refused_or_can_be_taken(names: list[Any], options: dict[str, Any]) -> None:
     """Names and options of any kind: refused at the call with the value, or taken by one try."""
 

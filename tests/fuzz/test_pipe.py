@@ -193,6 +193,7 @@ commands = st.lists(asked.map(lambda one: one[0]), max_size=6)
 
 @profile(250)
 @given(commands, st.lists(resp.values, max_size=8), st.lists(st.integers(0, 500), max_size=6))
+@pytest.mark.heavy
 def test_any_well_formed_replies_end_in_order(
     commands: list[Command], replies: list[Any], cuts: list[int]
 ) -> None:

@@ -386,7 +386,7 @@ async def test_a_release_called_again_knows_a_late_answer(nodes3: LocalNodes, cl
 async def _slow(urls: list[str]) -> None:
     for url in urls:
         ask(url, "CONFIG RESETSTAT")
-        ask(url, "CLIENT PAUSE", 300, "ALL")
+        ask(url, "CLIENT PAUSE", 600, "ALL")
 
 
 async def _over(urls: list[str]) -> None:
@@ -409,7 +409,7 @@ async def test_a_release_waits_for_the_end_of_a_slow_acquire(
     nodes3: LocalNodes, client: MakeClient, names: tuple[str, ...], ends: str
 ) -> None:
     """Calls of a pool overtake each other: the release is chained behind the acquire's call."""
-    timeout = 0.05 if ends == "times out" else 5.0
+    timeout = 0.2 if ends == "times out" else 5.0
     async with LockManager([client(url) for url in nodes3.urls], node_timeout=timeout) as manager:
         await up(manager)
         await works(manager)  # every pool has its connections
@@ -1032,6 +1032,7 @@ async def test_calls_are_bounded(
         await works(manager)
 
 
+@pytest.mark.heavy
 async def test_what_a_release_is_told_later_reaches_no_other_round(
     nodes3: LocalNodes, client: MakeClient
 ) -> None:

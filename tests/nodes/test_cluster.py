@@ -94,6 +94,7 @@ def test_the_hash_tag_is_that_of_the_server(
         assert hash_tag(better.encode()) is not None
 
 
+@pytest.mark.quick
 def test_a_cluster_client_needs_a_hash_tag() -> None:
     """The error shows the prefix to write."""
     cluster = RedisCluster(host="127.0.0.1", port=1)
@@ -290,6 +291,7 @@ def alone(make_nodes: MakeNodes) -> LocalNodes:
     return nodes
 
 
+@pytest.mark.quick
 async def test_a_server_with_all_slots_is_a_node_by_url(alone: LocalNodes) -> None:
     """On the fast path, with notices; the doctor only warns of what a failover may forget."""
     prefix = "{locks}:"

@@ -145,6 +145,7 @@ def tls_nodes(make_nodes: MakeNodes, certificates: Path) -> LocalNodes:
     return make_nodes(3, server="path", options=options, url=url)
 
 
+@pytest.mark.heavy
 async def test_tls(tls_nodes: LocalNodes) -> None:
     """A lock over TLS works like any, in bulk and again after its connections were killed."""
     urls = tls_nodes.urls

@@ -52,6 +52,7 @@ async def test_each_test_has_a_manager_of_its_own(lock_manager):
     async with lock_manager.lock("mine", blocking=False):
         pass
 
+@pytest.mark.quick
 def test_a_manager_that_is_not_used_needs_no_loop(lock_manager):
     pass
 """
@@ -132,6 +133,7 @@ def test_it_is_closed_before_a_loop_that_is_dropped(tmp_path: Path) -> None:
     assert done.outcomes == {"passed": 2}, done.output
 
 
+@pytest.mark.quick
 def test_trio_is_skipped_with_the_reason(tmp_path: Path) -> None:
     """A test that anyio runs on each of its backends is skipped on the one that has no asyncio."""
     source = """
@@ -176,6 +178,7 @@ def test_without_any_plugin(tmp_path: Path) -> None:
     assert "async def functions are not natively supported" in done.output
 
 
+@pytest.mark.quick
 def test_on_virtual_time(tmp_path: Path) -> None:
     """On a `SimLoop` the manager keeps its time: a minute and ten extensions pass at once."""
     source = """

@@ -193,6 +193,7 @@ def test_a_search_is_for_the_prefix_and_nothing_else(prefix: bytes) -> None:
 
 @SETTINGS
 @given(NAMES.filter(is_usable))
+@pytest.mark.heavy
 def test_a_name_stays_one_argument_on_the_wire(name: str) -> None:
     """Line ends and RESP inside a name are bytes of one argument: their number stays the same."""
     plain, hostile = (

@@ -106,6 +106,7 @@ def test_the_time_of_day_is_ahead_and_can_be_set(machines: Machines) -> None:
         max_size=8,
     ),
 )
+@pytest.mark.heavy
 def test_clocks_never_go_back(
     seed: int, rates: list[float], events: list[tuple[float, int, str, float]]
 ) -> None:
