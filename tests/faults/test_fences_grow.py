@@ -20,7 +20,7 @@ from tests.servers import ask, eventually
 APART: Final = (-3600.0, -1.0, 1.0, 3600.0)
 """Seconds by which the clocks of each process are ahead."""
 
-CLAIMS: Final = 10_000
+CLAIMS: Final = 4_000
 QUARANTINE: Final = 1.0
 
 
@@ -67,7 +67,7 @@ class Disturber:
 
 
 @pytest.mark.timeout(300)
-async def test_fences_grow_over_ten_thousand_acquisitions(nodes5: LocalNodes) -> None:
+async def test_fences_grow_over_thousands_of_acquisitions(nodes5: LocalNodes) -> None:
     """Four processes contend while two nodes at a time are frozen, restarted empty, or flushed."""
     seed = random.randrange(10**6)
     disturber = Disturber(nodes5, seed)
