@@ -109,6 +109,7 @@ async def test_a_child_that_exits_inside_a_block(nodes3: LocalNodes) -> None:
     await no_key_left(nodes3.urls)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", ["try", "zero"])
 async def test_the_first_use_does_not_need_every_server(nodes3: LocalNodes, how: str) -> None:
     """The first try of a manager wins at once although one of three servers is frozen."""

@@ -43,6 +43,7 @@ async def test_thousands_of_leases(shared_nodes: Nodes) -> None:
     assert keys(urls) == {}
 
 
+@pytest.mark.heavy
 async def test_thousands_of_bodies(shared_nodes: Nodes) -> None:
     """2,000 tasks inside their locks at once, and 2,000 that wait for them, add no task and no connection."""
     urls = shared_nodes.urls

@@ -214,6 +214,7 @@ async def test_a_wrong_password(secret_nodes: Nodes, caplog: pytest.LogCaptureFi
     assert shown.leaks({PASSWORD, WRONG_PASSWORD}) == []
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("hidden", "fencing"), [("SET", False), ("EVALSHA", True)], ids=["plain", "fenced"])
 @pytest.mark.parametrize("kind", ["URL", "client"])
 async def test_servers_that_quote_what_they_were_sent(
@@ -267,6 +268,7 @@ class _Recording:
         return getattr(self._random, name)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "url",
     [

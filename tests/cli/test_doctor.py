@@ -307,6 +307,7 @@ async def test_a_replica_and_its_master(nodes5: LocalNodes) -> None:
         await client.aclose()
 
 
+@pytest.mark.heavy
 async def test_dead_and_frozen_nodes(nodes5: LocalNodes) -> None:
     """Each with its reason and its advice, also when the manager was running before."""
     manager = LockManager(nodes5.urls, node_timeout=PATIENT, connect_timeout=0.5)
@@ -352,6 +353,7 @@ async def test_the_rights_that_locking_needs_are_enough(rights: Callable[[str], 
         assert [lock.name for lock in (await manager.survey()).locks] == ["a"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "right", [right for right in ACL_RIGHTS.split() if right not in ("-@all", "+auth", "+client|setname")]
 )

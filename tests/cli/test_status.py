@@ -172,6 +172,7 @@ async def test_partial_locks_are_marked(shared_nodes: Nodes) -> None:
     assert re.search(r"^  left +- +- +\d+\.\d s +1/5 partial$", done.stdout, re.MULTILINE)
 
 
+@pytest.mark.heavy
 async def test_without_a_majority_it_says_so_and_shows_what_it_knows(nodes3: LocalNodes) -> None:
     """Exit code 69; the one node that answers is still shown, and so is what it holds."""
     async with held(nodes3, "a"):
@@ -259,6 +260,7 @@ async def test_a_reader_that_goes_away_is_no_error(shared_nodes: Nodes) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "nodes up: 5 of 5\n", "")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("command", ["status", "status --json", "doctor", "doctor --json", "watch"])
 @pytest.mark.parametrize(
     ("where", "words"),

@@ -203,6 +203,7 @@ def test_any_well_formed_replies_end_in_order(
 
 
 @profile(250)
+@pytest.mark.heavy
 @given(commands, st.lists(asked, max_size=3), resp.garbage, st.lists(st.integers(0, 500), max_size=6))
 @example([EXTEND], [], b"*" + b"9" * 400 + b"\r\n", [])
 @example([EXTEND], [], b"$-2\r\n", [])

@@ -131,6 +131,7 @@ async def test_clients_of_any_make(shared_nodes: Any, client: MakeClient, option
         await eventually(empty(*urls))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("connections", [AT_ONCE + 8, 6])
 async def test_many_leases_over_a_pool(shared_nodes: Any, client: MakeClient, connections: int) -> None:
     """More leases than the pool has connections: none is refused one, neither by the pool nor by acquires."""
@@ -932,6 +933,7 @@ class Behind(Redis):
         return answer
 
 
+@pytest.mark.heavy
 async def test_the_answer_to_another_call_counts_for_nothing(nodes3: LocalNodes) -> None:
     """A client that confuses replies costs its votes: one of three costs no lock, three cost all (R15)."""
     async with contextlib.AsyncExitStack() as stack:
@@ -976,6 +978,7 @@ class Noting(Redis):
             self.now -= 1
 
 
+@pytest.mark.heavy
 async def test_managers_that_share_a_client_share_no_tag(nodes3: LocalNodes) -> None:
     """An answer that the pool confuses may be another manager's, or that of one which was closed (R15)."""
     async with Noting(port=nodes3.ports[0]) as client:

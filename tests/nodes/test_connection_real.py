@@ -862,6 +862,7 @@ async def test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kern
 # -- one connection for everything ---------------------------------------------------------------
 
 
+@pytest.mark.heavy
 async def test_two_thousand_leases_need_one_connection_per_node(nodes3: LocalNodes) -> None:
     """At most two connections at each node (one while nothing is replaced), however many leases are held."""
     async with LockManager(nodes3.urls, node_timeout=5.0) as manager:

@@ -48,6 +48,7 @@ def leaks(*texts: str) -> list[str]:
     return [text for text in texts if any(secret in text for secret in SECRETS) or OWNER.search(text)]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", ["--nodes", "REDLOCK_URLS"])
 def test_what_the_commands_print(
     nodes: LocalNodes,

@@ -178,6 +178,7 @@ def test_a_grant_with_a_time_that_is_ahead_is_no_part_of_a_certificate(
     virtual(main)()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("frozen", [(), (2,)], ids=["all answer", "one does not"])
 def test_the_vote_is_not_back_before_the_push(frozen: tuple[int, ...]) -> None:
     """From the suspicion until the quarantine is over, the node has no vote at any moment (R14)."""

@@ -65,6 +65,7 @@ def test_clients_that_know_nothing_of_crowds_mix_with_those_that_do(old: int) ->
     assert min(figures.wins) > 0, str(figures)
 
 
+@pytest.mark.heavy
 def test_without_the_right_to_count_all_is_as_without_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A crowd of unknown size follows every notice."""
     monkeypatch.setattr(MemoryServer, "listening", lambda *_: 0)
@@ -112,6 +113,7 @@ async def test_a_crowd_that_goes_home_is_not_waited_for(seed: int) -> None:
 # -- while nothing is told ---------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @virtual
 async def test_a_crowd_reminds_itself_as_often_as_a_few_do() -> None:
     """Fifty to a hundred times a second while a lock is held for long; twice as often without R33."""
@@ -125,6 +127,7 @@ async def test_a_crowd_reminds_itself_as_often_as_a_few_do() -> None:
         await give_up(tasks)
 
 
+@pytest.mark.heavy
 @virtual
 async def test_a_crowd_comes_apart_when_its_holder_dies() -> None:
     """All read the moment of expiry off the nodes; asking takes each a round trip."""

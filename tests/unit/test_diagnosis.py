@@ -513,6 +513,7 @@ async def test_a_manager_that_is_closed_meanwhile_says_so() -> None:
             await diagnosis
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "reply", [b"$-1\r\n", b"*1\r\n$1\r\nx\r\n", b":7\r\n", b"+OK\r\n", b"*2\r\n$1\r\nx\r\n:1\r\n"]
 )

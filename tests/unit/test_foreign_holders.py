@@ -104,7 +104,8 @@ async def test_a_minority_of_foreign_keys_is_not_polled() -> None:
         assert count(w.nodes[0], "acquire") <= 1 + 5 / 0.25 + 1
 
 
-@pytest.mark.parametrize("ttl", [1000.0, pytest.param(None, marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("ttl", [1000.0, None])
 @virtual
 async def test_a_crowd_polls_a_foreign_holder_as_often_as_it_is_reminded(ttl: float | None) -> None:
     """A hundred times a second at most, together: it would be 160 times if each polled for itself."""

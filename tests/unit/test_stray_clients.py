@@ -129,6 +129,7 @@ async def test_all_nodes_of_a_quorum_have_one_claim() -> None:
 # -- the older quorum takes a node back ----------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @virtual
 async def test_a_stray_first_use_is_taken_back(caplog: pytest.LogCaptureFixture) -> None:
     """A client of one of the five nodes uses it after it was emptied, and locks at once.  The quorum has its
@@ -165,6 +166,7 @@ async def test_a_stray_first_use_is_taken_back(caplog: pytest.LogCaptureFixture)
         assert w.manager.statistics().conflict is None
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("theirs", [30.0, 120.0])
 def test_the_longer_quarantine_is_waited_for(theirs: float) -> None:
     """A stray quorum of three with one node of ours: leases on its others may live for its quarantine."""

@@ -503,6 +503,7 @@ async def test_the_queue_reports_the_last_verdict_of_its_head():
         await head
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("quarters", range(1, 12))
 def test_the_queue_reports_a_holder_at_any_moment_of_the_first_try(number, quarters):
@@ -697,6 +698,7 @@ def check_votes(states: str, error: LockError) -> None:
         assert vote.reason or vote.vote is not Vote.SILENT
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("states", "error", "retry_after"), VERDICTS)
 def test_taken_and_no_quorum_are_told_apart(states, error, retry_after):
     """Q answers and no majority: taken, until enough keys end; fewer answers: no quorum; every vote shown."""

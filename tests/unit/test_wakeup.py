@@ -77,6 +77,7 @@ async def waiting(w: World, **options: object) -> AsyncIterator[asyncio.Task[End
 # -- heard -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("fencing", [True, False])
 @pytest.mark.parametrize("number", [1, 3, 5])
 @pytest.mark.parametrize("seed", range(1, 4))
@@ -155,6 +156,7 @@ async def test_a_minority_of_notices_wakes_nobody():
             await lease.release()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("after", [step / 4 for step in range(25)])
 def test_a_release_between_refusal_and_subscription_is_not_missed(after):
     """A release at any moment of a waiter's first try, by quarters of a way, is as good as heard."""

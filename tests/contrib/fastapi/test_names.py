@@ -90,6 +90,7 @@ async def by_list(tag: Annotated[list[int], Query()]) -> None:
 ORDER, ANY_ORDER = "order:{order_id}", "/{order_id}"
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("endpoint", "template", "path", "asked", "name"),
     [

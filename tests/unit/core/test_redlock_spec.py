@@ -530,6 +530,7 @@ def test_the_holder_ends_its_work_a_little_before_its_validity_does() -> None:
 # == Retry on Failure ================================================================================
 
 
+@pytest.mark.heavy
 def test_a_refused_client_tries_again_after_a_random_delay() -> None:
     """Two clients that start together and are refused together do not come back together."""
 

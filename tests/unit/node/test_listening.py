@@ -181,6 +181,7 @@ async def test_a_frozen_node_is_not_known_to_hear_until_it_is_given_up() -> None
         await it.hear(b"redlock:b")
 
 
+@pytest.mark.heavy
 @virtual
 async def test_no_more_channels_than_the_limit() -> None:
     """One more is not heard; commands find their room all the same."""

@@ -33,6 +33,7 @@ def shown(url: str) -> list[str]:
     return texts
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     "scheme",
     [
@@ -60,6 +61,7 @@ def test_a_password_of_digits_is_not_taken_for_a_port():
             assert "9" not in text.replace("6379", ""), (url, text)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("one", SEPARATORS)
 @pytest.mark.parametrize("two", SEPARATORS)
 def test_a_password_in_the_query(one, two):
