@@ -52,7 +52,6 @@ async def test_each_test_has_a_manager_of_its_own(lock_manager):
     async with lock_manager.lock("mine", blocking=False):
         pass
 
-@pytest.mark.quick
 def test_a_manager_that_is_not_used_needs_no_loop(lock_manager):
     pass
 """

@@ -54,6 +54,12 @@ def thread(name: str, lease: Short, seconds: float = 0) -> bool:
     return threading.current_thread() is not threading.main_thread()
 
 
+@app.post("/short_thread/{name}")
+def short_thread(name: str, lease: Annotated[Lease, locked("{name}", ttl=10, blocking=False)]) -> None:
+    """Stay inside for a moment, in a thread; the lock lives long enough for a crowd on a busy machine."""
+    time.sleep(0.2)
+
+
 @app.post("/background/{name}")
 async def background(name: str, lease: Short, tasks: BackgroundTasks, manager: ManagerDep) -> None:
     """Take the same lock again in a background task: it is free by then."""

@@ -171,7 +171,7 @@ async def test_a_sync_endpoint_runs_in_a_thread(client: httpx.AsyncClient, nodes
 
 async def test_more_sync_endpoints_than_threads(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
     """Getting and giving back a lock needs no thread: a full pool does not lose locks."""
-    paths = [f"/thread/{name}{number}?seconds=0.2" for number in range(60)]
+    paths = [f"/short_thread/{name}{number}" for number in range(60)]
     answers = await asyncio.gather(*map(client.post, paths))
 
     assert {answer.status_code for answer in answers} == {200}
