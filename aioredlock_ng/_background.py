@@ -185,6 +185,9 @@ class Background:
         """Judge all nodes anew: what one of them says may concern the whole quorum (R12a)."""
         for node in self._nodes:
             node.reconsider()
+        self._look_over()
+
+    def _look_over(self) -> None:
         self._find_conflict()
         if not self._runtime.closing:
             self._quarantine_log.look()
@@ -197,9 +200,8 @@ class Background:
     def _node_changed(self, node: Node) -> None:
         if node.standing.state is NodeState.DOWN and not self._runtime.closing:
             self._reconsider()
-        self._find_conflict()
-        if not self._runtime.closing:
-            self._quarantine_log.look()
+        else:
+            self._look_over()
         standing = node.standing
         quarantined = standing.state is NodeState.QUARANTINED
         self._runtime.counters.quarantined += quarantined and node not in self._quarantined
