@@ -95,10 +95,15 @@ def write(lines: Sequence[Line], stream: TextIO) -> None:
     stream.flush()
 
 
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> contextlib.AbstractContextManager[None]:
     """Keep log lines off the terminal: without any handler Python prints warnings, which are shown anyway."""
-    log, handler = logging.getLogger("aioredlock_ng"), logging.NullHandler()
+    return logged_by(logging.NullHandler())
+
+
+@contextlib.contextmanager
+def logged_by(handler: logging.Handler) -> Iterator[None]:
+    """Have `handler` take what the library logs, for as long as the block lasts."""
+    log = logging.getLogger("aioredlock_ng")
     log.addHandler(handler)
     try:
         yield

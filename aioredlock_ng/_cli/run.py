@@ -9,7 +9,7 @@ import functools
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from .common import FAILED, TIMES, UsageError, add_node_options, duration, make_manager
@@ -153,6 +153,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
 def _run(arguments: argparse.Namespace) -> int:
     from .. import ConfigurationError
     from ._guard.child import fill_standard_descriptors
+    from ._terminal import logged_by
     from .run_job import OS_ERROR, Job
     from .run_plan import say
 
@@ -165,7 +166,7 @@ def _run(arguments: argparse.Namespace) -> int:
     fill_standard_descriptors()
     job = Job(plan)
     try:
-        with _log_lines(say):
+        with logged_by(_Lines(say)):
             code = asyncio.run(job.run(make))
     except ConfigurationError as error:
         raise UsageError(f"run: {error}") from None
@@ -185,16 +186,6 @@ def _interrupt_our_group() -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.killpg(0, signal.SIGINT)
-
-
-@contextlib.contextmanager
-def _log_lines(say: Callable[[str], None]) -> Iterator[None]:
-    log, handler = logging.getLogger("aioredlock_ng"), _Lines(say)
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
 
 
 class _Lines(logging.Handler):
