@@ -8,20 +8,12 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[2]
+from tests.references import TESTS, check_tests_in, rules
+
+ROOT: Final = TESTS.parent
 PACKAGE: Final = ROOT / "aioredlock_ng"
-TESTS: Final = ROOT / "tests"
-PAGE: Final = PACKAGE / "_core" / "RULES.md"
 
-_HEADING: Final = re.compile(r"^### ([AR]\d+[a-z]?) ", re.MULTILINE)
 _CITATION: Final = re.compile(r"(?<![\w%\\])[AR][1-9]\d?[a-z]?\b")
-_REFERENCE: Final = re.compile(r"`([\w/]+\.py)(?:::(\w+))?`")
-
-
-def rules() -> dict[str, str]:
-    """Return the text of each rule, by its number."""
-    parts = _HEADING.split(PAGE.read_text())
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def files() -> list[Path]:
@@ -59,10 +51,6 @@ def test_every_rule_is_shown_by_tests(number: str, text: str) -> None:
     """Below each rule stand tests, which are there."""
     told, _, shown = text.partition("\nShown by: ")
     assert told.strip(), number
-    references = _REFERENCE.findall(shown)
-    assert references, number
-    assert len(references) == shown.count("`") // 2, "a reference that is none"
-    for file, function in references:
-        path = TESTS / file
-        assert path.is_file(), file
-        assert not function or re.search(rf"def {function}\(", path.read_text()), f"{file}::{function}"
+    found = check_tests_in(shown)
+    assert found, number
+    assert found == shown.count("`") // 2, "a reference that is none"

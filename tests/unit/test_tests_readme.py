@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-TESTS: Final = Path(__file__).parents[1]
+from tests.references import TESTS, check_tests_in
+
 README: Final = (TESTS / "README.md").read_text()
 
 ROWS: Final = [
@@ -25,8 +25,6 @@ CATALOGUE: Final = {
     *(f"K{number}" for number in range(1, 9)),
 }
 
-_REFERENCE: Final = re.compile(r"`([\w/]+\.py)?(?:::(\w+))?(?:\[[^`]*\])?`")
-
 
 def test_every_fault_has_a_row() -> None:
     """Nothing that can go wrong is left out, and each row has all its cells."""
@@ -36,17 +34,7 @@ def test_every_fault_has_a_row() -> None:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_the_tests_of_a_row_exist(row: tuple[str, ...]) -> None:
-    """Each is a file of this folder, or a function in it; a name alone is in the file before it.
-
-    Which of a function's cases are meant stands in brackets, and is not looked at.
-    """
-    found, file = 0, ""
-    for reference in _REFERENCE.finditer(row[-1]):
-        file = reference[1] or file
-        path = TESTS / file
-        assert path.is_file(), file
-        if reference[2]:
-            assert re.search(rf"def {reference[2]}\(", path.read_text()), f"{file}::{reference[2]}"
-        found += 1
+    """The last cell names at least one."""
+    found = check_tests_in(row[-1])
     assert found, row[0]
     assert found >= row[-1].count("`") // 2 - 1, "a reference that is none"
