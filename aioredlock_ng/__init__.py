@@ -6,8 +6,13 @@ _core/       the protocol without I/O: start reading there, its docstring is the
 _scripts/    the Lua scripts
 _kinds/      lock kinds: what to send, how to read the answers
 _node/       how commands reach the masters
-_ask … _manager   the shell: rounds, gate, holding, watchdog, lease, lock, manager;
-              and what administrators do: admin, survey, diagnosis, trial, initialise
+_round/      one question to all nodes
+_local/      what the tasks of one process settle among themselves
+_hold/       a lock that was won: its validity, extensions, loss and release
+_acquire/    the story of one call of acquire
+_session/    what a manager lives in, from its start in a loop to its end
+_admin/      what administrators do
+_lease, _lock, _manager   what users see
 testing/     for users' own tests: masters in memory, virtual time, local servers
 contrib/, sync, pytest_plugin, cli and _cli/, _demo/   built on the public interface alone
 
@@ -22,19 +27,19 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ._admin import NodeInspection
+    from ._admin.initialise import NodeInitialisation
+    from ._admin.inspection import NodeInspection
+    from ._admin.survey import LockInspection, SilentNode, Survey
     from ._clock import Clock
     from ._core.diagnosis.findings import Finding
     from ._core.policy import ExtensionPolicy, RetryPolicy
     from ._core.quorum import Vote
-    from ._initialise import NodeInitialisation
     from ._lease import Lease, NodeRelease, ReleaseOutcome, ReleaseReport
     from ._lock import Lock
     from ._manager import LockManager
     from ._node import Node, NodeState
     from ._options import LockOptions
-    from ._statistics import LeaseStatistics, ManagerStatistics, NodeStatistics
-    from ._survey import LockInspection, SilentNode, Survey
+    from ._session.statistics import LeaseStatistics, ManagerStatistics, NodeStatistics
     from .errors import (
         ConfigurationError,
         LockError,
@@ -92,10 +97,10 @@ _HOMES = {
     "Finding": "_core.diagnosis.findings",
     "Hooks": "events",
     "Lease": "_lease",
-    "LeaseStatistics": "_statistics",
+    "LeaseStatistics": "_session.statistics",
     "Lock": "_lock",
     "LockError": "errors",
-    "LockInspection": "_survey",
+    "LockInspection": "_admin.survey",
     "LockLostError": "errors",
     "LockManager": "_manager",
     "LockNotAcquiredError": "errors",
@@ -103,20 +108,20 @@ _HOMES = {
     "LockTakenError": "errors",
     "LossReason": "errors",
     "ManagerClosedError": "errors",
-    "ManagerStatistics": "_statistics",
+    "ManagerStatistics": "_session.statistics",
     "Node": "_node",
-    "NodeInitialisation": "_initialise",
-    "NodeInspection": "_admin",
+    "NodeInitialisation": "_admin.initialise",
+    "NodeInspection": "_admin.inspection",
     "NodeRelease": "_lease",
     "NodeState": "_node",
-    "NodeStatistics": "_statistics",
+    "NodeStatistics": "_session.statistics",
     "NodeVote": "errors",
     "QuorumUnavailableError": "errors",
     "ReleaseOutcome": "_lease",
     "ReleaseReport": "_lease",
     "RetryPolicy": "_core.policy",
-    "SilentNode": "_survey",
-    "Survey": "_survey",
+    "SilentNode": "_admin.survey",
+    "Survey": "_admin.survey",
     "Vote": "_core.quorum",
     "WouldDeadlockError": "errors",
 }

@@ -10,15 +10,15 @@ from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, NoReturn, Self, final
 
-from ._ask import all_answered, majority_answered
-from ._body import Body
 from ._core.quorum import Extension, Vote, extension_verdict
-from ._holding import Holding, extension_decided
+from ._hold.body import Body
+from ._hold.holding import Holding, extension_decided
 from ._options import Fence_co, OnLost, Seconds
+from ._round.round import all_answered, majority_answered
 from .errors import LossReason, NodeVote, QuorumUnavailableError, printable
 
 if TYPE_CHECKING:
-    from ._runtime import Runtime
+    from ._session.runtime import Runtime
 
 
 class ReleaseOutcome(StrEnum):

@@ -6,7 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, NoReturn, final
 
-from ._acquire import Acquisition, Request
+from ._acquire.acquisition import Acquisition, Request
 from ._lease import Lease
 from ._options import Fence_co
 from .errors import LockTakenError, printable

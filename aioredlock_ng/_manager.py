@@ -9,16 +9,17 @@ from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, final, overload
 
-from . import _admin, _initialise
-from ._acquire import Request
-from ._admin import NodeInspection
-from ._audience import Audience
+from ._acquire.acquisition import Request
+from ._admin import initialise as _initialise
+from ._admin import inspection as _admin
+from ._admin.initialise import NodeInitialisation
+from ._admin.inspection import NodeInspection
+from ._admin.survey import Survey, survey
 from ._clock import Clock, SystemClock
 from ._core.diagnosis.findings import Finding
 from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._decorator import locked
-from ._initialise import NodeInitialisation
-from ._life import Life
+from ._hooks import Audience
 from ._lock import Lock
 from ._node_list import split_urls
 from ._options import (
@@ -36,9 +37,9 @@ from ._options import (
     checked_policy,
     checked_quorum_timeout,
 )
+from ._session.lifecycle import Life
+from ._session.statistics import ManagerStatistics, statistics_of
 from ._specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged
-from ._statistics import ManagerStatistics, statistics_of
-from ._survey import Survey, survey
 from .errors import ConfigurationError
 
 P = ParamSpec("P")
@@ -333,8 +334,8 @@ class LockManager(Life, Generic[Fence_co]):
         Raises:
             ManagerClosedError: the manager is closed, or was meanwhile.
         """
+        from ._admin.diagnosis import gather
         from ._core.diagnosis.judge import judge  # here: who only locks need not import all this
-        from ._diagnosis import gather
 
         runtime = await self._settled()
         facts = await gather(runtime)

@@ -248,7 +248,7 @@ class BaseNode(ABC):
         conflict = self._greeting is not None and bool(self._greeting.conflict)
         changed = state is not self._state or conflict is not self._conflict
         self._state, self._reason, self._conflict = state, reason, conflict
-        # A quarantine is told by `_quarantine_log`, for all nodes together.
+        # A quarantine is told by `_session/quarantine_log`, for all nodes together.
         waited, waits = self._waits, self._votes_in is not None
         self._waits = waits
         if state is NodeState.UP:

@@ -19,16 +19,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._log import report
 from .failures import why
-from .handshake import (
-    RESP2,
-    RESP3,
-    Identity,
-    LoginError,
-    discard,
-    identify,
-    load_scripts,
-    make_connection,
-)
+from .handshake import RESP2, RESP3, Identity, LoginError, discard, identify, load_scripts, make_connection
 from .link import Link, notice_dead_peers
 from .pipe import Entry
 from .sentinels import Sentinels

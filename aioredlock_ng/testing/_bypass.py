@@ -21,7 +21,7 @@ from .._lease import Lease
 from .._lock import Lock
 from .._manager import LockManager
 from .._node import Node, NodeState, Standing
-from .._runtime import Counters, Runtime
+from .._session.runtime import Counters, Runtime
 from ..errors import LossReason
 
 _REPLIES: Final[dict[Purpose, Reply]] = {

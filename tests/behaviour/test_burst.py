@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._admission import MAX_TRIES
+from aioredlock_ng._local.admission import MAX_TRIES
 from tests.behaviour.tools import keys, quiet
 from tests.servers import Nodes
 

@@ -10,9 +10,9 @@ import pytest
 from redis.asyncio import Redis
 
 from aioredlock_ng import LockManager, NodeState, Survey
-from aioredlock_ng import _survey as survey_module
-from aioredlock_ng._admin import ask as ask_node
-from aioredlock_ng._admin import look_for
+from aioredlock_ng._admin import survey as survey_module
+from aioredlock_ng._admin.inspection import ask as ask_node
+from aioredlock_ng._admin.inspection import look_for
 from tests.conformance.tools import FOREIGN, WRONG, Masters
 from tests.servers import Nodes, ask, eventually, lock_keys
 

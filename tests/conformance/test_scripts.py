@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._admin import _fits_deletion, _fits_inspection
+from aioredlock_ng._admin.inspection import _fits_deletion, _fits_inspection
 from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import Mutex, _fits_int
 from tests.conformance.tools import OTHERS, OURS, WRONG, Master, alike, connected, lives, plain, turns

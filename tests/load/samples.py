@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._runtime import Runtime
+from aioredlock_ng._session.runtime import Runtime
 
 PACKAGE: Final = "aioredlock_ng"
 

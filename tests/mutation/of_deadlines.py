@@ -8,7 +8,7 @@ MUTATIONS = (
     Mutation(
         rule="R7",
         name="the body is not cancelled at its deadline",
-        edits=(Edit("_body.py", "if self._cancels and self._armed:", "if False:"),),
+        edits=(Edit("_hold/body.py", "if self._cancels and self._armed:", "if False:"),),
         test="unit/test_deadline.py::test_the_body_is_cancelled_at_its_deadline",
     ),
     Mutation(
@@ -16,7 +16,7 @@ MUTATIONS = (
         name="the deadline has no grace",
         edits=(
             Edit(
-                "_holding.py",
+                "_hold/holding.py",
                 "return self.valid_until - self._extension.grace * self._ttl",
                 "return self.valid_until",
             ),
@@ -28,7 +28,7 @@ MUTATIONS = (
         name="the body is cancelled again and again",
         edits=(
             Edit(
-                "_body.py",
+                "_hold/body.py",
                 """
                 if self._armed and not self._struck and not self.task.done():
                     self._struck = True
@@ -45,13 +45,13 @@ MUTATIONS = (
     Mutation(
         rule="R7",
         name="the running task is cancelled synchronously",
-        edits=(Edit("_body.py", "self._loop.call_soon(self._strike)", "self._strike()"),),
+        edits=(Edit("_hold/body.py", "self._loop.call_soon(self._strike)", "self._strike()"),),
         test="unit/test_deadline.py::test_a_body_that_ends_as_its_deadline_passes[0]",
     ),
     Mutation(
         rule="R7",
         name="earlier cancellations are taken for ours",
-        edits=(Edit("_body.py", "self._baseline = task.cancelling()", "self._baseline = 0"),),
+        edits=(Edit("_hold/body.py", "self._baseline = task.cancelling()", "self._baseline = 0"),),
         test="unit/test_deadline.py::test_an_earlier_cancellation_count_is_the_baseline",
     ),
     Mutation(
@@ -91,7 +91,7 @@ MUTATIONS = (
         name="a foreign cancellation is taken for ours",
         edits=(
             Edit(
-                "_body.py",
+                "_hold/body.py",
                 """
                 return self.task.uncancel() <= self._baseline and isinstance(exc, asyncio.CancelledError)
                 """,
@@ -108,7 +108,7 @@ MUTATIONS = (
         name="an exit in another task takes a cancellation back",
         edits=(
             Edit(
-                "_body.py",
+                "_hold/body.py",
                 "if not self._struck or asyncio.current_task() is not self.task:",
                 "if not self._struck:",
             ),
@@ -118,7 +118,7 @@ MUTATIONS = (
     Mutation(
         rule="R7",
         name="on_lost='raise' cancels all the same",
-        edits=(Edit("_body.py", "if self._cancels and self._armed:", "if self._armed:"),),
+        edits=(Edit("_hold/body.py", "if self._cancels and self._armed:", "if self._armed:"),),
         test="unit/test_deadline.py::test_on_lost_raise_of_the_manager_is_the_default_of_its_locks",
     ),
     Mutation(
@@ -130,7 +130,7 @@ MUTATIONS = (
     Mutation(
         rule="R7",
         name="a lease is held until somebody says otherwise",
-        edits=(Edit("_holding.py", " and self._runtime.clock.now() < self.valid_until", ""),),
+        edits=(Edit("_hold/holding.py", " and self._runtime.clock.now() < self.valid_until", ""),),
         test="unit/test_deadline.py::test_a_body_that_outlives_validity_without_a_pause[True]",
     ),
 )

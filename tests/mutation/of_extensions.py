@@ -39,7 +39,7 @@ MUTATIONS = (
         name="a failed extension releases",
         edits=(
             Edit(
-                "_holding.py",
+                "_hold/holding.py",
                 """
                 self.lose(LossReason.REFUSED)
                 """,
@@ -66,7 +66,7 @@ MUTATIONS = (
     Mutation(
         rule="R8",
         name="an extended validity counts from the answers",
-        edits=(Edit("_holding.py", "self._won(round_, asked_at, ttl)", "self._won(round_, now, ttl)"),),
+        edits=(Edit("_hold/holding.py", "self._won(round_, asked_at, ttl)", "self._won(round_, now, ttl)"),),
         test="unit/test_extension.py::test_validity_after_an_extension_counts_from_its_asking",
     ),
     Mutation(
@@ -74,7 +74,7 @@ MUTATIONS = (
         name="an answer that waited past the deadline extends",
         edits=(
             Edit(
-                "_holding.py",
+                "_hold/holding.py",
                 """
                 if now >= self.deadline:
                     self._blame = round_
@@ -92,7 +92,7 @@ MUTATIONS = (
         name="an extension shortens the validity",
         edits=(
             Edit(
-                "_holding.py",
+                "_hold/holding.py",
                 "if (gained := valid_until(asked_at, ttl)) > self.valid_until:",
                 "if (gained := valid_until(asked_at, ttl)) != self.valid_until:",
             ),
@@ -186,7 +186,9 @@ MUTATIONS = (
     Mutation(
         rule="R9",
         name="nobody is topped up",
-        edits=(Edit("_holding.py", "if not missing or self.loss is not None or not self.held:", "if True:"),),
+        edits=(
+            Edit("_hold/holding.py", "if not missing or self.loss is not None or not self.held:", "if True:"),
+        ),
         test="unit/test_extension.py::test_a_node_that_lost_the_key_gets_it_back_in_a_won_round",
     ),
     Mutation(
@@ -194,7 +196,7 @@ MUTATIONS = (
         name="nodes are topped up before the round is won",
         edits=(
             Edit(
-                "_holding.py",
+                "_hold/holding.py",
                 "if answer.missing and extension_verdict(round_.tally) is Extension.EXTENDED:",
                 "if answer.missing:",
             ),
@@ -206,7 +208,9 @@ MUTATIONS = (
         name="nodes are topped up after the release or the loss",
         edits=(
             Edit(
-                "_holding.py", "if not missing or self.loss is not None or not self.held:", "if not missing:"
+                "_hold/holding.py",
+                "if not missing or self.loss is not None or not self.held:",
+                "if not missing:",
             ),
         ),
         test="unit/test_extension.py::test_a_missing_key_that_is_heard_of_too_late_is_not_set_again[True]",

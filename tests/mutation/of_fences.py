@@ -27,7 +27,9 @@ MUTATIONS = (
     Mutation(
         rule="R10",
         name="a try without a certificate is a win",
-        edits=(Edit("_attempt.py", "won = await self._certify(timeout)", "await self._certify(timeout)"),),
+        edits=(
+            Edit("_acquire/attempt.py", "won = await self._certify(timeout)", "await self._certify(timeout)"),
+        ),
         test="unit/test_fence.py::test_without_a_certificate_the_try_is_lost",
     ),
     Mutation(
@@ -170,7 +172,7 @@ MUTATIONS = (
         name="two tries have one owner value",
         edits=(
             Edit(
-                "_attempt.py",
+                "_acquire/attempt.py",
                 "self.owner = runtime.new_owner()",
                 'self.owner = runtime.__dict__.setdefault("owner", runtime.new_owner())',
             ),
@@ -180,7 +182,11 @@ MUTATIONS = (
     Mutation(
         rule="A5",
         name="two tries share their random bits",
-        edits=(Edit("_runtime.py", "self._random_owners.pop().encode()", "self._random_owners[0].encode()"),),
+        edits=(
+            Edit(
+                "_session/runtime.py", "self._random_owners.pop().encode()", "self._random_owners[0].encode()"
+            ),
+        ),
         test="security/test_owner_values.py::test_a_lost_attempt_uses_up_its_value",
     ),
     Mutation(
@@ -198,7 +204,7 @@ MUTATIONS = (
     Mutation(
         rule="A5",
         name="owner values have 32 random bits",
-        edits=(Edit("_runtime.py", "OWNER_BITS: Final = 160", "OWNER_BITS: Final = 32"),),
+        edits=(Edit("_session/runtime.py", "OWNER_BITS: Final = 160", "OWNER_BITS: Final = 32"),),
         test="unit/core/test_redlock_spec.py::test_the_value_has_twenty_random_bytes",
     ),
     Mutation(

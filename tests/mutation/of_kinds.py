@@ -8,7 +8,7 @@ MUTATIONS = (
     Mutation(
         rule="R34",
         name="a release before the time is one as ever",
-        edits=(Edit("_holding.py", "stays=self.stays,", ""),),
+        edits=(Edit("_hold/holding.py", "stays=self.stays,", ""),),
         test="unit/test_at_least.py::test_the_name_stays_taken_when_the_body_ends_sooner[fenced]",
     ),
     Mutation(
@@ -34,7 +34,7 @@ MUTATIONS = (
         name="a try that did not win leaves its keys, too",
         edits=(
             Edit(
-                "_attempt.py",
+                "_acquire/attempt.py",
                 """
                 fence=0,
                 unsent=unsent_in(self.asked),
@@ -51,7 +51,9 @@ MUTATIONS = (
     Mutation(
         rule="R34",
         name="the other tasks of the process ask the nodes meanwhile",
-        edits=(Edit("_holding.py", "runtime.cooldowns.begin(way.names, self.taken_until, now)", "pass"),),
+        edits=(
+            Edit("_hold/holding.py", "runtime.cooldowns.begin(way.names, self.taken_until, now)", "pass"),
+        ),
         test="unit/test_at_least.py::test_tasks_of_this_process_wait_without_io_and_in_order",
     ),
     Mutation(

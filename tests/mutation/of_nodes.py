@@ -169,7 +169,7 @@ MUTATIONS = (
     Mutation(
         rule="R16",
         name="a wrong type is waited for",
-        edits=(Edit("_attempt.py", "wrong > len(votes) - quorum", "False"),),
+        edits=(Edit("_acquire/attempt.py", "wrong > len(votes) - quorum", "False"),),
         test="unit/test_waiting.py::test_a_wrong_type_fails_at_once_if_it_costs_the_quorum[wrong0-True]",
     ),
     Mutation(
@@ -213,7 +213,7 @@ MUTATIONS = (
         name="closing does not release",
         edits=(
             Edit(
-                "_background.py",
+                "_session/background.py",
                 """
                 holding.release()
                 """,
@@ -227,19 +227,21 @@ MUTATIONS = (
     Mutation(
         rule="R18",
         name="closing does not stop bodies",
-        edits=(Edit("_background.py", "for holding in others if stop else ():", "for holding in ():"),),
+        edits=(
+            Edit("_session/background.py", "for holding in others if stop else ():", "for holding in ():"),
+        ),
         test="unit/test_manager.py::test_aclose_waits_for_bodies",
     ),
     Mutation(
         rule="R18",
         name="a forked child may use its parent's manager",
-        edits=(Edit("_runtime.py", "return self._generation != generation()", "return False"),),
+        edits=(Edit("_session/runtime.py", "return self._generation != generation()", "return False"),),
         test="unit/test_manager.py::test_another_process_is_refused",
     ),
     Mutation(
         rule="hooks",
         name="a hook's exception affects the lock",
-        edits=(Edit("_audience.py", "except (KeyboardInterrupt, SystemExit):", "except Exception:"),),
+        edits=(Edit("_hooks.py", "except (KeyboardInterrupt, SystemExit):", "except Exception:"),),
         test="unit/test_manager.py::test_a_raising_hook_is_logged_once_and_affects_nothing",
     ),
     Mutation(

@@ -161,7 +161,7 @@ MUTATIONS = (
     Mutation(
         rule="A4",
         name="one server under two addresses has two votes",
-        edits=(Edit("_background.py", "if run_id in seen:", "if False:"),),
+        edits=(Edit("_session/background.py", "if run_id in seen:", "if False:"),),
         test="unit/test_manager.py::test_two_addresses_of_one_server_are_found_at_the_start",
     ),
     Mutation(
@@ -225,7 +225,7 @@ MUTATIONS = (
         name="an init is content with one node too few that remembers",
         edits=(
             Edit(
-                "_initialise.py",
+                "_admin/initialise.py",
                 "needed = len(runtime.nodes) - majority(len(runtime.nodes)) + 1",
                 "needed = len(runtime.nodes) - majority(len(runtime.nodes))",
             ),

@@ -17,7 +17,7 @@ MUTATIONS = (
         name="a try that is no win is not undone",
         edits=(
             Edit(
-                "_attempt.py",
+                "_acquire/attempt.py",
                 """
                 unsent=unsent_in(self.asked),
                 """,
@@ -33,7 +33,7 @@ MUTATIONS = (
         name="a try is undone only on the nodes that granted",
         edits=(
             Edit(
-                "_attempt.py",
+                "_acquire/attempt.py",
                 """
                 unsent=unsent_in(self.asked),
                 """,
@@ -53,7 +53,7 @@ MUTATIONS = (
         name="a cancelled acquire is not undone",
         edits=(
             Edit(
-                "_attempt.py",
+                "_acquire/attempt.py",
                 """
                 except BaseException:
                     self.undo(timeout)
@@ -240,7 +240,7 @@ MUTATIONS = (
         name="extensions go on behind the release",
         edits=(
             Edit(
-                "_holding.py",
+                "_hold/holding.py",
                 """
                 runtime.watchdog.forget(self)
                 runtime.holdings.pop(self, None)
@@ -250,7 +250,7 @@ MUTATIONS = (
                 """,
             ),
             Edit(
-                "_holding.py",
+                "_hold/holding.py",
                 """
                 assert self._release is None, "nothing is sent after the release (R6)"
                 """,

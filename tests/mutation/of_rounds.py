@@ -10,7 +10,7 @@ MUTATIONS = (
         name="a neighbour is waited for",
         edits=(
             Edit(
-                "_ask.py",
+                "_round/round.py",
                 """
                 node.submit(command, self, index)
                 """,
@@ -92,7 +92,7 @@ MUTATIONS = (
         name="the watchdog trusts the loop's timers over a suspend",
         edits=(
             Edit(
-                "_watchdog.py",
+                "_hold/watchdog.py",
                 "delay = min(max(self._heap[0][0] - began, COALESCE), TICK) if self._heap else TICK",
                 "delay = max(self._heap[0][0] - began, COALESCE) if self._heap else TICK",
             ),
@@ -104,7 +104,7 @@ MUTATIONS = (
         name="the time is read after the question was sent",
         edits=(
             Edit(
-                "_attempt.py",
+                "_acquire/attempt.py",
                 """
                 self.asked_at = runtime.clock.now()  # before the first byte (R3)
                 try:
@@ -124,7 +124,7 @@ MUTATIONS = (
         name="validity counts from the answers",
         edits=(
             Edit(
-                "_attempt.py",
+                "_acquire/attempt.py",
                 """
                 await self.asked.wait(_decided)
                 """,
@@ -152,7 +152,7 @@ MUTATIONS = (
         name="a win is judged when the tally is won, not when the task goes on",
         edits=(
             Edit(
-                "_attempt.py",
+                "_acquire/attempt.py",
                 """
                 await self.asked.wait(_decided)
                 """,
@@ -162,7 +162,7 @@ MUTATIONS = (
                 """,
             ),
             Edit(
-                "_acquire.py",
+                "_acquire/acquisition.py",
                 "left = valid_until(attempt.asked_at, request.ttl) - runtime.clock.now()",
                 "left = valid_until(attempt.asked_at, request.ttl) - attempt.judged_at",
             ),
@@ -174,7 +174,7 @@ MUTATIONS = (
         name="validity begins again with the round that raises counters",
         edits=(
             Edit(
-                "_attempt.py",
+                "_acquire/attempt.py",
                 """
                 round_ = self._raising = Round(runtime.nodes, runtime.deadlines, self._primitive.read_raise)
                 """,
@@ -191,7 +191,7 @@ MUTATIONS = (
         name="a win is worth having however little is left of it",
         edits=(
             Edit(
-                "_acquire.py",
+                "_acquire/acquisition.py",
                 "if won and left > min_validity(request.ttl, runtime.node_timeout, grace):",
                 "if won and left > 0:",
             ),

@@ -8,7 +8,9 @@ MUTATIONS = (
     Mutation(
         rule="R13",
         name="the gate lets the last in line through first",
-        edits=(Edit("_gate.py", "gate.queue.popitem(last=False)", "gate.queue.popitem(last=True)"),),
+        edits=(
+            Edit("_local/local_queue.py", "gate.queue.popitem(last=False)", "gate.queue.popitem(last=True)"),
+        ),
         test="unit/test_waiting.py::test_tasks_of_one_process_get_the_lock_in_the_order_of_their_calls",
     ),
     Mutation(
@@ -16,7 +18,7 @@ MUTATIONS = (
         name="the gate opens at the body's exit, not at the loss",
         edits=(
             Edit(
-                "_holding.py",
+                "_hold/holding.py",
                 """
                 self._way.open()
                 if self._lost is not None:
@@ -33,7 +35,7 @@ MUTATIONS = (
         name="there is no gate",
         edits=(
             Edit(
-                "_gate.py",
+                "_local/local_queue.py",
                 """
                 if name in self._gates:
                     return False
@@ -56,7 +58,7 @@ MUTATIONS = (
         name="blocking_timeout=0 tries twice",
         edits=(
             Edit(
-                "_acquire.py",
+                "_acquire/acquisition.py",
                 "if hopeless or (left is not None and left <= 0):",
                 "if hopeless or (left is not None and left <= 0 and self._attempts > 1):",
             ),
@@ -68,7 +70,7 @@ MUTATIONS = (
         name="there is a sleep after the last try",
         edits=(
             Edit(
-                "_acquire.py",
+                "_acquire/acquisition.py",
                 """
                 if hopeless or (left is not None and left <= 0):
                 """,
@@ -91,7 +93,7 @@ MUTATIONS = (
         name="the end of the keys' lives does not end a wait",
         edits=(
             Edit(
-                "_waiting.py",
+                "_acquire/waiting.py",
                 "expiry = error.retry_after if isinstance(error, LockTakenError) else None",
                 "expiry = None",
             ),
@@ -101,7 +103,7 @@ MUTATIONS = (
     Mutation(
         rule="R13",
         name="a minority of notices wakes a waiter",
-        edits=(Edit("_wakeup.py", "len(self._free) >= self._quorum:", "self._free:"),),
+        edits=(Edit("_acquire/notices.py", "len(self._free) >= self._quorum:", "self._free:"),),
         test="unit/test_wakeup.py::test_a_minority_of_notices_wakes_nobody",
     ),
     Mutation(
@@ -116,14 +118,18 @@ MUTATIONS = (
     Mutation(
         rule="R13",
         name="a lock that changes hands is polled ever more rarely",
-        edits=(Edit("_waiting.py", "self._expires, self._polls = expires, 0", "self._polls += 1"),),
+        edits=(Edit("_acquire/waiting.py", "self._expires, self._polls = expires, 0", "self._polls += 1"),),
         test="unit/test_foreign_holders.py::test_ours_get_half_of_a_fair_share_and_leave_enough[1-1-1]",
     ),
     Mutation(
         rule="R13",
         name="a minority of foreign keys has the others polled",
         edits=(
-            Edit("_wakeup.py", "return sum(tell) >= self._quorum", "return sum(tell) >= len(self._nodes)"),
+            Edit(
+                "_acquire/notices.py",
+                "return sum(tell) >= self._quorum",
+                "return sum(tell) >= len(self._nodes)",
+            ),
         ),
         test="unit/test_foreign_holders.py::test_a_minority_of_foreign_keys_is_not_polled",
     ),
@@ -160,13 +166,13 @@ MUTATIONS = (
     Mutation(
         rule="R33",
         name="a waiter that let a notice pass asks no sooner",
-        edits=(Edit("_waiting.py", "until = min(until, now() + unfollowed(chance, crowd))", "pass"),),
+        edits=(Edit("_acquire/waiting.py", "until = min(until, now() + unfollowed(chance, crowd))", "pass"),),
         test="unit/test_crowds.py::test_a_crowd_that_goes_home_is_not_waited_for[2]",
     ),
     Mutation(
         rule="R33",
         name="what a notice says of the crowd is not heard",
-        edits=(Edit("_waiting.py", "crowd = ear.crowd or self._crowd", "crowd = self._crowd"),),
+        edits=(Edit("_acquire/waiting.py", "crowd = ear.crowd or self._crowd", "crowd = self._crowd"),),
         test="unit/test_crowds.py::test_a_crowd_that_goes_home_is_not_waited_for[2]",
     ),
     Mutation(
@@ -174,7 +180,7 @@ MUTATIONS = (
         name="what is told late of one release counts for the next",
         edits=(
             Edit(
-                "_wakeup.py",
+                "_acquire/notices.py",
                 "self._late.update(node for node in self._nodes if node not in self._free)",
                 "pass",
             ),
@@ -235,7 +241,11 @@ MUTATIONS = (
         rule="R14",
         name="a node whose clock has jumped begins no quarantine",
         edits=(
-            Edit("_background.py", "self._nodes[step.node].push(floor_at(int(time * 1_000_000)))", "pass"),
+            Edit(
+                "_session/background.py",
+                "self._nodes[step.node].push(floor_at(int(time * 1_000_000)))",
+                "pass",
+            ),
         ),
         test="unit/test_clock_steps.py::test_a_node_that_jumps_ahead_loses_its_vote[fenced]",
     ),

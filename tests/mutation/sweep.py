@@ -2,7 +2,7 @@
 
     pip install coverage
     python -m tests.mutation.sweep --record tests/unit -n2                # which test runs which line
-    python -m tests.mutation.sweep _ask.py _node/ --each 8 --json found.jsonl
+    python -m tests.mutation.sweep _round/round.py _node/ --each 8 --json found.jsonl
 
 A development tool, not a part of CI.  `python -m tests.mutation` proves that broken rules are noticed; this
 looks where no rule has been thought of.  For every mutant the tests that run its line are run until one

@@ -29,9 +29,9 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     _scripts,
 )
-from aioredlock_ng._admission import MAX_TRIES
 from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS
 from aioredlock_ng._core.quorum import Vote
+from aioredlock_ng._local.admission import MAX_TRIES
 from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.redis_node import RECONNECT, RedisNode
 from aioredlock_ng.testing import LocalNodes

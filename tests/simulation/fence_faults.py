@@ -205,7 +205,7 @@ def _longer(world: World) -> None:
 def initialise(world: World) -> None:
     """State that no lock can be alive, true or not.
 
-    As `_initialise` does it: each node takes a floor of its own, then all of them the greatest of these.
+    As `_admin/initialise` does it: each node takes a floor of its own, then all of them the greatest.
     """
     floors = []
     for node in world.nodes:

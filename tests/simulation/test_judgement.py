@@ -11,11 +11,12 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import _acquire, _attempt, _body, _holding
-from aioredlock_ng._ask import Round
+from aioredlock_ng._acquire import acquisition, attempt
 from aioredlock_ng._core.command import Silence
+from aioredlock_ng._hold import body, holding
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
+from aioredlock_ng._round.round import Round
 from aioredlock_ng.testing import _memory_scripts
 from tests.simulation.campaign import DETERMINISM, campaign
 from tests.simulation.checks_words import Rule
@@ -34,13 +35,13 @@ STUBBORN: Final = 20
 
 
 def _no_undo_when_cancelled(patch: pytest.MonkeyPatch) -> None:
-    undo = _attempt.Attempt.undo
+    undo = attempt.Attempt.undo
 
-    def undone(self: _attempt.Attempt, timeout: float) -> Round | None:
+    def undone(self: attempt.Attempt, timeout: float) -> Round | None:
         task = asyncio.current_task()
         return None if task is not None and task.cancelling() else undo(self, timeout)
 
-    patch.setattr(_attempt.Attempt, "undo", undone)
+    patch.setattr(attempt.Attempt, "undo", undone)
 
 
 def _ledger_that_pays_nothing(patch: pytest.MonkeyPatch) -> None:
@@ -58,22 +59,22 @@ def _releases_in_flight_that_are_not_owed(patch: pytest.MonkeyPatch) -> None:
 
 
 def _closing_without_release(patch: pytest.MonkeyPatch) -> None:
-    release = _holding.Holding.release
+    release = holding.Holding.release
 
-    def released(self: _holding.Holding) -> Round | None:
+    def released(self: holding.Holding) -> Round | None:
         return None if self._runtime.closing and self.body is None else release(self)
 
-    patch.setattr(_holding.Holding, "release", released)
+    patch.setattr(holding.Holding, "release", released)
 
 
 def _validity_beyond_the_ttl(patch: pytest.MonkeyPatch) -> None:
-    for module in (_acquire, _holding):
+    for module in (acquisition, holding):
         patch.setattr(module, "valid_until", lambda asked_at, ttl: asked_at + TOO_LONG * ttl)
 
 
 def _bodies_that_are_not_stopped(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(_body.Body, "stop", lambda *_: None)
-    patch.setattr(_holding.Holding, "held", property(lambda self: self._release is None))
+    patch.setattr(body.Body, "stop", lambda *_: None)
+    patch.setattr(holding.Holding, "held", property(lambda self: self._release is None))
 
 
 def _extensions_that_create(patch: pytest.MonkeyPatch) -> None:

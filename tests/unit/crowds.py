@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._ask import Round
+from aioredlock_ng._round.round import Round
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import count, make
 

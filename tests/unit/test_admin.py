@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeInspection, NodeState, Survey
-from aioredlock_ng import _survey as survey_module
+from aioredlock_ng._admin import survey as survey_module
 from aioredlock_ng.testing import MemoryNode, _memory_server
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.worlds import (

@@ -10,14 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from aioredlock_ng import Lease, LockManager, LockTakenError, ManagerClosedError, QuorumUnavailableError
-from aioredlock_ng import _admission as admission
-from aioredlock_ng import _watchdog as watchdog
-from aioredlock_ng._admission import MAX_TRIES_BY_CLIENTS, Admission, stand_in_line
+from aioredlock_ng._acquire.waiting import Patience
 from aioredlock_ng._clock import SystemClock
-from aioredlock_ng._holding import Holding
+from aioredlock_ng._hold import watchdog
+from aioredlock_ng._hold.holding import Holding
+from aioredlock_ng._local import admission
+from aioredlock_ng._local.admission import MAX_TRIES_BY_CLIENTS, Admission, stand_in_line
+from aioredlock_ng._local.handoff import GLIMPSE, TURN
 from aioredlock_ng._node import pipe
-from aioredlock_ng._turns import GLIMPSE, TURN
-from aioredlock_ng._waiting import Patience
 from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.unit.worlds import LATENCY, TIMEOUT, End, count, in_task, sent, sim, turns, virtual, world
 

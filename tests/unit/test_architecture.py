@@ -249,7 +249,7 @@ def test_the_wall_clock_decides_nothing() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("wall", "wall_of"))
     }
     kit = {file for file in readers if part_of(file) == "testing"}  # its clocks pass it on
-    assert readers - kit == {"_runtime.py", "_survey.py"}
+    assert readers - kit == {"_session/runtime.py", "_admin/survey.py"}
 
 
 def test_chance_comes_in_through_the_seam() -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import ConfigurationError, Lease, LockLostError, LossReason
-from aioredlock_ng._ask import Round
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node import fork
 from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._round.round import Round
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
     LATENCY,

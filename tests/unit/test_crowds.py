@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import Lease, LockManager, LockTakenError, RetryPolicy
-from aioredlock_ng._wakeup import Ear
+from aioredlock_ng._acquire.notices import Ear
 from aioredlock_ng.testing._memory_server import MemoryServer
 from tests.unit.crowds import NAME, SECTION, Figures, crowd
 from tests.unit.worlds import ANOTHER, LATENCY, PREFIX, World, count, in_task, opened, sim, virtual, world

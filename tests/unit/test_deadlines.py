@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from aioredlock_ng._deadlines import Deadlines
+from aioredlock_ng._round.deadlines import Deadlines
 from tests.counting import Compared, counted
 from tests.unit.worlds import sim, until, virtual
 

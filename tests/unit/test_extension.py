@@ -20,7 +20,7 @@ from aioredlock_ng import (
     Vote,
 )
 from aioredlock_ng._clock import SystemClock
-from aioredlock_ng._watchdog import Watchdog
+from aioredlock_ng._hold.watchdog import Watchdog
 from aioredlock_ng.events import Extended, ExtensionsLow, LoopStalled, Lost
 from tests.unit.worlds import (
     LATENCY,

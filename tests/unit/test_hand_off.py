@@ -10,7 +10,7 @@ import random
 import pytest
 
 from aioredlock_ng import LockManager, LockTakenError, RetryPolicy
-from aioredlock_ng._turns import TURN
+from aioredlock_ng._local.handoff import TURN
 from aioredlock_ng.testing._memory_connection import MemoryConnection
 from tests.listening import Listener, listen_in_memory
 from tests.unit.worlds import LATENCY, PREFIX, World, count, in_task, sent, sim, turns, virtual, world

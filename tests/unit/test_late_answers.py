@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aioredlock_ng import Lease, LockNotAcquiredError, NodeState, QuorumUnavailableError, Vote
-from aioredlock_ng._turns import TURN
+from aioredlock_ng._local.handoff import TURN
 from aioredlock_ng.events import NodeChanged, Refused
 from tests.unit.worlds import LATENCY, TIMEOUT, TTL, in_task, turns, virtual, world
 

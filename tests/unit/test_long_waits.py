@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from aioredlock_ng import LockTakenError
-from aioredlock_ng._long_waits import LINES_WITHIN, LONG, MAX_LINES
+from aioredlock_ng._acquire.long_waits import LINES_WITHIN, LONG, MAX_LINES
 from tests.unit.worlds import PLAIN, World, in_task, make, opened, sim, virtual, world
 
 EPSILON = 0.05

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError
-from aioredlock_ng._attempt import STRAGGLERS
+from aioredlock_ng._acquire.attempt import STRAGGLERS
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import LATENCY, PLAIN, TIMEOUT, TTL, World, in_task, make, opened, sim, virtual, world
 

@@ -10,7 +10,7 @@ import pytest
 
 from aioredlock_ng import LockTakenError, NodeState, Vote
 from aioredlock_ng._core.policy import RetryPolicy
-from aioredlock_ng._turns import TURN, YIELD
+from aioredlock_ng._local.handoff import TURN, YIELD
 from aioredlock_ng.events import NodeChanged
 from aioredlock_ng.testing import MemoryNode, memory_node
 from tests.listening import listen_in_memory

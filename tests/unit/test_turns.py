@@ -9,11 +9,13 @@ import random
 
 import pytest
 
-from aioredlock_ng import LockLostError, LockManager, LockTakenError, _acquire, _gate, _turns
-from aioredlock_ng._admission import Admission
+from aioredlock_ng import LockLostError, LockManager, LockTakenError
+from aioredlock_ng._acquire import acquisition
 from aioredlock_ng._clock import SystemClock
-from aioredlock_ng._gate import Gates
-from aioredlock_ng._turns import GLIMPSE, TURN, YIELD, Turns
+from aioredlock_ng._local import handoff, local_queue
+from aioredlock_ng._local.admission import Admission
+from aioredlock_ng._local.handoff import GLIMPSE, TURN, YIELD, Turns
+from aioredlock_ng._local.local_queue import Gates
 from aioredlock_ng.testing import MemoryNode
 from tests.counting import counted
 from tests.unit.worlds import LATENCY, World, in_task, opened, sim, virtual, world
@@ -134,8 +136,8 @@ def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
 @virtual
 async def test_a_turn_is_bounded_in_count(monkeypatch):
     """However little time hand-offs take, another process gets in after so many of them."""
-    monkeypatch.setattr(_turns, "TURN", 1000.0)
-    monkeypatch.setattr(_turns, "MAX_HAND_OFFS", 5)
+    monkeypatch.setattr(handoff, "TURN", 1000.0)
+    monkeypatch.setattr(handoff, "MAX_HAND_OFFS", 5)
     async with world() as w, w.process() as other, at_it({w.manager: 4}, 0.0) as (times,):
         await asyncio.sleep(0.1)
         for _ in range(5):
@@ -162,8 +164,8 @@ def test_the_price_of_turns_is_small(tasks, monkeypatch):
         counts.append(len(times))
 
     main()
-    monkeypatch.setattr(_turns, "TURN", float("inf"))
-    monkeypatch.setattr(_turns, "MAX_HAND_OFFS", 10**9)
+    monkeypatch.setattr(handoff, "TURN", float("inf"))
+    monkeypatch.setattr(handoff, "MAX_HAND_OFFS", 10**9)
     main()
     paused, free = counts
     assert (1 - PRICE) * free < paused < free
@@ -289,7 +291,7 @@ def test_a_turn_is_over_after_its_time():
 
 def test_a_turn_is_over_after_its_hand_offs(monkeypatch):
     """So many locks in no time end it, too."""
-    monkeypatch.setattr(_turns, "MAX_HAND_OFFS", 3)
+    monkeypatch.setattr(handoff, "MAX_HAND_OFFS", 3)
     books = Turns()
     ended = []
     for _ in range(7):
@@ -320,7 +322,7 @@ def test_turns_of_names_are_apart():
 @virtual
 async def test_the_memory_of_turns_is_bounded(monkeypatch):
     """Names are many: only the last of them are remembered, and the oldest are forgotten first."""
-    monkeypatch.setattr(_turns, "MAX_TURNS", 10)
+    monkeypatch.setattr(handoff, "MAX_TURNS", 10)
     async with world(1) as w:
         for number in range(25):
             async with w.manager.lock(f"{number}"):
@@ -333,7 +335,7 @@ async def test_the_memory_of_turns_is_bounded(monkeypatch):
 # -- many who wait -----------------------------------------------------------------------------------
 
 
-class SeenPlace(_gate.Place):
+class SeenPlace(local_queue.Place):
     """A place whose comparisons are counted, as a search for it would make them."""
 
     def __eq__(self, other: object) -> bool:
@@ -358,7 +360,7 @@ def lines_per_leave(number: int) -> float:
 @virtual
 async def test_leaving_a_queue_costs_the_same_however_long_it_is(monkeypatch):
     """What waiters that give up together cost grows with their number, not with its square."""
-    monkeypatch.setattr(_gate, "Place", SeenPlace)
+    monkeypatch.setattr(local_queue, "Place", SeenPlace)
     assert lines_per_leave(4_000) < 2 * lines_per_leave(250)
 
 
@@ -393,7 +395,7 @@ async def line_up(w: World, number: int) -> list[asyncio.Task[object]]:
 @virtual
 async def test_the_number_of_waiters_is_bounded(monkeypatch):
     """One waiter too many is told at once that the lock is taken, and why; others are not disturbed."""
-    monkeypatch.setattr(_acquire, "MAX_WAITERS", 3)
+    monkeypatch.setattr(acquisition, "MAX_WAITERS", 3)
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()
         tasks = await line_up(w, 3)

@@ -18,9 +18,9 @@ from aioredlock_ng import (
     Vote,
     WouldDeadlockError,
 )
-from aioredlock_ng._attempt import STRAGGLERS
+from aioredlock_ng._acquire.attempt import STRAGGLERS
+from aioredlock_ng._local.handoff import YIELD
 from aioredlock_ng._node import channels
-from aioredlock_ng._turns import YIELD
 from aioredlock_ng.events import Refused
 from tests.unit.worlds import (
     ANOTHER,

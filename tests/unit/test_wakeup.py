@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioredlock_ng import LockManager, LockTakenError, RetryPolicy
+from aioredlock_ng._acquire.notices import Ear, _crowd
 from aioredlock_ng._node import channels
-from aioredlock_ng._wakeup import Ear, _crowd
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_server import MemoryServer
 from tests.unit.worlds import (

@@ -7,7 +7,7 @@ from typing import Any, Final
 import hiredis
 import pytest
 
-from aioredlock_ng._admin import look_for
+from aioredlock_ng._admin.inspection import look_for
 from aioredlock_ng._core.command import TAGS, Command, Proof, Silence
 from aioredlock_ng._core.quarantine import Vow
 from aioredlock_ng._kinds.mutex import Mutex

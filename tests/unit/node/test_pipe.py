@@ -6,7 +6,7 @@ import hiredis
 import pytest
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._admin import _fits_inspection
+from aioredlock_ng._admin.inspection import _fits_inspection
 from aioredlock_ng._core.command import TAGS, Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node.link import heartbeat

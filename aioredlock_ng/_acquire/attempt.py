@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
-from ._ask import Round, all_answered
-from ._core.command import ABOVE_FENCE, GRANTED, Answer, Primitive
-from ._core.fencing import agreeable, ballot, certified
-from ._core.quorum import Tally, Verdict, Vote
-from ._core.validity import free_after
-from .errors import LockNotAcquiredError, LockTakenError, NodeVote, QuorumUnavailableError, printable
+from .._core.command import ABOVE_FENCE, GRANTED, Answer, Primitive
+from .._core.fencing import agreeable, ballot, certified
+from .._core.quorum import Tally, Verdict, Vote
+from .._core.validity import free_after
+from .._round.round import Round, all_answered
+from ..errors import LockNotAcquiredError, LockTakenError, NodeVote, QuorumUnavailableError, printable
 
 if TYPE_CHECKING:
-    from ._runtime import Runtime
+    from .._session.runtime import Runtime
 
 STRAGGLERS: Final = 0.01
 """Seconds that slower nodes are given, once a round is lost, to tell how long their key will stay."""
@@ -43,7 +43,7 @@ class Attempt:
         """Ask all nodes; True when a majority granted, and agrees on a fence.
 
         Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.  The caller has taken a place
-        for it (`_admission`), which is given back with the verdict.
+        for it (`_local/admission`), which is given back with the verdict.
         """
         runtime, primitive = self._runtime, self._primitive
         runtime.attempts.add(self)

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Final, final
 
-from ._log import report
-from ._node import Node, NodeState
+from .._log import report
+from .._node import Node, NodeState
 
 GATHER: Final = 0.75
 """Seconds until a line is logged: all nodes that lose their memory together are found within a heartbeat."""

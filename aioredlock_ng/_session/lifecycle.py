@@ -12,14 +12,14 @@ from typing import Self
 
 import anyio
 
-from ._audience import Audience
-from ._background import Background
-from ._clock import Clock
-from ._futures import running_loop
-from ._node import Node
-from ._options import Options
-from ._runtime import Counters, Runtime
-from .errors import ConfigurationError, ManagerClosedError
+from .._clock import Clock
+from .._hooks import Audience
+from .._node import Node
+from .._options import Options
+from .._round.futures import running_loop
+from ..errors import ConfigurationError, ManagerClosedError
+from .background import Background
+from .runtime import Counters, Runtime
 
 
 class Life:

@@ -15,21 +15,21 @@ import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, final
 
-from ._ask import Round
-from ._attempt import unsent_in
-from ._core.command import Answer, Primitive, Reply
-from ._core.policy import EXTENSION_RETRY, ExtensionPolicy
-from ._core.quorum import Extension, Tally, extension_verdict
-from ._core.validity import valid_until
-from ._log import report
-from ._telling import tell_extended, tell_extensions_low, tell_lost, tell_released
-from .errors import LockLostError, LossReason, NodeVote, printable
+from .._acquire.attempt import unsent_in
+from .._acquire.telling import tell_extended, tell_extensions_low, tell_lost, tell_released
+from .._core.command import Answer, Primitive, Reply
+from .._core.policy import EXTENSION_RETRY, ExtensionPolicy
+from .._core.quorum import Extension, Tally, extension_verdict
+from .._core.validity import valid_until
+from .._log import report
+from .._round.round import Round
+from ..errors import LockLostError, LossReason, NodeVote, printable
 
 if TYPE_CHECKING:
-    from ._body import Body
-    from ._gate import Pass
-    from ._runtime import Runtime
-    from ._turns import Turn
+    from .._local.handoff import Turn
+    from .._local.local_queue import Pass
+    from .._session.runtime import Runtime
+    from .body import Body
 
 
 def extension_decided(tally: Tally) -> bool:

@@ -17,14 +17,14 @@ import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
-from ._clock import Clock
-from ._core.quorum import Tally, Vote
-from ._futures import give_up
-from .errors import NodeVote, QuorumUnavailableError, printable
+from .._clock import Clock
+from .._core.quorum import Tally, Vote
+from .._round.futures import give_up
+from ..errors import NodeVote, QuorumUnavailableError, printable
 
 if TYPE_CHECKING:
-    from ._runtime import Runtime
-    from ._waiting import Patience
+    from .._acquire.waiting import Patience
+    from .._session.runtime import Runtime
 
 MAX_TRIES: Final = 128
 """Tries of one manager that may be in flight at once.  Twice as many are no faster: it takes a loop some

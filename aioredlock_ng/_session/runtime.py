@@ -16,33 +16,33 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio
 
-from ._admission import Admission
-from ._ask import NOTHING_KNOWN, Round, all_answered
-from ._audience import Audience
-from ._clock import Clock, wall_of
-from ._core.clock_watch import ClockWatch
-from ._core.command import Answer, Command, Primitive, Purpose
-from ._core.cooldown import Cooldowns
-from ._core.quorum import Vote, majority
-from ._core.validity import drift, free_after
-from ._deadlines import Deadlines
-from ._futures import give_up, running_loop
-from ._gate import Gates
-from ._log import report
-from ._long_waits import LongWaits
-from ._node import Node, NodeState
-from ._node.client_node import ClientNode
-from ._node.fork import generation
-from ._options import Options
-from ._turns import Turns
-from ._wakeup import Wakeups
-from ._watchdog import Watchdog
-from .errors import ConfigurationError, ManagerClosedError, printable
-from .events import LoopStalled
+from .._acquire.long_waits import LongWaits
+from .._acquire.notices import Wakeups
+from .._clock import Clock, wall_of
+from .._core.clock_watch import ClockWatch
+from .._core.command import Answer, Command, Primitive, Purpose
+from .._core.cooldown import Cooldowns
+from .._core.quorum import Vote, majority
+from .._core.validity import drift, free_after
+from .._hold.watchdog import Watchdog
+from .._hooks import Audience
+from .._local.admission import Admission
+from .._local.handoff import Turns
+from .._local.local_queue import Gates
+from .._log import report
+from .._node import Node, NodeState
+from .._node.client_node import ClientNode
+from .._node.fork import generation
+from .._options import Options
+from .._round.deadlines import Deadlines
+from .._round.futures import give_up, running_loop
+from .._round.round import NOTHING_KNOWN, Round, all_answered
+from ..errors import ConfigurationError, ManagerClosedError, printable
+from ..events import LoopStalled
 
 if TYPE_CHECKING:
-    from ._attempt import Attempt
-    from ._holding import Holding
+    from .._acquire.attempt import Attempt
+    from .._hold.holding import Holding
 
 NOT_HELD: Final = Answer(Vote.REFUSED, "was not held", wait=0.0)
 """What a node would answer to a release whose acquire it was never sent."""

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-from ._log import report
-from .errors import LockNotAcquiredError, LockTakenError, printable
+from .._log import report
+from ..errors import LockNotAcquiredError, LockTakenError, printable
 
 LONG: Final = 2.0
 """Seconds that a call waits before the log says why."""

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
-from ._clock import Clock
-from ._futures import ring
+from .._clock import Clock
+from .._round.futures import ring
 
 if TYPE_CHECKING:
-    from ._holding import Holding
+    from .holding import Holding
 
 log = logging.getLogger("aioredlock_ng")
 

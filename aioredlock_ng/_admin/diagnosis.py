@@ -11,17 +11,17 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from ._admin import ask
-from ._core.command import Command, Purpose, Reply, Silence
-from ._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
-from ._core.diagnosis.sentinels import told
-from ._node import NodeState
-from ._node.plain import plain
-from ._trial import try_listening, try_locking, try_telling
+from .._core.command import Command, Purpose, Reply, Silence
+from .._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
+from .._core.diagnosis.sentinels import told
+from .._node import NodeState
+from .._node.plain import plain
+from .inspection import ask
+from .self_test import try_listening, try_locking, try_telling
 
 if TYPE_CHECKING:
-    from ._node import Node
-    from ._runtime import Runtime
+    from .._node import Node
+    from .._session.runtime import Runtime
 
 PATIENCE: Final = 1.0
 """Seconds an answer is waited for, or a `node_timeout` where that is longer: a slow one is a finding, too."""

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from ._admission import Admission
-from ._futures import give_up
+from .._round.futures import give_up
+from .admission import Admission
 
 if TYPE_CHECKING:
-    from ._attempt import Attempt
-    from ._holding import Holding
-    from .errors import LockNotAcquiredError, LockTakenError
+    from .._acquire.attempt import Attempt
+    from .._hold.holding import Holding
+    from ..errors import LockNotAcquiredError, LockTakenError
 
 MAX_WAITERS: Final = 65536
 """Tasks of one process that may wait for one name."""

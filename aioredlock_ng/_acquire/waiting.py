@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from ._ask import majority_answered
-from ._core.policy import after_expiry, aside, follows, poll, reminder, unfollowed
-from ._core.quorum import Verdict
-from ._turns import GLIMPSE, YIELD, Turn
-from .errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
+from .._core.policy import after_expiry, aside, follows, poll, reminder, unfollowed
+from .._core.quorum import Verdict
+from .._local.handoff import GLIMPSE, YIELD, Turn
+from .._round.round import majority_answered
+from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
 
 if TYPE_CHECKING:
-    from ._attempt import Attempt
-    from ._clock import Clock
-    from ._runtime import Runtime
-    from ._wakeup import Ear
+    from .._clock import Clock
+    from .._session.runtime import Runtime
+    from .attempt import Attempt
+    from .notices import Ear
 
 SPLIT_WITHIN: Final = 4
 """Round trips after a try in which the notices of those who lost it, too, are expected."""
@@ -187,7 +187,7 @@ class Waiting:
     # -- the waits between them ----------------------------------------------------------------
 
     async def let_others_ask(self, turn: Turn) -> None:
-        """Keep still for a moment when this process has had its turn (see `_turns`)."""
+        """Keep still for a moment when this process has had its turn (see `_local/handoff`)."""
         runtime, release = self._runtime, turn.release
         assert release is not None, "a turn ends with a release"
         left = self._patience.left()

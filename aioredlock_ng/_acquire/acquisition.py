@@ -6,22 +6,22 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from ._admission import not_asked, stand_in_line
-from ._attempt import Attempt
-from ._core.command import Primitive
-from ._core.policy import ExtensionPolicy
-from ._core.validity import min_validity, valid_until
-from ._gate import MAX_WAITERS, Gate, Pass
-from ._holding import Holding
-from ._in_the_way import cooling, held_here, in_the_way, refuse_deadlock
-from ._log import debugging
-from ._options import OnLost
-from ._quorum_watch import QuorumWatch
-from ._runtime import Runtime
-from ._telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
-from ._waiting import Patience, Waiting
-from .errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError, printable
-from .events import Acquired
+from .._core.command import Primitive
+from .._core.policy import ExtensionPolicy
+from .._core.validity import min_validity, valid_until
+from .._hold.holding import Holding
+from .._local.admission import not_asked, stand_in_line
+from .._local.local_queue import MAX_WAITERS, Gate, Pass
+from .._log import debugging
+from .._options import OnLost
+from .._session.runtime import Runtime
+from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError, printable
+from ..events import Acquired
+from .attempt import Attempt
+from .quorum_watch import QuorumWatch
+from .refusals import cooling, held_here, in_the_way, refuse_deadlock
+from .telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
+from .waiting import Patience, Waiting
 
 
 @final

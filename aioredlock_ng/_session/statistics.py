@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from ._node import Node, NodeState, Standing
-from ._runtime import Counters, Runtime
+from .._node import Node, NodeState, Standing
+from .runtime import Counters, Runtime
 
 
 @final

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from . import _scripts
-from ._ask import Round, all_answered
-from ._core.command import Answer, Command, Purpose, Reply, Silence
-from ._core.quorum import Vote
-from ._deadlines import Deadlines
+from .. import _scripts
+from .._core.command import Answer, Command, Purpose, Reply, Silence
+from .._core.quorum import Vote
+from .._round.deadlines import Deadlines
+from .._round.round import Round, all_answered
 
 if TYPE_CHECKING:
-    from ._node import Node
-    from ._runtime import Runtime
+    from .._node import Node
+    from .._session.runtime import Runtime
 
 _OUR_VALUE: Final = re.compile(rb"[0-9a-f]{40}:(?:(?P<since_ms>[0-9]{13}):)?(?P<holder>.*)", re.DOTALL)
 """What this package writes under a lock: the owner, which is secret; since when (older versions left it out);

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from ._ask import Round
+    from .._round.round import Round
 
 TURN: Final = 0.05
 """Seconds for which one process may hand a name from task to task before it lets others ask."""

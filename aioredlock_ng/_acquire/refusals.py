@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from .errors import (
+from ..errors import (
     LockNotAcquiredError,
     LockTakenError,
     QuorumUnavailableError,
@@ -14,9 +14,9 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from ._gate import Gate
-    from ._holding import Holding
-    from ._runtime import Runtime
+    from .._hold.holding import Holding
+    from .._local.local_queue import Gate
+    from .._session.runtime import Runtime
 
 
 def refuse_deadlock(runtime: Runtime, names: tuple[str, ...]) -> None:

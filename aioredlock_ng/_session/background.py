@@ -9,16 +9,16 @@ from typing import Final, final
 
 import anyio
 
-from ._core.command import milliseconds
-from ._core.fencing import floor_at
-from ._core.quorum import majority
-from ._core.terms import Terms
-from ._log import report
-from ._node import Node, NodeEnv, NodeState, TimeSample
-from ._quarantine_log import QuarantineLog
-from ._runtime import Runtime
-from .errors import LossReason
-from .events import ClockStepped, Misconfigured, NodeChanged
+from .._core.command import milliseconds
+from .._core.fencing import floor_at
+from .._core.quorum import majority
+from .._core.terms import Terms
+from .._log import report
+from .._node import Node, NodeEnv, NodeState, TimeSample
+from ..errors import LossReason
+from ..events import ClockStepped, Misconfigured, NodeChanged
+from .quarantine_log import QuarantineLog
+from .runtime import Runtime
 
 _COMPARE: Final = (
     "every client must be given the same nodes: compare their lists (the README says how to change them)"

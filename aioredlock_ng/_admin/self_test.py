@@ -9,25 +9,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from . import _scripts
-from ._admin import ask, look_for, read
-from ._ask import Round, all_answered
-from ._core.command import Answer, Command, Purpose, Reply, Silence, untagged
-from ._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING
-from ._core.diagnosis.facts import BY_CLIENT, RESP2
-from ._core.diagnosis.rights import denied, unknown
-from ._core.quorum import Vote
-from ._node.channels import listening
-from ._node.client_node import ClientNode
-from ._node.link import heartbeat
-from ._node.pipe import PUSH
-from ._specs import mutex_of
-from .errors import NodeVote
+from .. import _scripts
+from .._core.command import Answer, Command, Purpose, Reply, Silence, untagged
+from .._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING
+from .._core.diagnosis.facts import BY_CLIENT, RESP2
+from .._core.diagnosis.rights import denied, unknown
+from .._core.quorum import Vote
+from .._node.channels import listening
+from .._node.client_node import ClientNode
+from .._node.link import heartbeat
+from .._node.pipe import PUSH
+from .._round.round import Round, all_answered
+from .._specs import mutex_of
+from ..errors import NodeVote
+from .inspection import ask, look_for, read
 
 if TYPE_CHECKING:
-    from ._kinds.mutex import Mutex
-    from ._node import Node
-    from ._runtime import Runtime
+    from .._kinds.mutex import Mutex
+    from .._node import Node
+    from .._session.runtime import Runtime
 
 TRIAL_TTL: Final = 2.0
 """Seconds that the locks of a trial live, unless their release is refused."""

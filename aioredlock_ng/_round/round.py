@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, final
 
-from ._core.command import GRANTED, Answer, Command, Reply, Silence
-from ._core.quorum import Tally, Vote
-from ._deadlines import Deadlines
-from ._futures import ring
-from ._node import Node
-from .errors import NodeVote
+from .._core.command import GRANTED, Answer, Command, Reply, Silence
+from .._core.quorum import Tally, Vote
+from .._node import Node
+from ..errors import NodeVote
+from .deadlines import Deadlines
+from .futures import ring
 
 Decided: TypeAlias = Callable[[Tally], bool]
 """Whether a tally is all that a waiter needs to know."""

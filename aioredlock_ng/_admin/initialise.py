@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Final, final
 
 import anyio
 
-from . import _scripts
-from ._admin import read
-from ._ask import Round, all_answered
-from ._background import same_server
-from ._core.command import Answer, Command, Purpose, milliseconds
-from ._core.fencing import SHIFT
-from ._core.quarantine import parse
-from ._core.quorum import majority
-from ._node import NodeState
-from ._survey import Survey, survey
-from .errors import ConfigurationError, LockTakenError, QuorumUnavailableError, printable
+from .. import _scripts
+from .._core.command import Answer, Command, Purpose, milliseconds
+from .._core.fencing import SHIFT
+from .._core.quarantine import parse
+from .._core.quorum import majority
+from .._node import NodeState
+from .._round.round import Round, all_answered
+from .._session.background import same_server
+from ..errors import ConfigurationError, LockTakenError, QuorumUnavailableError, printable
+from .inspection import read
+from .survey import Survey, survey
 
 if TYPE_CHECKING:
-    from ._runtime import Runtime
+    from .._session.runtime import Runtime
 
 LOOKED_AT: Final = 1000
 """Keys under the prefix that are looked at; where there are more, it is not certain what they are."""

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final, Literal, cast, final
 
 import anyio
 
-from ._admin import NodeInspection, ask, inspections, look, owners_of
-from ._core.command import Answer, Command, Purpose, Silence
-from ._core.diagnosis.rights import glob_escaped
-from ._core.quorum import majority
-from ._options import RESERVED_NAMES
+from .._core.command import Answer, Command, Purpose, Silence
+from .._core.diagnosis.rights import glob_escaped
+from .._core.quorum import majority
+from .._options import RESERVED_NAMES
+from .inspection import NodeInspection, ask, inspections, look, owners_of
 
 if TYPE_CHECKING:
-    from ._node import Node
-    from ._runtime import Runtime
+    from .._node import Node
+    from .._session.runtime import Runtime
 
 _OTHER_TYPE: Final = "WRONGTYPE"
 """How a node's reason begins where something else than a string is under the key: no lock, but in its way."""

@@ -16,9 +16,9 @@ import asyncio
 from collections.abc import Container, Iterable, Sequence
 from typing import Final, final
 
-from ._core.quorum import majority
-from ._futures import ring
-from ._node import Node
+from .._core.quorum import majority
+from .._node import Node
+from .._round.futures import ring
 
 MAX_DIGITS: Final = 6
 """Digits of a notice that are read as a number."""
@@ -72,7 +72,7 @@ class Ear:
 
 @final
 class Wakeups:
-    """The subscriptions of one manager, by channel; there is at most one contender for each (`_gate`)."""
+    """The subscriptions of one manager, by channel; one contender for each (`_local/local_queue`)."""
 
     __slots__ = ("_ears", "_nodes", "_quorum")
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ._log import debugging, report
-from .errors import LockLostError, LockNotAcquiredError, LockTakenError, LossReason, printable
-from .events import Acquired, Extended, ExtensionsLow, GaveUp, Lost, Refused, Released, Waiting
+from .._log import debugging, report
+from ..errors import LockLostError, LockNotAcquiredError, LockTakenError, LossReason, printable
+from ..events import Acquired, Extended, ExtensionsLow, GaveUp, Lost, Refused, Released, Waiting
 
 if TYPE_CHECKING:
-    from ._acquire import Request
-    from ._holding import Holding
-    from ._runtime import Runtime
+    from .._hold.holding import Holding
+    from .._session.runtime import Runtime
+    from .acquisition import Request
 
 # -- calls ---------------------------------------------------------------------------------------------
 

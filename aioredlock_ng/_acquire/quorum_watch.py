@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from ._futures import give_up
-from .errors import QuorumUnavailableError
+from .._round.futures import give_up
+from ..errors import QuorumUnavailableError
 
 if TYPE_CHECKING:
-    from ._gate import Gate, Place
-    from ._runtime import Runtime
-    from ._waiting import Patience
+    from .._local.local_queue import Gate, Place
+    from .._session.runtime import Runtime
+    from .waiting import Patience
 
 LOOKS: Final = 10
 """How often, within its time, a call looks whether the task before it misses a quorum, at most."""

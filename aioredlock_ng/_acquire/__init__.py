@@ -1,0 +1,1 @@
+"""Acquiring: the story of one call, its tries, and how it waits between them."""

@@ -1,0 +1,1 @@
+"""What administrators do: look at locks, take them away, find faults, initialise nodes."""

@@ -1,0 +1,1 @@
+"""What the tasks of one process settle among themselves, before a node is asked."""

@@ -1,0 +1,1 @@
+"""One question to all nodes: rounds, their deadlines, and waiting with a limit."""
