@@ -30,6 +30,7 @@ QUESTIONS = (
     "distance",
     "sizes",
     "core",
+    "path",
 )
 LOOPS = ("asyncio", "uvloop")
 
