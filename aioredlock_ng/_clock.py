@@ -36,7 +36,7 @@ class SystemClock:
         return time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)
 
     def wall(self) -> float:
-        """Return seconds since 1970 (UTC).  They jump when somebody sets the time: decide nothing by them."""
+        """Return seconds since 1970 (UTC).  They jump when the time is set: decide nothing by them."""
         return time.time()
 
 

@@ -71,7 +71,7 @@ MIN_TTL: Final = 0.005
 """Seconds, rounded up: below 4.1 ms drift leaves less than half, and a round trip has to fit in, too (R3)."""
 
 MAX_TTL: Final = 24 * 3600.0
-"""Seconds: a lock that nobody extends must not outlive a day."""
+"""Seconds: a lock that is not extended must not outlive a day."""
 
 MAX_FENCE_TTL: Final = 30 * 24 * 3600.0
 """Seconds that a counter may live unused."""

@@ -65,7 +65,7 @@ class LossReason(StrEnum):
     EXPIRED = "expired"
     """Its validity ended without a won extension."""
     REFUSED = "refused"
-    """A majority of the nodes said that the key is gone or somebody else's."""
+    """A majority of the nodes said that the key is gone or has another owner."""
     EXTENSIONS_EXHAUSTED = "extensions_exhausted"
     """It was extended as often as its policy allows, and then ran out."""
     MANAGER_CLOSED = "manager_closed"
@@ -73,7 +73,7 @@ class LossReason(StrEnum):
     LOOP_CLOSED = "loop_closed"
     """Its event loop was closed while it was held: neither extensions nor a release can leave any more."""
     RELEASED = "released"
-    """Somebody called `release()`."""
+    """`release()` was called."""
 
 
 def printable(names: Iterable[str]) -> str:
@@ -111,7 +111,7 @@ class LockNotAcquiredError(LockError):
 
 @final
 class LockTakenError(LockNotAcquiredError):
-    """Enough nodes answered: somebody else holds the lock.
+    """Enough nodes answered: another client holds the lock.
 
     `retry_after` is the number of seconds after which the lock will be free unless its holder extends it,
     from the nodes' PTTL; None when the nodes name no moment (a key without expiry).  A holder that extends

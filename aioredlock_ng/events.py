@@ -43,7 +43,7 @@ class Refused:
     names: tuple[str, ...]
     label: str
     taken: bool
-    """True: somebody holds the lock.  False: too few nodes answered."""
+    """True: another client holds the lock.  False: too few nodes answered."""
     votes: tuple[NodeVote, ...]
 
 

@@ -5,8 +5,8 @@
             lease.check()
 
 A thread cannot be cancelled: a loss raises at `SyncLease.check`, to be called before each write, and at the
-end of the block.  Threads may share a manager, but not those that run an event loop.  Nobody tells a thread
-that it waits for a lock of its own: it waits until its `blocking_timeout`.
+end of the block.  Threads may share a manager, but not those that run an event loop.  A thread that
+waits for a lock of its own gets no `WouldDeadlockError`: it waits until its `blocking_timeout`.
 """
 
 from __future__ import annotations
@@ -138,19 +138,19 @@ class SyncLock(threading.local):
         return f"<Sync{repr(self._lock)[1:]}"
 
     def acquire(self) -> SyncLease:
-        """Wait for the lock, for somebody to `release` it; raises as `Lock.acquire` does."""
+        """Wait for the lock and return a lease, which must be released; raises as `Lock.acquire` does."""
         return self._take(self._lock.acquire)
 
     def try_acquire(self) -> SyncLease | None:
-        """Try once, without waiting; None when somebody holds the lock."""
+        """Try once, without waiting; None when another client holds the lock."""
         return self._take(self._lock.try_acquire)
 
     def _take(self, acquire: Callable[[], Coroutine[Any, Any, Lease | None]]) -> SyncLease:
-        """Acquire in the loop.  A lease that an interrupt leaves to nobody is collected, and so released."""
+        """Acquire in the loop.  A lease that an interrupt orphans is collected, and so released."""
         future = self._manager.submit(acquire)
         try:
             if (lease := future.result()) is not None:
-                self._manager.submit(lease.bind).result()  # whoever closes the manager waits for its end
+                self._manager.submit(lease.bind).result()  # `aclose` waits for its end
             return lease and SyncLease(lease, self._manager)
         except BaseException:  # such as a KeyboardInterrupt, at any moment
             if not future.cancel() and future.exception() is None and future.result() is not None:
@@ -239,11 +239,11 @@ class SyncLockManager:
     # -- looking and administering: as the methods of `LockManager` ----------------------------
 
     def inspect(self, name: str) -> tuple[NodeInspection, ...]:
-        """Return what each node holds under `name`: whether, how long, by whom, and whether by us."""
+        """Return what each node holds under `name`: whether, for how long, by which holder, whether ours."""
         return self._call(self.manager.inspect, name)
 
     def force_release(self, name: str) -> tuple[NodeInspection, ...]:
-        """Delete the key of `name` on every node, whoever holds it, and return what was there."""
+        """Delete the key of `name` on every node, whichever client holds it, and return what was there."""
         return self._call(self.manager.force_release, name)
 
     def survey(self, *names: str, limit: int = 1000) -> Survey:

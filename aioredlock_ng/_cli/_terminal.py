@@ -40,7 +40,7 @@ class Line(NamedTuple):
 def printable(text: str) -> str:
     """Return text from outside as a terminal may get it: quoted and escaped when it is not harmless.
 
-    Names and labels are anybody's: line ends, control sequences, and what reorders a line.
+    Names and labels come from other programs: line ends, control sequences, and what reorders a line.
     """
     return text if text.isprintable() and text else ascii(text)
 
@@ -67,7 +67,7 @@ def encodable(text: str, stream: TextIO) -> str:
 
 
 def _coloured(stream: TextIO) -> bool:
-    """Whether anybody would see colours, and wants to (https://no-color.org)."""
+    """Whether colours can be seen there, and are wanted (https://no-color.org)."""
     return _drawable(stream) and not os.environ.get("NO_COLOR")
 
 

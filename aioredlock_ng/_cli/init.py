@@ -31,8 +31,8 @@ _DESCRIPTION = """\
 States that no lock can be alive under the prefix, so that all nodes may vote at once.
 
 A node that has no memory of locks, or not that of its present server, keeps still for the restart
-quarantine: somebody may hold a lock that it has forgotten.  Of nodes that nobody has used yet only you
-know that there is no such lock.  Run it
+quarantine: a lock that it has forgotten may still be held.  That there is no such lock on nodes that were
+never used before, only you know.  Run it
 
   - before the first use of fresh nodes, or of a new prefix;
   - with --force after a change of the list of nodes, when all clients have been stopped for the longest

@@ -57,8 +57,8 @@ command also runs on while its guard and this process are both frozen; when both
 Linux kills the command, but not what that has started; when the guard alone is killed or frozen, what has
 left the command's process group (timeout, job control) is not found.  If the command outlived the lock, a
 line says by how many seconds.
-Nobody who deletes the lock asks first: then another holder may run before the command is ended.
-Where that matters, let what it writes to check a fence.
+A deleted lock (release, DEL, FLUSHALL) can have another holder before the command is ended.
+Where that matters, let the resource that the command writes to check a fence.
 
 examples:
   aioredlock-ng run -n -E 0 --at-least 60 nightly -- /usr/local/bin/report

@@ -62,7 +62,7 @@ class Job:
         """The signal that ended the waiting."""
         self._signalled = asyncio.Event()
         self.interrupted = False
-        """Whether a Ctrl-C ended the command, which whoever called us has not got."""
+        """Whether a Ctrl-C ended the command, which our own caller has not got."""
         self._killed = False  # the command, by the guard or in its place
         self._gone = False  # the lock, from the nodes, within what was thought to be its validity
         self._complained = False
@@ -79,7 +79,7 @@ class Job:
         self._gone = event.reason is LossReason.REFUSED
 
     def on_refused(self, event: Refused) -> None:
-        """Say once why it takes long when that is nobody's lock."""
+        """Say once why it takes long when no other holder is the reason."""
         if not event.taken and self._plan.patience is None and not self._complained:
             self._complained = True
             say(f"lock {self._shown}: too few nodes answer; still trying")
@@ -276,7 +276,7 @@ class Job:
                 self._killed = True
 
     async def _enforce(self, lease: Lease, manager: LockManager, command: GuardedCommand) -> None:
-        """Tell the guard of a loss; do its work if somebody has stopped it."""
+        """Tell the guard of a loss; do its work if it was stopped."""
         await lease.lost.wait()
         command.end()
         # At least so long: the guard may have answered, unheard, while this process stood still.

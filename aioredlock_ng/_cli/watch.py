@@ -63,7 +63,7 @@ async def _watch(manager: LockManager, interval: float, quarantine: float | None
     finally:
         await manager.aclose()
     if not watching.cancelled():
-        watching.result()  # raises what ended it, but for a reader who left
+        watching.result()  # raises what ended it, unless the reader of the output left
     return 128 + signal.SIGTERM if ended_by[:1] == [signal.SIGTERM] else 0
 
 

@@ -8,7 +8,7 @@ holds one value per key, so two clients cannot hold the lock at once.
 **One round.**  To acquire, a client makes up a fresh owner and sends
 ``SET name owner NX PX ttl``, or a script that does the same and makes a fence, to all N masters
 in the same moment.  Every master answers with one `Vote`: GRANTED (it stored our owner), REFUSED
-(somebody else's key is there), or SILENT (anything else: no answer in time, an error, no
+(another holder's key is there), or SILENT (anything else: no answer in time, an error, no
 connection).  A `Tally` counts the votes into a `Verdict` as early as it is certain: WON with the
 Q-th grant, LOST as soon as Q grants can no longer be reached.  A slow master never delays a decided
 round; an even tie is LOST.
@@ -20,7 +20,7 @@ arrives when too little of that time is left is not a win.
 
 **Clean-up.**  Whatever is not a win (lost, too late, an error, a cancelled task) is undone on all
 N masters, those believed refused included, since a refusal and a lost reply look alike from here.
-The release deletes the key only if it still holds our owner, so it can never free somebody else's
+The release deletes the key only if it still holds our owner, so it can never free another holder's
 lock.  On each connection it stands behind the acquire in one first-in-first-out stream and cannot
 overtake it.
 

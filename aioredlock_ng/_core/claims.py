@@ -1,4 +1,4 @@
-"""Which quorum a node belongs to, since when, and by whom: the claim in its sentinel (R12a)."""
+"""Which quorum a node belongs to, since when, and by which client: the claim in its sentinel (R12a)."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ class ClockWatch:
         return Conclusion(steps=self._resolve(self._ahead, now), back=self._resolve(self._back, now))
 
     def _resolve(self, pending: dict[int, _Suspicion], now: float) -> tuple[Step, ...]:
-        """Take out the suspicions that nobody can share any more."""
+        """Take out the suspicions that no other node can share any more."""
         steps = tuple(
             Step(node=node, seconds=suspicion.seconds, before=suspicion.before)
             for node, suspicion in pending.items()

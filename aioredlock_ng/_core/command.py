@@ -180,7 +180,7 @@ class Sink(Protocol):
 
     @property
     def pending(self) -> bool:
-        """Whether anybody still waits; nothing but a release is sent again for a sink that does not."""
+        """Whether the caller still waits; if not, nothing but a release is sent again for this sink."""
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Take the reply of node number `node`.  Must not raise.
@@ -200,7 +200,7 @@ class Answer(NamedTuple):
     sent: bool = True
     """As in `Silence`."""
     missing: bool = False
-    """The key is gone on this node, and is not somebody else's: it can be topped up (R9)."""
+    """The key is gone on this node, and no other holder has it: it can be topped up (R9)."""
     fence: int = 0
     """Where the counter stands after a granted acquire (R10)."""
     time: float = 0.0
@@ -213,7 +213,7 @@ class Answer(NamedTuple):
     """Whether a release found a key of another program in its way: no notice comes when that goes."""
 
     def __repr__(self) -> str:
-        # Without what was found: that may be somebody's owner value.
+        # Without what was found: that may be an owner value.
         return f"<Answer {self.vote.value}{self.reason and ': '}{self.reason}>"
 
 
@@ -260,7 +260,7 @@ class Primitive(Protocol):
         Every kind's release answers ``[keys deleted, wait in ms, how many listen]``, and what the holder
         of a key in the way calls itself, if it says so.  For each key that
         it deletes it publishes a notice, how many it is for, on the channel of the key's own name, which
-        wakes those who wait in other processes; unless it is `quiet`, since somebody of this process has
+        wakes the waiters of other processes; unless it is `quiet`, since a task of this process has
         the names next and their waking would be for nothing (R13).  What stays is not announced, and counts
         as deleted.
         """

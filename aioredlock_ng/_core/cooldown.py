@@ -1,7 +1,8 @@
 """Names that stay taken for a while after this process has released them (rule R34).
 
-The keys that stay on the nodes keep everybody out.  This is for calm: a task of this process need not ask the
-nodes for what is known here.  Another process may have deleted the keys by force: so it is known for a while.
+The keys that stay on the nodes already exclude all other clients.  This only saves requests: a task of this
+process need not ask the nodes for what is known here.  Another process may have deleted the keys by force, so
+an entry expires after a while.
 """
 
 from __future__ import annotations

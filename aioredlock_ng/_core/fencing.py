@@ -5,7 +5,7 @@ name.  It is read as `reading`: what is stored, or `start` when nothing is, neve
 node's sentinel (`quarantine`).  Three laws hold at each node:
 
 1. an acquire that is granted sets F above every value that F ever had (`granted`);
-2. while L belongs to an owner, nobody but that owner raises F (`raised`);
+2. while L belongs to an owner, only that owner raises F (`raised`);
 3. F never falls.
 
 **Certificate.**  A fence T is valid only with a *certificate*: at least Q nodes where L is the owner's

@@ -35,7 +35,7 @@ def _beginning(value: float) -> str:
 class RetryPolicy:
     """How a refused acquire waits before it asks again (R13).
 
-    Where a majority of the nodes tells of releases, it waits for that; in case nobody is told, it asks
+    Where a majority of the nodes tells of releases, it waits for that; in case a notice is lost, it asks
     again after half of `cap` to all of it, or later in a crowd of processes, of which one is reminded
     every 10 to 20 ms.  Elsewhere, and while another program holds the lock, it polls: a wait is drawn evenly
     between zero and ``min(cap, base * 2 ** attempt)`` seconds.  This full jitter keeps contenders apart
@@ -43,7 +43,7 @@ class RetryPolicy:
     """
 
     base: float = 0.01
-    """Seconds: the longest first wait of who polls, and the longest after a notice.  Positive."""
+    """Seconds: the longest first wait of a polling waiter, and the longest after a notice.  Positive."""
     cap: float = 0.5
     """Seconds: no wait is longer but in a crowd, so a notice that is lost costs no more.  At least `base`."""
 
@@ -110,7 +110,7 @@ def poll(policy: RetryPolicy, attempt: int, chance: float, *, crowd: int) -> flo
 def aside(policy: RetryPolicy, chance: float, *, round_trip: float, splits: int, crowd: int) -> float:
     """Return the seconds to wait after a notice, since others have heard of it at the same time (R13).
 
-    They come apart by a round trip; by more after `splits` tries in a row that nobody won, for then that
+    They come apart by a round trip; by more after `splits` tries in a row without a winner, for then that
     was not enough.  A waiter that was told alone need not wait (R33).
     """
     if crowd == 1 and not splits:

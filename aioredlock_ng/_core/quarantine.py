@@ -7,16 +7,16 @@ to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, t
     format : identity : floor : ready : N : quarantine : closed : claim
 
 - *identity*: the server's ``run_id`` and ``master_replid`` when it was written.  With another run_id the
-  process was restarted; with another replid its data came from elsewhere.  "-" when nobody may ask.
+  process was restarted; with another replid its data came from elsewhere.  "-" when INFO is denied.
 - *floor*: no fence may be below it (`fencing`).
-- *ready*: until then, in Unix milliseconds by the node's clock, the node has no vote.  0 when somebody has
-  stated that no lock could be alive.
+- *ready*: until then, in Unix milliseconds by the node's clock, the node has no vote.  0 when an operator
+  has stated that no lock could be alive.
 - *N*: how many nodes the lock is configured over; clients with another number have no business here (A4).
 - *quarantine*: in milliseconds, the longest that any client asked for; at least the longest ttl.
 - *closed*: until then, in Unix milliseconds by the node's clock, no client of the quorum takes a new lock on
   *any* node: this one was another quorum's, whose leases may still live.  0 when it was not.
 - *claim*: since when the node belongs to this quorum, whether by an `init` or by a client's first use, and
-  the holder label of whoever that was (`claims`).
+  the holder label of that client (`claims`).
 
 A client *greets* a node when it connects and with every heartbeat: the node compares its sentinel with its
 present identity, and writes a new one when it is missing or another server's.  A sentinel that lets the
@@ -177,7 +177,7 @@ def initialised(
     floor: int,
     label: bytes = b"",
 ) -> bytes:
-    """Return the sentinel of a node of which somebody states that no lock can be alive.
+    """Return the sentinel of a node of which an operator states that no lock can be alive.
 
     It is done twice: with a `floor` of 0 each node chooses the least floor that lies above all its fences;
     then all of them lift theirs to the greatest of these, so that they agree at once.  A node lifts its floor
@@ -191,7 +191,7 @@ def initialised(
         return bytes(replace(known, floor=max(known.floor, min(floor, own))))
     if stored is not None and known is None:
         return stored
-    # Whoever needs a longer quarantine asks for it again.
+    # A client that needs a longer quarantine asks for it again.
     claim = Claim(born_ms=now_us // 1000, how=BY_INIT, label=label)
     return bytes(
         Sentinel(
@@ -280,7 +280,7 @@ def judge(
 ) -> Judgement:
     """Say whether the node that answered this to a greeting may vote for a client with `size` nodes.
 
-    Without a sentinel, or with another server's, it is after a greeting by somebody who only looks.
+    Without a sentinel, or with another server's, it was greeted by a client that only reads.
     """
     if role not in ("", "master"):
         return Judgement(reason=f"the server is a {role}, not a master")

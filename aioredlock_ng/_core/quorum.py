@@ -44,7 +44,7 @@ def majority(size: int) -> int:
 
 @final
 class Tally:
-    """The votes of one round over `size` nodes; who casts sees to it that each node is counted once."""
+    """The votes of one round over `size` nodes; the caller of `cast` counts each node once."""
 
     __slots__ = ("granted", "pending", "quorum", "refused", "silent", "size", "verdict")
 
@@ -89,9 +89,9 @@ class Tally:
 
     @property
     def taken(self) -> bool | None:
-        """Tell why a LOST round was lost: True if somebody holds the lock, False if nodes fell silent.
+        """Tell why a LOST round was lost: True if it is held by another client, False if nodes fell silent.
 
-        Somebody holds it when at least Q nodes answered and still no majority granted.
+        It counts as held when at least Q nodes answered and still no majority granted.
         None while that depends on nodes that have not voted.
         """
         if self.answered >= self.quorum:

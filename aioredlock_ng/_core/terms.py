@@ -211,7 +211,7 @@ class Terms:
         return max(0.0, left)
 
     def claim(self) -> Claim:
-        """Return what to write on a node that has no sentinel: since when, and by whom, the quorum exists."""
+        """Return the claim for a node without sentinel: when the quorum was born, and by which client."""
         if self._claim is None:
             born_ms = max((view.time_ms for view in self._reached()), default=0)
             self._claim = Claim(born_ms=born_ms, how=BY_USE, label=self._label)

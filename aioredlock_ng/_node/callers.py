@@ -105,7 +105,7 @@ async def knock(caller: ClientCaller | ClusterCaller) -> None:
 
 
 async def facts_of(caller: ClientCaller | ClusterCaller) -> dict[bytes, bytes]:
-    """Ask a server who it is and whether it forgets; nothing where that is not allowed, or not there."""
+    """Ask a server for its identity and whether it forgets; empty where that is not allowed, or not there."""
     facts: dict[bytes, bytes] = {}
     with suppress(ResponseError):
         for section in (b"server", b"memory"):

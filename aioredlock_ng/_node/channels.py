@@ -1,7 +1,7 @@
 """The channels that one node listens to, without I/O (rule R13).
 
 What a manager wants and what the server has been told are two things: a command may find no connection or
-no room, and a connection may end.  So every channel remembers both, and whoever owns the connection has
+no room, and a connection may end.  So every channel remembers both, and the owner of the connection has
 the difference sent: at each change, when it is connected, and whenever it looks at the connection.
 """
 
@@ -14,7 +14,7 @@ from .._core.command import Command, Purpose, Reply, Silence, Sink
 from .pipe import PUSH
 
 MAX_CHANNELS: Final = 8192
-"""Channels of one node; who wants to listen to more does not hear them, and polls."""
+"""Channels of one node; a waiter for a channel beyond that is not told, and polls."""
 
 SENT_AT_ONCE: Final = 1024
 """Subscriptions that one look sends: what locks ask for finds room between them."""
@@ -151,6 +151,6 @@ class Channels:
         return channel is not None and channel.wanted and channel.stands and not channel.unanswered
 
     def wants(self, name: bytes) -> bool:
-        """Whether anybody listens to it: what was on its way may come when nobody does any more."""
+        """Whether it has a listener: a message that was on its way may arrive after the last one left."""
         channel = self._by_name.get(name)
         return channel is not None and channel.wanted

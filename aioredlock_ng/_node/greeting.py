@@ -119,7 +119,7 @@ class Greeting:
     # -- what there is to say ------------------------------------------------------------------
 
     def push(self, floor: int) -> None:
-        """Let the sentinel's wait begin anew with the next greeting, unless somebody else has seen to it."""
+        """Let the sentinel's wait begin anew with the next greeting, unless another client has seen to it."""
         self._push, self._push_floor = self._sentinel, floor
 
     def wants_in(self, now: float) -> float | None:

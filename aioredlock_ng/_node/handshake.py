@@ -18,12 +18,12 @@ from .failures import withheld
 from .plain import facts_in, text
 
 _SECTIONS: Final = ("server", "replication", "memory")
-"""Of a server's ``INFO``: what tells who it is, and whether it forgets."""
+"""The sections of ``INFO`` that identify the server, and tell whether it forgets."""
 
 RESP2: Final = 2
 
 RESP3: Final = 3
-"""The protocol in which a connection can be told what nobody has asked for: release notices (R13)."""
+"""The protocol in which a server can push messages: release notices (R13)."""
 
 MAX_HANDSHAKE: Final = 2**20
 """Bytes that a server may send until its connection is ours: some ten kilobytes of `INFO`, and digests."""
@@ -126,7 +126,7 @@ def discard(connection: Connection) -> None:
 
 
 async def identify(connection: Connection) -> Identity:
-    """Ask the server who it is.  Where `INFO` is denied or renamed away we are only told less."""
+    """Ask the server for its identity; less is known where `INFO` is denied or renamed away."""
     facts: dict[bytes, bytes] = {}
     for section in _SECTIONS:
         await connection.send_command("INFO", section)

@@ -41,7 +41,7 @@ class Link(asyncio.Protocol):
         self._transport = transport
         self._keep = keep
         self.resp3 = resp3
-        """Whether the server can tell what nobody has asked for."""
+        """Whether the server can push messages, as RESP3 does."""
         self._lost: asyncio.Future[str] = self.loop.create_future()
         self._ended: asyncio.Future[None] = self.loop.create_future()
         flush_soon = _flusher(self.loop).soon

@@ -1,4 +1,4 @@
-"""The pipe, without I/O: commands in → bytes out; bytes in → replies to whoever waits (rule R15).
+"""The pipe, without I/O: commands in → bytes out; bytes in → replies to their callers (rule R15).
 
 Redis answers the commands of one connection in the order in which they came, so a first-in-first-
 out queue of sinks is all it takes to match replies with requests.  A caller that stops waiting
@@ -80,8 +80,8 @@ class DesynchronisedError(Exception):
 
 
 Entry: TypeAlias = tuple[Command, Sink, int]
-"""A command that waits for its reply, who waits, and their number for this node.  A plain tuple: there are
-ten in every cycle."""
+"""A command under way, the sink that waits for its reply, and the sink's number for this node.  A plain
+tuple: there are ten in every cycle."""
 
 
 @final
@@ -209,7 +209,7 @@ class Pipe:
         raise DesynchronisedError(f"a push of kind {kind.decode()} confirms what was not asked for")
 
     def _misfit(self, entry: Entry, reply: object) -> None:
-        """Take what is no answer to `entry`: an error, or somebody else's answer."""
+        """Take what is no answer to `entry`: an error, or another command's answer."""
         if isinstance(reply, _ERROR):
             self._fail(entry, str(reply))
         else:

@@ -152,7 +152,7 @@ class RedisNode(BaseNode):
         return link is not None and link.resp3 and link.pipe.put(command, sink, 0)
 
     def _noticed(self, channel: bytes, message: object) -> None:
-        """Tell the manager, unless the message was on its way when nobody listened any more."""
+        """Tell the manager, unless the message was on its way when the last listener left."""
         if self._channels.wants(channel):
             self.env.on_notice(self, channel, message)
 

@@ -1,4 +1,4 @@
--- A client presents itself: who is this server, may it vote, and what time does it have (R12, R14).
+-- A client greets this node: which server is it, may it vote, and what time does it have (R12, R14).
 -- KEYS[1]  the sentinel
 -- ARGV[1]  what to answer behind the tag, so that the client knows its own question (R15)
 -- ARGV[2]  how many nodes the client has; 0: it only looks, and nothing is written

@@ -1,4 +1,4 @@
--- Somebody states that no lock can be alive: the node may vote at once, above all fences so far (R12).
+-- An operator states that no lock can be alive: the node may vote at once, above all fences so far (R12).
 -- KEYS[1]  the sentinel
 -- ARGV[1]  how many nodes there are
 -- ARGV[2]  the quarantine from now on, milliseconds

@@ -1,4 +1,4 @@
--- Who holds a lock, and for how long.
+-- A lock's holder, and for how long it holds.
 -- KEYS[1]  the lock
 -- ARGV[1]  the tag of this request, with which the answer begins (R15)
 -- returns  {tag, value, ms}: value is false when the lock is free; ms is -1 when there is no expiry.

@@ -3,16 +3,16 @@
 -- ARGV[1]  owner
 -- ARGV[2]  the lease's fence, 0 without
 -- ARGV[3]  how long a counter lives unused, milliseconds
--- ARGV[4]  empty: nobody is told, else of each key that is gone those are told who listen on the channel of its
---          own name; the message says how many they are, and nothing where that may not be asked
+-- ARGV[4]  empty: nothing is published; else for each key that is gone a notice goes to the subscribers of the
+--          channel of its own name, saying how many they are, or nothing where that may not be asked
 -- ARGV[5]  how many milliseconds what is ours stays yet, if it lives so long, without a notice (R34); left out
 --          where it is to go
 -- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
 -- returns  {tag, deleted, wait, told}: so many keys were ours, and are gone or stay as long as they were told; the
 --          longest of the others has wait ms left (0: there is none, -1: it has no expiry); on the channel of one
---          key so many listen, and on none more (0: nobody, or it is not known, or nobody was to be told; -1:
---          publishing was refused).  With a key in the way that another program wrote, and whose release nobody
---          will be told of, -2 - told instead.  A fifth is there when one of the others is a lock of this
+--          key so many listen, and on none more (0: none, or not known, or nothing was to be published; -1:
+--          publishing was refused).  With a key in the way that another program wrote, whose release will not
+--          be published, -2 - told instead.  A fifth is there when one of the others is a lock of this
 --          package: the label of its holder
 -- What follows the random and the time in an owner value of ours, cut where it is too long; nil of any other.
 local function label(holder)

@@ -42,7 +42,7 @@ class Refusal:
     status: int
     detail: str
     retry_after: int | None
-    """Seconds; None when nobody knows."""
+    """Seconds; None when it is not known."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -53,7 +53,7 @@ class Refusal:
 def refusal(error: LockError | ConfigurationError, *, taken: int = HTTPStatus.CONFLICT) -> Refusal | None:
     """Return the answer for a lock error; None for one that is a bug of the server's own."""
     if isinstance(error, LockTakenError):
-        # Whole seconds, rounded up: who comes earlier finds it locked. Unless its holder extends it.
+        # Whole seconds, rounded up: an earlier request finds it locked. Unless its holder extends it.
         wait = None if error.retry_after is None else max(1, math.ceil(error.retry_after))
         return Refusal(int(taken), "locked by another request", wait)
     if isinstance(error, ConfigurationError):

@@ -9,7 +9,7 @@
         request[LEASE].check()
 
 One middleware, which `setup` installs, turns the lock errors of every handler into answers, whether
-they come from `locked` or from an ``async with`` of the handler's own: 409 while somebody else holds
+they come from `locked` or from an ``async with`` of the handler's own: 409 while another request holds
 the lock, 503 without a quorum and when the lock was lost, each with ``Retry-After``; and 503 when the
 nodes cannot be one quorum (`ConfigurationError`).  The body has the reason as ``detail``.  It raises them as
 aiohttp's own `HTTPException`, so middlewares that roll back on an exception do.  Once the response has
@@ -126,7 +126,7 @@ def _check_routes(app: web.Application) -> None:
     """Refuse to run a handler without the lock that its author believes it has.
 
     With ``@locked`` above ``@routes.post(…)``, the route has the bare function, while the function's name
-    stands for the locked one, which nobody calls.
+    stands for the locked one, which is never called.
     """
     for route in app.router.routes():
         handler = route.handler
@@ -214,7 +214,7 @@ def locked(
 
     Args:
         key: the lock's name: a template, filled from ``request.match_info``, or a function of the request.
-        status_code: the answer while somebody else holds the lock.
+        status_code: the answer while another request holds the lock.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the function's name, unless given.
 

@@ -1,15 +1,15 @@
-"""A value in Redis that refuses holders whose lock has gone to somebody else: their fence is the older one.
+"""A value in Redis that refuses holders whose lock has gone to another one: their fence is the smaller one.
 
     async with manager.lock("report") as lease:
         if not await guarded_set(redis, "report", text, lease.fence):
             ...                                 # a later holder was here, and nothing was written
 
 `redis` is where the value lives, any client of redis.asyncio.  The key is a hash of `value` and `fence`, so
-that neither is there without the other: read it by ``await redis.hget("report", "value")``.  Whoever writes
-by other means goes unguarded; after a plain SET the next guarded write is an error (WRONGTYPE).
+that neither is there without the other: read it by ``await redis.hget("report", "value")``.  A write
+by other means is not guarded; after a plain SET the next guarded write is an error (WRONGTYPE).
 
 What depends on what was read needs a `claim` before the reading.  Otherwise an earlier holder's write may
-come in between, and be overwritten by somebody who has not seen it.
+come in between, and be overwritten by a holder that has not seen it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def guarded_set(
     *,
     ttl: float | timedelta | None = None,
 ) -> bool:
-    """Write `value`, unless somebody with a greater fence was here; the same holder may write again.
+    """Write `value`, unless a holder with a greater fence was here; the same holder may write again.
 
     Args:
         client: Where the value lives, not necessarily a node of the lock.
@@ -68,7 +68,7 @@ async def guarded_set(
         value: What to write.
         fence: `lease.fence`.
         ttl: Seconds until Redis forgets value *and fence*, None for never.  A holder that comes back later
-            than that is not refused, so it must be longer than anybody may stand still.
+            than that is not refused, so it must be longer than any holder may stand still.
 
     Returns:
         Whether it was written.  False is the proof that the lock was lost.

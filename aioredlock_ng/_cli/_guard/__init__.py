@@ -1,7 +1,8 @@
-"""The guard: parent of the command that ``aioredlock-ng run`` runs, and who ends it in time.
+"""The guard: parent of the command that ``aioredlock-ng run`` runs; it ends the command in time.
 
 A program of its own, started by its path as ``python -I -S``: it needs nothing but the standard
-library, is there within some 10 ms, and goes on when whoever holds the lock is killed, frozen, or busy.
+library, is there within some 10 ms, and goes on when the process that holds the lock is killed, frozen,
+or busy.
 
 Its arguments are the descriptors of two pipes, the moment until which the lock is valid, the seconds
 of ``--kill-after`` and of the margin, the process group that started it, and the command.  Orders come
@@ -10,13 +11,13 @@ on the first pipe, a line each::
     until MOMENT     the lock is valid until then, on the clock that goes on while the machine sleeps
     signal NUMBER    pass a signal on to the command's process group
     lost             the lock is lost: end the command
-    (end of file)    whoever held the lock is gone: likewise
+    (end of file)    the process that held the lock is gone: likewise
 
 Reports go out on the second::
 
     started PID      this process is about to execute the command, in a process group of the same number
     stopped          the user stopped it; it goes on, since its lock cannot be kept from running out
-    waits            it is stopped until it gets the terminal, which is somebody else's
+    waits            it is stopped until it gets the terminal, which another process group has
     left             it has ended, but others that came of it have not: they are being ended
     killed           SIGKILL was sent to its group
     denied           a signal to its group was not permitted

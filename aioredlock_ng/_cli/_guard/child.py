@@ -133,7 +133,7 @@ class Child:
                 dispositions.restore()
                 os.write(failed, b"%d" % execute(command, environment))
         finally:
-            os._exit(127)  # nobody reads it: what failed has been reported
+            os._exit(127)  # not read: what failed has been reported
 
     def go(self) -> None:
         """Let it execute the command."""
@@ -161,7 +161,7 @@ class Child:
     def lives(self) -> bool:
         """Whether any process of the group is left, or of those that went out from it.
 
-        The number cannot be anybody else's: it is taken as long as the group has a member, and was
+        The number cannot belong to another group: it is taken as long as the group has a member, and was
         until a moment ago.
         """
         return self.code is None or group_lives(self.pid) or bool(strays(self.pid))

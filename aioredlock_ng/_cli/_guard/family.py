@@ -1,8 +1,8 @@
 """Descendants of the command that have left its process group (Linux).
 
 A shell with job control, ``timeout``, or another ``run`` give what they start a group of its own.  The
-guard adopts whoever loses its parent, so that all of them can be found: by their parents, up to the guard.
-Those with a session of their own are daemons, which are meant to stay.
+guard adopts each process that loses its parent, so that all of them can be found: by their parents, up
+to the guard.  Those with a session of their own are daemons, which are meant to stay.
 """
 
 from __future__ import annotations

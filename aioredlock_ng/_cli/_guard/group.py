@@ -1,4 +1,4 @@
-"""Process groups, the terminal, and the clock: what the guard and whoever started it both look at."""
+"""Process groups, the terminal, and the clock: what both the guard and its parent look at."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def pass_terminal(terminal: int, giver: int, taker: int) -> bool:
 
 
 def take_terminal_back(terminal: int, lent_to: int, home: int) -> None:
-    """Give the terminal back to `home` if it was left where nobody else has it.
+    """Give the terminal back to `home` if no living group has it.
 
     The group that it was lent to may have passed it on, as shells do, to one that is gone as well.
     """

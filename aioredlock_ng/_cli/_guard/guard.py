@@ -17,7 +17,7 @@ TICK: Final = 0.25
 """Seconds: it looks at the clock at least this often, since timers stand still during a suspend."""
 
 CLOSE_TICK: Final = 0.02
-"""Seconds between two looks at processes that are not its own children, whose end nobody tells."""
+"""Seconds between two looks at processes that are not its own children, whose end is not reported."""
 
 LINGER: Final = 0.1
 """Seconds that the rest of a group may outlive its leader unasked: after Ctrl-C all end, in any order."""
@@ -33,7 +33,7 @@ class Guard:
         self._kill_after = kill_after
         self._margin = margin
         self._unread = b""
-        self._told = False  # that the lock is lost, or nobody tells any more
+        self._told = False  # that the lock is lost, or that no more orders will come
         self._deaf = False
         self._signals: list[int] = []  # to be passed on
         self._lost = False  # while the command lived
@@ -84,7 +84,7 @@ class Guard:
             self._report(f"failed {child.errno}")
         else:
             self._report(f"ended {child.code} {int(self._lost)} {gone!r} {int(self._lent)}")
-        if self._deaf and self._lost:  # said last: to write may block, as into a pipe that nobody reads
+        if self._deaf and self._lost:  # said last: to write may block, as into a pipe without a reader
             say("the process that held the lock is gone, and therefore the command, too")
 
     @property
@@ -120,7 +120,7 @@ class Guard:
             self._left_at = now()
             self._lost = self._lost or self._left_at >= self._until  # it may have run beyond
         if stopped == signal.SIGTSTP and has_terminal(self._terminal, child.pid):
-            child.send(signal.SIGCONT)  # nobody could wake it: the shell knows of our group only
+            child.send(signal.SIGCONT)  # nothing else could wake it: the shell knows of our group only
             self._report("stopped")
         elif stopped in (signal.SIGTTIN, signal.SIGTTOU):
             self._wants_terminal = True

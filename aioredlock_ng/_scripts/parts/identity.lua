@@ -1,4 +1,4 @@
--- Who this server is, and whose data it has: run_id and master_replid.  "-" when INFO is denied (R12).
+-- This server's process and the origin of its data: run_id and master_replid.  "-" when INFO is denied (R12).
 local function info(section, name)
   local text = redis.pcall('INFO', section)
   return type(text) == 'string' and string.match(text, name .. ':([^\r\n]*)')

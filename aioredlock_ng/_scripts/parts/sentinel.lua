@@ -1,4 +1,4 @@
--- The fields of a sentinel of our format: who, floor, ready, size, quarantine, closed, claim; nil for any other.
+-- The fields of a sentinel of our format: identity, floor, ready, size, quarantine, closed, claim; nil for any other.
 local function fields(sentinel)
   return string.match(sentinel, '^1:([^:]*):(%d+):(%d+):(%d+):(%d+):(%d+):(%d+:%a+:.*)$')
 end

@@ -42,7 +42,7 @@ def locked(
     A template is filled with the values that the endpoint gets: validated, with aliases and defaults, so
     that ``/orders/42`` and ``/orders/042`` are one lock for ``order_id: int``.  A value that does not
     validate is FastAPI's own 422, without a lock; so is one that makes no usable name.  A part of the
-    path that nobody declares is taken as text.
+    path that is not declared is taken as text.
 
     When the lock is lost, an ``async def`` endpoint is cancelled.  A ``def`` endpoint runs in a thread,
     which nothing can stop: there the loss is only raised when it has returned.  In both cases the answer
@@ -56,7 +56,7 @@ def locked(
         scope: ``"function"``: released before the response is sent.  ``"request"``: after its body and
             its background tasks; what endpoints that stream need.  A dependency that yields and takes the
             lease must have the scope of the lock.
-        status_code: of the answer while somebody else holds the lock.
+        status_code: of the answer while another request holds the lock.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the dependency's name, unless given.
 

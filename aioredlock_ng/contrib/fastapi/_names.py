@@ -66,7 +66,7 @@ def _tree(dependant: Dependant) -> Iterator[Dependant]:
 
 
 def _declaration(field: str, groups: Sequence[tuple[Any, Any]]) -> tuple[Any, Any, str] | None:
-    """Find who declares a parameter, by its name in Python, else by its name in requests.
+    """Find the declaration of a parameter, by its name in Python, else by its name in requests.
 
     Returns:
         All parameters declared there, what the request has for them, and the parameter's name in Python.
