@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Generic, NoReturn, final
 from ._acquire.acquisition import Acquisition, Request
 from ._lease import Lease
 from ._options import Fence_co
+from ._session import lifecycle
 from .errors import LockTakenError, printable
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Lock(Generic[Fence_co]):
 
     async def _acquire(self, patience: float | None) -> Lease[Fence_co]:
         manager = self._manager
+        if (stand_in := lifecycle.stand_in) is not None:
+            patience = stand_in.blocking_timeout(patience)
         began = manager.clock.now()
         limit, quorum_timeout = patience, self._request.quorum_timeout
         if quorum_timeout is not None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import anyio
 
@@ -20,6 +20,26 @@ from .._round.futures import running_loop
 from ..errors import ConfigurationError, ManagerClosedError
 from .background import Background
 from .runtime import Counters, Runtime
+
+
+class StandIn(Protocol):
+    """What the calls of all managers of this process come to instead of the managers' own sessions."""
+
+    def ready(self, life: Life) -> Awaitable[Runtime]:
+        """Return the runtime that one call works with; `life` stays as it is."""
+
+    def blocking_timeout(self, asked: float | None) -> float | None:
+        """Return how many seconds an acquire waits that was given `asked`."""
+
+    def unavailable_for(self) -> float:
+        """Return what `Life.unavailable_for` says."""
+
+    def end(self, life: Life) -> None:
+        """Release what calls of `life` hold in the running loop."""
+
+
+stand_in: StandIn | None = None
+"""The seam for users' tests, which `testing` alone fills: managers ask at each use where to go."""
 
 
 class Life:
@@ -86,6 +106,8 @@ class Life:
 
         All nodes are heard, at most a `connect_timeout` after that.
         """
+        if stand_in is not None:
+            return await stand_in.ready(self)
         with suppress(ConfigurationError):
             await self._start(looking=True)
         runtime, background = self._runtime, self._background
@@ -103,6 +125,8 @@ class Life:
         Waits for a majority to be connected: at most a `node_timeout` longer than `patience` seconds,
         and not longer than `start` anyway.  `looking` as in `_start`.
         """
+        if stand_in is not None:
+            return await stand_in.ready(self)
         self._let_go()
         runtime, background = self._runtime, self._background
         if runtime is None or background is None:
@@ -162,6 +186,8 @@ class Life:
         0 when it may now; more than 0 during a restart quarantine; `math.inf` when no moment is known: the
         manager is not started or is closed, too few nodes are up, or they cannot be one quorum.
         """
+        if stand_in is not None:
+            return stand_in.unavailable_for()
         return math.inf if self._runtime is None else self._runtime.unavailable_for()
 
     @property
@@ -178,6 +204,10 @@ class Life:
         their deadline.  Nodes that do not answer take two `node_timeout`s at most: one for the releases, one
         for the connection, as long as a server has not read all that it was sent.
         """
+        if stand_in is not None:
+            stand_in.end(self)
+            if self._runtime is None:
+                return  # nothing of its own was ever started, and the next test can use it
         self._let_go()
         if self._runtime is not None:
             self._runtime.check_here()

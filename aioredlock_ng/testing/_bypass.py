@@ -1,26 +1,24 @@
 """Locks without nodes: for unit tests of code whose manager points at production.
 
-`LockManager.ready`, which gives every acquire the runtime to work with, is the seam: a bypassed acquire
-gets a runtime of its own, over nodes that grant everything at once, or refuse it, or say nothing.  All the
-rest is the shipping code.
+`lifecycle.stand_in` is the seam: inside a block, each call of a manager is handed a runtime of its own, over
+nodes that grant everything at once, or refuse it, or say nothing.  All the rest is the shipping code.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from typing import Any, ClassVar, Final, Literal, TypeAlias, cast, final
+import threading
+from typing import ClassVar, Final, Literal, TypeAlias, cast, final
 from weakref import WeakKeyDictionary
 
 from .. import _scripts
 from .._clock import Clock, wall_of
 from .._core.command import Command, Purpose, Reply, Silence, Sink
-from .._core.diagnosis.findings import Finding
 from .._core.fencing import at
-from .._lease import Lease
-from .._lock import Lock
-from .._manager import LockManager
 from .._node import Node, NodeState, Standing
+from .._session import lifecycle
+from .._session.lifecycle import Life
 from .._session.runtime import Counters, Runtime
 from ..errors import LossReason
 
@@ -35,7 +33,7 @@ _SCRIPTED_LOOKS: Final[dict[str, Reply]] = {
     _scripts.INSPECT.name: [None, -2],
     _scripts.INIT.name: b"1:-:0:0:0:0:0:0:init:",
 }
-"""What those find who look at nodes, or administer them: nothing."""
+"""What a look at nodes finds, or their administration: nothing."""
 
 RETRY_AFTER: Final = 5.0
 """Seconds until the others give back the locks that they seem to hold, when every lock is refused."""
@@ -47,7 +45,8 @@ _SILENCE: Final = Silence("no node answers: all locks are bypassed, and refused 
 Refuse: TypeAlias = bool | Literal["quorum"]
 """What happens to locks: granted, taken, or not to be had because no node answers."""
 
-_runtimes: Final[WeakKeyDictionary[Runtime, LockManager]] = WeakKeyDictionary()
+_runtimes: Final[WeakKeyDictionary[Runtime, Life]] = WeakKeyDictionary()
+"""Whose call each runtime was made for, of all blocks: a lease may outlive the block that it began in."""
 
 
 class _Willing:
@@ -92,13 +91,13 @@ class _Unwilling(_Willing):
         if command.purpose is Purpose.RELEASE:
             return [0, _LEFT_MS, 0]
         if command.script is _scripts.INSPECT:
-            return [b"somebody else", _LEFT_MS]
+            return [b"another client", _LEFT_MS]
         return super().reply(command)
 
 
 @final
-class _Standing:
-    """A clock that stands still: nobody extends a bypassed lease, so it must not run out either."""
+class _StandingClock:
+    """A clock that stands still: a bypassed lease is not extended, so it must not run out either."""
 
     def __init__(self, clock: Clock) -> None:
         self._now = clock.now()
@@ -108,79 +107,79 @@ class _Standing:
         return self._now
 
 
-async def _ready(manager: LockManager, _patience: float | None = None, **_looking: bool) -> Runtime:
-    """Stand in for `LockManager.ready`; `manager` itself stays as it was."""
-    await asyncio.sleep(0)  # as with a real acquire, whoever takes locks in a loop lets others run
-    clock = _Standing(manager.clock)
-    names = [node.name for node in manager._nodes]  # noqa: SLF001 (here and below: it stands in for a method)
-    made: list[_Willing]
-    if refuse := bypass.refuses():
-        made = [_Unwilling(name, silent=refuse == "quorum") for name in names]
-    else:
-        # One acquire, one runtime, one fence.  All names share them, so that each of them sees them grow.
-        bypass.fence = max(bypass.fence + 1, at(int(clock.wall() * 1000)))
-        made = [_Willing(name, bypass.fence) for name in names]
-    nodes = [cast("Node", node) for node in made]
-    options, random, audience = manager._options, manager._random, manager._audience  # noqa: SLF001
-    runtime = Runtime(nodes, options, clock, random, audience, counters=Counters())
-    _runtimes[runtime] = manager
-    return runtime
+@final
+class _Fences:
+    """The fences of all bypassed leases of this process, whatever their thread."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._lock = threading.Lock()
+
+    def next(self, clock: _StandingClock) -> int:
+        """Return one above the last one: the time of day, as with real ones, unless that is behind."""
+        with self._lock:
+            self._last = max(self._last + 1, at(int(clock.wall() * 1000)))
+            return self._last
 
 
-async def _aclose(manager: LockManager) -> None:
-    """Stand in for `LockManager.aclose`: the next test can use the same manager again."""
-    for runtime in bypassed(manager):
-        for holding in list(runtime.holdings):
-            if holding.body is None or holding.body.task is not asyncio.current_task():
-                holding.lose(LossReason.MANAGER_CLOSED)
-            holding.release()
-    if manager._runtime is not None:  # noqa: SLF001 (it was started outside, so it has what must end)
-        await bypass.saved[LockManager, "aclose"](manager)
+_fences: Final = _Fences()
 
 
-async def _diagnose(_manager: LockManager) -> tuple[Finding, ...]:
-    """Stand in for `LockManager.diagnose`: of nodes that are not asked there is nothing to find."""
-    await asyncio.sleep(0)
-    return ()
+@final
+class _Bypassed:
+    """What managers come to inside one block: a runtime per call, so that no call meets another."""
+
+    def __init__(self, refuse: Refuse) -> None:
+        self._refuse = refuse
+
+    async def ready(self, life: Life) -> Runtime:
+        """Return a runtime over nodes that grant everything at once, or refuse it, or say nothing."""
+        await asyncio.sleep(0)  # as a real acquire does: a loop of acquires lets other tasks run
+        clock = _StandingClock(life.clock)
+        names = [node.name for node in life._nodes]  # noqa: SLF001 (here and below: the seam hands it over)
+        made: list[_Willing]
+        if self._refuse:
+            made = [_Unwilling(name, silent=self._refuse == "quorum") for name in names]
+        else:
+            fence = _fences.next(clock)  # one for all names of the call, so that each sees its counter grow
+            made = [_Willing(name, fence) for name in names]
+        nodes = [cast("Node", node) for node in made]
+        options, random, audience = life._options, life._random, life._audience  # noqa: SLF001
+        runtime = Runtime(nodes, options, clock, random, audience, counters=Counters())
+        _runtimes[runtime] = life
+        return runtime
+
+    def blocking_timeout(self, asked: float | None) -> float | None:
+        """Where every lock is refused, the first try is as good as the last."""
+        return 0.0 if self._refuse else asked
+
+    def unavailable_for(self) -> float:
+        return math.inf if self._refuse == "quorum" else 0.0
+
+    def end(self, life: Life) -> None:
+        """Release what `life` holds; the bodies learn of it, but for the one that closes the manager."""
+        for runtime in bypassed(life):
+            for holding in list(runtime.holdings):
+                if holding.body is None or holding.body.task is not asyncio.current_task():
+                    holding.lose(LossReason.MANAGER_CLOSED)
+                holding.release()
 
 
-async def _acquire(lock: Lock, patience: float | None) -> Lease:
-    """Stand in for `Lock._acquire`: where every lock is refused, the first try is as good as the last."""
-    lease: Lease = await bypass.saved[Lock, "_acquire"](lock, 0.0 if bypass.refuses() else patience)
-    return lease
-
-
-def _unavailable_for(_manager: LockManager) -> float:
-    """Stand in for `LockManager.unavailable_for`."""
-    return math.inf if bypass.refuses() == "quorum" else 0.0
-
-
-def bypassed(manager: LockManager[int | None]) -> list[Runtime]:
-    """Return the runtimes of the bypassed leases that `manager` has in the running loop."""
+def bypassed(life: Life) -> list[Runtime]:
+    """Return the runtimes of the bypassed leases that a manager has in the running loop."""
     loop = asyncio.get_running_loop()
-    return [runtime for runtime, owner in _runtimes.items() if owner is manager and runtime.loop is loop]
-
-
-_SUBSTITUTES: Final[dict[tuple[type, str], object]] = {
-    (LockManager, "ready"): _ready,
-    (LockManager, "_settled"): _ready,
-    (LockManager, "aclose"): _aclose,
-    (LockManager, "diagnose"): _diagnose,
-    (LockManager, "unavailable_for"): property(_unavailable_for),
-    (Lock, "_acquire"): _acquire,
-}
-"""What stands in for which of whose methods."""
+    return [runtime for runtime, owner in _runtimes.items() if owner is life and runtime.loop is loop]
 
 
 @final
 class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppress`)
     """Grant every lock of every manager of this process at once, for the length of a ``with`` block; or none.
 
-    Nothing is sent, nobody waits, nothing runs in the background, and no manager is bound to a loop: a
-    module-level manager over production nodes needs no server, and no closing.  *Nobody is excluded*,
+    Nothing is sent, no task waits, nothing runs in the background, and no manager is bound to a loop: a
+    module-level manager over production nodes needs no server, and no closing.  *No task is excluded*,
     not even by a lock of the same name around this one.  Leases, decorators, hooks, options and
     `lose` work as ever, and fences grow from one lease to the next; but a bypassed lease does not run
-    out, `LockManager.statistics` does not count it, and whoever looks at the nodes finds nothing.  For
+    out, `LockManager.statistics` does not count it, and a look at the nodes finds nothing.  For
     tests only; it can be nested, and the block that was entered last counts.
 
     Args:
@@ -193,31 +192,17 @@ class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppr
         ValueError: `refuse` is anything else.
     """
 
-    active: ClassVar[list[bypass]] = []
-    """The blocks that were entered and not left."""
-    fence: ClassVar[int] = 0
-    """The last one that was given out in this process."""
-    saved: ClassVar[dict[tuple[type, str], Any]] = {}
+    _active: ClassVar[list[_Bypassed]] = []  # of the blocks that were entered and not left
 
     def __init__(self, *, refuse: Refuse = False) -> None:
         if refuse is not True and refuse is not False and refuse != "quorum":
             raise ValueError(f"refuse must be True, False or 'quorum', got {refuse!r}")
-        self.refuse: Refuse = refuse
-
-    @classmethod
-    def refuses(cls) -> Refuse:
-        """Say what happens to locks now."""
-        return bool(cls.active) and cls.active[-1].refuse
+        self._stand_in: Final = _Bypassed(refuse)
 
     def __enter__(self) -> None:
-        if not bypass.active:
-            for (owner, name), substitute in _SUBSTITUTES.items():
-                bypass.saved[owner, name] = getattr(owner, name)
-                setattr(owner, name, substitute)
-        bypass.active.append(self)
+        self._active.append(self._stand_in)
+        lifecycle.stand_in = self._stand_in
 
     def __exit__(self, *_: object) -> None:
-        bypass.active.remove(self)
-        if not bypass.active:
-            for (owner, name), original in bypass.saved.items():
-                setattr(owner, name, original)
+        self._active.remove(self._stand_in)
+        lifecycle.stand_in = self._active[-1] if self._active else None

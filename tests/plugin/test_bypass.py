@@ -7,6 +7,7 @@ import gc
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import aioredlock_ng
 from aioredlock_ng import (
     ExtensionPolicy,
+    Lock,
     LockLostError,
     LockManager,
     LockTakenError,
@@ -29,7 +31,7 @@ from aioredlock_ng.testing._bypass import RETRY_AFTER
 from tests.unit.worlds import sim, turns, virtual, world
 
 URLS = [f"redis://user:secret@192.0.2.{number}" for number in (1, 2, 3)]
-"""Nodes that do not exist (TEST-NET-1): whoever asks them waits for nothing."""
+"""Nodes that do not exist (TEST-NET-1): a question to them is never answered."""
 
 ROOT = Path(aioredlock_ng.__file__).parent
 
@@ -331,6 +333,25 @@ async def test_blocks_may_end_in_any_order() -> None:
     second.__exit__()
     assert not await granted(manager)
     await manager.aclose()
+
+
+def test_no_method_is_replaced() -> None:
+    """Inside a block managers and locks are what they are: their classes, methods and signatures."""
+    before = [dict(vars(kind)) for kind in (*LockManager.__mro__, Lock)]
+    with bypass(), bypass(refuse=True):
+        assert [dict(vars(kind)) for kind in (*LockManager.__mro__, Lock)] == before
+
+
+def test_it_holds_in_every_thread() -> None:
+    """A block around the test reaches a loop in another thread, such as a web framework's test client's."""
+    manager = make()
+
+    def use() -> bool:
+        return asyncio.run(granted(manager))
+
+    with bypass(), ThreadPoolExecutor(max_workers=1) as pool:
+        assert pool.submit(use).result()
+        assert pool.submit(lambda: manager.available).result()
 
 
 @virtual
