@@ -79,7 +79,7 @@ async def look(
 def as_json(overview: Overview) -> dict[str, Any]:
     """Return what ``status --json`` prints."""
     survey = overview.survey
-    assert survey is not None, "a problem is told by other means"
+    assert survey is not None, "a problem is shown elsewhere"
     return {
         "at": survey.at,
         **availability(overview.unavailable_for),
@@ -196,9 +196,9 @@ def _notes(overview: Overview) -> list[Line]:
         text = f"{overview.answered} of {len(overview.nodes)} nodes answered, {overview.quorum} are needed"
         notes.append(Line(f"{text} to be sure: there may be other locks than these", "error"))
     if overview.up < overview.quorum and overview.unavailable_for == 0:
-        notes.append(Line("these nodes have not been used yet: the first lock can be had at once", "ok"))
+        notes.append(Line("these nodes have not been used yet: the first lock can be acquired at once", "ok"))
     elif overview.unavailable_for > 0:
-        text = f"{overview.up} of {len(overview.nodes)} nodes are up: no lock can be had"
+        text = f"{overview.up} of {len(overview.nodes)} nodes are up: no lock can be acquired"
         if math.isfinite(overview.unavailable_for):
             text += f" for another {overview.unavailable_for:.1f} s"
         strayed = any(node.strayed for node in overview.nodes)  # and an `init` would make it worse

@@ -90,7 +90,7 @@ class NodeEnv:
     on_time: Callable[[Node, TimeSample], None] = lambda _node, _sample: None
     """Called when a node has told its time."""
     on_greeted: Callable[[Node], None] = lambda _node: None
-    """Called when a node's sentinel is another one than before, or cannot be looked at."""
+    """Called when a node's sentinel is another one than before, or cannot be read."""
     on_taken_back: Callable[[Node, str], None] = lambda _node, _from: None
     """Called when a node was taken back from another quorum, with what is known of that (R12a)."""
     on_notice: Callable[[Node, bytes, object], None] = lambda _node, _channel, _message: None

@@ -28,7 +28,7 @@ _FOR_GOOD: Final = ("NOPERM", "ERR")
 
 
 def is_refusal(command: Command, message: str) -> bool:
-    """Whether a server will not let us listen, in an error reply to `command`."""
+    """Whether an error reply to `command` says that the server refuses to let us subscribe."""
     return command.verb in (_SUBSCRIBE, _UNSUBSCRIBE) and message.startswith(_FOR_GOOD)
 
 

@@ -74,7 +74,7 @@ class ClientNode(BaseNode):
         if self._closed:
             sink.on_reply(index, Silence(self._reason, sent=False))
         elif self._generation != generation():
-            sink.on_reply(index, Silence("the connection is another process's", sent=False))
+            sink.on_reply(index, Silence("the connection belongs to another process", sent=False))
         elif not release and (reason := self._why_not(command)):
             sink.on_reply(index, Silence(reason, sent=False))
         elif not self._calls.has_room(command.purpose):
@@ -111,8 +111,8 @@ class ClientNode(BaseNode):
             return self._failed(command, why(error))
         if reply is not MISFIT and command.fits(reply):
             return cast(Reply, reply)
-        what = "that is not to this call" if reply is MISFIT else f"of type {type(reply).__name__}"
-        return self._failed(command, f"an answer {what} makes no sense")
+        what = "belongs to another call" if reply is MISFIT else f"has the wrong type {type(reply).__name__}"
+        return self._failed(command, f"the reply {what}")
 
     def _failed(self, command: Command, reason: str) -> Silence:
         """Write down what an error leaves open.
@@ -237,7 +237,7 @@ class ClientNode(BaseNode):
         except ResponseError as error:  # it answers, but has no vote
             return Silence(why(error))
         fits = command.fits(reply)
-        return cast(Reply, reply) if fits else Silence("the answer to its greeting makes no sense")
+        return cast(Reply, reply) if fits else Silence("the reply to its greeting is malformed")
 
     async def _outlasting(self, question: Coroutine[Any, Any, Reply]) -> Reply:
         """Wait for the answer; a caller that gives up leaves one question behind, for a while.

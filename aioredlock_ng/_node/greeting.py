@@ -29,7 +29,7 @@ NO_EVICTION: Final = "noeviction"
 MAX_TOLD: Final = 32
 """Different lines that the log gets about one node, for they are kept; what is said again is not told."""
 
-_UNHEARD: Final = Judgement(reason="it has not been asked yet whether it may vote")
+_UNHEARD: Final = Judgement(reason="it has not been greeted yet: whether it may vote is unknown")
 
 
 @final
@@ -206,7 +206,7 @@ class Greeting:
         self.heard = True
         if isinstance(reply, Silence):
             reason = in_our_words(reply.reason)
-            self._judgement = Judgement(reason=f"its sentinel cannot be looked at: {reason}")
+            self._judgement = Judgement(reason=f"its sentinel could not be read: {reason}")
             self._answered = False
             self._terms.lose(self)
             return None
@@ -235,7 +235,7 @@ class Greeting:
         """Log what an operator should know, each thing once."""
         if self._identity == UNKNOWN_IDENTITY:
             self._warn(
-                "it may not be asked for INFO, so that restarts with old data go unnoticed: allow +info, and "
+                "it denies INFO, so that restarts with old data go unnoticed: allow +info, and "
                 "leave the command its name"
             )
         if judged.unknown_format:

@@ -62,7 +62,7 @@ class Link(asyncio.Protocol):
             try:
                 self._transport.write(data)
             except Exception as error:  # noqa: BLE001 (whatever it is, it must not keep other links from writing)
-                self.give_up(f"it cannot be written to: {error}")
+                self.give_up(f"writing to it failed: {error}")
 
     def data_received(self, data: bytes) -> None:
         """Hand every complete reply to its sink."""

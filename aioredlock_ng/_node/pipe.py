@@ -174,14 +174,14 @@ class Pipe:
             except (hiredis.ProtocolError, TypeError) as error:  # TypeError: a map's key that cannot be a key
                 raise DesynchronisedError(f"the server's answer is not RESP: {error}") from error
             except MemoryError:
-                raise DesynchronisedError("the server announces an answer that memory cannot hold") from None
+                raise DesynchronisedError("the server announces a reply that memory cannot hold") from None
             if reply is _NOTHING:
                 break
             unfinished = 0
             if type(reply) is PUSH and not self._confirms(reply):
                 continue
             if not entries:
-                raise DesynchronisedError("an answer came that nothing was asked for")
+                raise DesynchronisedError("a reply came without a request")
             entry = entries.popleft()
             self.answered += 1
             command, sink, node = entry
@@ -194,7 +194,7 @@ class Pipe:
                 self._misfit(entry, reply)
         self._unfinished = unfinished
         if unfinished > MAX_REPLY:
-            raise DesynchronisedError(f"an answer of more than {MAX_REPLY} bytes is none of ours")
+            raise DesynchronisedError(f"a reply of more than {MAX_REPLY} bytes answers none of our commands")
 
     def _confirms(self, push: list[object]) -> bool:
         """Whether a push is the answer to the oldest command; any other is dealt with here."""
@@ -206,7 +206,7 @@ class Pipe:
             return False
         if self._entries and self._entries[0][0].verb == _CONFIRMATIONS[kind]:
             return True
-        raise DesynchronisedError(f"a push of kind {kind.decode()} confirms what was not asked for")
+        raise DesynchronisedError(f"a push of kind {kind.decode()} confirms a command that was not sent")
 
     def _misfit(self, entry: Entry, reply: object) -> None:
         """Take what is no answer to `entry`: an error, or another command's answer."""

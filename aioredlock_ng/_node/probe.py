@@ -9,7 +9,7 @@ from .._core.quarantine import SENTINEL_CHANGED, Vow
 
 CHANGED: Final = Silence(SENTINEL_CHANGED)
 
-_NO_ROOM: Final = Silence("its sentinel could not be looked at: too many commands in flight")
+_NO_ROOM: Final = Silence("its sentinel could not be read: too many commands in flight")
 
 
 @final

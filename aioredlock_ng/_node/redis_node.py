@@ -107,7 +107,7 @@ class RedisNode(BaseNode):
             self._told_deaf = True
             report(
                 logging.WARNING,
-                "node %s does not let us listen to releases (%s): waiters will poll; the user in its URL "
+                "node %s refuses subscriptions to releases (%s): waiters will poll; the user in its URL "
                 "needs %s %s",
                 self.name,
                 message,

@@ -89,7 +89,7 @@ class Sentinels:
             host, port = answer
             if isinstance(host, bytes) and isinstance(port, bytes) and port.isdigit():
                 return host.decode(errors="replace"), int(port)
-        raise ResponseError("its answer makes no sense")
+        raise ResponseError("its reply is malformed")
 
     def follow(self, link: Link, address: Address, timeout: float) -> None:
         """Have `link`, which leads to the master at `address`, given up when another one is named."""

@@ -75,9 +75,9 @@ def told(nodes: Sequence[Node], waiting: Collection[Node], unavailable_for: floa
     if unavailable_for == 0:
         locks = "the other nodes grant locks meanwhile"
     elif math.isfinite(unavailable_for):
-        locks = f"no lock can be had for another {unavailable_for:.1f} s"
+        locks = f"no lock can be acquired for another {unavailable_for:.1f} s"
     else:
-        locks = "no lock can be had, since too few of the others are up"
+        locks = "no lock can be acquired, since too few of the others are up"
     if any(standing.strayed for standing in standings):
         why = "a node of this quorum was another's"
     else:

@@ -34,7 +34,7 @@ _SMALLEST_TIMEOUT: Final = 1e-6
 @final
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The HTTP answer to a request whose lock could not be had, or was lost.
+    """The HTTP answer to a request whose lock could not be acquired, or was lost.
 
     It tells the client nothing about nodes, holders or names: those are in the log and in the error.
     """

@@ -40,7 +40,7 @@ async def test_a_fresh_prefix_waits_until_somebody_knows_better(
         assert all(wait is not None and 30 < wait <= LONGEST for wait in waits), waits
         (line,) = [record.message for record in caplog.records if "quarantine" in record.message]
         assert all(url in line for url in shared_nodes.urls)
-        assert re.search(r"no lock can be had for another (60|[345]\d)\.\d s", line)
+        assert re.search(r"no lock can be acquired for another (60|[345]\d)\.\d s", line)
         assert "`aioredlock-ng init`" in line
         caplog.clear()
 

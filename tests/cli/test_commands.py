@@ -266,7 +266,7 @@ async def begin_quarantine(urls: Sequence[str]) -> None:
 
 
 def test_nodes_that_are_up_but_refuse_are_69(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
-    """`doctor` tries what locks ask for: without rights to write no lock can be had."""
+    """`doctor` tries what locks ask for: without rights to write no lock can be acquired."""
     for url in nodes3.urls:
         ask(url, "ACL SETUSER", "reader", "on", ">secret", "~redlock:*", "+@all", "-@write", "-@scripting")
     urls = [url.replace("redis://", "redis://reader:secret@") for url in nodes3.urls]

@@ -238,7 +238,7 @@ def test_nodes_of_another_quorum(nodes5: LocalNodes, capsys: pytest.CaptureFixtu
     assert output.count("error    sentinel: it belongs to a quorum of 5 nodes, here are 3") == 3
     assert output.count("give all clients the same nodes: compare their lists") == 3
     assert "run `aioredlock-ng init`" not in output, "it would stop the clients of the five"
-    assert "0 of 3 nodes can grant a lock, 2 are needed: none can be had" in output
+    assert "0 of 3 nodes can grant a lock, 2 are needed: none can be acquired" in output
 
 
 def test_the_quarantine_that_nodes_have(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:

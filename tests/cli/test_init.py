@@ -83,7 +83,7 @@ async def fence(manager: LockManager) -> int:
 async def test_fresh_nodes_wait_until_somebody_knows_better(
     raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Before, no lock can be had; after it, within a heartbeat; all nodes have one floor."""
+    """Before, no lock can be acquired; after it, within a heartbeat; all nodes have one floor."""
     urls = raw_nodes(3).urls
     async with manager_of(urls) as manager:
         assert {node.state for node in manager.statistics().nodes} == {NodeState.QUARANTINED}

@@ -103,7 +103,7 @@ def test_all_there_is_to_the_letter() -> None:
         Line("  maybe  me      2025-11-20 12:00:05 (0 s)    9.0 s     2/4 unknown", "warning"),
         Line("2 of 4 nodes answered, 3 are needed to be sure: there may be other locks than these", "error"),
         Line(
-            "2 of 4 nodes are up: no lock can be had for another 7.5 s; "
+            "2 of 4 nodes are up: no lock can be acquired for another 7.5 s; "
             "`aioredlock-ng init` if no lock can be alive",
             "error",
         ),
@@ -123,7 +123,7 @@ def test_what_could_not_be_looked_at_is_a_problem() -> None:
     seen = Overview(nodes=tuple(UP), survey=None, problem="one\x1bserver", unavailable_for=math.inf)
     assert [line.text for line in as_lines(seen)][4:] == [
         r"'one\x1bserver'",
-        "3 of 3 nodes are up: no lock can be had",
+        "3 of 3 nodes are up: no lock can be acquired",
     ]
     assert seen.answered == 0
 

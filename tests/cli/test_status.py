@@ -159,7 +159,7 @@ async def test_names_are_looked_at_without_a_search(make_nodes: Callable[..., Lo
     assert all_.returncode == 69
     assert "NOPERM" in all_.stdout
     assert "0 of 3 nodes answered, 2 are needed" in all_.stdout
-    assert "no lock can be had" not in all_.stdout  # it can, with fewer rights
+    assert "no lock can be acquired" not in all_.stdout  # it can, with fewer rights
     assert "secret" not in named.stdout + all_.stdout
 
 
@@ -186,7 +186,7 @@ async def test_without_a_majority_it_says_so_and_shows_what_it_knows(nodes3: Loc
     assert re.search(r" down .*(refused|connecting to)", done.stdout)
     assert re.search(r"^  a +billing-7 .* 1/3 unknown$", done.stdout, re.MULTILINE)
     assert "1 of 3 nodes answered, 2 are needed" in done.stdout
-    assert "1 of 3 nodes are up: no lock can be had" in done.stdout
+    assert "1 of 3 nodes are up: no lock can be acquired" in done.stdout
     shown = json.loads(machine.stdout)
     assert (shown["available"], shown["unavailable_for"]) == (False, None)
     assert (shown["answered"], shown["locks"][0]["state"]) == (1, "unknown")
@@ -198,7 +198,7 @@ async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
     """Why they have no vote, for how long, and when somebody can lock again; looking changes nothing."""
     untouched = await run(shared_nodes, "--prefix", "new:", environment={QUARANTINE_VARIABLE: "60"})
     assert (untouched.returncode, untouched.stderr) == (69, "")
-    assert "\n0 of 5 nodes are up: no lock can be had; " in untouched.stdout
+    assert "\n0 of 5 nodes are up: no lock can be acquired; " in untouched.stdout
     assert [ask(url, "KEYS", "new:*") for url in shared_nodes.urls] == [[]] * 5
     assert untouched.stdout.startswith("nodes up: 0 of 5\n")
     assert len(re.findall(r"^  \S+ +quarantined .*no sentinel", untouched.stdout, re.MULTILINE)) == 5
@@ -213,8 +213,8 @@ async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
             rf"^  {re.escape(url)} +quarantined +[\d.]+ ms +restart quarantine: no vote for another [\d.]+ s$"
         )
         assert re.search(row, done.stdout, re.MULTILINE)
-    (note,) = [line for line in done.stdout.splitlines() if "no lock can be had" in line]
-    pattern = r"0 of 5 nodes are up: no lock can be had for another ([\d.]+) s; `aioredlock-ng init` .*"
+    (note,) = [line for line in done.stdout.splitlines() if "no lock can be acquired" in line]
+    pattern = r"0 of 5 nodes are up: no lock can be acquired for another ([\d.]+) s; `aioredlock-ng init` .*"
     assert (told := re.fullmatch(pattern, note))
     assert 30 < float(told[1]) <= 90 * 1.01 + 0.1
     shown = json.loads(machine.stdout)
@@ -387,11 +387,11 @@ def test_a_node_that_is_up_but_did_not_tell_is_not_fine(silent: bool, style: str
 @pytest.mark.parametrize(
     ("up", "waits", "lost", "wait", "words"),
     [
-        (0, [3.0, 1.0, 2.0], 0, 2.0, "0 of 3 nodes are up: no lock can be had for another 2.0 s"),
-        (1, [9.0], 1, 9.0, "1 of 3 nodes are up: no lock can be had for another 9.0 s"),
-        (0, [9.0], 2, math.inf, "0 of 3 nodes are up: no lock can be had"),
+        (0, [3.0, 1.0, 2.0], 0, 2.0, "0 of 3 nodes are up: no lock can be acquired for another 2.0 s"),
+        (1, [9.0], 1, 9.0, "1 of 3 nodes are up: no lock can be acquired for another 9.0 s"),
+        (0, [9.0], 2, math.inf, "0 of 3 nodes are up: no lock can be acquired"),
         (2, [9.0], 0, 0.0, ""),
-        (0, [0.0], 2, 0.0, "these nodes have not been used yet: the first lock can be had at once"),
+        (0, [0.0], 2, 0.0, "these nodes have not been used yet: the first lock can be acquired at once"),
     ],
 )
 def test_how_long_no_lock_can_be_had(up: int, waits: list[float], lost: int, wait: float, words: str) -> None:

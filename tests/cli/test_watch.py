@@ -144,7 +144,7 @@ def test_nodes_that_go_and_come_back_are_shown(
     watch.until(r"nodes up: 0 of 3.*held locks: 0.*0 of 3 nodes answered")
     nodes3.start()
     watch.until(
-        r"nodes up: 0 of 3(.*quarantined .*no sentinel){3}.*held locks: 0\b.*the first lock can be had"
+        r"nodes up: 0 of 3(.*quarantined .*no sentinel){3}.*held locks: 0\b.*the first lock can be acquired"
     )
     initialise(nodes3.urls)
     watch.until(r"nodes up: 3 of 3.*held locks: 0\b")

@@ -948,7 +948,7 @@ async def test_the_answer_to_another_call_counts_for_nothing(nodes3: LocalNodes)
             client.behind = True
         with pytest.raises(QuorumUnavailableError) as caught:
             await manager.lock("b", blocking=False).acquire()
-        assert "an answer that is not to this call" in caught.value.votes[0].reason
+        assert "the reply belongs to another call" in caught.value.votes[0].reason
         assert {vote.vote for vote in caught.value.votes} == {Vote.SILENT}
         for client in clients:
             client.behind = False
@@ -1065,7 +1065,7 @@ async def test_what_comes_after_the_end_or_a_fork_is_told_so(
             patch.setattr(client_node, "generation", lambda: -2)
             node.submit(ping, forked, 0)
     node.submit(ping, closed, 0)
-    assert forked.replies == [Silence("the connection is another process's", sent=False)]
+    assert forked.replies == [Silence("the connection belongs to another process", sent=False)]
     assert closed.replies == [Silence("closed", sent=False)]
 
 

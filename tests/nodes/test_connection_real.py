@@ -293,7 +293,7 @@ async def test_a_server_whose_info_has_another_name_is_fine(
         await up(manager)
         await works(manager, url)
         assert node_of(manager).standing.run_id is None
-    assert caplog.text.count("may not be asked for INFO") == 1
+    assert caplog.text.count("it denies INFO") == 1
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ async def test_a_link_that_cannot_be_written_to_does_not_keep_others_from_writin
         for link in (bad, good):
             assert link.pipe.put(heartbeat(b"nonce"), Caller(), 0)
         assert await asyncio.wait_for(asyncio.shield(bad.lost), 5) == (
-            "it cannot be written to: no more writing here"
+            "writing to it failed: no more writing here"
         )
         listening.setblocking(False)
         heard = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(listening, 100), 5)

@@ -267,7 +267,7 @@ async def test_an_answer_that_is_no_address(nodes3: LocalNodes) -> None:
     async with LockManager(
         [f"redis+sentinel://127.0.0.1:{port}/main"], node_timeout=PATIENT, prefix=PREFIX
     ) as manager:
-        await eventually(lambda: "its answer makes no sense" in node_of(manager).reason)
+        await eventually(lambda: "its reply is malformed" in node_of(manager).reason)
     server.close()
 
 

@@ -49,7 +49,7 @@ def test_fresh_nodes_are_one_line(number: int, caplog: pytest.LogCaptureFixture)
             (line,) = lines(caplog, logging.WARNING)
             names = ", ".join(node.name for node in nodes)
             assert line.startswith(f"quarantine: nodes {names} have no vote")
-            assert "no vote for another 60.6 s, and no lock can be had for another 60.6 s: " in line
+            assert "no vote for another 60.6 s, and no lock can be acquired for another 60.6 s: " in line
             assert line.endswith(INIT)
             assert lines(caplog, logging.INFO) == []
             await asyncio.sleep(QUARANTINE * 1.01 + FOUND)
@@ -78,7 +78,7 @@ async def test_nodes_that_forget_together_are_one_line(caplog: pytest.LogCapture
         await asyncio.sleep(FOUND)
         _, line = lines(caplog, logging.WARNING)
         assert all(node.name in line for node in w.nodes[:3])
-        assert "no lock can be had for another 5" in line
+        assert "no lock can be acquired for another 5" in line
         await asyncio.sleep(QUARANTINE - FOUND)
         assert lines(caplog, logging.INFO) == []
         await asyncio.sleep(2 * FOUND)
@@ -112,7 +112,7 @@ async def test_a_stray_use_is_not_answered_by_an_init(caplog: pytest.LogCaptureF
         warnings = [line for line in lines(caplog, logging.WARNING) if line.startswith("quarantine: ")]
         assert len(warnings) == 1
         assert warnings[0].endswith("a node of this quorum was another's")
-        assert "no lock can be had for another 6" in warnings[0]
+        assert "no lock can be acquired for another 6" in warnings[0]
         await asyncio.sleep(QUARANTINE * 1.01 + 2 + FOUND)
         assert "the quarantine is over: 3 of 3 nodes may vote" in lines(caplog, logging.INFO)
 
@@ -126,7 +126,9 @@ async def test_too_few_others(caplog: pytest.LogCaptureFixture) -> None:
         for node in w.nodes[1:]:
             node.crash()
         await asyncio.sleep(FOUND)
-    assert "no lock can be had, since too few of the others are up: " in lines(caplog, logging.WARNING)[-1]
+    assert (
+        "no lock can be acquired, since too few of the others are up: " in lines(caplog, logging.WARNING)[-1]
+    )
 
 
 @virtual

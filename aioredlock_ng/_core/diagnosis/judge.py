@@ -48,7 +48,7 @@ def _quorum(facts: Facts) -> Finding:
         advice = advice_on_waiting(facts)
         return bad(None, "quorum", "warning", f"{message}, at once or after the restart quarantine", advice)
     if voting < needed:
-        message = f"{voting} of {size} nodes can grant a lock, {needed} are needed: none can be had"
+        message = f"{voting} of {size} nodes can grant a lock, {needed} are needed: none can be acquired"
         return bad(None, "quorum", "error", message, "see below what keeps the others from it")
     if size < FEW:
         message = f"{size} node{'s' * (size > 1)}: none may fail, and an empty restart can make two holders"

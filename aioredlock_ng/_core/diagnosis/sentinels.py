@@ -111,7 +111,7 @@ def check_sentinel(node: NodeFacts, facts: Facts) -> Finding | None:
     elif sentinel.size != size:
         level = "error"
         nodes = "1 node" if sentinel.size == 1 else f"{sentinel.size} nodes"
-        message = f"it belongs to a quorum of {nodes}, here are {size}: no lock can be had (A4)"
+        message = f"it belongs to a quorum of {nodes}, here are {size}: no lock can be acquired (A4)"
         message = f"{message}; {sentinel.claim}"
     elif _of_another_server(node):
         message = f"another server's: restarted with old data, or failed over; {_FIRST_USE}"

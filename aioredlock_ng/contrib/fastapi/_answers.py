@@ -92,6 +92,6 @@ def _documented(description: str) -> dict[str, Any]:
 
 LOCK_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     409: _documented("Locked by another request."),
-    503: _documented("The lock could not be had, or was lost."),
+    503: _documented("The lock could not be acquired, or was lost."),
 }
 """For OpenAPI: ``responses=LOCK_RESPONSES`` at a route, a router or the app."""

@@ -305,7 +305,7 @@ def test_what_came_before_a_wrong_shape_counts(watched: Watched) -> None:
 def test_a_reply_that_nothing_was_asked_for_is_an_error(watched: Watched) -> None:
     """A reply too many means that every reply may be somebody else's."""
     watched.put(echo(0))
-    with pytest.raises(DesynchronisedError, match="nothing was asked"):
+    with pytest.raises(DesynchronisedError, match="without a request"):
         watched.pipe.feed(b":0\r\n:1\r\n")
 
 

@@ -465,7 +465,7 @@ async def test_a_plain_vote_needs_room_for_its_look_at_the_sentinel() -> None:
         assert it.node.standing.in_flight == MAX_IN_FLIGHT
         assert vote.replies == []
         server.thaw()
-        assert "could not be looked at: too many commands in flight" in (await vote.wait()).reason
+        assert "could not be read: too many commands in flight" in (await vote.wait()).reason
         assert server.get(b"redlock:b") == owner(MAX_IN_FLIGHT), "it was sent"
         it.send(probed.release(owner(MAX_IN_FLIGHT), 10))
         await asyncio.sleep(2 * HEARTBEAT)
