@@ -24,7 +24,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from .mutation import PACKAGE, ROOT, Edit, Mutation
+from .mutation import ROOT, Edit, Mutation, TextEdit
+from .package import Package
 from .witness import REPORT
 
 LEFT_OUT: Final = (
@@ -95,28 +96,25 @@ class Copy:
     def __init__(self, folder: Path) -> None:
         self.root = folder / "copy"
         self._report = folder / "report.json"
+        self._package = Package(self.root)
         shutil.copytree(ROOT, self.root, ignore=shutil.ignore_patterns(*LEFT_OUT))
 
     @contextlib.contextmanager
-    def broken(self, edits: Sequence[Edit]) -> Iterator[None]:
+    def broken(self, edits: Sequence[Edit | TextEdit]) -> Iterator[None]:
         """Change the package for as long as the block lasts."""
-        before: dict[str, str] = {}
+        after = self._package.broken(edits)
+        before = {file: self._package.path(file).read_text() for file in after}
         try:
-            for edit in edits:
-                text = self._path(edit.file).read_text()
-                before.setdefault(edit.file, text)
-                self.write(edit.file, edit.apply(text))
+            for file, text in after.items():
+                self.write(file, text)
             yield
         finally:
             for file, text in before.items():
                 self.write(file, text)
 
-    def _path(self, file: str) -> Path:
-        return self.root / PACKAGE / file
-
     def write(self, file: str, text: str) -> None:
         """Write a file of the package."""
-        path = self._path(file)
+        path = self._package.path(file)
         path.write_text(text)
         # Bytecode is told from its source's by size and second: that is not enough here.
         if path.suffix == ".py":

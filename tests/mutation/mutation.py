@@ -8,13 +8,35 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from .source import UnfitError
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "aioredlock_ng"
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of one file; what `old` says stands there exactly once.
+    """One change of Python code, whichever file it is in and however it is laid out.
+
+    Code is looked for in the syntax tree: see `source.replaced`.
+    """
+
+    where: str
+    """A function, class or constant by its qualified name; "module:name" where several modules define it."""
+    old: str
+    """An expression or statements that stand there exactly once."""
+    new: str
+    """What takes their place; an empty text deletes them."""
+
+    @property
+    def name(self) -> str:
+        """The qualified name alone."""
+        return self.where.rpartition(":")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class TextEdit:
+    """One change of a file that is no Python, such as a script; what `old` says stands there exactly once.
 
     With line breaks in it `old` is a block of whole lines, at whatever indentation; `new` takes its place.
     """
@@ -28,7 +50,7 @@ class Edit:
         """Return the file's text with the change."""
         found = re.findall(self._pattern, text, re.MULTILINE)
         if len(found) != 1:
-            raise ValueError(f"{self.file} has this {len(found)} times, not once:\n{self.old}")
+            raise UnfitError(f"it stands there {len(found)} times, not once")
         return re.sub(self._pattern, self._replacement, text, flags=re.MULTILINE)
 
     @property
@@ -55,7 +77,7 @@ class Mutation:
 
     rule: str
     name: str
-    edits: tuple[Edit, ...]
+    edits: tuple[Edit | TextEdit, ...]
     test: str
     """Pytest's name of a test that fails then, under ``tests/``: a quick one."""
 

@@ -8,7 +8,7 @@ MUTATIONS = (
     Mutation(
         rule="R7",
         name="the body is not cancelled at its deadline",
-        edits=(Edit("_hold/body.py", "if self._cancels and self._armed:", "if False:"),),
+        edits=(Edit("Body.stop", "self._cancels and self._armed", "False"),),
         test="unit/test_deadline.py::test_the_body_is_cancelled_at_its_deadline",
     ),
     Mutation(
@@ -16,7 +16,7 @@ MUTATIONS = (
         name="the deadline has no grace",
         edits=(
             Edit(
-                "_hold/holding.py",
+                "Holding.deadline",
                 "return self.valid_until - self._extension.grace * self._ttl",
                 "return self.valid_until",
             ),
@@ -28,15 +28,17 @@ MUTATIONS = (
         name="the body is cancelled again and again",
         edits=(
             Edit(
-                "_hold/body.py",
+                "Body._strike",
                 """
                 if self._armed and not self._struck and not self.task.done():
                     self._struck = True
+                    self.task.cancel("the lock was lost")
                 """,
                 """
                 if self._armed and not self.task.done():
                     self._struck = True
                     self._loop.call_later(0.01, self._strike)
+                    self.task.cancel("the lock was lost")
                 """,
             ),
         ),
@@ -45,36 +47,30 @@ MUTATIONS = (
     Mutation(
         rule="R7",
         name="the running task is cancelled synchronously",
-        edits=(Edit("_hold/body.py", "self._loop.call_soon(self._strike)", "self._strike()"),),
+        edits=(Edit("Body.stop", "self._loop.call_soon(self._strike)", "self._strike()"),),
         test="unit/test_deadline.py::test_a_body_that_ends_as_its_deadline_passes[0]",
     ),
     Mutation(
         rule="R7",
         name="earlier cancellations are taken for ours",
-        edits=(Edit("_hold/body.py", "self._baseline = task.cancelling()", "self._baseline = 0"),),
+        edits=(Edit("Body.__init__", "self._baseline = task.cancelling()", "self._baseline = 0"),),
         test="unit/test_deadline.py::test_an_earlier_cancellation_count_is_the_baseline",
     ),
     Mutation(
         rule="R7",
         name="our cancellation is taken back after the first await",
         edits=(
+            Edit("Lease.__aexit__", "ours = body.disarm(exc) if body is not None else False", "ours = False"),
             Edit(
-                "_lease.py",
-                """
-                ours = body.disarm(exc) if body is not None else False
-                """,
-                """
-                ours = False
-                """,
-            ),
-            Edit(
-                "_lease.py",
+                "Lease.__aexit__",
                 """
                 if ours or (lost and exc is None):
+                    raise holding.error() from exc
                 """,
                 """
                 ours = body.disarm(exc) if body is not None else False
                 if ours or (lost and exc is None):
+                    raise holding.error() from exc
                 """,
             ),
         ),
@@ -83,7 +79,7 @@ MUTATIONS = (
     Mutation(
         rule="R7",
         name="the body's own exception is replaced",
-        edits=(Edit("_lease.py", "if ours or (lost and exc is None):", "if ours or lost:"),),
+        edits=(Edit("Lease.__aexit__", "ours or (lost and exc is None)", "ours or lost"),),
         test="unit/test_deadline.py::test_an_exception_of_a_body_that_was_cancelled_gets_a_note",
     ),
     Mutation(
@@ -91,10 +87,8 @@ MUTATIONS = (
         name="a foreign cancellation is taken for ours",
         edits=(
             Edit(
-                "_hold/body.py",
-                """
-                return self.task.uncancel() <= self._baseline and isinstance(exc, asyncio.CancelledError)
-                """,
+                "Body.disarm",
+                "return self.task.uncancel() <= self._baseline and isinstance(exc, asyncio.CancelledError)",
                 """
                 self.task.uncancel()
                 return isinstance(exc, asyncio.CancelledError)
@@ -108,9 +102,9 @@ MUTATIONS = (
         name="an exit in another task takes a cancellation back",
         edits=(
             Edit(
-                "_hold/body.py",
-                "if not self._struck or asyncio.current_task() is not self.task:",
-                "if not self._struck:",
+                "Body.disarm",
+                "not self._struck or asyncio.current_task() is not self.task",
+                "not self._struck",
             ),
         ),
         test="unit/test_deadline.py::test_an_exit_in_another_task_takes_nothing_back[True]",
@@ -118,19 +112,29 @@ MUTATIONS = (
     Mutation(
         rule="R7",
         name="on_lost='raise' cancels all the same",
-        edits=(Edit("_hold/body.py", "if self._cancels and self._armed:", "if self._armed:"),),
+        edits=(Edit("Body.stop", "self._cancels and self._armed", "self._armed"),),
         test="unit/test_deadline.py::test_on_lost_raise_of_the_manager_is_the_default_of_its_locks",
     ),
     Mutation(
         rule="R7",
         name="a body that outlived its lock ends as if nothing had happened",
-        edits=(Edit("_lease.py", "if ours or (lost and exc is None):", "if ours:"),),
+        edits=(Edit("Lease.__aexit__", "ours or (lost and exc is None)", "ours"),),
         test="unit/test_deadline.py::test_a_body_that_outlives_validity_without_a_pause[True]",
     ),
     Mutation(
         rule="R7",
         name="a lease is held until somebody says otherwise",
-        edits=(Edit("_hold/holding.py", " and self._runtime.clock.now() < self.valid_until", ""),),
+        edits=(
+            Edit(
+                "Holding.held",
+                """
+                self._release is None
+                and not self._refused
+                and self._runtime.clock.now() < self.valid_until
+                """,
+                "self._release is None and not self._refused",
+            ),
+        ),
         test="unit/test_deadline.py::test_a_body_that_outlives_validity_without_a_pause[True]",
     ),
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .mutation import Edit, Mutation
+from .mutation import Edit, Mutation, TextEdit
 
-_EXTEND_LUA_CREATES = Edit(
+_EXTEND_LUA_CREATES = TextEdit(
     "_scripts/extend.lua",
     """
     if missing then
@@ -22,7 +22,7 @@ MUTATIONS = (
     Mutation(
         rule="R8",
         name="one refused vote loses the lease",
-        edits=(Edit("_core/quorum.py", "if tally.refused >= tally.quorum:", "if tally.refused:"),),
+        edits=(Edit("extension_verdict", "tally.refused >= tally.quorum", "tally.refused"),),
         test=(
             "unit/core/test_quorum.py"
             "::test_an_extension_is_decided_as_soon_as_it_is_certain_and_not_before[2]"
@@ -31,7 +31,7 @@ MUTATIONS = (
     Mutation(
         rule="R8",
         name="an extension round that nobody answers loses the lease",
-        edits=(Edit("_core/quorum.py", "return Extension.UNKNOWN", "return Extension.LOST"),),
+        edits=(Edit("extension_verdict", "return Extension.UNKNOWN", "return Extension.LOST"),),
         test="unit/test_extension.py::test_an_unknown_round_is_tried_again_until_the_deadline",
     ),
     Mutation(
@@ -39,10 +39,8 @@ MUTATIONS = (
         name="a failed extension releases",
         edits=(
             Edit(
-                "_hold/holding.py",
-                """
-                self.lose(LossReason.REFUSED)
-                """,
+                "Holding._extended",
+                "self.lose(LossReason.REFUSED)",
                 """
                 self.lose(LossReason.REFUSED)
                 self.release()
@@ -56,7 +54,7 @@ MUTATIONS = (
         name="the watchdog extends without bound",
         edits=(
             Edit(
-                "_core/policy.py",
+                "ExtensionPolicy.exhausted",
                 "return self.max_extensions is not None and extensions >= self.max_extensions",
                 "return self.max_extensions == 0",
             ),
@@ -66,25 +64,13 @@ MUTATIONS = (
     Mutation(
         rule="R8",
         name="an extended validity counts from the answers",
-        edits=(Edit("_hold/holding.py", "self._won(round_, asked_at, ttl)", "self._won(round_, now, ttl)"),),
+        edits=(Edit("Holding._extended", "self._won(round_, asked_at, ttl)", "self._won(round_, now, ttl)"),),
         test="unit/test_extension.py::test_validity_after_an_extension_counts_from_its_asking",
     ),
     Mutation(
         rule="R8",
         name="an answer that waited past the deadline extends",
-        edits=(
-            Edit(
-                "_hold/holding.py",
-                """
-                if now >= self.deadline:
-                    self._blame = round_
-                """,
-                """
-                if False:
-                    self._blame = round_
-                """,
-            ),
-        ),
+        edits=(Edit("Holding._extended", "now >= self.deadline", "False"),),
         test="unit/test_extension.py::test_an_answer_that_waited_past_the_deadline_revives_nothing",
     ),
     Mutation(
@@ -92,9 +78,9 @@ MUTATIONS = (
         name="an extension shortens the validity",
         edits=(
             Edit(
-                "_hold/holding.py",
-                "if (gained := valid_until(asked_at, ttl)) > self.valid_until:",
-                "if (gained := valid_until(asked_at, ttl)) != self.valid_until:",
+                "Holding._won",
+                "(gained := valid_until(asked_at, ttl)) > self.valid_until",
+                "(gained := valid_until(asked_at, ttl)) != self.valid_until",
             ),
         ),
         test="unit/test_extension.py::test_extend_never_shortens",
@@ -103,12 +89,12 @@ MUTATIONS = (
         rule="R8",
         name="an extension shortens the keys' lives",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/extend.lua",
                 "if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then",
                 "if true then",
             ),
-            Edit("testing/_memory_scripts.py", "if server.pttl(key) < int(argv[1]):", "if True:"),
+            Edit("_prolong", "server.pttl(key) < int(argv[1])", "True"),
         ),
         test="unit/test_extension.py::test_extend_never_shortens",
     ),
@@ -116,7 +102,7 @@ MUTATIONS = (
         rule="R8",
         name="extend.lua shortens the keys' lives",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/extend.lua",
                 "if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then",
                 "if true then",
@@ -128,7 +114,7 @@ MUTATIONS = (
         rule="R8",
         name="an extension adds to the keys' lives",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/extend.lua",
                 """
                 if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
@@ -140,14 +126,12 @@ MUTATIONS = (
                 """,
             ),
             Edit(
-                "testing/_memory_scripts.py",
+                "_prolong",
                 """
                 if server.pttl(key) < int(argv[1]):
                     server.set(key, argv[0], int(argv[1]))
                 """,
-                """
-                server.set(key, argv[0], int(argv[1]) + max(0, server.pttl(key)))
-                """,
+                "server.set(key, argv[0], int(argv[1]) + max(0, server.pttl(key)))",
             ),
         ),
         test="unit/test_extension.py::test_extend_never_shortens",
@@ -158,7 +142,7 @@ MUTATIONS = (
         edits=(
             _EXTEND_LUA_CREATES,
             Edit(
-                "testing/_memory_scripts.py",
+                "_extend",
                 """
                 if missing:
                     return without_vote
@@ -178,17 +162,15 @@ MUTATIONS = (
         rule="R8",
         name="an extension does not compare the owner",
         edits=(
-            Edit("_scripts/extend.lua", "elseif holder ~= ARGV[1] then", "elseif false then"),
-            Edit("testing/_memory_scripts.py", "if holder is not None and holder != owner:", "if False:"),
+            TextEdit("_scripts/extend.lua", "elseif holder ~= ARGV[1] then", "elseif false then"),
+            Edit("_extend", "holder is not None and holder != owner", "False"),
         ),
         test="unit/test_extension.py::test_a_refusal_by_a_majority_loses_at_once",
     ),
     Mutation(
         rule="R9",
         name="nobody is topped up",
-        edits=(
-            Edit("_hold/holding.py", "if not missing or self.loss is not None or not self.held:", "if True:"),
-        ),
+        edits=(Edit("Holding._top_up", "not missing or self.loss is not None or not self.held", "True"),),
         test="unit/test_extension.py::test_a_node_that_lost_the_key_gets_it_back_in_a_won_round",
     ),
     Mutation(
@@ -196,9 +178,9 @@ MUTATIONS = (
         name="nodes are topped up before the round is won",
         edits=(
             Edit(
-                "_hold/holding.py",
-                "if answer.missing and extension_verdict(round_.tally) is Extension.EXTENDED:",
-                "if answer.missing:",
+                "Holding.extend.heed",
+                "answer.missing and extension_verdict(round_.tally) is Extension.EXTENDED",
+                "answer.missing",
             ),
         ),
         test="unit/test_extension.py::test_a_lost_majority_is_never_resurrected[gone0]",
@@ -207,11 +189,7 @@ MUTATIONS = (
         rule="R9",
         name="nodes are topped up after the release or the loss",
         edits=(
-            Edit(
-                "_hold/holding.py",
-                "if not missing or self.loss is not None or not self.held:",
-                "if not missing:",
-            ),
+            Edit("Holding._top_up", "not missing or self.loss is not None or not self.held", "not missing"),
         ),
         test="unit/test_extension.py::test_a_missing_key_that_is_heard_of_too_late_is_not_set_again[True]",
     ),
@@ -219,7 +197,7 @@ MUTATIONS = (
         rule="R9",
         name="a top-up takes a key from somebody else",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/top_up.lua",
                 """
                 if holder and holder ~= ARGV[1] then
@@ -233,7 +211,7 @@ MUTATIONS = (
                 """,
             ),
             Edit(
-                "testing/_memory_scripts.py",
+                "_top_up",
                 """
                 if any(server.get(key) not in (None, owner) for key in locks):
                     return -1
@@ -251,7 +229,7 @@ MUTATIONS = (
         name="a quarantined node is not topped up",
         edits=(
             Edit(
-                "_kinds/mutex.py",
+                "Mutex.read_extend",
                 "return Answer(Vote.SILENT, NO_VOTE.reason, missing=reply == WITHOUT_VOTE)",
                 "return NO_VOTE",
             ),

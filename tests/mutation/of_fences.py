@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutation import Edit, Mutation
+from .mutation import Edit, Mutation, TextEdit
 
 MUTATIONS = (
     Mutation(
@@ -10,16 +10,14 @@ MUTATIONS = (
         name="the greatest counter is the fence, certificate or not",
         edits=(
             Edit(
-                "_core/fencing.py",
+                "certified",
                 """
                 for fence in set(standing):
                     if standing.count(fence) >= quorum:
                         return fence
                 return None
                 """,
-                """
-                return max(standing) if len(standing) >= quorum else None
-                """,
+                "return max(standing) if len(standing) >= quorum else None",
             ),
         ),
         test="unit/test_fence.py::test_nodes_that_disagree_are_raised_to_the_greatest",
@@ -27,40 +25,36 @@ MUTATIONS = (
     Mutation(
         rule="R10",
         name="a try without a certificate is a win",
-        edits=(
-            Edit("_acquire/attempt.py", "won = await self._certify(timeout)", "await self._certify(timeout)"),
-        ),
+        edits=(Edit("Attempt.ask", "won = await self._certify(timeout)", "await self._certify(timeout)"),),
         test="unit/test_fence.py::test_without_a_certificate_the_try_is_lost",
     ),
     Mutation(
         rule="R10",
         name="a raise does not compare the owner",
         edits=(
-            Edit("_scripts/raise.lua", "if redis.call('GET', KEYS[i]) ~= ARGV[1] then", "if false then"),
-            Edit(
-                "testing/_memory_scripts.py",
-                "if any(server.get(key) != owner for key in locks):",
-                "if False:",
-            ),
+            TextEdit("_scripts/raise.lua", "if redis.call('GET', KEYS[i]) ~= ARGV[1] then", "if false then"),
+            Edit("_raise", "any(server.get(key) != owner for key in locks)", "False"),
         ),
         test="conformance/test_fenced_acquire.py::test_a_raise_needs_every_lock[memory-None]",
     ),
     Mutation(
         rule="R10",
         name="raise.lua does not compare the owner",
-        edits=(Edit("_scripts/raise.lua", "if redis.call('GET', KEYS[i]) ~= ARGV[1] then", "if false then"),),
+        edits=(
+            TextEdit("_scripts/raise.lua", "if redis.call('GET', KEYS[i]) ~= ARGV[1] then", "if false then"),
+        ),
         test="conformance/test_fenced_acquire.py::test_a_raise_needs_every_lock[path-None]",
     ),
     Mutation(
         rule="R10",
         name="a raise lets a counter fall",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/parts/counter.lua", "local after = math.max(before, fence)", "local after = fence"
             ),
-            Edit("_core/fencing.py", "return max(before, fence)", "return fence"),
+            Edit("raised", "return max(before, fence)", "return fence"),
             Edit(
-                "testing/_memory_scripts.py",
+                "_raise_all",
                 "after = raised(before, fence, now_ms) if before < fence else before",
                 "after = raised(before, fence, now_ms)",
             ),
@@ -74,14 +68,14 @@ MUTATIONS = (
         rule="R10",
         name="a raise has no cap",
         edits=(
-            Edit("_scripts/raise.lua", "if fence > (ms + 10000) * 1024 then", "if false then"),
-            Edit(
+            TextEdit("_scripts/raise.lua", "if fence > (ms + 10000) * 1024 then", "if false then"),
+            TextEdit(
                 "_scripts/parts/counter.lua",
                 "if before < fence and fence > (ms + 10000) * 1024 then",
                 "if false then",
             ),
             Edit(
-                "_core/fencing.py",
+                "raised",
                 """
                 if fence > at(now_ms + RAISE_AHEAD_MS):
                     return None
@@ -95,13 +89,13 @@ MUTATIONS = (
         rule="R10",
         name="an acquire does not lift the counter",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/acquire.lua",
                 "fence = math.max(fence + 1, math.min(ballot, ms * 1024))",
                 "fence = math.max(fence, math.min(ballot, ms * 1024))",
             ),
             Edit(
-                "_core/fencing.py",
+                "granted",
                 "return max(before + 1, min(proposed, at(now_ms)))",
                 "return max(before, min(proposed, at(now_ms)))",
             ),
@@ -112,8 +106,8 @@ MUTATIONS = (
         rule="R10",
         name="a repeated acquire lifts the counter again",
         edits=(
-            Edit("_scripts/acquire.lua", "if mine < n then", "if true then"),
-            Edit("testing/_memory_scripts.py", "if mine != locks:", "if True:"),
+            TextEdit("_scripts/acquire.lua", "if mine < n then", "if true then"),
+            Edit("_memory_scripts:_acquire", "mine != locks", "True"),
         ),
         test="conformance/test_fenced_acquire.py::test_a_repeated_acquire_changes_nothing[memory-a]",
     ),
@@ -121,20 +115,14 @@ MUTATIONS = (
         rule="R10",
         name="an extension leaves stragglers behind",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/extend.lua",
                 """
                 raise_all(n, fence, floor, ARGV[4])
                 """,
                 "",
             ),
-            Edit(
-                "testing/_memory_scripts.py",
-                """
-                _raise_all(server, counters, int(fence), floor, keep_ms)
-                """,
-                "",
-            ),
+            Edit("_extend", "_raise_all(server, counters, int(fence), floor, keep_ms)", ""),
         ),
         test="unit/test_fence.py::test_a_node_that_is_late_is_raised_in_passing[None-_extend]",
     ),
@@ -142,7 +130,7 @@ MUTATIONS = (
         rule="R10",
         name="of several names those that are free are taken",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/acquire.lua",
                 """
                 if wait ~= 0 then
@@ -153,13 +141,11 @@ MUTATIONS = (
                 """,
             ),
             Edit(
-                "testing/_memory_scripts.py",
+                "_memory_scripts:_acquire",
+                "return [0, wait, time_us]",
                 """
-                if wait:
-                """,
-                """
-                if wait:
-                    _prolong(server, [key for key in locks if not server.get(key)], argv)
+                _prolong(server, [key for key in locks if not server.get(key)], argv)
+                return [0, wait, time_us]
                 """,
             ),
         ),
@@ -172,7 +158,7 @@ MUTATIONS = (
         name="two tries have one owner value",
         edits=(
             Edit(
-                "_acquire/attempt.py",
+                "Attempt.__init__",
                 "self.owner = runtime.new_owner()",
                 'self.owner = runtime.__dict__.setdefault("owner", runtime.new_owner())',
             ),
@@ -184,7 +170,7 @@ MUTATIONS = (
         name="two tries share their random bits",
         edits=(
             Edit(
-                "_session/runtime.py", "self._random_owners.pop().encode()", "self._random_owners[0].encode()"
+                "Runtime.new_owner", "self._random_owners.pop().encode()", "self._random_owners[0].encode()"
             ),
         ),
         test="security/test_owner_values.py::test_a_lost_attempt_uses_up_its_value",
@@ -192,32 +178,26 @@ MUTATIONS = (
     Mutation(
         rule="A5",
         name="owner values can be guessed",
-        edits=(
-            Edit(
-                "_manager.py",
-                "random=secrets.SystemRandom() if random is None else random,",
-                "random=Random(0) if random is None else random,",
-            ),
-        ),
+        edits=(Edit("LockManager.__init__", "secrets.SystemRandom()", "Random(0)"),),
         test="security/test_owner_values.py::test_the_source_is_the_systems",
     ),
     Mutation(
         rule="A5",
         name="owner values have 32 random bits",
-        edits=(Edit("_session/runtime.py", "OWNER_BITS: Final = 160", "OWNER_BITS: Final = 32"),),
+        edits=(Edit("OWNER_BITS", "160", "32"),),
         test="unit/core/test_redlock_spec.py::test_the_value_has_twenty_random_bytes",
     ),
     Mutation(
         rule="R11",
         name="a missing counter starts at zero",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/parts/counter.lua",
                 "return math.max(tonumber(stored) or (ms - 288000) * 1024, floor)",
                 "return math.max(tonumber(stored) or 0, floor)",
             ),
             Edit(
-                "_core/fencing.py",
+                "reading",
                 "return max(at(now_ms - START_LAG_MS) if stored is None else stored, floor)",
                 "return max(stored or 0, floor)",
             ),
@@ -231,13 +211,13 @@ MUTATIONS = (
         rule="R11",
         name="the floor does not count",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/parts/counter.lua",
                 "return math.max(tonumber(stored) or (ms - 288000) * 1024, floor)",
                 "return tonumber(stored) or (ms - 288000) * 1024",
             ),
             Edit(
-                "_core/fencing.py",
+                "reading",
                 "return max(at(now_ms - START_LAG_MS) if stored is None else stored, floor)",
                 "return at(now_ms - START_LAG_MS) if stored is None else stored",
             ),
@@ -251,13 +231,13 @@ MUTATIONS = (
         rule="R11",
         name="a counter ends before what it would start at has passed it",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/parts/counter.lua",
                 "return math.max(tonumber(keep_ms), math.floor(value / 1024) - ms + 300000)",
                 "return tonumber(keep_ms)",
             ),
             Edit(
-                "_core/fencing.py",
+                "kept_ms",
                 "return max(fence_ttl_ms, (counter >> SHIFT) - now_ms + MIN_FENCE_TTL_MS)",
                 "return fence_ttl_ms",
             ),
@@ -267,7 +247,7 @@ MUTATIONS = (
     Mutation(
         rule="R11",
         name="counters may live for less than 300 s",
-        edits=(Edit("_core/fencing.py", "MIN_FENCE_TTL: Final = 300.0", "MIN_FENCE_TTL: Final = 30.0"),),
+        edits=(Edit("MIN_FENCE_TTL", "300.0", "30.0"),),
         test="unit/test_options.py::test_a_wrong_setting_is_named_at_once[fence_ttl-299.9-ValueError]",
     ),
 )

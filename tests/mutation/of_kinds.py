@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from .mutation import Edit, Mutation
+from .mutation import Edit, Mutation, TextEdit
 
 MUTATIONS = (
     Mutation(
         rule="R34",
         name="a release before the time is one as ever",
-        edits=(Edit("_hold/holding.py", "stays=self.stays,", ""),),
+        edits=(
+            Edit(
+                "Holding.release",
+                """
+                runtime.release(
+                    self._primitive,
+                    self.owner,
+                    keeps=self.wanted,
+                    fence=self.fence,
+                    unsent=self._unsent,
+                    timeout=runtime.node_timeout,
+                    quiet=self.handed_on,
+                    stays=self.stays,
+                )
+                """,
+                """
+                runtime.release(
+                    self._primitive,
+                    self.owner,
+                    keeps=self.wanted,
+                    fence=self.fence,
+                    unsent=self._unsent,
+                    timeout=runtime.node_timeout,
+                    quiet=self.handed_on,
+                )
+                """,
+            ),
+        ),
         test="unit/test_at_least.py::test_the_name_stays_taken_when_the_body_ends_sooner[fenced]",
     ),
     Mutation(
@@ -16,9 +43,9 @@ MUTATIONS = (
         name="the keys live for the ttl only, if that is shorter",
         edits=(
             Edit(
-                "_manager.py",
-                "ttl=max(least, options.ttl if ttl is None else options.checked_ttl(ttl)),",
-                "ttl=options.ttl if ttl is None else options.checked_ttl(ttl),",
+                "LockManager.lock",
+                "max(least, options.ttl if ttl is None else options.checked_ttl(ttl))",
+                "options.ttl if ttl is None else options.checked_ttl(ttl)",
             ),
         ),
         test="unit/test_at_least.py::test_a_holder_that_dies_leaves_the_name_for_as_long",
@@ -26,7 +53,13 @@ MUTATIONS = (
     Mutation(
         rule="R34",
         name="a name may stay taken for longer than the quarantine",
-        edits=(Edit("_options.py", 'refuse_longer(at_least, self.restart_quarantine, what="at_least")', ""),),
+        edits=(
+            Edit(
+                "Options.checked_at_least",
+                'refuse_longer(at_least, self.restart_quarantine, what="at_least")',
+                "",
+            ),
+        ),
         test="unit/test_at_least.py::test_bad_values_are_refused_at_the_call[60.5-ValueError-longer]",
     ),
     Mutation(
@@ -34,15 +67,27 @@ MUTATIONS = (
         name="a try that did not win leaves its keys, too",
         edits=(
             Edit(
-                "_acquire/attempt.py",
+                "Attempt.undo",
                 """
-                fence=0,
-                unsent=unsent_in(self.asked),
+                self._runtime.release(
+                    self._primitive,
+                    self.owner,
+                    keeps=self._ttl,
+                    fence=0,
+                    unsent=unsent_in(self.asked),
+                    timeout=timeout,
+                )
                 """,
                 """
-                fence=0,
-                stays=self._ttl,
-                unsent=unsent_in(self.asked),
+                self._runtime.release(
+                    self._primitive,
+                    self.owner,
+                    keeps=self._ttl,
+                    fence=0,
+                    stays=self._ttl,
+                    unsent=unsent_in(self.asked),
+                    timeout=timeout,
+                )
                 """,
             ),
         ),
@@ -52,26 +97,28 @@ MUTATIONS = (
         rule="R34",
         name="the other tasks of the process ask the nodes meanwhile",
         edits=(
-            Edit("_hold/holding.py", "runtime.cooldowns.begin(way.names, self.taken_until, now)", "pass"),
+            Edit("Holding._give_back", "runtime.cooldowns.begin(way.names, self.taken_until, now)", "pass"),
         ),
         test="unit/test_at_least.py::test_tasks_of_this_process_wait_without_io_and_in_order",
     ),
     Mutation(
         rule="R34",
         name="what is not free yet is published",
-        edits=(Edit("_kinds/mutex.py", 'b"" if quiet or stay else b"1"', 'b"" if quiet else b"1"'),),
+        edits=(Edit("Mutex.release", 'b"" if quiet or stay else b"1"', 'b"" if quiet else b"1"'),),
         test="unit/test_kinds.py::test_a_release_of_what_stays_says_for_how_long_and_is_quiet[one name]",
     ),
     Mutation(
         rule="R34",
         name="the script alone: a repeated release lets a key live longer",
-        edits=(Edit("_scripts/release.lua", "if left < 0 or left > tonumber(ARGV[5]) then", "if true then"),),
+        edits=(
+            TextEdit("_scripts/release.lua", "if left < 0 or left > tonumber(ARGV[5]) then", "if true then"),
+        ),
         test="conformance/test_scripts.py::test_every_command_in_every_state[path-stay-1]",
     ),
     Mutation(
         rule="R34",
         name="a process believes for hours that a name it gave back stays taken",
-        edits=(Edit("_core/cooldown.py", "until, min(until, now + KNOWN_FOR)", "until, until"),),
+        edits=(Edit("Cooldowns.begin", "until, min(until, now + KNOWN_FOR)", "until, until"),),
         test="unit/test_at_least.py::test_what_another_process_frees_is_free_here_within_a_minute",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutation import Edit, Mutation
+from .mutation import Edit, Mutation, TextEdit
 
 MUTATIONS = (
     Mutation(
@@ -10,10 +10,8 @@ MUTATIONS = (
         name="a caller that stops waiting takes its command out of the queue",
         edits=(
             Edit(
-                "_node/pipe.py",
-                """
-                entry = entries.popleft()
-                """,
+                "Pipe.feed",
+                "entry = entries.popleft()",
                 """
                 while len(entries) > 1 and not entries[0][1].pending:
                     entries.popleft()
@@ -28,9 +26,9 @@ MUTATIONS = (
         name="an answer that cannot belong to its request is taken",
         edits=(
             Edit(
-                "_node/pipe.py",
-                "if answer is not MISFIT and type(answer) is not _ERROR and command.fits(answer):",
-                "if answer is not MISFIT and type(answer) is not _ERROR:",
+                "Pipe.feed",
+                "answer is not MISFIT and type(answer) is not _ERROR and command.fits(answer)",
+                "answer is not MISFIT and type(answer) is not _ERROR",
             ),
         ),
         test="unit/node/test_pipe.py::test_a_reply_of_the_wrong_shape_counts_nothing[set-int]",
@@ -40,9 +38,9 @@ MUTATIONS = (
         name="the tag is not compared",
         edits=(
             Edit(
-                "_core/command.py",
-                "if type(reply) is not list or not reply or reply[0] != tag:",
-                "if type(reply) is not list or not reply:",
+                "untagged",
+                "type(reply) is not list or not reply or reply[0] != tag",
+                "type(reply) is not list or not reply",
             ),
         ),
         test="unit/node/test_missing_reply.py::test_nothing_behind_a_missing_reply_counts[1-1]",
@@ -52,15 +50,11 @@ MUTATIONS = (
         name="all tags of a connection are alike",
         edits=(
             Edit(
-                "_node/pipe.py",
-                """
-                out.append(_TAG_ARGUMENTS[(self.answered + len(entries)) % len(TAGS)])
-                """,
-                """
-                out.append(_TAG_ARGUMENTS[1])
-                """,
+                "Pipe.put",
+                "out.append(_TAG_ARGUMENTS[(self.answered + len(entries)) % len(TAGS)])",
+                "out.append(_TAG_ARGUMENTS[1])",
             ),
-            Edit("_node/pipe.py", "TAGS[self.answered % len(TAGS)]", "TAGS[1]"),
+            Edit("Pipe.feed", "TAGS[self.answered % len(TAGS)]", "TAGS[1]"),
         ),
         test="unit/node/test_missing_reply.py::test_nothing_behind_a_missing_reply_counts[1-1]",
     ),
@@ -68,16 +62,30 @@ MUTATIONS = (
         rule="R15",
         name="the answer to a SET is taken for a sentinel",
         edits=(
-            Edit(
-                "_node/greeting.py", 'isinstance(reply, bytes) and reply != b"OK"', "isinstance(reply, bytes)"
-            ),
+            Edit("_fits_look", 'isinstance(reply, bytes) and reply != b"OK"', "isinstance(reply, bytes)"),
         ),
         test="unit/node/test_missing_reply.py::test_a_plain_vote_rests_on_the_look_behind_it[6]",
     ),
     Mutation(
         rule="R15",
         name="an acquire that met NOSCRIPT goes again behind its release",
-        edits=(Edit("_node/pipe.py", "return sink.pending and not any(", "return True or not any("),),
+        edits=(
+            Edit(
+                "Pipe._may_go_again",
+                """
+                sink.pending and not any(
+                    other.owner == command.owner and other.purpose is Purpose.RELEASE
+                    for other, _, _ in self._entries
+                )
+                """,
+                """
+                True or not any(
+                    other.owner == command.owner and other.purpose is Purpose.RELEASE
+                    for other, _, _ in self._entries
+                )
+                """,
+            ),
+        ),
         test=(
             "unit/node/test_pipe.py"
             "::test_anything_else_goes_again_only_while_it_is_waited_for[nothing-False-acquire]"
@@ -87,24 +95,14 @@ MUTATIONS = (
         rule="R15",
         name="commands in flight are not bounded",
         edits=(
-            Edit(
-                "_node/pipe.py",
-                "if len(entries) >= self._room and not self._has_room(command):",
-                "if not self._room:",
-            ),
+            Edit("Pipe.put", "len(entries) >= self._room and not self._has_room(command)", "not self._room"),
         ),
         test="unit/node/test_pipe.py::test_commands_in_flight_are_bounded",
     ),
     Mutation(
         rule="R15",
         name="releases have no room of their own",
-        edits=(
-            Edit(
-                "_node/pipe.py",
-                "reserved = _RESERVED.get(command.purpose, 0)",
-                "reserved = 0",
-            ),
-        ),
+        edits=(Edit("Pipe._has_room", "reserved = _RESERVED.get(command.purpose, 0)", "reserved = 0"),),
         test="unit/node/test_pipe.py::test_commands_in_flight_are_bounded",
     ),
     Mutation(
@@ -112,7 +110,7 @@ MUTATIONS = (
         name="commands are not written at the end of the turn",
         edits=(
             Edit(
-                "_node/link.py",
+                "_Flusher.soon",
                 "link.loop.call_soon(self._flush)",
                 "link.loop.call_later(0.001, self._flush)",
             ),
@@ -122,7 +120,7 @@ MUTATIONS = (
     Mutation(
         rule="R16",
         name="the prefix is left out",
-        edits=(Edit("_options.py", "return self.prefix + name.encode()", "return name.encode()"),),
+        edits=(Edit("Options.key", "return self.prefix + name.encode()", "return name.encode()"),),
         test="unit/test_manager.py::test_managers_of_different_prefixes_do_not_meet",
     ),
     Mutation(
@@ -130,13 +128,9 @@ MUTATIONS = (
         name="a hostile name leaves the prefix",
         edits=(
             Edit(
-                "_options.py",
-                """
-                return self.prefix + name.encode()
-                """,
-                """
-                return name.encode().partition(b"../")[2] or self.prefix + name.encode()
-                """,
+                "Options.key",
+                "return self.prefix + name.encode()",
+                'return name.encode().partition(b"../")[2] or self.prefix + name.encode()',
             ),
         ),
         test="security/test_names.py::test_names_that_look_alike_are_held_at_once",
@@ -144,14 +138,14 @@ MUTATIONS = (
     Mutation(
         rule="R16",
         name="reserved names are accepted",
-        edits=(Edit("_options.py", "if name.startswith(RESERVED_NAMES):", "if False:"),),
+        edits=(Edit("_check_name", "name.startswith(RESERVED_NAMES)", "False"),),
         test="unit/test_options.py::test_a_wrong_name_is_shown",
     ),
     Mutation(
         rule="R16",
         name="a key without expiry counts as free",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/acquire.lua",
                 """
                 if left == -1 then
@@ -162,14 +156,14 @@ MUTATIONS = (
                 if wait >= 0 then
                 """,
             ),
-            Edit("testing/_memory_scripts.py", "if left != -2]", "if left >= 0]"),
+            Edit("_wait", "left != -2", "left >= 0"),
         ),
         test="conformance/test_lock.py::test_a_key_without_expiry_is_a_holder_like_any[memory]",
     ),
     Mutation(
         rule="R16",
         name="a wrong type is waited for",
-        edits=(Edit("_acquire/attempt.py", "wrong > len(votes) - quorum", "False"),),
+        edits=(Edit("_refusal", "wrong > len(votes) - quorum", "False"),),
         test="unit/test_waiting.py::test_a_wrong_type_fails_at_once_if_it_costs_the_quorum[wrong0-True]",
     ),
     Mutation(
@@ -177,7 +171,7 @@ MUTATIONS = (
         name="a client's release does not wait for its acquire",
         edits=(
             Edit(
-                "_node/calls.py",
+                "Calls.start",
                 "self._make(command, self._last.get(owner) if owner else None)",
                 "self._make(command, None)",
             ),
@@ -187,13 +181,13 @@ MUTATIONS = (
     Mutation(
         rule="R17",
         name="of a client's calls acquires go before what a lease rests on",
-        edits=(Edit("_node/calls.py", "urgent=command.purpose in _URGENT", "urgent=False"),),
+        edits=(Edit("Calls._make", "command.purpose in _URGENT", "False"),),
         test="unit/node/test_calls.py::test_what_a_lease_rests_on_goes_first",
     ),
     Mutation(
         rule="R17",
         name="a call that came too late for its turn is spared though its owner's before it is under way",
-        edits=(Edit("_node/calls.py", "queued = call in self._queued", "queued = not call.done()"),),
+        edits=(Edit("Calls.spare", "queued = call in self._queued", "queued = not call.done()"),),
         test="unit/node/test_calls.py::test_a_call_that_waits_for_a_place_can_be_spared",
     ),
     Mutation(
@@ -201,7 +195,7 @@ MUTATIONS = (
         name="a client's call is cancelled when nobody waits for it any more",
         edits=(
             Edit(
-                "_node/client_node.py",
+                "ClientNode._answer",
                 "asyncio.wait_for(asyncio.shield(call), self.env.node_timeout)",
                 "asyncio.wait_for(call, self.env.node_timeout)",
             ),
@@ -211,43 +205,31 @@ MUTATIONS = (
     Mutation(
         rule="R18",
         name="closing does not release",
-        edits=(
-            Edit(
-                "_session/background.py",
-                """
-                holding.release()
-                """,
-                """
-                pass
-                """,
-            ),
-        ),
+        edits=(Edit("Background._shut_down", "holding.release()", "pass"),),
         test="unit/test_manager.py::test_aclose_releases_every_lease",
     ),
     Mutation(
         rule="R18",
         name="closing does not stop bodies",
-        edits=(
-            Edit("_session/background.py", "for holding in others if stop else ():", "for holding in ():"),
-        ),
+        edits=(Edit("Background._end_bodies", "others if stop else ()", "()"),),
         test="unit/test_manager.py::test_aclose_waits_for_bodies",
     ),
     Mutation(
         rule="R18",
         name="a forked child may use its parent's manager",
-        edits=(Edit("_session/runtime.py", "return self._generation != generation()", "return False"),),
+        edits=(Edit("Runtime.inherited", "return self._generation != generation()", "return False"),),
         test="unit/test_manager.py::test_another_process_is_refused",
     ),
     Mutation(
         rule="hooks",
         name="a hook's exception affects the lock",
-        edits=(Edit("_hooks.py", "except (KeyboardInterrupt, SystemExit):", "except Exception:"),),
+        edits=(Edit("Audience.tell", "(KeyboardInterrupt, SystemExit)", "Exception"),),
         test="unit/test_manager.py::test_a_raising_hook_is_logged_once_and_affects_nothing",
     ),
     Mutation(
         rule="secrets",
         name="a node's name shows the password",
-        edits=(Edit("_node/urls.py", 'host = parts.netloc.rpartition("@")[2]', "host = parts.netloc"),),
+        edits=(Edit("masked", 'host = parts.netloc.rpartition("@")[2]', "host = parts.netloc"),),
         test="unit/node/test_masked.py::test_a_password_with_special_characters[user-redis]",
     ),
     Mutation(
@@ -255,7 +237,7 @@ MUTATIONS = (
         name="a server's error message shows the owner value",
         edits=(
             Edit(
-                "_node/failures.py",
+                "without_secrets",
                 'message = message.replace(value.decode(errors="replace"), "<owner>")',
                 "pass",
             ),

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from .mutation import Edit, Mutation
+from .mutation import Edit, Mutation, TextEdit
 
 MUTATIONS = (
     Mutation(
         rule="R12",
         name="the acquire script does not look at the sentinel",
         edits=(
-            Edit("_scripts/parts/vow.lua", "return vow ~= '' and", "return true or vow ~= '' and"),
-            Edit("testing/_memory_scripts.py", 'return vow != b"" and', 'return True or vow != b"" and'),
+            TextEdit("_scripts/parts/vow.lua", "return vow ~= '' and", "return true or vow ~= '' and"),
+            Edit(
+                "_vouched",
+                'vow != b"" and server.get(sentinel) == vow and expected in (b"", _identity(server))',
+                """
+                True
+                or vow != b"" and server.get(sentinel) == vow and expected in (b"", _identity(server))
+                """,
+            ),
         ),
         test="unit/test_quarantine.py::test_a_flush_is_noticed_by_the_next_acquire[fenced]",
     ),
@@ -18,14 +25,10 @@ MUTATIONS = (
         rule="R12",
         name="it is enough for the scripts that there is a sentinel",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/parts/vow.lua", "redis.call('GET', sentinel) == vow", "redis.call('GET', sentinel)"
             ),
-            Edit(
-                "testing/_memory_scripts.py",
-                "server.get(sentinel) == vow",
-                "server.get(sentinel) is not None",
-            ),
+            Edit("_vouched", "server.get(sentinel) == vow", "server.get(sentinel) is not None"),
         ),
         test="conformance/test_fenced_acquire.py::test_nothing_is_granted_without_a_vote[memory-another]",
     ),
@@ -33,7 +36,7 @@ MUTATIONS = (
         rule="R12",
         name="it is enough for the Lua scripts that there is a sentinel",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/parts/vow.lua", "redis.call('GET', sentinel) == vow", "redis.call('GET', sentinel)"
             ),
         ),
@@ -44,12 +47,17 @@ MUTATIONS = (
         name="plain locks do not look at the sentinel",
         edits=(
             Edit(
-                "_node/probe.py",
+                "Probe.on_reply",
                 """
+                if isinstance(reply, Silence):
+                    first = reply
                 elif reply != self._vow.sentinel:
                     first = CHANGED
                 """,
-                "",
+                """
+                if isinstance(reply, Silence):
+                    first = reply
+                """,
             ),
         ),
         test="unit/test_quarantine.py::test_a_flush_is_noticed_by_the_next_acquire[plain]",
@@ -57,17 +65,15 @@ MUTATIONS = (
     Mutation(
         rule="R12",
         name="a node that has lost its memory votes at once",
-        edits=(Edit("_core/quarantine.py", "if left_ms > 0:", "if False:"),),
+        edits=(Edit("_judge", "left_ms > 0", "False"),),
         test="unit/test_quarantine.py::test_a_node_that_may_have_forgotten_has_no_vote[_empty-fenced]",
     ),
     Mutation(
         rule="R12",
         name="a restart with old data goes unnoticed",
         edits=(
-            Edit(
-                "_core/quarantine.py", "if identity not in (UNKNOWN_IDENTITY, known.identity):", "if False:"
-            ),
-            Edit("_scripts/greet.lua", "if me ~= '-' and me ~= who then", "if false then"),
+            Edit("greeted", "identity not in (UNKNOWN_IDENTITY, known.identity)", "False"),
+            TextEdit("_scripts/greet.lua", "if me ~= '-' and me ~= who then", "if false then"),
         ),
         test="conformance/test_sentinel_scripts.py::test_another_servers_sentinel_is_replaced[memory-older]",
     ),
@@ -76,19 +82,29 @@ MUTATIONS = (
         name="a node that has lost its memory has no floor",
         edits=(
             Edit(
-                "_core/quarantine.py",
+                "greeted",
                 """
-                identity=identity,
-                floor=floor_at(now_us),
-                ready_ms=ready_ms,
+                Sentinel(
+                    identity=identity,
+                    floor=floor_at(now_us),
+                    ready_ms=ready_ms,
+                    size=size,
+                    quarantine_ms=quarantine_ms,
+                    claim=claim,
+                )
                 """,
                 """
-                identity=identity,
-                floor=0,
-                ready_ms=ready_ms,
+                Sentinel(
+                    identity=identity,
+                    floor=0,
+                    ready_ms=ready_ms,
+                    size=size,
+                    quarantine_ms=quarantine_ms,
+                    claim=claim,
+                )
                 """,
             ),
-            Edit(
+            TextEdit(
                 "_scripts/greet.lua",
                 "return written(me, new_floor, ms + wait(quarantine), quarantine,",
                 "return written(me, 0, ms + wait(quarantine), quarantine,",
@@ -101,14 +117,14 @@ MUTATIONS = (
         name="a node without a vote refuses releases",
         edits=(
             Edit(
-                "_node/redis_node.py",
-                "elif self._state is not NodeState.UP and not release:",
-                "elif self._state is not NodeState.UP:",
+                "RedisNode.submit",
+                "self._state is not NodeState.UP and not release",
+                "self._state is not NodeState.UP",
             ),
             Edit(
-                "_node/base.py",
-                "and not command.purpose.needs_vote",
-                'and not (command.purpose.needs_vote or command.purpose.value == "release")',
+                "BaseNode._why_not",
+                "command.purpose.needs_vote",
+                'command.purpose.needs_vote or command.purpose.value == "release"',
             ),
         ),
         test=(
@@ -119,49 +135,37 @@ MUTATIONS = (
     Mutation(
         rule="R12",
         name="a replica has a vote",
-        edits=(Edit("_node/redis_node.py", 'if identity.role in (None, "master"):', "if True:"),),
+        edits=(Edit("RedisNode.run", 'identity.role in (None, "master")', "True"),),
         test="unit/node/test_redis_node.py::test_a_replica_has_no_vote",
     ),
     Mutation(
         rule="R12",
         name="a ttl may be longer than the quarantine",
-        edits=(Edit("_options.py", "if 0 < quarantine < value:", "if False:"),),
+        edits=(Edit("refuse_longer", "0 < quarantine < value", "False"),),
         test="unit/test_options.py::test_no_ttl_may_outlive_the_quarantine",
     ),
     Mutation(
         rule="R12",
         name="three nodes have no quarantine by default",
-        edits=(Edit("_options.py", "QUARANTINE_FROM: Final = 3", "QUARANTINE_FROM: Final = 4"),),
+        edits=(Edit("QUARANTINE_FROM", "3", "4"),),
         test="unit/test_options.py::test_the_default_quarantine[3-10-60]",
     ),
     Mutation(
         rule="R12",
         name="clients with another number of nodes take part",
-        edits=(
-            Edit(
-                "_core/quarantine.py",
-                """
-                if known.size != size:
-                    nodes = "1 node" if known.size == 1 else f"{known.size} nodes"
-                """,
-                """
-                if False:
-                    nodes = "1 node" if known.size == 1 else f"{known.size} nodes"
-                """,
-            ),
-        ),
+        edits=(Edit("_judge", "known.size != size", "False"),),
         test="unit/test_quarantine.py::test_clients_with_another_number_of_nodes_have_no_business_here",
     ),
     Mutation(
         rule="A4",
         name="one server may be given twice",
-        edits=(Edit("_specs.py", "if address in seen:", "if False:"),),
+        edits=(Edit("make_nodes", "address in seen", "False"),),
         test="unit/test_options.py::test_one_server_given_twice_is_named[redis://h-redis://h]",
     ),
     Mutation(
         rule="A4",
         name="one server under two addresses has two votes",
-        edits=(Edit("_session/background.py", "if run_id in seen:", "if False:"),),
+        edits=(Edit("same_server", "run_id in seen", "False"),),
         test="unit/test_manager.py::test_two_addresses_of_one_server_are_found_at_the_start",
     ),
     Mutation(
@@ -169,7 +173,7 @@ MUTATIONS = (
         name="a stray use closes the quorum only if its node answers last",
         edits=(
             Edit(
-                "_core/terms.py",
+                "Terms._look_over",
                 "view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)",
                 "pass",
             ),
@@ -181,9 +185,9 @@ MUTATIONS = (
         name="what a node forgets opens the quorum again",
         edits=(
             Edit(
-                "_core/terms.py",
-                "if before is not None and not view.initialised_since(before.time_ms):",
-                "if before is not None and view.claim == before.claim:",
+                "Terms.hear",
+                "before is not None and not view.initialised_since(before.time_ms)",
+                "before is not None and view.claim == before.claim",
             ),
         ),
         test="unit/core/test_terms.py::test_what_a_node_forgets_stays_true[after it was taken back]",
@@ -192,8 +196,8 @@ MUTATIONS = (
         rule="R12a",
         name="a wait that is over can begin again",
         edits=(
-            Edit("_core/quarantine.py", "if known.closed_ms <= now_ms:", "if False:"),
-            Edit("_scripts/greet.lua", "if tonumber(closed) <= ms then", "if false then"),
+            Edit("greeted", "known.closed_ms <= now_ms", "False"),
+            TextEdit("_scripts/greet.lua", "if tonumber(closed) <= ms then", "if false then"),
         ),
         test=(
             "conformance/test_sentinel_scripts.py::"
@@ -205,7 +209,7 @@ MUTATIONS = (
         name="what a node that is out of reach has said is forgotten",
         edits=(
             Edit(
-                "_core/terms.py",
+                "Terms._look_over",
                 """
                 self.conflict = any(
                     not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
@@ -225,7 +229,7 @@ MUTATIONS = (
         name="an init is content with one node too few that remembers",
         edits=(
             Edit(
-                "_admin/initialise.py",
+                "_unseen",
                 "needed = len(runtime.nodes) - majority(len(runtime.nodes)) + 1",
                 "needed = len(runtime.nodes) - majority(len(runtime.nodes))",
             ),
@@ -237,7 +241,7 @@ MUTATIONS = (
         name="a plain vote over a client is proven by any server that has the sentinel",
         edits=(
             Edit(
-                "_node/greeting.py",
+                "Greeting.still_vows",
                 "return identity == vowed.identity or identity == UNKNOWN_IDENTITY == self._identity",
                 "return identity == self._identity",
             ),
@@ -247,9 +251,7 @@ MUTATIONS = (
     Mutation(
         rule="R12a",
         name="who was refused is inside as soon as the older quorum's node is emptied",
-        edits=(
-            Edit("_core/terms.py", "if heard_at - view.emptied_at < TAKING_BACK_MS / 1000:", "if False:"),
-        ),
+        edits=(Edit("Terms.hear", "heard_at - view.emptied_at < TAKING_BACK_MS / 1000", "False"),),
         test="unit/test_stray_clients.py::test_who_was_refused_is_not_inside_when_the_node_is_emptied",
     ),
 )

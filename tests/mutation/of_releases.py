@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .mutation import Edit, Mutation
+from .mutation import Edit, Mutation, TextEdit
 
 _NO_LINGER = Edit(
-    "_node/link.py", "sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)", "pass"
+    "Link.give_up", "sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)", "pass"
 )
 _RESET = (
     "nodes/test_connection_real.py::test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kernel"
@@ -15,17 +15,7 @@ MUTATIONS = (
     Mutation(
         rule="R5",
         name="a try that is no win is not undone",
-        edits=(
-            Edit(
-                "_acquire/attempt.py",
-                """
-                unsent=unsent_in(self.asked),
-                """,
-                """
-                unsent=range(len(self.asked.answers)),
-                """,
-            ),
-        ),
+        edits=(Edit("Attempt.undo", "unsent_in(self.asked)", "range(len(self.asked.answers))"),),
         test="unit/core/test_redlock_spec.py::test_step_5_a_failure_is_undone_on_all_masters[taken0]",
     ),
     Mutation(
@@ -33,14 +23,12 @@ MUTATIONS = (
         name="a try is undone only on the nodes that granted",
         edits=(
             Edit(
-                "_acquire/attempt.py",
+                "Attempt.undo",
+                "unsent_in(self.asked)",
                 """
-                unsent=unsent_in(self.asked),
-                """,
-                """
-                unsent=[
+                [
                     i for i, a in enumerate(self.asked.answers) if a is None or a.vote is not Vote.GRANTED
-                ],
+                ]
                 """,
             ),
         ),
@@ -51,19 +39,7 @@ MUTATIONS = (
     Mutation(
         rule="R5",
         name="a cancelled acquire is not undone",
-        edits=(
-            Edit(
-                "_acquire/attempt.py",
-                """
-                except BaseException:
-                    self.undo(timeout)
-                """,
-                """
-                except Exception:
-                    self.undo(timeout)
-                """,
-            ),
-        ),
+        edits=(Edit("Attempt.ask", "BaseException", "Exception"),),
         test="unit/test_cancellation.py::test_cancelled_at_every_pause[acquire-healthy-asleep]",
     ),
     Mutation(
@@ -71,7 +47,7 @@ MUTATIONS = (
         name="a release can overtake its acquire",
         edits=(
             Edit(
-                "_node/pipe.py",
+                "Pipe.put",
                 """
                 entries.append((command, sink, index))
                 out.append(command.packed or _pack_once(command))
@@ -94,7 +70,7 @@ MUTATIONS = (
         name="there is no release ledger",
         edits=(
             Edit(
-                "_node/ledger.py",
+                "Ledger.due",
                 "due = [debt for debt in self._debts.values() if not debt.sent][:PAID_AT_ONCE]",
                 "due: list[Debt] = []",
             ),
@@ -107,15 +83,7 @@ MUTATIONS = (
     Mutation(
         rule="R5",
         name="a new connection begins with something else than the ledger",
-        edits=(
-            Edit(
-                "_node/redis_node.py",
-                """
-                self._pay_debts(link)  # before any acquire
-                """,
-                "",
-            ),
-        ),
+        edits=(Edit("RedisNode._serve", "self._pay_debts(link)", ""),),
         test=(
             "unit/node/test_redis_node.py"
             "::test_an_unacknowledged_release_is_the_first_thing_on_the_new_connection"
@@ -125,11 +93,7 @@ MUTATIONS = (
         rule="R5",
         name="'was not held' settles the release of an unanswered acquire",
         edits=(
-            Edit(
-                "_node/ledger.py",
-                "if deleted_any(reply) or not self.doubtful:",
-                "if deleted_any(reply) or True:",
-            ),
+            Edit("Debt.on_reply", "deleted_any(reply) or not self.doubtful", "deleted_any(reply) or True"),
         ),
         test=(
             "unit/node/test_redis_node.py"
@@ -139,19 +103,7 @@ MUTATIONS = (
     Mutation(
         rule="R5",
         name="an acquire that was under way when its connection ended is forgotten",
-        edits=(
-            Edit(
-                "_node/redis_node.py",
-                """
-                if command.purpose.creates:
-                    self._ledger.doubt(command, now)
-                """,
-                """
-                if False:
-                    self._ledger.doubt(command, now)
-                """,
-            ),
-        ),
+        edits=(Edit("RedisNode._fail_all", "command.purpose.creates", "False"),),
         test=(
             "unit/node/test_redis_node.py"
             "::test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl[queued]"
@@ -162,7 +114,7 @@ MUTATIONS = (
         name="a connection is given up by a plain close",
         edits=(
             Edit(
-                "_node/link.py",
+                "Link.give_up",
                 """
                 self._transport.abort()
                 self._end(reason)
@@ -186,19 +138,15 @@ MUTATIONS = (
         rule="R6",
         name="a release deletes without comparing the owner",
         edits=(
-            Edit("_scripts/release.lua", "elseif holder == ARGV[1] then", "elseif holder then"),
-            Edit(
-                "testing/_memory_scripts.py",
-                "if server.get(key) == owner:",
-                "if server.get(key) is not None:",
-            ),
+            TextEdit("_scripts/release.lua", "elseif holder == ARGV[1] then", "elseif holder then"),
+            Edit("_memory_scripts:_release", "server.get(key) == owner", "server.get(key) is not None"),
         ),
         test="unit/core/test_redlock_spec.py::test_a_release_deletes_only_the_clients_own_key",
     ),
     Mutation(
         rule="R6",
         name="release.lua deletes without comparing the owner",
-        edits=(Edit("_scripts/release.lua", "elseif holder == ARGV[1] then", "elseif holder then"),),
+        edits=(TextEdit("_scripts/release.lua", "elseif holder == ARGV[1] then", "elseif holder then"),),
         test="conformance/test_lock.py::test_a_release_leaves_what_is_not_ours[path]",
     ),
     Mutation(
@@ -206,10 +154,8 @@ MUTATIONS = (
         name="releases are queued behind an await of release()",
         edits=(
             Edit(
-                "_lease.py",
-                """
-                round_ = self._holding.release()
-                """,
+                "Lease.release",
+                "round_ = self._holding.release()",
                 """
                 await asyncio.sleep(0)
                 round_ = self._holding.release()
@@ -223,10 +169,8 @@ MUTATIONS = (
         name="releases are queued behind an await of the exit",
         edits=(
             Edit(
-                "_lease.py",
-                """
-                round_ = holding.release()
-                """,
+                "Lease.__aexit__",
+                "round_ = holding.release()",
                 """
                 await asyncio.sleep(0)
                 round_ = holding.release()
@@ -240,21 +184,15 @@ MUTATIONS = (
         name="extensions go on behind the release",
         edits=(
             Edit(
-                "_hold/holding.py",
+                "Holding.release",
                 """
                 runtime.watchdog.forget(self)
                 runtime.holdings.pop(self, None)
                 """,
-                """
-                runtime.holdings.pop(self, None)
-                """,
+                "runtime.holdings.pop(self, None)",
             ),
             Edit(
-                "_hold/holding.py",
-                """
-                assert self._release is None, "nothing is sent after the release (R6)"
-                """,
-                "",
+                "Holding.extend", 'assert self._release is None, "nothing is sent after the release (R6)"', ""
             ),
         ),
         test="unit/test_extension.py::test_nothing_is_sent_with_the_owner_after_its_release",

@@ -10,10 +10,8 @@ MUTATIONS = (
         name="a neighbour is waited for",
         edits=(
             Edit(
-                "_round/round.py",
-                """
-                node.submit(command, self, index)
-                """,
+                "Round.ask",
+                "node.submit(command, self, index)",
                 """
                 loop = asyncio.get_running_loop()
                 loop.call_later(0.001 * index, node.submit, command, self, index)
@@ -25,13 +23,13 @@ MUTATIONS = (
     Mutation(
         rule="R1",
         name="a majority is one too few",
-        edits=(Edit("_core/quorum.py", "return size // 2 + 1", "return max(1, size // 2)"),),
+        edits=(Edit("majority", "return size // 2 + 1", "return max(1, size // 2)"),),
         test="unit/core/test_quorum.py::test_any_two_majorities_share_a_node[2]",
     ),
     Mutation(
         rule="R1",
         name="a majority is one too many",
-        edits=(Edit("_core/quorum.py", "return size // 2 + 1", "return min(size, size // 2 + 2)"),),
+        edits=(Edit("majority", "return size // 2 + 1", "return min(size, size // 2 + 2)"),),
         test="unit/core/test_redlock_spec.py::test_a_majority_of_masters_is_enough[up7]",
     ),
     Mutation(
@@ -39,10 +37,8 @@ MUTATIONS = (
         name="the quorum is taken from the nodes that answer",
         edits=(
             Edit(
-                "_core/quorum.py",
-                """
-                self.silent += 1
-                """,
+                "Tally.cast",
+                "self.silent += 1",
                 """
                 self.silent += 1
                 self.quorum = majority(max(1, self.size - self.silent))
@@ -54,13 +50,13 @@ MUTATIONS = (
     Mutation(
         rule="R1",
         name="silence counts as a refusal",
-        edits=(Edit("_core/quorum.py", "if vote is Vote.REFUSED:", "if vote is not Vote.GRANTED:"),),
+        edits=(Edit("Tally.cast", "vote is Vote.REFUSED", "vote is not Vote.GRANTED"),),
         test="unit/core/test_quorum.py::test_silence_is_neither_a_grant_nor_a_refusal",
     ),
     Mutation(
         rule="R1",
         name="silence counts as a grant",
-        edits=(Edit("_core/quorum.py", "if vote is Vote.GRANTED:", "if vote is not Vote.REFUSED:"),),
+        edits=(Edit("Tally.cast", "vote is Vote.GRANTED", "vote is not Vote.REFUSED"),),
         test="unit/core/test_quorum.py::test_silence_is_neither_a_grant_nor_a_refusal",
     ),
     Mutation(
@@ -68,7 +64,7 @@ MUTATIONS = (
         name="the wall clock tells how long a lock is valid",
         edits=(
             Edit(
-                "_clock.py",
+                "SystemClock.now",
                 "time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)",
                 "time.time()",
             ),
@@ -80,7 +76,7 @@ MUTATIONS = (
         name="validity stands still while the machine is suspended",
         edits=(
             Edit(
-                "_clock.py",
+                "SystemClock.now",
                 "time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)",
                 "time.monotonic()",
             ),
@@ -92,7 +88,7 @@ MUTATIONS = (
         name="the watchdog trusts the loop's timers over a suspend",
         edits=(
             Edit(
-                "_hold/watchdog.py",
+                "Watchdog._sleep",
                 "delay = min(max(self._heap[0][0] - began, COALESCE), TICK) if self._heap else TICK",
                 "delay = max(self._heap[0][0] - began, COALESCE) if self._heap else TICK",
             ),
@@ -103,17 +99,13 @@ MUTATIONS = (
         rule="R3",
         name="the time is read after the question was sent",
         edits=(
+            Edit("Attempt.ask", "self.asked_at = runtime.clock.now()", ""),
             Edit(
-                "_acquire/attempt.py",
+                "Attempt.ask",
+                "self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)",
                 """
-                self.asked_at = runtime.clock.now()  # before the first byte (R3)
-                try:
-                    self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)
-                """,
-                """
-                try:
-                    self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)
-                    self.asked_at = runtime.clock.now()
+                self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)
+                self.asked_at = runtime.clock.now()
                 """,
             ),
         ),
@@ -124,10 +116,8 @@ MUTATIONS = (
         name="validity counts from the answers",
         edits=(
             Edit(
-                "_acquire/attempt.py",
-                """
-                await self.asked.wait(_decided)
-                """,
+                "Attempt.ask",
+                "await self.asked.wait(_decided)",
                 """
                 await self.asked.wait(_decided)
                 self.asked_at = runtime.clock.now()
@@ -142,9 +132,7 @@ MUTATIONS = (
     Mutation(
         rule="R3",
         name="there is no drift",
-        edits=(
-            Edit("_core/validity.py", "return CLOCK_DRIFT_FACTOR * ttl + EXPIRY_PRECISION", "return 0.0"),
-        ),
+        edits=(Edit("drift", "return CLOCK_DRIFT_FACTOR * ttl + EXPIRY_PRECISION", "return 0.0"),),
         test="unit/core/test_validity.py::test_the_drift_is_the_pages[0.001-0.00201]",
     ),
     Mutation(
@@ -152,17 +140,15 @@ MUTATIONS = (
         name="a win is judged when the tally is won, not when the task goes on",
         edits=(
             Edit(
-                "_acquire/attempt.py",
-                """
-                await self.asked.wait(_decided)
-                """,
+                "Attempt.ask",
+                "await self.asked.wait(_decided)",
                 """
                 self.asked.then(_decided, lambda: setattr(self, 'judged_at', runtime.clock.now()))
                 await self.asked.wait(_decided)
                 """,
             ),
             Edit(
-                "_acquire/acquisition.py",
+                "Acquisition._try",
                 "left = valid_until(attempt.asked_at, request.ttl) - runtime.clock.now()",
                 "left = valid_until(attempt.asked_at, request.ttl) - attempt.judged_at",
             ),
@@ -174,9 +160,11 @@ MUTATIONS = (
         name="validity begins again with the round that raises counters",
         edits=(
             Edit(
-                "_acquire/attempt.py",
+                "Attempt._raise",
                 """
-                round_ = self._raising = Round(runtime.nodes, runtime.deadlines, self._primitive.read_raise)
+                round_ = self._raising = Round(
+                    runtime.nodes, runtime.deadlines, self._primitive.read_raise
+                )
                 """,
                 """
                 self.asked_at = runtime.clock.now()
@@ -191,9 +179,9 @@ MUTATIONS = (
         name="a win is worth having however little is left of it",
         edits=(
             Edit(
-                "_acquire/acquisition.py",
-                "if won and left > min_validity(request.ttl, runtime.node_timeout, grace):",
-                "if won and left > 0:",
+                "Acquisition._try",
+                "won and left > min_validity(request.ttl, runtime.node_timeout, grace)",
+                "won and left > 0",
             ),
         ),
         test="unit/core/test_redlock_spec.py::test_step_3_the_time_it_took_must_leave_some_validity[500]",
@@ -203,9 +191,9 @@ MUTATIONS = (
         name="a slow node delays a round that is decided",
         edits=(
             Edit(
-                "_core/quorum.py",
-                "if self.granted == self.quorum:",
-                "if self.granted >= self.quorum and not self.pending:",
+                "Tally.cast",
+                "self.granted == self.quorum",
+                "self.granted >= self.quorum and not self.pending",
             ),
         ),
         test="unit/core/test_quorum.py::test_a_verdict_is_given_as_soon_as_it_is_certain_and_not_before[3]",
@@ -215,9 +203,9 @@ MUTATIONS = (
         name="a tie is still pending",
         edits=(
             Edit(
-                "_core/quorum.py",
-                "if self.granted + self.pending < self.quorum:",
-                "if self.granted + self.pending < self.quorum - 1:",
+                "Tally.cast",
+                "self.granted + self.pending < self.quorum",
+                "self.granted + self.pending < self.quorum - 1",
             ),
         ),
         test="unit/core/test_quorum.py::test_an_even_tie_is_lost[2]",

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from .mutation import Edit, Mutation
+from .mutation import Edit, Mutation, TextEdit
 
 MUTATIONS = (
     Mutation(
         rule="R13",
         name="the gate lets the last in line through first",
-        edits=(
-            Edit("_local/local_queue.py", "gate.queue.popitem(last=False)", "gate.queue.popitem(last=True)"),
-        ),
+        edits=(Edit("Gates.open", "gate.queue.popitem(last=False)", "gate.queue.popitem(last=True)"),),
         test="unit/test_waiting.py::test_tasks_of_one_process_get_the_lock_in_the_order_of_their_calls",
     ),
     Mutation(
         rule="R13",
         name="the gate opens at the body's exit, not at the loss",
-        edits=(
-            Edit(
-                "_hold/holding.py",
-                """
-                self._way.open()
-                if self._lost is not None:
-                """,
-                """
-                if self._lost is not None:
-                """,
-            ),
-        ),
+        edits=(Edit("Holding.lose", "self._way.open()", ""),),
         test="unit/test_waiting.py::test_the_gate_opens_at_loss_by_the_clock",
     ),
     Mutation(
@@ -35,7 +22,7 @@ MUTATIONS = (
         name="there is no gate",
         edits=(
             Edit(
-                "_local/local_queue.py",
+                "Gates.enter",
                 """
                 if name in self._gates:
                     return False
@@ -49,7 +36,9 @@ MUTATIONS = (
         rule="R13",
         name="several names take their gates in the caller's order",
         edits=(
-            Edit("_options.py", "unique = tuple(sorted(set(names)))", "unique = tuple(dict.fromkeys(names))"),
+            Edit(
+                "checked_names", "unique = tuple(sorted(set(names)))", "unique = tuple(dict.fromkeys(names))"
+            ),
         ),
         test="unit/test_waiting.py::test_locks_over_several_names_in_opposite_orders",
     ),
@@ -58,9 +47,9 @@ MUTATIONS = (
         name="blocking_timeout=0 tries twice",
         edits=(
             Edit(
-                "_acquire/acquisition.py",
-                "if hopeless or (left is not None and left <= 0):",
-                "if hopeless or (left is not None and left <= 0 and self._attempts > 1):",
+                "Acquisition._contend",
+                "hopeless or (left is not None and left <= 0)",
+                "hopeless or (left is not None and left <= 0 and self._attempts > 1)",
             ),
         ),
         test="unit/test_waiting.py::test_zero_tries_exactly_once[timeout]",
@@ -70,13 +59,15 @@ MUTATIONS = (
         name="there is a sleep after the last try",
         edits=(
             Edit(
-                "_acquire/acquisition.py",
+                "Acquisition._contend",
                 """
                 if hopeless or (left is not None and left <= 0):
+                    raise error
                 """,
                 """
                 if hopeless or (left is not None and left <= 0):
                     await runtime.sleep(runtime.options.retry.cap)
+                    raise error
                 """,
             ),
         ),
@@ -85,7 +76,7 @@ MUTATIONS = (
     Mutation(
         rule="R13",
         name="back-off has no jitter",
-        edits=(Edit("_core/policy.py", "share = least + (1 - least) * chance", "share = 1.0"),),
+        edits=(Edit("RetryPolicy.backoff", "share = least + (1 - least) * chance", "share = 1.0"),),
         test="unit/core/test_policy.py::test_jitter_is_full",
     ),
     Mutation(
@@ -93,7 +84,7 @@ MUTATIONS = (
         name="the end of the keys' lives does not end a wait",
         edits=(
             Edit(
-                "_acquire/waiting.py",
+                "Waiting._before_asking_again",
                 "expiry = error.retry_after if isinstance(error, LockTakenError) else None",
                 "expiry = None",
             ),
@@ -103,40 +94,36 @@ MUTATIONS = (
     Mutation(
         rule="R13",
         name="a minority of notices wakes a waiter",
-        edits=(Edit("_acquire/notices.py", "len(self._free) >= self._quorum:", "self._free:"),),
+        edits=(Edit("Ear.free", "len(self._free) >= self._quorum", "self._free"),),
         test="unit/test_wakeup.py::test_a_minority_of_notices_wakes_nobody",
     ),
     Mutation(
         rule="R13",
         name="another program's key is taken for one of ours",
         edits=(
-            Edit("_scripts/release.lua", "foreign and -2 - math.max(told, 0) or told", "told"),
-            Edit("testing/_memory_scripts.py", "-2 - told if foreign else told", "told"),
+            TextEdit("_scripts/release.lua", "foreign and -2 - math.max(told, 0) or told", "told"),
+            Edit("_memory_scripts:_release", "-2 - told if foreign else told", "told"),
         ),
         test="unit/test_foreign_holders.py::test_a_foreign_holder_is_polled_from_the_first_refusal",
     ),
     Mutation(
         rule="R13",
         name="a lock that changes hands is polled ever more rarely",
-        edits=(Edit("_acquire/waiting.py", "self._expires, self._polls = expires, 0", "self._polls += 1"),),
+        edits=(Edit("Waiting._seen_before", "self._expires, self._polls = expires, 0", "self._polls += 1"),),
         test="unit/test_foreign_holders.py::test_ours_get_half_of_a_fair_share_and_leave_enough[1-1-1]",
     ),
     Mutation(
         rule="R13",
         name="a minority of foreign keys has the others polled",
         edits=(
-            Edit(
-                "_acquire/notices.py",
-                "return sum(tell) >= self._quorum",
-                "return sum(tell) >= len(self._nodes)",
-            ),
+            Edit("Wakeups.hears", "return sum(tell) >= self._quorum", "return sum(tell) >= len(self._nodes)"),
         ),
         test="unit/test_foreign_holders.py::test_a_minority_of_foreign_keys_is_not_polled",
     ),
     Mutation(
         rule="R33",
         name="all of a crowd follow every notice",
-        edits=(Edit("_core/policy.py", "return chance * min(crowd, MAX_CROWD) < FOLLOWERS", "return True"),),
+        edits=(Edit("follows", "return chance * min(crowd, MAX_CROWD) < FOLLOWERS", "return True"),),
         test="unit/test_crowds.py::test_ten_processes_are_no_slower_and_ask_less",
     ),
     Mutation(
@@ -144,7 +131,7 @@ MUTATIONS = (
         name="none of a crowd of unknown size follows",
         edits=(
             Edit(
-                "_core/policy.py",
+                "follows",
                 "return chance * min(crowd, MAX_CROWD) < FOLLOWERS",
                 "return chance * min(crowd or MAX_CROWD, MAX_CROWD) < FOLLOWERS",
             ),
@@ -156,7 +143,7 @@ MUTATIONS = (
         name="a crowd is reminded as often as one is",
         edits=(
             Edit(
-                "_core/policy.py",
+                "reminder",
                 "longest = max(policy.cap, min(crowd, MAX_CROWD) * REMINDED_APART)",
                 "longest = policy.cap",
             ),
@@ -166,13 +153,15 @@ MUTATIONS = (
     Mutation(
         rule="R33",
         name="a waiter that let a notice pass asks no sooner",
-        edits=(Edit("_acquire/waiting.py", "until = min(until, now() + unfollowed(chance, crowd))", "pass"),),
+        edits=(
+            Edit("Waiting.for_next_try", "until = min(until, now() + unfollowed(chance, crowd))", "pass"),
+        ),
         test="unit/test_crowds.py::test_a_crowd_that_goes_home_is_not_waited_for[2]",
     ),
     Mutation(
         rule="R33",
         name="what a notice says of the crowd is not heard",
-        edits=(Edit("_acquire/waiting.py", "crowd = ear.crowd or self._crowd", "crowd = self._crowd"),),
+        edits=(Edit("Waiting.for_next_try", "crowd = ear.crowd or self._crowd", "crowd = self._crowd"),),
         test="unit/test_crowds.py::test_a_crowd_that_goes_home_is_not_waited_for[2]",
     ),
     Mutation(
@@ -180,7 +169,7 @@ MUTATIONS = (
         name="what is told late of one release counts for the next",
         edits=(
             Edit(
-                "_acquire/notices.py",
+                "Ear.pass_by",
                 "self._late.update(node for node in self._nodes if node not in self._free)",
                 "pass",
             ),
@@ -192,7 +181,7 @@ MUTATIONS = (
         name="a crowd asks at once when its holder's key expires",
         edits=(
             Edit(
-                "_core/policy.py",
+                "after_expiry",
                 "return chance * max(policy.base, min(crowd, MAX_CROWD) * round_trip)",
                 "return chance * policy.base",
             ),
@@ -203,15 +192,13 @@ MUTATIONS = (
         rule="R33",
         name="a release that deletes nothing counts no listeners",
         edits=(
-            Edit(
+            TextEdit(
                 "_scripts/release.lua",
                 "told = math.max(told, listeners(KEYS[i]) or 0)",
                 "told = math.max(told, 0)",
             ),
             Edit(
-                "testing/_memory_scripts.py",
-                "told = max(told, server.listening(key))",
-                "told = max(told, 0)",
+                "_memory_scripts:_release", "told = max(told, server.listening(key))", "told = max(told, 0)"
             ),
         ),
         test="unit/test_crowds.py::test_a_crowd_reminds_itself_as_often_as_a_few_do",
@@ -219,7 +206,7 @@ MUTATIONS = (
     Mutation(
         rule="R14",
         name="the clock watch never drops a vote",
-        edits=(Edit("_core/clock_watch.py", "return node not in self._ahead", "return True"),),
+        edits=(Edit("ClockWatch.trusted", "return node not in self._ahead", "return True"),),
         test="unit/test_clock_steps.py::test_the_vote_is_not_back_before_the_push[one does not]",
     ),
     Mutation(
@@ -227,7 +214,7 @@ MUTATIONS = (
         name="a grant with a time that is ahead is part of a certificate",
         edits=(
             Edit(
-                "_core/clock_watch.py",
+                "ClockWatch.ahead",
                 "return node_time - heard_at > known.high + slack + self._limit",
                 "return False",
             ),
@@ -242,7 +229,7 @@ MUTATIONS = (
         name="a node whose clock has jumped begins no quarantine",
         edits=(
             Edit(
-                "_session/background.py",
+                "Background._told_time",
                 "self._nodes[step.node].push(floor_at(int(time * 1_000_000)))",
                 "pass",
             ),
@@ -253,21 +240,15 @@ MUTATIONS = (
         rule="R14",
         name="a push does not look whether somebody else has pushed",
         edits=(
-            Edit("_core/quarantine.py", "if stored == push:", "if push:"),
-            Edit("_scripts/greet.lua", "if stored == ARGV[4] then", "if ARGV[4] ~= '' then"),
+            Edit("greeted", "stored == push", "push"),
+            TextEdit("_scripts/greet.lua", "if stored == ARGV[4] then", "if ARGV[4] ~= '' then"),
         ),
         test="conformance/test_sentinel_scripts.py::test_a_push_begins_the_wait_anew[memory-passed]",
     ),
     Mutation(
         rule="R14",
         name="nodes are blamed when our own clock jumps",
-        edits=(
-            Edit(
-                "_core/clock_watch.py",
-                "if 2 * _alike(suspicion.seconds, pending) >= self._size:",
-                "if False:",
-            ),
-        ),
+        edits=(Edit("ClockWatch._judge", "2 * _alike(suspicion.seconds, pending) >= self._size", "False"),),
         test=(
             "unit/test_clock_steps.py::test_when_half_of_the_nodes_jump_alike_our_own_clock_did[3600.0-3-3]"
         ),

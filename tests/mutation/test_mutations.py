@@ -7,8 +7,9 @@ import shutil
 import pytest
 
 from tests.mutation.check import Copy, Outcome, check
-from tests.mutation.mutation import PACKAGE, ROOT, Edit, Mutation
+from tests.mutation.mutation import PACKAGE, ROOT, Edit, Mutation, TextEdit
 from tests.mutation.mutations import MUTATIONS
+from tests.mutation.package import Package
 from tests.references import is_defined, rules
 
 QUICK = "unit/core/test_quorum.py::test_no_nodes_are_no_quorum"
@@ -23,23 +24,25 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     return Copy(tmp_path_factory.mktemp("mutation"))
 
 
-def harmful(file: str, old: str, new: str, test: str = QUICK) -> Mutation:
+@pytest.fixture(scope="module")
+def package() -> Package:
+    """Give the package of today, in which definitions are looked up once."""
+    return Package(ROOT)
+
+
+def harmful(edit: Edit | TextEdit, test: str = QUICK) -> Mutation:
     """Return a mutation for a test of the check itself."""
-    return Mutation(rule="R0", name="a try", edits=(Edit(file, old, new),), test=test)
+    return Mutation(rule="R0", name="a try", edits=(edit,), test=test)
 
 
 # -- the list ----------------------------------------------------------------------------------------
 
 
 @each_mutation
-def test_a_mutation_fits_the_code_of_today(mutation):
+def test_a_mutation_fits_the_code_of_today(package, mutation):
     """What it changes is there exactly once, changes, and is Python still; and the test it names exists."""
-    texts: dict[str, str] = {}
-    for edit in mutation.edits:
-        before = texts.get(edit.file) or (ROOT / PACKAGE / edit.file).read_text()
-        texts[edit.file] = edit.apply(before)
-        assert texts[edit.file] != before
-    for file, text in texts.items():
+    for file, text in package.broken(mutation.edits).items():
+        assert text != package.path(file).read_text()
         if file.endswith(".py"):
             compile(text, file, "exec")
     file, _, test = mutation.test.partition("::")
@@ -59,10 +62,11 @@ def test_every_rule_is_broken_at_least_once():
 @pytest.mark.mutation
 def test_a_harmless_change_survives(copy):
     """Where no rule is broken nothing is caught; afterwards the copy is what it was."""
-    before = (copy.root / PACKAGE / "_core/quorum.py").read_text()
-    edit = ("_core/quorum.py", "class Tally:", "class Tally:  # a comment")
-    assert check(copy, harmful(*edit)).outcome is Outcome.SURVIVED
-    assert (copy.root / PACKAGE / "_core/quorum.py").read_text() == before
+    path = copy.root / PACKAGE / "_core/quorum.py"
+    before = path.read_text()
+    edit = Edit("majority", "size // 2 + 1", "1 + size // 2")
+    assert check(copy, harmful(edit)).outcome is Outcome.SURVIVED
+    assert path.read_text() == before
 
 
 @pytest.mark.mutation
@@ -73,15 +77,15 @@ def test_a_harmless_change_survives(copy):
 )
 def test_code_that_cannot_be_imported_is_not_caught(copy, new):
     """A change after which nothing is imported proves nothing about tests."""
-    edit = ("_core/quorum.py", "def majority(size: int) -> int:", new)
-    assert check(copy, harmful(*edit)).outcome is Outcome.BROKEN
+    edit = TextEdit("_core/quorum.py", "def majority(size: int) -> int:", new)
+    assert check(copy, harmful(edit)).outcome is Outcome.BROKEN
 
 
 @pytest.mark.mutation
 def test_code_that_does_not_run_is_not_caught(copy):
     """A test that fails by a name that does not exist has found no rule broken."""
     test = "unit/core/test_quorum.py::test_any_two_majorities_share_a_node"
-    result = check(copy, harmful("_core/quorum.py", "return size // 2 + 1", "return nonsense", test))
+    result = check(copy, harmful(Edit("majority", "size // 2 + 1", "nonsense"), test))
     assert (result.outcome, result.line) == (Outcome.BROKEN, "NameError: name 'nonsense' is not defined")
 
 
@@ -96,12 +100,8 @@ def test_the_same_second_and_size_make_no_difference(copy):
     """Bytecode of a file is not used for another one that was written in the same second and is as long."""
     test = "unit/core/test_validity.py::test_the_constants_are_the_pages"
     for wrong in "34":
-        edit = (
-            "_core/validity.py",
-            "EXPIRY_PRECISION: Final = 0.002",
-            f"EXPIRY_PRECISION: Final = 0.00{wrong}",
-        )
-        assert check(copy, harmful(*edit, test)).outcome is Outcome.CAUGHT
+        edit = Edit("EXPIRY_PRECISION", "0.002", f"0.00{wrong}")
+        assert check(copy, harmful(edit, test)).outcome is Outcome.CAUGHT
         assert copy.run([test]).outcome is Outcome.SURVIVED
 
 
