@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Final
 
-from .._core.command import Command, Reply, Silence, Sink
+from .._core.command import Command, Reply, Silence
 from .._log import report
-from . import NodeEnv, NodeState, Standing, TimeSample
+from . import Node, NodeEnv, NodeState, Standing, TimeSample
 from .failures import MOVED
 from .greeting import Greeting
 from .ledger import Ledger
@@ -18,8 +18,8 @@ MAX_TOLD: Final = 8
 """Different reasons that are logged for one node while it is down."""
 
 
-class BaseNode(ABC):
-    """The books of one node; see `Node` for what they are for."""
+class BaseNode(Node):
+    """What our nodes have in common: a state, a ledger, a sentinel.  What is sent how is left to them."""
 
     def __init__(self, name: str, address: tuple[object, ...]) -> None:
         self.name = name
@@ -64,37 +64,6 @@ class BaseNode(ABC):
     def in_flight(self) -> int:
         """Commands sent and not answered yet."""
 
-    @abstractmethod
-    def submit(self, command: Command, sink: Sink, index: int) -> None:
-        """As in `Node`."""
-
-    @abstractmethod
-    async def run(self) -> None:
-        """As in `Node`."""
-
-    @abstractmethod
-    async def aclose(self) -> None:
-        """As in `Node`."""
-
-    # -- channels ------------------------------------------------------------------------------
-
-    @abstractmethod
-    def subscribe(self, channel: bytes) -> None:
-        """As in `Node`."""
-
-    @abstractmethod
-    def unsubscribe(self, channel: bytes) -> None:
-        """As in `Node`."""
-
-    @abstractmethod
-    def hears(self, channel: bytes) -> bool:
-        """As in `Node`."""
-
-    @property
-    @abstractmethod
-    def can_hear(self) -> bool:
-        """As in `Node`."""
-
     # -- the sentinel --------------------------------------------------------------------------
 
     @property
@@ -136,10 +105,6 @@ class BaseNode(ABC):
             self._greeting.push(floor)
             self._judged()
             self._greet()
-
-    @abstractmethod
-    async def greet(self) -> None:
-        """As in `Node`."""
 
     @abstractmethod
     def _greet(self) -> None:
