@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, final
@@ -105,6 +106,11 @@ class MemoryData:
             self._expire(key)
         return sorted(self.data)
 
+    def matching(self, pattern: bytes) -> list[bytes]:
+        """Return the keys that are there and match a pattern."""
+        matches = re.compile(_regex_of(pattern), re.DOTALL).fullmatch
+        return [key for key in self.live_keys() if matches(key)]
+
     def exists(self, key: bytes) -> bool:
         """Say whether there is anything under `key`, of whatever type."""
         self._expire(key)
@@ -144,3 +150,10 @@ class MemoryData:
         expiry = self.data[key][1] if key in self.data else None
         if expiry is not None and expiry <= self.clock.now():
             del self.data[key]
+
+
+def _regex_of(pattern: bytes) -> bytes:
+    """Translate a glob-style pattern; sets in brackets are not understood here."""
+    parts = re.findall(rb"\\.|.", pattern, re.DOTALL)
+    wild = {b"*": b".*", b"?": b"."}
+    return b"".join(wild.get(part) or re.escape(part[-1:]) for part in parts)

@@ -8,16 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from .. import _scripts
 from .._core.claims import read_claim
 from .._core.fencing import granted, kept_ms, raised, reading
 from .._core.quarantine import NO_CLAIM, Sentinel, greeted, initialised, taken_back
 from ._memory_data import CommandError
-
-if TYPE_CHECKING:
-    from ._memory_server import MemoryServer
+from ._memory_process import MemoryProcess
 
 _OWNER_DIGITS: Final = 40
 """With what our values begin: what has its first colon elsewhere is another program's."""
@@ -29,20 +27,20 @@ _INSPECTED_BYTES: Final = 1024
 """How much of a value `inspect.lua` returns, and `release.lua` of a label."""
 
 
-def _wait(server: MemoryServer, keys: list[bytes]) -> int:
+def _wait(server: MemoryProcess, keys: list[bytes]) -> int:
     """Return how long the keys that are there will stay: as `release.lua` and `acquire.lua` say it."""
     lefts = [left for left in map(server.pttl, keys) if left != -2]  # noqa: PLR2004 (not there)
     return -1 if -1 in lefts else max((max(left, 1) for left in lefts), default=0)
 
 
-def _prolong(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> None:
+def _prolong(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> None:
     """Set the keys that are not there, or have less than the new ttl left."""
     for key in keys:
         if server.pttl(key) < int(argv[1]):
             server.set(key, argv[0], int(argv[1]))
 
 
-def _set_all(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
+def _set_all(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     owner, ttl_ms, *stamp = argv
     if stamp:
         *keys, sentinel = keys
@@ -55,21 +53,21 @@ def _set_all(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
     return wait
 
 
-def _identity(server: MemoryServer) -> bytes:
+def _identity(server: MemoryProcess) -> bytes:
     return (server.run_id + server.replid).encode()
 
 
-def _vouched(server: MemoryServer, sentinel: bytes, stamp: list[bytes]) -> bool:
+def _vouched(server: MemoryProcess, sentinel: bytes, stamp: list[bytes]) -> bool:
     vow, _, expected = stamp
     return vow != b"" and server.get(sentinel) == vow and expected in (b"", _identity(server))
 
 
-def _reading(server: MemoryServer, counter: bytes, floor: int) -> int:
+def _reading(server: MemoryProcess, counter: bytes, floor: int) -> int:
     stored = server.get(counter)
     return reading(None if stored is None else int(stored), floor=floor, now_ms=server.time_us() // 1000)
 
 
-def _raise_all(server: MemoryServer, counters: list[bytes], fence: int, floor: int, keep_ms: bytes) -> bool:
+def _raise_all(server: MemoryProcess, counters: list[bytes], fence: int, floor: int, keep_ms: bytes) -> bool:
     """Lift counters to a fence, as far as that is allowed; False when one does not stand there then."""
     agreed, now_ms = True, server.time_us() // 1000
     for counter in counters:
@@ -85,7 +83,7 @@ def _raise_all(server: MemoryServer, counters: list[bytes], fence: int, floor: i
     return agreed
 
 
-def _acquire(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[int]:
+def _acquire(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[int]:
     *keys, sentinel = keys
     owner, ttl_ms, proposed, keep_ms, *stamp = argv
     time_us = server.time_us()
@@ -107,7 +105,7 @@ def _acquire(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
     return [1, fence, time_us]
 
 
-def _raise(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
+def _raise(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     *keys, sentinel = keys
     owner, fence, keep_ms, *stamp = argv
     if not _vouched(server, sentinel, stamp):
@@ -120,7 +118,7 @@ def _raise(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
     return 1 if _raise_all(server, counters, int(fence), int(stamp[1]), keep_ms) else -3
 
 
-def _extend(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
+def _extend(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     owner, _, fence, keep_ms, *stamp = argv
     without_vote, floor = 0, 0
     if stamp:
@@ -143,7 +141,7 @@ def _extend(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
     return without_vote + 1
 
 
-def _top_up(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
+def _top_up(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     owner, _, fence, keep_ms = argv
     locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
     if any(server.get(key) not in (None, owner) for key in locks):
@@ -153,7 +151,7 @@ def _top_up(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> int:
     return 0
 
 
-def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[int | bytes]:
+def _release(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[int | bytes]:
     owner, fence, keep_ms, loud, *stays_ms = argv
     locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
     deleted, others, told, failure = 0, [], 0, None
@@ -184,7 +182,7 @@ def _release(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list
     return [deleted, _wait(server, others), -2 - told if foreign else told, *known]
 
 
-def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[Any]:
+def _greet(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     nonce, size, quarantine_ms, push, push_floor, claim, lift = argv
     stored, me, time_us = server.get(keys[0]), _identity(server), server.time_us()
     if not int(size):
@@ -217,7 +215,7 @@ def _greet(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[A
     return [nonce, sentinel, time_us, me, b"master"]
 
 
-def _take_back(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> list[Any]:
+def _take_back(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     nonce, size, quarantine_ms, seen, claim, pattern, counters = argv
     stored, me, time_us = server.get(keys[0]), _identity(server), server.time_us()
     under = [key for key in server.matching(pattern) if not key.startswith(counters)]
@@ -236,7 +234,7 @@ def _take_back(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> li
     return [nonce, sentinel, time_us, me, b"master"]
 
 
-def _init(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> bytes:
+def _init(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> bytes:
     *numbers, label = argv
     size, quarantine_ms, floor = map(int, numbers)
     sentinel = initialised(
@@ -253,12 +251,12 @@ def _init(server: MemoryServer, keys: list[bytes], argv: list[bytes]) -> bytes:
     return sentinel
 
 
-def _inspect(server: MemoryServer, keys: list[bytes], _argv: list[bytes]) -> list[Any]:
+def _inspect(server: MemoryProcess, keys: list[bytes], _argv: list[bytes]) -> list[Any]:
     value = server.get(keys[0])
     return [None if value is None else value[:_INSPECTED_BYTES], server.pttl(keys[0])]
 
 
-SCRIPTS: Final[dict[bytes, Callable[[MemoryServer, list[bytes], list[bytes]], Any]]] = {
+SCRIPTS: Final[dict[bytes, Callable[[MemoryProcess, list[bytes], list[bytes]], Any]]] = {
     _scripts.ACQUIRE.digest: _acquire,
     _scripts.RAISE.digest: _raise,
     _scripts.SET_ALL.digest: _set_all,

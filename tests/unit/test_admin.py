@@ -11,7 +11,7 @@ import pytest
 
 from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeInspection, NodeState, Survey
 from aioredlock_ng._admin import survey as survey_module
-from aioredlock_ng.testing import MemoryNode, _memory_server
+from aioredlock_ng.testing import MemoryNode, _memory_data
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.worlds import (
     LATENCY,
@@ -310,7 +310,7 @@ async def test_a_survey_looks_at_no_keys_of_others(monkeypatch: pytest.MonkeyPat
     async with world(1) as w:
         w.occupy("a", 60.0)
         w.nodes[0].set(b"other:secret", b"value")
-        monkeypatch.setattr(_memory_server, "_regex_of", lambda _: b".*")
+        monkeypatch.setattr(_memory_data, "_regex_of", lambda _: b".*")
         survey = await w.manager.survey()
         assert names(survey) == ["a"]
         assert not any(b"other:secret" in words for words in w.nodes[0].executed)

@@ -1,0 +1,82 @@
+"""The process of a master in memory: which one it is, and the channels that its clients listen to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ._memory_data import MemoryData, NodeClock
+from ._memory_resp import Push, encode
+
+
+class Client(Protocol):
+    """One end of a connection, which can be told what it has not asked for."""
+
+    def push(self, data: bytes) -> None:
+        """Send this, in order with the replies."""
+
+
+class MemoryProcess(MemoryData):
+    """A server process and its data: all that scripts reach by Lua's `redis.call`.
+
+    Args:
+        clock: its wall clock.
+        new_identity: draws a name for each process.
+    """
+
+    def __init__(self, clock: NodeClock, new_identity: Callable[[], str]) -> None:
+        super().__init__(clock)
+        self._new_identity = new_identity
+        self._channels: dict[bytes, dict[Client, None]] = {}
+        """The listeners of a channel: first come, first told."""
+        self._listening: dict[Client, dict[bytes, None]] = {}
+        """To what a client listens."""
+        self.run_id, self.replid = new_identity(), new_identity()
+
+    def new_process(self) -> None:
+        """Have another identity: what a restart changes besides the data."""
+        self.run_id, self.replid = self._new_identity(), self._new_identity()
+
+    # -- channels ------------------------------------------------------------------------------
+
+    def publish(self, channel: bytes, message: bytes) -> int:
+        """Tell all listeners of a channel; return how many they are.
+
+        A client that publishes and listens is told before the reply, as by Redis 7.0; later ones tell it
+        behind it.
+        """
+        clients = self._channels.get(channel, {})
+        for client in clients:
+            client.push(encode(Push((b"message", channel, message))))
+        return len(clients)
+
+    def subscribe(self, client: Client, channel: bytes) -> Push:
+        """Have a client told what is published on a channel; return what confirms that."""
+        self._channels.setdefault(channel, {})[client] = None
+        listening = self._listening.setdefault(client, {})
+        listening[channel] = None
+        return Push((b"subscribe", channel, len(listening)))
+
+    def unsubscribe(self, client: Client, channel: bytes) -> Push:
+        """Take that back, if it was so."""
+        listening = self._listening.get(client, {})
+        if channel in listening:
+            del listening[channel], self._channels[channel][client]
+            if not self._channels[channel]:
+                del self._channels[channel]
+        return Push((b"unsubscribe", channel, len(listening)))
+
+    def hang_up(self, client: Client) -> None:
+        """Forget a client whose connection has ended."""
+        for channel in list(self._listening.get(client, ())):
+            self.unsubscribe(client, channel)
+        self._listening.pop(client, None)
+
+    def listening(self, channel: bytes) -> int:
+        """Return how many listen to a channel."""
+        return len(self._channels.get(channel, ()))
+
+    def listeners(self, channels: list[bytes]) -> list[bytes | int]:
+        """Do ``PUBSUB NUMSUB``."""
+        counts = [(channel, self.listening(channel)) for channel in channels]
+        return [part for pair in counts for part in pair]
