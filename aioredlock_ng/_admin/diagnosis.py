@@ -11,13 +11,12 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-from .._core.command import Command, Purpose, Reply, Silence
+from .._core.command import Reply, Silence
 from .._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
-from .._core.diagnosis.sentinels import told
 from .._node import NodeState
 from .._node.plain import plain
 from .inspection import ask
-from .self_test import try_listening, try_locking, try_telling
+from .self_test import question, try_listening, try_locking, try_telling
 
 if TYPE_CHECKING:
     from .._node import Node
@@ -89,7 +88,7 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
         mute=mute,
         uncounted=uncounted,
     )
-    if voting or told(gathered, len(runtime.nodes)):
+    if voting or gathered.explains_its_silence(len(runtime.nodes)):
         return gathered
     return dataclasses.replace(gathered, failures=(("vote", standing.reason), *trial.failures))
 
@@ -109,12 +108,8 @@ def _host(node: Node) -> str | None:
 async def _ask(
     node: Node, timeout: float, fits: Callable[[object], bool], verb: bytes, *args: bytes
 ) -> Reply:
-    """Ask something that servers of other make may answer in their own way.
-
-    Such an answer is silence here; it is no reason to give up a connection that locks use.
-    """
-    command = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), args=args, verb=verb)
-    reply: Reply = plain(await ask(node, command, timeout))
+    """Ask something that servers of other make may answer in their own way: that is silence here."""
+    reply: Reply = plain(await ask(node, question(verb, *args), timeout))
     if isinstance(reply, Silence) or fits(reply):
         return reply
     return Silence(f"an answer of type {type(reply).__name__} makes no sense")

@@ -6,15 +6,14 @@ import asyncio
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from .. import _scripts
 from .._core.command import Answer, Command, Purpose, Reply, Silence, untagged
 from .._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING
 from .._core.diagnosis.facts import BY_CLIENT, RESP2
-from .._core.diagnosis.rights import denied, unknown
 from .._core.quorum import Vote
+from .._core.rights import denied, unknown
 from .._node.channels import listening
 from .._node.client_node import ClientNode
 from .._node.link import heartbeat
@@ -40,8 +39,7 @@ TRIAL_FENCE: Final = 1
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
+class _Step(NamedTuple):
     """One thing that locks do."""
 
     what: str
@@ -61,6 +59,11 @@ class Trial(NamedTuple):
     """What of that locks can do without."""
 
 
+def question(verb: bytes, *args: bytes, keys: tuple[bytes, ...] = ()) -> Command:
+    """Build a command whose answer may be anything: it is no reason to give up a connection of locks."""
+    return Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=keys, args=args, verb=verb)
+
+
 async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: bool) -> Trial:
     """Do on one node what locks do, under random names.
 
@@ -75,14 +78,16 @@ async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: b
         round_ = Round((node,), runtime.deadlines, step.read)
         round_.ask(step.command, timeout)
         rounds.append((step.what, round_))
-    failures = []
+    failures, lacking = [], []
     for what, round_ in rounds:
         await round_.wait(all_answered)
         (vote,) = round_.votes()
-        if vote.vote is not Vote.GRANTED:
+        if vote.vote is Vote.GRANTED:
+            continue
+        if _dispensable(node, what, vote):
+            lacking.append((what, vote.reason))
+        else:
             failures.append((what, vote))
-    lacking = [(what, vote.reason) for what, vote in failures if _dispensable(node, what, vote)]
-    failures = [(what, vote) for what, vote in failures if not _dispensable(node, what, vote)]
     silent = [(what, vote) for what, vote in failures if vote.vote is Vote.SILENT]
     # A refusal that follows from a silence tells nothing.
     failed = tuple((what, vote.reason or "refused") for what, vote in silent or failures)
@@ -104,14 +109,8 @@ def _dispensable(node: Node, what: str, vote: NodeVote) -> bool:
 async def try_telling(runtime: Runtime, node: Node, timeout: float) -> tuple[bool, bool]:
     """Do what a release does for listeners; return whether publishing, and counting them, is refused."""
     channel = _channel(runtime)
-    replies = [
-        await ask(
-            node,
-            Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), args=args, verb=verb),
-            timeout,
-        )
-        for verb, args in ((b"PUBLISH", (channel, b"")), (b"PUBSUB", (b"NUMSUB", channel)))
-    ]
+    commands = (question(b"PUBLISH", channel, b""), question(b"PUBSUB", b"NUMSUB", channel))
+    replies = [await ask(node, command, timeout) for command in commands]
     mute, uncounted = (
         isinstance(reply, Silence) and (denied(reply.reason) or unknown(reply.reason)) for reply in replies
     )
@@ -123,7 +122,7 @@ def _channel(runtime: Runtime) -> bytes:
 
 
 async def try_listening(runtime: Runtime, node: Node, timeout: float) -> Silence | None:
-    """Listen for a moment, as who waits for a lock does; return why that does not work.
+    """Listen for a moment, as waiters for a lock do; return why that does not work.
 
     Whether it can be undone is asked first, so that nothing stays subscribed; how that is answered shows
     which protocol is spoken: by RESP2 a subscription would put an end to all other commands.
@@ -131,8 +130,7 @@ async def try_listening(runtime: Runtime, node: Node, timeout: float) -> Silence
     if isinstance(node, ClientNode):
         return BY_CLIENT
     channel = _channel(runtime)
-    command = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(channel,), verb=b"UNSUBSCRIBE")
-    undone = await ask(node, command, timeout)
+    undone = await ask(node, question(b"UNSUBSCRIBE", keys=(channel,)), timeout)
     if isinstance(undone, Silence):
         return undone
     if type(undone) is not PUSH:
@@ -151,16 +149,7 @@ async def _load_scripts(node: Node, timeout: float) -> None:
     Whether this is allowed does not matter: where it must be, there is no connection without it.
     """
     for script in _scripts.ALL:
-        command = Command(
-            Purpose.OTHER,
-            owner=b"",
-            fits=lambda _: True,
-            keys=(),
-            args=(b"LOAD", script.source),
-            verb=b"SCRIPT",
-        )
-        loaded = await ask(node, command, timeout)
-        if isinstance(loaded, Silence):
+        if isinstance(await ask(node, question(b"SCRIPT", b"LOAD", script.source), timeout), Silence):
             return
 
 
@@ -181,47 +170,25 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
         verb=b"EVAL",
     )
     steps = [
-        _Step(what="acquire", command=one.acquire(mine, TRIAL_TTL), read=one.read_acquire, votes=True),
-        _Step(
-            what="acquire two at once",
-            command=two.acquire(other, TRIAL_TTL),
-            read=two.read_acquire,
-            votes=True,
-        ),
-        _Step(
-            what="extend",
-            command=two.extend(other, TRIAL_TTL_EXTENDED, fence),
-            read=two.read_extend,
-            votes=True,
-        ),
-        _Step(
-            what="give back what a node lost",
-            command=two.top_up(other, TRIAL_TTL_EXTENDED, fence),
-            read=two.read_acquire,
-        ),
-        _Step(what=PING, command=heartbeat(names[0].encode())),
-        _Step(what="look", command=look),
-        _Step(what=IN_FULL, command=in_full),
-        _Step(
-            what="release",
-            command=one.release(mine, TRIAL_TTL, fence),
-            read=one.read_release,
-            votes=True,  # without one there is nothing to release
-        ),
-        _Step(
-            what="release two at once",
-            command=two.release(other, TRIAL_TTL_EXTENDED, fence),
-            read=two.read_release,
-        ),
+        _Step("acquire", one.acquire(mine, TRIAL_TTL), one.read_acquire, votes=True),
+        _Step("acquire two at once", two.acquire(other, TRIAL_TTL), two.read_acquire, votes=True),
+        _Step("extend", two.extend(other, TRIAL_TTL_EXTENDED, fence), two.read_extend, votes=True),
+        _Step("give back what a node lost", two.top_up(other, TRIAL_TTL_EXTENDED, fence), two.read_acquire),
+        _Step(PING, heartbeat(names[0].encode())),
+        _Step("look", look),
+        _Step(IN_FULL, in_full),
+        # Without a vote this one was not acquired, and there is nothing to release.
+        _Step("release", one.release(mine, TRIAL_TTL, fence), one.read_release, votes=True),
+        _Step("release two at once", two.release(other, TRIAL_TTL_EXTENDED, fence), two.read_release),
     ]
     if fence:
-        steps.insert(2, _Step(what="raise", command=two.raise_(other, fence), votes=True))
+        steps.insert(2, _Step("raise", two.raise_(other, fence), votes=True))
         steps += [_forget(one, mine, runtime), _forget(two, other, runtime)]
     return steps
 
 
 def _mutex(runtime: Runtime, names: tuple[str, ...]) -> Mutex:
-    """Make the primitive that locks use; its counters, which nobody needs again, live as long as its keys."""
+    """Make the primitive that locks use; its counters, not needed again, live as long as its keys."""
     return mutex_of(names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
 
 
@@ -231,4 +198,4 @@ def _forget(mutex: Mutex, owner: bytes, runtime: Runtime) -> _Step:
     command = Command(
         Purpose.OTHER, owner=owner, fits=lambda reply: isinstance(reply, int), keys=counters, verb=b"DEL"
     )
-    return _Step(what="delete the counters", command=command)
+    return _Step("delete the counters", command)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final, Literal, cast, final
 import anyio
 
 from .._core.command import Answer, Command, Purpose, Silence
-from .._core.diagnosis.rights import glob_escaped
 from .._core.quorum import majority
+from .._core.rights import glob_escaped
 from .._options import RESERVED_NAMES
 from .inspection import NodeInspection, ask, inspections, look, owners_of
 

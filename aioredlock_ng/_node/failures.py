@@ -9,7 +9,7 @@ from typing import Final
 from redis.exceptions import NoPermissionError, RedisError
 
 from .._core.command import Command
-from .._core.diagnosis.rights import unknown
+from .._core.rights import unknown
 
 MOVED: Final = "MOVED "
 """How a server's answer begins that has lost a slot, or never had it."""

@@ -12,8 +12,8 @@ from typing import Final, cast, final
 
 from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
-from .._core.diagnosis.rights import glob_escaped
 from .._core.quarantine import NO_VOW, UNKNOWN_IDENTITY, Judgement, Vow, judge, parse, parse_any
+from .._core.rights import glob_escaped
 from .._core.terms import Terms
 from .._log import report
 from .failures import in_our_words

@@ -7,9 +7,9 @@ import logging
 from typing import Final, final
 
 from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
-from .._core.diagnosis.rights import NOTICE_RIGHTS, channel_rule
 from .._core.hash_tag import hash_tag, no_tag
 from .._core.policy import RetryPolicy
+from .._core.rights import NOTICE_RIGHTS, channel_rule
 from .._log import report
 from . import NodeState
 from .base import BaseNode

@@ -19,7 +19,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aioredlock_ng import Finding, LockManager
-from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS, ADMIN_RIGHTS, NOTICE_RIGHTS, acl_line
+from aioredlock_ng._core.rights import ACL_RIGHTS, ADMIN_RIGHTS, NOTICE_RIGHTS, acl_line
 from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing._ports import ReservedPort
@@ -169,7 +169,7 @@ def test_colours_are_for_terminals(
     try:
         while data := os.read(read_end, 65536):
             output += data
-    except OSError:  # how Linux says that nobody holds the terminal any more
+    except OSError:  # how Linux says that no process holds the terminal any more
         pass
     os.close(read_end)
     assert process.wait(60) == 0
@@ -197,7 +197,7 @@ async def test_one_server_under_two_names(nodes3: LocalNodes) -> None:
     assert left(nodes3) == [[]] * 3
 
 
-async def test_nodes_that_nobody_has_used_yet(nodes3: LocalNodes) -> None:
+async def test_nodes_that_are_not_used_yet(nodes3: LocalNodes) -> None:
     """They have no vote for a while, which is no error; what needs none is tried; `init` ends it."""
     options = {"prefix": "new:", "restart_quarantine": 30}
     findings = await diagnose(*nodes3.urls, **options)
@@ -207,7 +207,7 @@ async def test_nodes_that_nobody_has_used_yet(nodes3: LocalNodes) -> None:
     ]
     assert "3 more will, at once or after the restart quarantine" in findings[0].message
     assert all("`aioredlock-ng init`" in one.advice for one in findings if one.check != "persistence")
-    assert [ask(url, "EXISTS", "new:{meta}") for url in nodes3.urls] == [0] * 3  # who looks writes nothing
+    assert [ask(url, "EXISTS", "new:{meta}") for url in nodes3.urls] == [0] * 3  # looking writes nothing
     assert left(nodes3) == [[]] * 3
     arguments = ["--nodes", ",".join(nodes3.urls), "--prefix", "new:", "--node-timeout", str(PATIENT)]
     assert await asyncio.to_thread(main, ["init", *arguments]) == 0
@@ -215,7 +215,7 @@ async def test_nodes_that_nobody_has_used_yet(nodes3: LocalNodes) -> None:
 
 
 async def test_a_node_that_was_flushed(nodes3: LocalNodes) -> None:
-    """It alone has no vote; who locks lets its quarantine begin, and sees how long that is."""
+    """It alone has no vote; a client that locks lets its quarantine begin, and sees how long that is."""
     manager = LockManager(nodes3.urls, node_timeout=PATIENT, restart_quarantine=30)
     assert all(node.done for node in await manager.init())
     assert [one for one in await manager.diagnose() if one.level != "ok"] == []
@@ -433,7 +433,7 @@ async def test_what_releases_cannot_tell_is_told(less: str, rights: Callable[[st
     assert {one.level for one in await of_notices(*urls)} == {"ok"}
 
 
-async def test_by_resp2_nobody_is_told_of_releases(nodes3: LocalNodes) -> None:
+async def test_by_resp2_no_release_is_told(nodes3: LocalNodes) -> None:
     """It is no error, the connection is kept, and no right would help."""
     urls = [f"{url}?protocol=2" for url in nodes3.urls]
     for finding in await of_notices(*urls):
@@ -491,11 +491,11 @@ async def test_a_password_that_is_wrong_or_missing(password: str, make_nodes: Ma
     assert [(one.level, one.message) for one in access] == [("ok", "the default user needs a password")] * 3
 
 
-async def test_a_server_that_anybody_can_reach(make_nodes: MakeNodes) -> None:
+async def test_a_server_that_any_machine_can_reach(make_nodes: MakeNodes) -> None:
     """Without a password and without protected mode it must not listen to other machines."""
     nodes = make_nodes(3, options={"protected-mode": "no"})
     assert brief(await diagnose(*nodes.urls)) == []  # it listens to its own machine only
-    for url in nodes.urls:  # reached from everywhere, but by nobody without a login
+    for url in nodes.urls:  # reached from everywhere, but not without a login
         ask(url, "ACL SETUSER", "locks", "on", ">secret", "~*", "&*", "+@all")
         ask(url, "ACL SETUSER", "default", "-@all")
     urls = [url.replace("redis://", "redis://locks:secret@") for url in nodes.urls]

@@ -13,10 +13,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from aioredlock_ng import Lease, LockManager, NodeState, QuorumUnavailableError
-from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS
 from aioredlock_ng._core.fencing import at
 from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, parse
 from aioredlock_ng._core.quorum import Vote
+from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._kinds.mutex import NO_VOTE
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up

@@ -29,8 +29,8 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     _scripts,
 )
-from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS
 from aioredlock_ng._core.quorum import Vote
+from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._local.admission import MAX_TRIES
 from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.redis_node import RECONNECT, RedisNode

@@ -16,7 +16,7 @@ import pytest
 from aioredlock_ng import ConfigurationError, LockManager, QuorumUnavailableError, _scripts
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._core.command import Command
-from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS
+from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._kinds.mutex import Mutex
 from aioredlock_ng._node import NodeEnv, NodeState
 from aioredlock_ng._node.connection import UrlEndpoint

@@ -19,7 +19,7 @@ from aioredlock_ng._core.diagnosis.facts import (
     NodeFacts,
 )
 from aioredlock_ng._core.diagnosis.judge import judge
-from aioredlock_ng._core.diagnosis.rights import ACL_RIGHTS, acl_line, glob_escaped
+from aioredlock_ng._core.rights import ACL_RIGHTS, acl_line, glob_escaped
 from tests.environments.interpreters import ROOT
 from tests.unit.worlds import sim, virtual, world
 
@@ -148,9 +148,9 @@ def one(check: str, level: str, words: str, advice: str, identifier: str, **fact
         one("notices", "warning", "tell us of releases (NOPERM",
             "rights +subscribe +unsubscribe +publish +pubsub|numsub, and &redlock:* unless", "no subscribe",
             deaf=NOPERM),
-        one("notices", "warning", "nobody of ours (PUBLISH is refused)", "rights +publish", "no publish",
+        one("notices", "warning", "not tell others of ours (PUBLISH is", "rights +publish", "no publish",
             mute=True),
-        one("notices", "warning", "nobody of ours", "rights +publish, and &redlock:* unless",
+        one("notices", "warning", "others of ours", "rights +publish, and &redlock:* unless",
             "no publish, by client", deaf=BY_CLIENT, mute=True),
         one("notices", "warning", "(PUBSUB NUMSUB is refused): of many processes", "rights +pubsub|numsub",
             "no numsub", uncounted=True),
@@ -241,14 +241,14 @@ def notices(**facts: Any) -> list[tuple[str, str, str]]:
 def test_what_is_missing_for_notices_is_told_at_once() -> None:
     """Two faults are one finding, with what helps against both and no right that is there."""
     ((_, message, advice),) = notices(deaf=RESP2, mute=True)
-    assert "RESP2) and it tells nobody of ours" in message
+    assert "RESP2) and it does not tell others of ours" in message
     assert advice.endswith("it; give its user the rights +publish, and &redlock:* unless it has all channels")
     ((_, message, advice),) = notices(deaf=NOPERM, mute=True)
     assert "NOPERM" in message
     assert "PUBLISH" in message
     assert advice.count("+publish") == 1
     ((_, _, advice),) = notices(mute=True)
-    assert advice == "give its user the rights +publish"  # who could subscribe has the channels
+    assert advice == "give its user the rights +publish"  # a user that could subscribe has the channels
     ((_, message, advice),) = notices(mute=True, uncounted=True)
     assert "PUBLISH is refused) and it does not say how many" in message
     assert message.endswith("waiters poll, and get the lock later")
@@ -296,8 +296,8 @@ def test_notices_are_no_second_finding_of_one_fault(deaf: Silence | None, said: 
                       "info": {"tcp_port": "0"}}, id="a socket only"),
     ],
 )  # fmt: skip
-def test_who_cannot_be_reached_by_strangers_needs_no_password(facts: Any) -> None:
-    """Without a password a node is fine as long as nobody else gets to it."""
+def test_what_strangers_cannot_reach_needs_no_password(facts: Any) -> None:
+    """Without a password a node is fine as long as no other machine gets to it."""
     assert not_ok(judged(healthy(1, **({"default_user": frozenset({"on", "nopass"})} | facts)))) == []
 
 
@@ -356,7 +356,7 @@ def test_an_uncertain_clock_is_not_accused() -> None:
 
 
 def test_one_clock_of_two_is_accused() -> None:
-    """Nobody knows which of two is wrong: that they differ is said once."""
+    """It is unknown which of two is wrong: that they differ is said once."""
     nodes = [healthy(i, clock=ClockReading(offset=1e9 + 60 * i, uncertainty=0)) for i in range(2)]
     assert [check for _, check, _ in not_ok(judged(*nodes))].count("clock") == 1
 
@@ -528,7 +528,7 @@ def test_strange_answers_cost_no_connection(
             node = w.nodes[0]
             connections, execute = list(node._connections), node.execute
             monkeypatch.setattr(
-                node, "execute", lambda words, *who: reply if words[0] == verb else execute(words, *who)
+                node, "execute", lambda words, *by: reply if words[0] == verb else execute(words, *by)
             )
             findings = await w.manager.diagnose()
             assert not [finding for finding in findings if finding.level == "error"]
@@ -621,9 +621,9 @@ def test_nothing_is_subscribed_that_could_not_be_undone(
             connections, execute = list(node._connections), node.execute
             seen: list[bytes] = []
 
-            def answer(words: list[bytes], *who: Any) -> bytes:
+            def answer(words: list[bytes], *by: Any) -> bytes:
                 seen.append(words[0])
-                return reply if words[0] == verb else execute(words, *who)
+                return reply if words[0] == verb else execute(words, *by)
 
             monkeypatch.setattr(node, "execute", answer)
             (found,) = [

@@ -51,7 +51,7 @@ def found(findings: tuple[Finding, ...], check: str) -> list[Finding]:
 
 
 def test_a_node_that_is_known_again_is_fine() -> None:
-    """Its sentinel is this quorum's, and its server tells who it is: every check is ok."""
+    """Its sentinel is this quorum's, and its server tells its identity: every check is ok."""
     findings = judged(*map(known, range(3)))
     assert not_ok(findings) == []
     assert [one.check for one in findings if one.node is None] == ["quorum", "identity", "quarantine"]
@@ -70,7 +70,7 @@ def test_a_node_that_is_known_again_is_fine() -> None:
                      "compare their lists", id="another N"),
         pytest.param({"votes_in": 12.345}, "warning", "no vote for another 12.3 s", "wait for it; if no lock",
                      id="quarantined"),
-        pytest.param({"sentinel": sentinel(identity=b"-")}, "warning", "does not tell who it is", "+info",
+        pytest.param({"sentinel": sentinel(identity=b"-")}, "warning", "does not tell its identity", "+info",
                      id="identity unknown"),
         pytest.param({"sentinel": NOPERM}, "warning", "could not be checked: NOPERM", "+get", id="denied"),
     ],
@@ -107,7 +107,7 @@ def test_init_is_never_the_advice_where_a_node_is_another_quorums(stray: Any, wa
 
 
 def test_without_info_a_restart_with_old_data_goes_unnoticed() -> None:
-    """Also when others, who may ask, have written the sentinel."""
+    """Also when others, with the right to ask, have written the sentinel."""
     findings = judged(known(1, info=NOPERM))
     assert [(check, level) for _, check, level in not_ok(findings)] == [
         ("sentinel", "warning"),
@@ -154,7 +154,7 @@ def test_the_quarantines_of_all(stored: tuple[float, ...], own: float, level: st
 
 
 def test_plain_locks_without_quarantine_are_told_so() -> None:
-    """There is no sentinel then; with one of them nobody knows where none can be read."""
+    """There is no sentinel then; with one of them it is unknown where none can be read."""
     nodes = list(map(healthy, range(3)))
     (finding,) = found(judged(*nodes, quarantine=0.0, fencing=False), "quarantine")
     assert "is off" in finding.message
@@ -195,7 +195,7 @@ def test_what_the_quarantine_covers_is_no_fault(check: str) -> None:
 
 
 def test_what_it_does_not_cover_stays_an_error() -> None:
-    """An evicted lock, or the counter of a fence alone, is noticed by nobody."""
+    """An evicted lock, or the counter of a fence alone, goes unnoticed."""
     (finding,) = found(judged(known(1, info={"maxmemory_policy": "volatile-lru"})), "eviction")
     assert (finding.level, "counters of fences" in finding.message) == ("error", True)
 
@@ -280,8 +280,8 @@ async def test_nodes_in_quarantine_are_diagnosed() -> None:
 
 
 @virtual
-async def test_nodes_that_nobody_has_used_yet_are_left_alone() -> None:
-    """Who only diagnoses writes no sentinel."""
+async def test_nodes_that_are_not_used_yet_are_left_alone() -> None:
+    """A client that only diagnoses writes no sentinel."""
     nodes = [MemoryNode() for _ in range(3)]
     for node in nodes:
         node.restart()
@@ -317,7 +317,7 @@ async def test_a_node_whose_clock_has_jumped() -> None:
     async with world(3, restart_quarantine=60) as w:
         await asyncio.sleep(3)
         for node in w.nodes[1:]:
-            node.freeze()  # so that nobody can acquit our own clock
+            node.freeze()  # so that no node can acquit our own clock
         w.nodes[0].step_clock(30)
         await asyncio.sleep(0.6)
         assert not w.manager._runtime.clocks.trusted(0)  # type: ignore[union-attr]

@@ -1,27 +1,23 @@
-"""The checks of one node."""
+"""What is wrong with one node by itself: what was tried, how its server is set up, how it is reached."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ..command import Silence
 from ..hash_tag import hash_tag, no_tag
-from .facts import NO_COMMANDS, NodeFacts
-from .findings import Finding, bad, missing, ok, unchecked
-from .reasons import explained
-from .sentinels import quarantine_of
+from ..rights import COUNT_RIGHT, NOTICE_RIGHTS, channel_rule, denied
+from .facts import BY_CLIENT, NO_COMMANDS, NOT_ASKED, NodeFacts
+from .findings import Finding, bad, explained, missing, ok, unchecked
 
 OLDEST: Final = (6, 0)
 """The oldest server version on which everything works: RESP3 and ACLs came with it."""
 
 OLDEST_WITH_FENCES: Final = (5, 0)
 """Until this version a script may not write once it has asked for the time."""
-
-NEWER: Final = "Redis " + ".".join(map(str, OLDEST))
-"""What to have instead of an older one."""
 
 BIND_IS_NO_EXCUSE: Final = (7, 0)
 """Until this version an explicit bind address switched the protected mode off."""
@@ -73,14 +69,19 @@ def _lacking(node: NodeFacts) -> Finding:
     return bad(node, "rights", "warning", message, advice)
 
 
-def check_info(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
+def check_info(node: NodeFacts, prefix: bytes) -> tuple[Finding, ...]:
+    """Report what the server says of itself."""
     if isinstance(node.info, Silence):
-        yield unchecked(node, "info", node.info, "+info")
-        return
-    yield _role(node, node.info)
-    yield _mode(node, node.info, prefix)
-    for check in _INFO_CHECKS:
-        yield check(node, node.info)
+        return (unchecked(node, "info", node.info, "+info"),)
+    return (
+        _role(node, node.info),
+        _mode(node, node.info, prefix),
+        _replicas(node, node.info),
+        _eviction(node, node.info),
+        _persistence(node, node.info),
+        _clients(node, node.info),
+        _version(node, node.info),
+    )
 
 
 def _role(node: NodeFacts, info: Mapping[str, str]) -> Finding:
@@ -106,8 +107,8 @@ def _mode(node: NodeFacts, info: Mapping[str, str], prefix: bytes) -> Finding:
     if hash_tag(prefix) is None:
         advice = "give it to them, or use servers with cluster-enabled no"
         return bad(node, "mode", "error", f"it runs in cluster mode: {no_tag(prefix)}", advice)
-    if quarantine := quarantine_of(node):
-        message = f"cluster; after a failover or a move of its slot it has no vote for {quarantine:g} s"
+    if node.quarantine:
+        message = f"cluster; after a failover or a move of its slot it has no vote for {node.quarantine:g} s"
         return ok(node, "mode", message)
     return bad(
         node,
@@ -122,8 +123,8 @@ def _replicas(node: NodeFacts, info: Mapping[str, str]) -> Finding:
     replicas = info.get("connected_slaves", "0")
     if replicas == "0":
         return ok(node, "replicas", "none attached")
-    if quarantine := quarantine_of(node):
-        message = f"{replicas} attached; one that is promoted has no vote for {quarantine:g} s"
+    if node.quarantine:
+        message = f"{replicas} attached; one that is promoted has no vote for {node.quarantine:g} s"
         return ok(node, "replicas", message)
     return bad(
         node,
@@ -159,9 +160,11 @@ def _eviction(node: NodeFacts, info: Mapping[str, str]) -> Finding:
 
 
 def _persistence(node: NodeFacts, info: Mapping[str, str]) -> Finding:
-    if quarantine := quarantine_of(node):
+    if node.quarantine:
         return ok(
-            node, "persistence", f"not needed: the restart quarantine of {quarantine:g} s covers restarts"
+            node,
+            "persistence",
+            f"not needed: the restart quarantine of {node.quarantine:g} s covers restarts",
         )
     advice = (
         "set a restart_quarantine; or appendonly yes with appendfsync always; or keep it down for the "
@@ -189,8 +192,8 @@ def _clients(node: NodeFacts, info: Mapping[str, str]) -> Finding:
     message = f"{connected} of {limit} connections in use"
     if int(connected) < CROWDED * int(limit):
         return ok(node, "clients", message)
-    advice = "raise maxclients, or find out who opens so many connections"
-    return bad(node, "clients", "warning", f"{message}: soon nobody can connect any more", advice)
+    advice = "raise maxclients, or find out what opens so many connections"
+    return bad(node, "clients", "warning", f"{message}: soon no client can connect any more", advice)
 
 
 def _version(node: NodeFacts, info: Mapping[str, str]) -> Finding:
@@ -204,20 +207,11 @@ def _version(node: NodeFacts, info: Mapping[str, str]) -> Finding:
     less = "has no RESP3, so that waiters poll, and no users with rights of their own"
     if version < OLDEST_WITH_FENCES:
         less = "is too old for fences and quarantines: its scripts may not write once they know the time"
-    return bad(node, "version", "warning", f"{message} {less}", f"update it: {NEWER} or newer, or Valkey")
-
-
-_INFO_CHECKS: Final[tuple[Callable[[NodeFacts, Mapping[str, str]], Finding], ...]] = (
-    _replicas,
-    _eviction,
-    _persistence,
-    _clients,
-    _version,
-)
+    return bad(node, "version", "warning", f"{message} {less}", "update it: Redis 6.0 or newer, or Valkey")
 
 
 def check_access(node: NodeFacts) -> Finding:
-    """Look whether anybody who reaches the server can delete locks without a password."""
+    """Report a server on which any client that reaches it can delete locks, without a password."""
     if isinstance(node.default_user, Silence):
         return unchecked(node, "access", node.default_user, "+acl|getuser")
     if "nopass" not in node.default_user or "off" in node.default_user:
@@ -236,7 +230,7 @@ def check_access(node: NodeFacts) -> Finding:
         node,
         "access",
         "error",
-        f"anybody who reaches it can delete or take locks: no password, and {how}",
+        f"any client that reaches it can delete or take locks: no password, and {how}",
         "give its default user a password (ACL SETUSER default resetpass >…) or turn it off, and keep "
         "strangers out with a firewall",
     )
@@ -262,6 +256,7 @@ def _loopback(host: str) -> bool:
 
 
 def check_latency(node: NodeFacts, node_timeout: float) -> Finding:
+    """Report a node whose answers are likely to come too late."""
     if node.round_trip is None:
         return bad(node, "latency", "warning", "could not be measured", "see what else is reported of it")
     message = f"{node.round_trip * 1000:.1f} ms there and back"
@@ -274,6 +269,37 @@ def check_latency(node: NodeFacts, node_timeout: float) -> Finding:
         f"{message}, more than half of node_timeout ({node_timeout:g} s): its vote is easily lost",
         "raise node_timeout, or bring node and clients nearer to each other; on the node, look at SLOWLOG",
     )
+
+
+def check_notices(node: NodeFacts, prefix: bytes) -> Finding | None:
+    """Report what keeps release notices away (R13), which costs time alone; None where worse is told."""
+    deaf = node.deaf
+    why = "" if deaf is None or deaf is BY_CLIENT else deaf.reason
+    if deaf is NOT_ASKED or why in (reason for _, reason in node.failures):
+        return None
+    if not why and not node.mute and not node.uncounted:
+        polls = "" if deaf is None else "; a client hears of none, so that its manager's waiters poll"
+        return None if node.failures else ok(node, "notices", f"releases are published{polls}")
+    faults, advice = [], []
+    if why:
+        faults.append(f"it does not tell us of releases ({why})")
+    if node.mute:
+        faults.append("it does not tell others of ours (PUBLISH is refused)")
+    if node.uncounted:
+        faults.append("it does not say how many wait for a release (PUBSUB NUMSUB is refused)")
+    if why and not denied(why):
+        advice.append(explained(why, "notices", prefix)[1])
+    lacks = (("+publish", node.mute), (COUNT_RIGHT, node.uncounted))
+    rights = NOTICE_RIGHTS if denied(why) else " ".join(right for right, lacking in lacks if lacking)
+    if rights:
+        # A user that could subscribe has the channels; a server refuses to add some of them to all.
+        has_channels = deaf is None or not (node.mute or denied(why))
+        channels = "" if has_channels else f", and {channel_rule(prefix)} unless it has all channels"
+        advice.append(f"give its user the rights {rights}{channels}")
+    costs = "waiters poll, and get the lock later"
+    if not why and not node.mute:
+        costs = "of many processes that wait for one lock, all ask whenever it is released"
+    return bad(node, "notices", "warning", f"{' and '.join(faults)}: {costs}", "; ".join(advice))
 
 
 def _version_of(info: Mapping[str, str]) -> tuple[int, ...] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from ..command import Silence
+from ..quarantine import Sentinel, parse
 
 NOT_ASKED: Final = Silence("not asked", sent=False)
 """Stands for the answer to a question that was not put."""
@@ -55,7 +56,7 @@ class NodeFacts:
     distrusted: bool = False
     """Whether its clock is suspected to have jumped (R14)."""
     sentinel: bytes | Silence | None = NOT_ASKED
-    """Its sentinel; None when it has none."""
+    """Its sentinel (R12); None when it has none."""
     votes_in: float | None = None
     """Seconds until its restart quarantine ends; None when there is none."""
     strayed: bool = False
@@ -69,9 +70,40 @@ class NodeFacts:
     deaf: Silence | None = NOT_ASKED
     """Why we are not told of releases; None when we are (R13)."""
     mute: bool = False
-    """Whether nobody is told of ours, since publishing is refused."""
+    """Whether it refuses to publish our releases to others."""
     uncounted: bool = False
-    """Whether it is not known how many are, since asking that is refused (R33)."""
+    """Whether it refuses to say how many waiters listen (R33)."""
+
+    @property
+    def readable_sentinel(self) -> Sentinel | None:
+        """Its sentinel, if there is one that can be read."""
+        return parse(self.sentinel) if isinstance(self.sentinel, bytes) else None
+
+    @property
+    def quarantine(self) -> float:
+        """Seconds it has no vote after it has lost its memory (R12); 0 when that is unknown."""
+        sentinel = self.readable_sentinel
+        return sentinel.quarantine_ms / 1000 if sentinel else 0.0
+
+    @property
+    def of_another_server(self) -> bool:
+        """Whether another process wrote the sentinel, or the data came from elsewhere; a replica's must."""
+        sentinel = self.readable_sentinel
+        if sentinel is None or isinstance(self.info, Silence) or "run_id" not in self.info:
+            return False
+        identity = self.info["run_id"] + self.info.get("master_replid", "")
+        return self.info.get("role") != "slave" and sentinel.identity != identity.encode()
+
+    @property
+    def waits(self) -> bool:
+        """Whether, without a vote, it will have one: a quarantine goes on, or begins with its first use."""
+        return self.votes_in is not None or self.sentinel is None or self.of_another_server
+
+    def explains_its_silence(self, size: int) -> bool:
+        """Whether these facts say why it has no vote in a quorum of `size` nodes."""
+        sentinel = self.readable_sentinel
+        foreign = sentinel is not None and sentinel.size != size
+        return self.distrusted or self.strayed or self.waits or foreign
 
 
 @final
@@ -86,4 +118,4 @@ class Facts:
     fencing: bool = True
     """Whether locks have fences."""
     quarantine: float | None = None
-    """The restart quarantine that this client asks for, in seconds; None when nobody has looked at it."""
+    """The restart quarantine that this client asks for, in seconds; None when that was not looked at."""

@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 COUNT_RIGHT: Final = "+pubsub|numsub"
-"""What tells how many wait for a release; without it all of them ask at each (R33)."""
+"""What tells how many waiters listen for a release; without it all of them ask at each (R33)."""
 
 NOTICE_RIGHTS: Final = f"+subscribe +unsubscribe +publish {COUNT_RIGHT}"
-"""What release notices need, beside a right on their channels; without the others of them waiters poll."""
+"""What release notices need, beside a right on their channels; without the first three waiters poll."""
 
 ACL_RIGHTS: Final = (
     "-@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +time +info +ping +hello +auth"
@@ -20,11 +20,7 @@ ACL_RIGHTS: Final = (
 ADMIN_RIGHTS: Final = "+scan +config|get +acl|getuser"
 """What listing all locks (``+scan``) and the diagnosis (the others) need beside it."""
 
-
-DENIED: Final = re.compile(
-    r"NOPERM|no permissions?|ACL failure|can't run this command",
-    re.IGNORECASE,
-)
+DENIED: Final = re.compile(r"NOPERM|no permissions?|ACL failure|can't run this command", re.IGNORECASE)
 
 UNKNOWN: Final = re.compile(r"unknown command", re.IGNORECASE)
 
