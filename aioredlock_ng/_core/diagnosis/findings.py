@@ -12,7 +12,7 @@ from ..rights import UNKNOWN, acl_line, denied, unknown
 from .facts import NodeFacts
 
 Level: TypeAlias = Literal["ok", "warning", "error"]
-"""``error``: locks cannot be acquired, or can be lost unseen.  ``warning``: under conditions that are named."""
+"""``error``: locks cannot be acquired, or are lost unseen.  ``warning``: under conditions that are named."""
 
 BY_HAND: Final = "check it by hand, or ask the server's operators"
 """The advice when a server does not tell."""
