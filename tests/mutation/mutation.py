@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .source import UnfitError
+from .source import UnfitError, replaced
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = "aioredlock_ng"
@@ -28,10 +28,12 @@ class Edit:
     new: str
     """What takes their place; an empty text deletes them."""
 
-    @property
-    def name(self) -> str:
-        """The qualified name alone."""
-        return self.where.rpartition(":")[2]
+    def apply(self, text: str) -> str:
+        """Return the module's text with the change."""
+        return replaced(text, self.where.rpartition(":")[2], self.old, self.new)
+
+    def __str__(self) -> str:
+        return self.where
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,9 @@ class TextEdit:
             raise UnfitError(f"it stands there {len(found)} times, not once")
         return re.sub(self._pattern, self._replacement, text, flags=re.MULTILINE)
 
+    def __str__(self) -> str:
+        return self.file
+
     @property
     def _pattern(self) -> str:
         if "\n" not in self.old:
@@ -69,7 +74,7 @@ class TextEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """A rule, how it is broken, and who notices.
+    """A rule, how it is broken, and which test notices.
 
     Where a Lua script and its twin for masters in memory say the same, both are changed, unless the point is
     that the tests on real servers see what is in the script alone.

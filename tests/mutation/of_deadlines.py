@@ -123,7 +123,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R7",
-        name="a lease is held until somebody says otherwise",
+        name="a lease is held until it is told otherwise",
         edits=(
             Edit(
                 "Holding.held",

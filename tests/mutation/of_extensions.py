@@ -30,7 +30,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R8",
-        name="an extension round that nobody answers loses the lease",
+        name="an extension round without answers loses the lease",
         edits=(Edit("extension_verdict", "return Extension.UNKNOWN", "return Extension.LOST"),),
         test="unit/test_extension.py::test_an_unknown_round_is_tried_again_until_the_deadline",
     ),
@@ -169,7 +169,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R9",
-        name="nobody is topped up",
+        name="no node is topped up",
         edits=(Edit("Holding._top_up", "not missing or self.loss is not None or not self.held", "True"),),
         test="unit/test_extension.py::test_a_node_that_lost_the_key_gets_it_back_in_a_won_round",
     ),
@@ -195,7 +195,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R9",
-        name="a top-up takes a key from somebody else",
+        name="a top-up takes a key from another owner",
         edits=(
             TextEdit(
                 "_scripts/top_up.lua",

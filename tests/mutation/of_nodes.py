@@ -192,7 +192,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R17",
-        name="a client's call is cancelled when nobody waits for it any more",
+        name="a client's call is cancelled when its caller stops waiting",
         edits=(
             Edit(
                 "ClientNode._answer",

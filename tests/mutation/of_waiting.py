@@ -238,7 +238,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R14",
-        name="a push does not look whether somebody else has pushed",
+        name="a push does not look whether another client has pushed",
         edits=(
             Edit("greeted", "stored == push", "push"),
             TextEdit("_scripts/greet.lua", "if stored == ARGV[4] then", "if ARGV[4] ~= '' then"),

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from .source import Source
+
 COMPARISONS: Final[dict[type[ast.cmpop], str]] = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -62,30 +64,16 @@ class Mutant:
 class Mutator(ast.NodeVisitor):
     """Finds all mutants of one module."""
 
-    def __init__(self, file: str, source: bytes) -> None:
+    def __init__(self, file: str, source: Source) -> None:
         self._file = file
         self._source = source
-        self._starts = [0]
-        for line in source.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
         self._functions = 0  # around the node that is visited
         self.found: list[Mutant] = []
 
-    def _begin(self, node: ast.expr | ast.stmt) -> int:
-        return self._starts[node.lineno - 1] + node.col_offset
-
-    def _end(self, node: ast.expr | ast.stmt) -> int:
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        return self._starts[node.end_lineno - 1] + node.end_col_offset
-
-    def _text(self, node: ast.expr | ast.stmt) -> str:
-        return self._source[self._begin(node) : self._end(node)].decode()
-
     def _add(self, node: ast.expr | ast.stmt, new: str) -> None:
-        old = " ".join(self._text(node).split())
+        old = " ".join(self._source.text_of(node).split())
         what = f"{old} → {' '.join(new.split())}"
-        begin, end = self._begin(node), self._end(node)
+        begin, end = self._source.begin(node), self._source.end(node)
         self.found.append(Mutant(self._file, node.lineno, begin, end, new, what, not self._functions))
 
     # -- what is left alone ----------------------------------------------------------------------
@@ -131,7 +119,7 @@ class Mutator(ast.NodeVisitor):
 
     def _negate(self, test: ast.expr) -> None:
         if isinstance(test, (ast.Name, ast.Attribute, ast.Call, ast.BoolOp, ast.NamedExpr)):
-            self._add(test, f"(not ({self._text(test)}))")
+            self._add(test, f"(not ({self._source.text_of(test)}))")
 
     def visit_While(self, node: ast.While) -> None:
         """Leave the condition alone: most such mutants run for ever."""
@@ -146,27 +134,27 @@ class Mutator(ast.NodeVisitor):
     def visit_Compare(self, node: ast.Compare) -> None:
         """Exchange a comparison for its neighbour."""
         if len(node.ops) == 1:
-            left, right = self._text(node.left), self._text(node.comparators[0])
+            left, right = self._source.text_of(node.left), self._source.text_of(node.comparators[0])
             self._add(node, f"({left} {COMPARISONS[type(node.ops[0])]} {right})")
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         """Exchange `and` and `or`."""
         word = " or " if isinstance(node.op, ast.And) else " and "
-        self._add(node, "(" + word.join(f"({self._text(value)})" for value in node.values) + ")")
+        self._add(node, "(" + word.join(f"({self._source.text_of(value)})" for value in node.values) + ")")
         self.generic_visit(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
         """Leave a `not` out."""
         if isinstance(node.op, ast.Not):
-            self._add(node, f"({self._text(node.operand)})")
+            self._add(node, f"({self._source.text_of(node.operand)})")
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
         """Exchange an operation for its opposite; a format is none."""
         if type(node.op) in ARITHMETIC:
             new = ARITHMETIC[type(node.op)]
-            self._add(node, f"({self._text(node.left)} {new} {self._text(node.right)})")
+            self._add(node, f"({self._source.text_of(node.left)} {new} {self._source.text_of(node.right)})")
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
@@ -207,8 +195,9 @@ class Mutator(ast.NodeVisitor):
 
 def mutants_of(file: str, source: bytes) -> Iterator[Mutant]:
     """Return the mutants of one module that are Python still."""
-    mutator = Mutator(file, source)
-    mutator.visit(ast.parse(source))
+    parsed = Source(source)
+    mutator = Mutator(file, parsed)
+    mutator.visit(parsed.tree)
     for mutant in mutator.found:
         try:
             compile(mutant.apply(source), file, "exec")

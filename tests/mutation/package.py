@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from .mutation import PACKAGE, Edit, TextEdit
-from .source import UnfitError, definitions, replaced
+from .source import UnfitError, definitions, holders
 
 
 class Package:
@@ -31,19 +32,13 @@ class Package:
         """
         texts: dict[str, str] = {}
         for edit in edits:
-            file = edit.file if isinstance(edit, TextEdit) else self.file_of(edit.where)
-            text = texts.get(file) or self.path(file).read_text()
             try:
-                texts[file] = self._after(edit, text)
+                file = edit.file if isinstance(edit, TextEdit) else self.file_of(edit.where)
+                texts[file] = edit.apply(texts.get(file) or self.path(file).read_text())
             except UnfitError as error:
-                where = file if isinstance(edit, TextEdit) else f"{edit.where} ({file})"
-                raise UnfitError(f"{where}: {error}:\n{textwrap.dedent(edit.old).strip()}") from None
+                hint = "" if isinstance(edit, TextEdit) else self._elsewhere(edit)
+                raise UnfitError(f"{edit}: {error}{hint}:\n{textwrap.dedent(edit.old).strip()}") from None
         return texts
-
-    def _after(self, edit: Edit | TextEdit, text: str) -> str:
-        if isinstance(edit, TextEdit):
-            return edit.apply(text)
-        return replaced(text, edit.name, edit.old, edit.new)
 
     def file_of(self, where: str) -> str:
         """Return the one file that defines a name; with "module:" before the name a file of that module."""
@@ -57,17 +52,29 @@ class Package:
             )
         return files[0]
 
+    def _elsewhere(self, edit: Edit) -> str:
+        """Return where the code stands that an edit looks for: it may have moved."""
+        found = []
+        with contextlib.suppress(UnfitError):
+            for file, path in self._modules:
+                found += [f"{module_of(file)}:{name}" for name in holders(path.read_bytes(), edit.old)]
+        return f"; it is in {', '.join(found[:5])}" if found else ""
+
     def _meant(self, name: str) -> str:
         last = name.rpartition(".")[2]
         alike = [each for each in self._files if each.rpartition(".")[2] == last]
         alike = alike or difflib.get_close_matches(name, self._files)
         return f"; it does define {', '.join(sorted(alike)[:5])}" if alike else ""
 
+    @property
+    def _modules(self) -> Iterator[tuple[str, Path]]:
+        for path in sorted(self._folder.rglob("*.py")):
+            yield path.relative_to(self._folder).as_posix(), path
+
     @cached_property
     def _files(self) -> Mapping[str, list[str]]:
         files: dict[str, list[str]] = {}
-        for path in sorted(self._folder.rglob("*.py")):
-            file = path.relative_to(self._folder).as_posix()
+        for file, path in self._modules:
             for name in dict.fromkeys(name for name, _ in definitions(ast.parse(path.read_bytes()))):
                 files.setdefault(name, []).append(file)
         return files

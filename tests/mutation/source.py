@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -109,24 +110,39 @@ def replaced(text: str, name: str, old: str, new: str) -> str:
     """
     source = Source(text.encode())
     within = {node for each, place in definitions(source.tree) if each == name for node in ast.walk(place)}
-    olds, news = _parsed(old), _parsed(new)
-    if not olds:
-        raise UnfitError("there is nothing to look for")
+    olds, news = _wanted(old), _parsed(new)
     before, after = _expression(olds), _expression(news)
     if before is not None and after is not None:
         return _with_expression(source, _one(_expressions(source, within, before)), new.strip(), after)
     return _with_statements(source, _one(_statements(source, within, olds)), new, news)
 
 
+def holders(text: bytes, code: str) -> list[str]:
+    """Return the innermost definitions of a module that an expression or statements stand in."""
+    source, olds = Source(text), _wanted(code)
+    everywhere, sole = set(ast.walk(source.tree)), _expression(olds)
+    found = _statements(source, everywhere, olds) if sole is None else _expressions(source, everywhere, sole)
+    nodes = [site.nodes[0] for site in found]
+    insides = [(name, set(ast.walk(place))) for name, place in definitions(source.tree)] if nodes else []
+    around = ([name for name, inside in insides if node in inside] for node in nodes)
+    return list(dict.fromkeys(names[-1] for names in around if names))
+
+
+def _wanted(old: str) -> list[ast.stmt]:
+    if not (statements := _parsed(old)):
+        raise UnfitError("there is nothing to look for")
+    return statements
+
+
 def _parsed(code: str) -> list[ast.stmt]:
     """Return statements; an expression may be laid out over lines as in parentheses."""
     code = textwrap.dedent(code).strip()
-    for each in (code, f"(\n{code}\n)"):
-        try:
-            return ast.parse(each).body
-        except SyntaxError as error:
-            reason = error.msg
-    raise UnfitError(f"neither an expression nor statements, {reason}: {code}")
+    try:
+        return ast.parse(code).body
+    except SyntaxError as error:
+        with contextlib.suppress(SyntaxError):
+            return ast.parse(f"(\n{code}\n)").body
+        raise UnfitError(f"neither an expression nor statements, {error.msg}: {code}") from None
 
 
 def _expression(statements: list[ast.stmt]) -> ast.expr | None:

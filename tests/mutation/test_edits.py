@@ -95,9 +95,12 @@ def test_a_name_of_several_modules_needs_the_module(package):
 
 
 def test_what_is_missing_is_named_with_its_definition(package):
-    """The message has the definition, its file, and what was looked for."""
-    with pytest.raises(UnfitError, match=r"Box\.fill \(one\.py\): .* 0 times, not once:\nself\.empty"):
-        package(one=MODULE).broken([Edit("Box.fill", "self.empty", "True")])
+    """The message has the definition, what was looked for, and where that is, if anywhere."""
+    files = package(one=MODULE)
+    with pytest.raises(UnfitError, match=r"^Box\.fill: it stands there 0 times, not once:\nself\.empty$"):
+        files.broken([Edit("Box.fill", "self.empty", "True")])
+    with pytest.raises(UnfitError, match=r"not once; it is in one:Box\.weigh:\nsum\(self\.things\)$"):
+        files.broken([Edit("Box.fill", "sum(self.things)", "0")])
 
 
 def test_several_edits_of_a_file_add_up(package):

@@ -124,7 +124,7 @@ def test_another_package_than_the_copys_is_not_tested(copy, tmp_path):
 @pytest.mark.mutation
 @pytest.mark.timeout(300)
 def test_without_a_mutation_all_tests_pass(copy):
-    """Who is to notice mutations finds nothing in a copy without any."""
+    """The tests that notice mutations find nothing in a copy without any."""
     result = copy.run(tuple(dict.fromkeys(mutation.test for mutation in MUTATIONS)))
     assert result.outcome is Outcome.SURVIVED, result
 
