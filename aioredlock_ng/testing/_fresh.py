@@ -21,8 +21,8 @@ TIMEOUT: Final = 5.0
 def initialise(urls: Sequence[str], prefix: str = DEFAULT_PREFIX) -> None:
     """Do what ``aioredlock-ng init`` does, for managers over exactly these servers.
 
-    But for the floor: nobody has had a fence from fresh servers, and a floor ahead of the nodes' clocks keeps
-    them from agreeing on contended locks for the first 2 seconds (R10, R12).
+    But for the floor: fresh servers have given no fence, and a floor ahead of the nodes' clocks keeps them
+    from agreeing on contended locks for the first 2 seconds (R10, R12).
     A server that cannot be told is left out: it will have to wait for its vote.
     """
     key = sentinel_under(prefix.encode())

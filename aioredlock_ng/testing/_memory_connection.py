@@ -154,7 +154,7 @@ class MemoryConnection(asyncio.Transport):
             self.reset()
 
     def push(self, data: bytes) -> None:
-        """Send what nobody has asked for, such as a message on a channel."""
+        """Send what was not asked for, such as a message on a channel."""
         self._answers.append(data)
         if not self._working:
             self._send_back()

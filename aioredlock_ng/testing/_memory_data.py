@@ -22,7 +22,7 @@ class CommandError(Exception):
 
 @final
 class NodeClock:
-    """A node's wall clock: the true time, until somebody sets it or it goes wrong.
+    """A node's wall clock: the true time, until it is set or goes wrong.
 
     Args:
         true: tells the true time.

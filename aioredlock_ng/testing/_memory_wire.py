@@ -122,7 +122,7 @@ class Wire:
         return self._connect(self)
 
     def cut(self, *, requests: bool = True, replies: bool = True) -> None:
-        """Let nothing through any more: what is sent waits, and nobody can connect."""
+        """Let nothing through any more: what is sent waits, and no client can connect."""
         self.requests_cut |= requests
         self.replies_cut |= replies
 
@@ -234,7 +234,7 @@ class Lane:
             self._wire.lanes.remove(self)
 
     def go_on(self) -> None:
-        """Send what has waited again; who has reset the connection meanwhile does not."""
+        """Send what has waited again, unless the connection was reset meanwhile."""
         waiting, self._sent = self._sent, deque()
         self._due_at = 0.0  # nothing is on its way that they could overtake
         if waiting and waiting[-1].what is Goodbye.RST:

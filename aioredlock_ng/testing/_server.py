@@ -215,6 +215,6 @@ class Reaper:
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # somebody killed it: nothing to be done about that
+        with contextlib.suppress(BrokenPipeError):  # it was killed from outside, and has ended
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()

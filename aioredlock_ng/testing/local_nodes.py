@@ -159,7 +159,7 @@ class LocalNodes:
     def _kill(self, nodes: Sequence[Server]) -> None:
         for node in nodes:
             node.send(signal.SIGKILL)
-        # Forgotten before they are reaped: until then nobody else can be given their ids.
+        # Forgotten before they are reaped: until then no other process can be given their ids.
         if self._reaper is not None:
             self._reaper.watch([node.pid for node in self._nodes if node not in nodes])
         for node in nodes:

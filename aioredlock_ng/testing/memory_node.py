@@ -112,7 +112,7 @@ class MemoryNode:
         return self._frozen
 
     def crash(self, *, keep_data: bool = False) -> None:
-        """Die: connections are reset and nobody answers until `restart`.
+        """Die: connections are reset, and new ones are refused until `restart`.
 
         Args:
             keep_data: the data survives, as with an append-only file; without it, it is gone.
@@ -207,7 +207,7 @@ class MemoryNode:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """The ``run_id`` and the ``master_replid``: who answers, and whose data it has."""
+        """The ``run_id`` and the ``master_replid``: of the process, and of its data."""
         return self._server.run_id, self._server.replid
 
     def get(self, key: bytes) -> bytes | None:

@@ -218,7 +218,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._virtual.now if self._ready else self._virtual.first
 
     def run_ready(self, now: float) -> None:
-        """Run all that is due at the time `now`, for whoever lets several loops run side by side."""
+        """Run all that is due at the time `now`: for loops that run side by side."""
         self._virtual.move(now)
         if self.next_turn > self.time():
             return
@@ -258,7 +258,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """Call ``callback`` in the next turn; from this loop's own thread only.
 
         Raises:
-            RuntimeError: Called from another thread, whose timing nobody controls.
+            RuntimeError: Called from another thread, whose timing cannot be controlled.
         """
         if threading.get_ident() != self._thread:
             raise RuntimeError("SimLoop runs in one thread: call_soon_threadsafe from another one is refused")

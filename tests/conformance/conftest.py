@@ -161,7 +161,7 @@ async def make_manager(masters: Sequence[Master]) -> AsyncIterator[Callable[...,
             options.setdefault("node_timeout", 0.5)  # generous: no test here wants a node to be too slow
             specs = [master.spec for master in masters]
             urls = [spec for spec in specs if isinstance(spec, str)]
-            if urls and "prefix" in options:  # else nodes that nobody has used need two seconds to agree
+            if urls and "prefix" in options:  # else fresh nodes need two seconds to agree
                 initialise(urls, options["prefix"])
             return await stack.enter_async_context(LockManager(specs, **options))
 

@@ -138,7 +138,7 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def staged(master: Master) -> AsyncIterator[Stage]:
-    """Give an empty node with a sentinel that everybody vows by."""
+    """Give an empty node with the sentinel that all requests expect."""
     master.flush()
     master.put([(SENTINEL, VOW, None)])
     async with connected(master) as node:

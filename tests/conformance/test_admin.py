@@ -30,7 +30,7 @@ async def everywhere(masters: Masters, *keys: bytes) -> None:
 async def test_a_survey_finds_locks_and_what_is_in_their_way(
     masters: Masters, make_manager: Callable[..., Any]
 ) -> None:
-    """Locks of anybody, leftovers, other programs' keys, and keys of another type; not our own keys."""
+    """Locks of any client, leftovers, other programs' keys, and keys of another type; not our own keys."""
     first, second = await make_manager(holder="first"), await make_manager(holder="second")
     for master in masters:
         master.put([(b"redlock:fence:{redlock:a}", b"7", 60.0)])
@@ -103,7 +103,7 @@ async def test_many_keys_are_searched_step_by_step(
 async def test_a_diagnosis_finds_no_error_and_leaves_no_key(
     masters: Masters, make_manager: Callable[..., Any], kind: str
 ) -> None:
-    """Healthy masters; in containers anybody may connect, which is an error there."""
+    """Healthy masters; in containers any client may connect, which is an error there."""
     manager = await make_manager()
     findings = await manager.diagnose()
     assert {
@@ -201,7 +201,7 @@ async def test_clients_answer_like_urls(by_clients: LockManager, shared_nodes: N
 
 @pytest.mark.parametrize("by_clients", [{"max_connections": 10}], indirect=True)
 async def test_a_small_pool_is_enough(by_clients: LockManager, shared_nodes: Nodes) -> None:
-    """Looking takes few connections at a time: locks that are held need some, too."""
+    """A survey takes few connections at a time: locks that are held need some, too."""
     for url in shared_nodes.urls:
         ask(url, "EVAL", "for i = 1, 200 do redis.call('SET', 'redlock:' .. i, 'v') end", 0)
     async with by_clients.lock("a", ttl=30):

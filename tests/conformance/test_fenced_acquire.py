@@ -145,7 +145,7 @@ async def test_another_type_is_no_certificate(stage: Stage, what: str) -> None:
 
 @pytest.mark.parametrize("why", ["missing", "another", "longer", "identity"])
 async def test_nothing_is_granted_without_a_vote(stage: Stage, why: str) -> None:
-    """A sentinel that is not exactly what was vowed by, or another server's identity: nothing changes."""
+    """A sentinel that is not exactly the expected one, or another server's identity: nothing changes."""
     identity = await stage.identity()
     assert (await stage.acquire("b", stamp=(VOW, identity)))[0] == 1, "this is what a vote looks like"
     now = await stage.fence(0)
@@ -185,7 +185,7 @@ async def test_a_raise_lifts_what_is_below(stage: Stage) -> None:
 
 @pytest.mark.parametrize("state", [None, OTHERS])
 async def test_a_raise_needs_every_lock(stage: Stage, state: bytes | None) -> None:
-    """0: one of the names is gone or somebody else's, and no counter moves."""
+    """0: one of the names is gone or another client's, and no counter moves."""
     stage.put(locks("a")[0], OURS, 30.0)
     stage.put(locks("b")[0], state, 30.0)
     assert await stage.raise_(await stage.fence(0), "ab") == 0

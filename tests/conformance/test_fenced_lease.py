@@ -113,7 +113,7 @@ async def test_a_lost_lock_is_given_back_with_its_fence(stage: Stage) -> None:
 
 @pytest.mark.parametrize("what", ["extend", "top_up"])
 async def test_another_type_under_a_counter_is_an_error(stage: Stage, what: str) -> None:
-    """It costs the vote; the lock is extended nevertheless, which harms nobody."""
+    """It costs the vote; the lock is extended nevertheless, which does no harm."""
     stage.put(locks("a")[0], OURS, 30.0)
     stage.put(counters("a")[0], WRONG)
     assert await getattr(stage, what)(await stage.fence(0)) == "WRONGTYPE"
@@ -138,7 +138,7 @@ async def test_a_release_raises_in_passing(stage: Stage, stored: str) -> None:
 
 
 async def test_a_release_raises_only_where_the_lock_was_ours(stage: Stage) -> None:
-    """Somebody else's counter is not touched (R10), nor is one of a lock that is gone."""
+    """Another client's counter is not touched (R10), nor is one of a lock that is gone."""
     fence = await stage.fence(0)
     stage.put(locks("a")[0], OURS, 30.0)
     stage.put(locks("b")[0], OTHERS, 30.0)
@@ -176,7 +176,7 @@ async def test_a_lock_of_another_type_does_not_keep_the_others(stage: Stage) -> 
 
 
 async def test_a_release_repeated_late_harms_nobody(stage: Stage) -> None:
-    """The ledger repeats it (R5): it neither deletes nor raises what has become somebody else's."""
+    """The ledger repeats it (R5): it neither deletes nor raises what has become another client's."""
     fence = (await stage.acquire())[1]
     assert await stage.release(fence) == [1, 0, 0]
     stage.put(locks("a")[0], OTHERS, 30.0)

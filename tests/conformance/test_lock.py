@@ -87,7 +87,7 @@ async def test_a_release_deletes_everywhere_and_says_so(masters: Masters, manage
 
 
 async def test_a_release_leaves_what_is_not_ours(masters: Masters, manager: LockManager) -> None:
-    """Where somebody else's key took our place, or nothing is, it was not held."""
+    """Where another client's key took our place, or nothing is, it was not held."""
     lease = await manager.lock("res", extension=PLAIN).acquire()
     await eventually(lambda: None not in values(masters))
     put(masters[:1], FOREIGN, 30)
@@ -99,7 +99,7 @@ async def test_a_release_leaves_what_is_not_ours(masters: Masters, manager: Lock
 
 
 async def test_a_holder_keeps_others_out(masters: Masters, make_manager: Callable[..., Any]) -> None:
-    """They hear who is in the way for how long, and leave nothing behind."""
+    """They hear what is in the way for how long, and leave nothing behind."""
     first, second = await make_manager(holder="first"), await make_manager(holder="second")
     async with first.lock("res", ttl=30):
         await eventually(lambda: None not in values(masters))
@@ -184,7 +184,7 @@ async def test_the_watchdog_keeps_a_lock_beyond_its_ttl(
 
 
 async def test_a_plain_lease_ends_with_its_ttl(masters: Masters, make_manager: Callable[..., Any]) -> None:
-    """Nobody extends it: its holder knows by the clock, before anybody else can get in."""
+    """It is not extended: its holder knows by the clock, before another client can get in."""
     first, second = await make_manager(node_timeout=0.1), await make_manager(node_timeout=0.1)
     lease = await first.lock("res", ttl=0.3, extension=PLAIN).acquire()
     next_lease = await second.lock("res", ttl=60, blocking_timeout=60).acquire()
@@ -308,7 +308,7 @@ async def test_a_key_lost_on_a_minority_is_given_back(masters: Masters, manager:
 
 
 async def test_a_key_without_expiry_is_a_holder_like_any(masters: Masters, manager: LockManager) -> None:
-    """Another program's string keeps us out for as long as it is there; nobody can say how long."""
+    """Another program's string keeps us out for as long as it is there, which is not known."""
     put(masters, FOREIGN)
     with pytest.raises(LockTakenError) as caught:
         await manager.lock("res", blocking=False).acquire()
@@ -357,7 +357,7 @@ async def test_scripts_that_all_servers_forgot_are_noticed_by_nobody(
 async def test_closing_the_manager_releases_what_it_holds(
     masters: Masters, make_manager: Callable[..., Any]
 ) -> None:
-    """Leases that nobody released do not stay for their ttl."""
+    """Leases that were not released do not stay for their ttl."""
     manager = await make_manager()
     leases = [await manager.lock(name, ttl=60).acquire() for name in "abc"]
     await manager.aclose()

@@ -1,4 +1,4 @@
-"""Release notices: whom a release tells what, on every kind of master (R13)."""
+"""Release notices: what a release tells its listeners, on every kind of master (R13)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def stage(master: Master) -> AsyncIterator[Stage]:
 
 @pytest.fixture
 async def make_listener(master: Master) -> AsyncIterator[Callable[..., Any]]:
-    """Give a function that makes somebody who listens to the channels of names."""
+    """Give a function that makes a listener to the channels of names."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def make(names: str) -> Listener:
@@ -98,7 +98,7 @@ async def test_a_release_tells_the_channel_of_every_key_that_it_deleted(
 async def test_a_quiet_release_tells_nobody(
     stage: Stage, make_listener: Callable[..., Any], fence: int
 ) -> None:
-    """It deletes just the same, and counts nobody."""
+    """It deletes just the same, and counts no listener."""
     listener = await make_listener("abc")
     hold(stage, "ab")
     stage.put(locks("c")[0], OTHERS)
@@ -111,7 +111,7 @@ async def test_a_quiet_release_tells_nobody(
 async def test_a_release_that_deletes_nothing_tells_nobody(
     stage: Stage, make_listener: Callable[..., Any], fence: int
 ) -> None:
-    """Neither of what was not there nor of what is another's; it counts who listens all the same (R33)."""
+    """Neither of what was not there nor of what is another's; it counts the listeners all the same (R33)."""
     listeners = [await make_listener("ab"), await make_listener("b")]
     assert await stage.release(fence, "a", loud=LOUD) == [0, 0, 1]
     stage.put(locks("b")[0], OTHERS)
@@ -145,7 +145,7 @@ async def test_what_we_write_is_known_as_ours(stage: Stage, label: bytes) -> Non
 
 @pytest.mark.parametrize("number", [0, 1, 3])
 async def test_who_hears_is_counted(stage: Stage, make_listener: Callable[..., Any], number: int) -> None:
-    """A release knows how many connections were told; when nobody listens, it is nobody."""
+    """A release knows how many connections were told: none, where none listens."""
     listeners = [await make_listener("a") for _ in range(number)]
     hold(stage, "a")
     assert await stage.release(0, loud=LOUD) == [1, 0, number]
@@ -250,7 +250,7 @@ async def test_who_may_not_publish_releases_all_the_same(
     assert ask(url, "EXISTS", *keys) == (3 if fence else 0), "the locks are gone, the counters are there"
     assert await all_told([listener]) == [told(heard, *[1] * len(heard))]
     ask(url, "SET", locks("a")[0], OURS)
-    assert release(b"") == [1, 0, 0], "who is quiet needs no right"
+    assert release(b"") == [1, 0, 0], "a quiet release needs no right"
     listener.transport.close()
 
 

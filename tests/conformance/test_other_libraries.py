@@ -1,4 +1,4 @@
-"""Other implementations on the same keys: whoever has the lock keeps the others out (R16)."""
+"""Other implementations on the same keys: the holder keeps the others out (R16)."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ async def test_pottery_and_we_keep_each_other_out(
 async def test_pottery_and_we_take_turns(
     mode: dict[str, Any], urls: list[str], pottery_lock: Callable[[], Any]
 ) -> None:
-    """Both contend for one name: one at a time, and everybody gets his turns."""
+    """Both contend for one name: one at a time, and each gets its turns."""
     inside, turns = 0, 0
 
     async def work() -> None:

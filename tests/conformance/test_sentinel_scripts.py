@@ -108,7 +108,7 @@ async def test_another_servers_sentinel_is_replaced(stage: Stage, floor: str) ->
 
 
 async def test_a_quorum_of_another_size_is_left_alone(stage: Stage) -> None:
-    """Whoever is configured otherwise gets to know it, and changes nothing (A4)."""
+    """A client that is configured otherwise gets to know it, and changes nothing (A4)."""
     before = bytes(await some(stage, identity=b"x" * 80))
     assert (await stage.greet(size=3, quarantine_ms=QUARANTINE * 2, push=before))[0] == before
     assert there(stage) == before
@@ -128,7 +128,7 @@ async def test_a_quorum_of_another_size_is_left_alone(stage: Stage) -> None:
     ],
 )
 async def test_an_unknown_format_is_left_alone(stage: Stage, value: bytes) -> None:
-    """Another version's sentinel is there, and nobody else's business."""
+    """Another version's sentinel is left as it is."""
     assert parse(value) is None
     stage.put(SENTINEL, value)
     assert (await stage.greet(push=value))[0] == value
@@ -137,7 +137,7 @@ async def test_an_unknown_format_is_left_alone(stage: Stage, value: bytes) -> No
     assert there(stage) == value
 
 
-async def test_who_only_looks_changes_nothing(stage: Stage) -> None:
+async def test_a_look_changes_nothing(stage: Stage) -> None:
     """With no number of nodes a greeting tells what is there, and writes nothing."""
     assert (await stage.greet(size=0))[0] == b""
     assert there(stage) is None
@@ -148,7 +148,7 @@ async def test_who_only_looks_changes_nothing(stage: Stage) -> None:
 
 
 async def test_another_type_is_an_error(stage: Stage) -> None:
-    """Nobody can vouch for such a node; what is there stays."""
+    """Such a node cannot have a vote; what is there stays."""
     stage.put(SENTINEL, WRONG)
     with pytest.raises(AssertionError, match="WRONGTYPE"):
         await stage.greet()
@@ -184,7 +184,7 @@ async def test_a_shorter_quarantine_changes_nothing(stage: Stage) -> None:
 
 @pytest.mark.parametrize("ready", ["passed", "initialised"])
 async def test_a_push_begins_the_wait_anew(stage: Stage, ready: str) -> None:
-    """Only for the sentinel that was seen: whoever comes second finds it done (R14)."""
+    """Only for the sentinel that was seen: a second client finds it done (R14)."""
     before = await some(stage, **({"ready_ms": 0} if ready == "initialised" else {}))
     unseen = bytes(replace(before, floor=1))
     assert (await stage.greet(quarantine_ms=QUARANTINE, push=unseen))[0] == bytes(before)

@@ -93,7 +93,7 @@ async def test_a_plain_lease_has_no_fence(names: tuple[str, ...]) -> None:
 
 
 @virtual
-async def test_nobody_waits_and_nobody_is_excluded() -> None:
+async def test_no_task_waits_and_none_is_excluded() -> None:
     """One task takes the same lock inside itself, a second one beside it; one turn of the loop is enough."""
     manager = make()
 
@@ -119,7 +119,7 @@ async def test_nobody_waits_and_nobody_is_excluded() -> None:
 
 @virtual
 async def test_looking_finds_nothing() -> None:
-    """Who lists, names, deletes, diagnoses or initialises asks no node: nothing is there or wrong."""
+    """Listing, naming, deleting, diagnosing and initialising ask no node: nothing is there or wrong."""
     manager = make()
     with bypass():
         assert (await manager.survey()).locks == ()
@@ -150,7 +150,7 @@ async def test_a_loop_of_acquires_lets_others_run() -> None:
 
 @virtual
 async def test_it_does_not_run_out() -> None:
-    """A day under a lock of a second: nobody extends it, and it is held as long as the block runs."""
+    """A day under a lock of a second: it is not extended, and it is held as long as the block runs."""
     with bypass():
         async with make(clock=sim().clock).lock("job", ttl=1, extension=ExtensionPolicy.off()) as lease:
             await asyncio.sleep(24 * 3600)

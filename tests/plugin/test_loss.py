@@ -53,7 +53,7 @@ Opened = Callable[..., contextlib.AbstractAsyncContextManager[LockManager]]
 
 @pytest.mark.parametrize("reason", REASONS)
 @pytest.mark.parametrize("opened", [in_memory, over_servers])
-async def test_everybody_hears_of_it(
+async def test_a_loss_is_told_everywhere(
     opened: Opened, reason: LossReason, request: pytest.FixtureRequest
 ) -> None:
     """The block is cancelled, the lease knows, hooks are told, the error has the reason, the key is free."""
@@ -236,7 +236,7 @@ async def test_what_is_not_held_cannot_be_lost() -> None:
 
 @virtual
 async def test_what_is_lost_already_cannot_be_lost_again() -> None:
-    """Neither in the grace after a real loss, nor when validity ended and nobody has noticed yet."""
+    """Neither in the grace after a real loss, nor when validity ended unnoticed."""
     async with world() as here:
         lease = await here.manager.lock("job").acquire()
         for node in here.nodes:

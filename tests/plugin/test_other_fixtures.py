@@ -111,7 +111,7 @@ def test_the_bypass_is_on_for_its_tests_only(mode: str, tmp_path: Path) -> None:
 
 
 def test_a_run_that_uses_no_fixture_imports_nothing(tmp_path: Path) -> None:
-    """Somebody else's suite in the same environment pays for one small file, and so does ``--fixtures``."""
+    """Another project's suite in the same environment pays for one small file, and so does ``--fixtures``."""
     source = """
         import sys
 

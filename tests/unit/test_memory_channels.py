@@ -1,4 +1,4 @@
-"""Channels of a master in memory: who is told what, and when.  On virtual time."""
+"""Channels of a master in memory: which client is told what, and when.  On virtual time."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _restart(node: MemoryNode, _: Listener) -> None:
 @pytest.mark.parametrize("end", [_close, _abort, _disconnect, _crash, _restart])
 @virtual
 async def test_a_subscription_ends_with_its_connection(end: Callable[[MemoryNode, Listener], None]) -> None:
-    """Nobody is left who would be counted; what was on its way finds nobody, or comes before the reset."""
+    """No listener is left to be counted; what was on its way finds none, or comes before the reset."""
     node = MemoryNode(latency=0.1)
     listener = await subscribed(node)
     assert publish(node) == 1
@@ -166,7 +166,7 @@ async def test_data_that_is_lost_does_not_end_subscriptions() -> None:
 
 @virtual
 async def test_a_message_is_neither_replayed_nor_kept() -> None:
-    """Who subscribes later hears nothing of what was published before."""
+    """A later subscriber hears nothing of what was published before."""
     node = MemoryNode()
     publish(node)
     listener = await subscribed(node)

@@ -41,7 +41,7 @@ def ahead(node: MemoryNode) -> float:
 
 @virtual
 async def test_a_clock_is_right_at_first() -> None:
-    """Time passes on a node as on everybody's clock, also while the client's machine is suspended."""
+    """Time passes on a node as on any clock, also while the client's machine is suspended."""
     node = MemoryNode()
     assert ahead(node) == 0
     node.execute(ACQUIRE)
@@ -69,7 +69,7 @@ async def test_a_clock_that_is_off_lets_keys_live_as_long() -> None:
 
 @virtual
 async def test_a_step_forward_ends_keys_early() -> None:
-    """Somebody sets a node's clock forward: what would have ended by then is gone at once."""
+    """A node's clock is set forward: what would have ended by then is gone at once."""
     node = MemoryNode(clock_offset=5.0)
     node.execute(ACQUIRE)
     node.set(b"for ever", b"")
@@ -81,7 +81,7 @@ async def test_a_step_forward_ends_keys_early() -> None:
 
 @virtual
 async def test_a_step_back_keeps_keys_longer() -> None:
-    """Somebody sets a node's clock back: a key stays by as much."""
+    """A node's clock is set back: a key stays by as much."""
     node = MemoryNode()
     node.execute(ACQUIRE)
     node.step_clock(-60.0)

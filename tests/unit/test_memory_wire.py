@@ -237,7 +237,7 @@ async def test_what_was_lost_before_a_cut_is_sent_again_when_it_is_mended() -> N
 
 @virtual
 async def test_a_cut_of_one_client_leaves_others_alone() -> None:
-    """Each wire is a way of its own, and so are the first, which is everybody's, and each connection."""
+    """Each wire is a way of its own, and so are the first, which all share, and each connection."""
     node = MemoryNode(latency=LATENCY)
     cut, other = listen_in_memory(node, node.wire()), listen_in_memory(node, node.wire())
     shared = listen_in_memory(node)
@@ -256,7 +256,7 @@ async def test_a_cut_of_one_client_leaves_others_alone() -> None:
 @pytest.mark.parametrize("cut_at", ["before it is sent", "before the reset", "behind the reset"])
 @virtual
 async def test_a_reset_takes_back_what_is_held_up(cut_at: str) -> None:
-    """Who resets a connection sends nothing again: no ghost lock, however long the cut lasts (R5).
+    """A client that resets a connection sends nothing again: no ghost lock, however long the cut lasts (R5).
 
     Also when the reset itself has left already, and is lost.
     """
@@ -281,7 +281,7 @@ async def test_a_reset_takes_back_what_is_held_up(cut_at: str) -> None:
 @pytest.mark.parametrize(("end", "numbers"), [("abort", [1]), ("close", [1, 2, 3])])
 @virtual
 async def test_a_reset_takes_back_what_was_lost_and_would_be_sent_again(end: str, numbers: list[int]) -> None:
-    """So does nobody who closes: what is lost then comes later, and what came behind it behind it."""
+    """An orderly end is no reset: what is lost then comes later, and what came behind it behind it."""
     node, wire, listener = one_way()
     set_(listener, 1)
     wire.lose(1.0, "all")
@@ -327,7 +327,7 @@ async def test_a_plain_close_leaves_a_ghost_behind() -> None:
 
 @virtual
 async def test_a_reset_behind_a_close_takes_it_all_back() -> None:
-    """Whoever waits for an orderly end no longer (`Link.aclose`) leaves no ghost either."""
+    """A client that waits for an orderly end no longer (`Link.aclose`) leaves no ghost either."""
     node, wire, listener = one_way()
     wire.cut()
     set_(listener, 1)
@@ -403,7 +403,7 @@ async def test_a_server_whose_client_vanished_hears_of_it_when_it_speaks() -> No
 
 @virtual
 async def test_wires_keep_nothing_of_connections_that_have_ended() -> None:
-    """Whoever ends them, and in whichever order: no lane is left that would be mended for ever."""
+    """Whichever side ends them, and in whichever order: no lane is left that would be mended for ever."""
     node, wire, _ = one_way()
     for end in (MemoryNode.disconnect, MemoryNode.crash):
         listener = listen_in_memory(node, wire)
@@ -481,7 +481,7 @@ async def test_held_up_requests_are_silence_and_leave_nothing() -> None:
 
 @virtual
 async def test_held_up_replies_are_silence() -> None:
-    """The nodes grant what nobody hears of: votes are SILENT, and the release is executed, too."""
+    """The nodes grant what no client hears of: votes are SILENT, and the release is executed, too."""
     nodes = [MemoryNode() for _ in range(3)]
     async with opened(nodes) as manager:
         for node in nodes:
@@ -516,7 +516,7 @@ async def test_what_breaks_is_released_by_the_ledger(executed_first: bool) -> No
 
 @virtual
 async def test_a_way_that_is_cut_during_the_handshake_is_cut() -> None:
-    """Nobody is connected through it before it is mended."""
+    """No client is connected through it before it is mended."""
     node = MemoryNode(latency=0.1)
     opening = asyncio.create_task(node.open(lambda *_: None, node.wires[0]))
     await asyncio.sleep(0.05)
@@ -550,7 +550,7 @@ async def test_nobody_connects_through_a_cut_way(direction: str) -> None:
 
 @virtual
 async def test_a_dead_server_behind_a_cut_is_mute_too() -> None:
-    """Nobody is there to refuse the connection, as far as the client can see; afterwards somebody is."""
+    """No server is there to refuse the connection, as far as the client can see; afterwards one is."""
     node = MemoryNode()
     node.crash()
     node.wires[0].cut()
