@@ -19,11 +19,11 @@ from aioredlock_ng._cli.common import FORMAT
 from aioredlock_ng._options import QUARANTINE_VARIABLE
 from aioredlock_ng.cli import COMMANDS, _parser, _split, main
 from aioredlock_ng.testing import LocalNodes
-from tests.environments.interpreters import ROOT
+from tests.docs.pages import command_lines
 from tests.servers import Nodes, ask
 
 NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
-README_LINES = re.findall(r"^aioredlock-ng .*", (ROOT / "README.md").read_text(), re.MULTILINE)
+PAGES_LINES = sorted({line for line in command_lines() if line.startswith("aioredlock-ng ")})
 NOWHERE = "redis://127.0.0.1:1"
 """Where no server listens."""
 
@@ -76,18 +76,18 @@ def test_help_speaks_plainly(name: str, capsys: pytest.CaptureFixture[str]) -> N
     assert ("TIME" in out) == ("90s, 5m, 1h30m" in out)
 
 
-@pytest.mark.parametrize("line", README_LINES)
-def test_the_readmes_commands_are_understood(line: str) -> None:
-    """Every one that a reader may copy is a command with options that exist."""
+@pytest.mark.parametrize("line", PAGES_LINES)
+def test_the_commands_of_the_pages_are_understood(line: str) -> None:
+    """Every one in README and docs that a reader may copy is a command with options that exist."""
     own, child = _split(shlex.split(line, comments=True)[1:])
     arguments = _parser().parse_args([word for word in own if word not in ("[NAME", "…]")])
     assert arguments.run is not None
     assert bool(child) == (own[0] == "run")
 
 
-def test_there_are_commands_in_the_readme() -> None:
-    """The expression that finds them finds all kinds but the demonstration, which is behind `&&`."""
-    assert {line.split()[1] for line in README_LINES} == set(NAMES) - {"demo"}
+def test_every_command_is_on_a_page() -> None:
+    """What finds them finds all kinds."""
+    assert {line.split()[1] for line in PAGES_LINES} == set(NAMES)
 
 
 @pytest.mark.parametrize(

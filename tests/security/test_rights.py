@@ -1,6 +1,6 @@
-"""The README's line of rights, read from the README: enough for all it promises.
+"""The line of rights in ``docs/how-to/nodes.md``, read from there: enough for all it promises.
 
-``tests/unit/test_readme.py`` shows that locking needs no more, by URL and by client, and
+``tests/docs/test_claims.py`` shows that locking needs no more, by URL and by client, and
 ``tests/cli/test_doctor.py`` that `doctor` names whichever is missing.
 """
 
@@ -20,10 +20,10 @@ from tests.behaviour.tools import all_up
 from tests.environments.interpreters import ROOT
 from tests.servers import ask, eventually
 
-README: Final = (ROOT / "README.md").read_text()
-(LINE,) = re.findall(r"^ACL SETUSER locks (.*)$", README, re.MULTILINE)
+PAGE: Final = (ROOT / "docs" / "how-to" / "nodes.md").read_text()
+(LINE,) = re.findall(r"^ACL SETUSER locks (.*)$", PAGE, re.MULTILINE)
 ADMINISTRATION: Final = re.findall(
-    r"`(\+[^`]+)`", " ".join(README.split()).partition("For administration")[2].partition("without them")[0]
+    r"`(\+[^`]+)`", " ".join(PAGE.split()).partition("For administration")[2].partition("without them")[0]
 )
 """The rights beside the line, for looking at all locks and for the diagnosis."""
 
@@ -53,7 +53,7 @@ def test_the_readme_says_what_administration_needs() -> None:
 
 
 async def live(manager: LockManager) -> None:
-    """Do all that the README promises of the line: locks, fences, inspection, notices, force, quarantine."""
+    """Do all that the page promises of the line: locks, fences, inspection, notices, force, quarantine."""
     async with manager.lock("job") as lease, manager.lock("a", "b"):
         assert lease.fence
         await lease.extend(20)

@@ -425,9 +425,9 @@ def test_the_acl_line_fits_the_prefix(prefix: bytes, pattern: str) -> None:
     assert acl_line(prefix).endswith(ACL_RIGHTS)
 
 
-def test_the_readme_has_the_same_acl_line() -> None:
+def test_the_docs_have_the_same_acl_line() -> None:
     """There is one minimal line of rights."""
-    assert acl_line(b"redlock:") in (ROOT / "README.md").read_text().splitlines()
+    assert acl_line(b"redlock:") in (ROOT / "docs" / "how-to" / "nodes.md").read_text().splitlines()
 
 
 def test_escaped_text_matches_itself() -> None:

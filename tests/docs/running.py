@@ -1,0 +1,136 @@
+"""Running a page as its reader would: block after block, in one namespace and one event loop."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import os
+import re
+import shlex
+from collections.abc import Iterable
+from typing import Any, Final
+
+import aiohttp.test_utils
+import httpx
+from aiohttp import web
+from fastapi import FastAPI
+
+from aioredlock_ng import LockManager
+from aioredlock_ng.cli import main
+from tests.docs.pages import Block
+
+CALLS: Final = {"pay": (42,), "make_report": (7,)}
+"""What functions that a page defines and does not call are called with."""
+
+
+class Database:
+    """The resource that the README's first example writes to."""
+
+    paid: dict[int, int]
+
+    def __init__(self) -> None:
+        self.paid = {}
+        self.fence = 0
+
+    async def amount(self, invoice: int) -> int:
+        """Return what is to be paid."""
+        return 100 + invoice
+
+    async def pay(self, invoice: int, amount: int, *, fence: int | None) -> None:
+        """Note a payment, unless a newer holder was here."""
+        assert fence is not None
+        assert self.fence <= fence
+        self.fence = fence
+        self.paid[invoice] = amount
+
+
+COMMANDED: Final = ("docs/start.md", "docs/how-to/operating.md")
+"""Pages that are a way through, whose commands are run between the blocks of Python."""
+
+
+def over(urls: list[str], source: str) -> str:
+    """Return a block's source with real servers in the place of those of a page: three, and one alone."""
+    for i, url in enumerate(urls[:3]):
+        source = source.replace(f"redis://10.0.0.{i + 1}", url).replace(f"redis://localhost:{6379 + i}", url)
+    return source.replace("redis://localhost", urls[3])
+
+
+async def run_page(blocks: Iterable[Block], names: dict[str, Any], urls: list[str]) -> None:
+    """Run the blocks, call and visit what they define, and close the managers that they made."""
+    made: dict[int, LockManager] = {}
+    printed = ""
+    for block in blocks:
+        if block.info == 'title="output"':
+            assert digits_aside(block.source) == digits_aside(printed)
+        if block.language == "sh" and block.page in COMMANDED:
+            await asyncio.to_thread(run_commands, over(urls, block.source))
+        if block.language != "python" or block.reason or block.is_tests:
+            continue
+        known = dict(names)
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            await run_block(block, names, urls)
+        printed = out.getvalue()
+        made |= {id(value): value for value in names.values() if isinstance(value, LockManager)}
+        for name, arguments in CALLS.items():
+            if names.get(name) is not known.get(name):
+                await names[name](*arguments)
+        if isinstance(names.get("app"), FastAPI):
+            await visit_fastapi(names["app"])
+        elif "app" in names:
+            await visit_aiohttp(names["app"])
+    for manager in made.values():
+        await manager.aclose()
+
+
+async def run_block(block: Block, names: dict[str, Any], urls: list[str]) -> None:
+    """Run one block; what awaits runs here, and a program in a thread, where it may run a loop of its own."""
+    source = "\n" * (block.line - 1) + over(urls, block.source)  # so that tracebacks show the page's line
+    code = compile(source, block.page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    if code.co_flags & inspect.CO_COROUTINE:
+        await eval(code, names)  # noqa: S307 (our own pages)
+    else:
+        await asyncio.to_thread(exec, code, names)
+
+
+def run_commands(source: str) -> None:
+    """Run the commands of ours in a block, but for the demonstration; each ends well."""
+    for line in source.splitlines():
+        program, *words = shlex.split(line, comments=True)
+        if program == "export":
+            variable, _, value = words[0].partition("=")
+            os.environ[variable] = value
+        elif program == "aioredlock-ng" and words != ["demo"]:
+            assert main(words) == 0, line
+
+
+def digits_aside(text: str) -> str:
+    """Return a text with its numbers made alike: fences and times differ from run to run."""
+    return re.sub(r"\d+", "0", text)
+
+
+VISITS: Final = (("/orders/42/pay", {"paid": 42}), ("/reports", {"done": True}))
+"""What the pages' web applications are asked, and what they answer."""
+
+
+async def visit_fastapi(app: FastAPI) -> None:
+    """Ask a FastAPI application; a number is one lock however it is written."""
+    async with app.router.lifespan_context(app) as state:
+        app.state.lock_manager = state["lock_manager"]  # httpx runs no lifespan, so it knows no state of one
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            for path, answer in (*VISITS, ("/orders/042/pay", {"paid": 42})):
+                assert (await client.post(path)).json() == answer
+            assert (await client.post("/checkout", json={"user_id": 1})).json() == {"done": True}
+            assert (await client.post("/checkout", json={})).status_code == 422
+
+
+async def visit_aiohttp(app: web.Application) -> None:
+    """Ask an aiohttp application; numbers are texts there."""
+    async with aiohttp.test_utils.TestClient(aiohttp.test_utils.TestServer(app)) as client:
+        for path, answer in VISITS:
+            response = await client.post(path)
+            assert {key: type(answer[key])(value) for key, value in (await response.json()).items()} == answer
+        assert (await client.post("/orders/042/pay")).status == 404

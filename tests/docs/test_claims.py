@@ -1,0 +1,93 @@
+"""What the README and ``docs/`` claim is looked up, or tried."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from redis.asyncio import Redis
+
+import aioredlock_ng
+from aioredlock_ng import LockManager, ReleaseOutcome, Vote
+from aioredlock_ng.testing import LocalNodes
+from tests.docs.pages import DOCS, PAGES, README
+from tests.servers import ask, eventually
+
+NODES = (DOCS / "how-to" / "nodes.md").read_text()
+
+
+async def test_the_acl_line_is_enough(make_nodes: Any) -> None:
+    """A user with just the rights of the line can do everything, by URL and by client; nothing is denied."""
+    nodes: LocalNodes = make_nodes(3)
+    (rights,) = re.findall(r"^ACL SETUSER (.*)$", NODES, re.MULTILINE)
+    for url in nodes.urls:
+        ask(url, "ACL SETUSER", *rights.split())
+    urls = [url.replace("redis://", "redis://locks:secret@") for url in nodes.urls]
+    clients = [Redis.from_url(url) for url in urls]
+
+    for specs in (urls, clients):
+        async with LockManager(specs) as manager:
+            for names in (("one",), ("one", "two")):
+                lease = await manager.lock(*names, blocking_timeout=1).acquire()
+                await lease.extend(20)
+                await eventually(lambda lease=lease: {vote.vote for vote in lease.votes} == {Vote.GRANTED})
+                assert {node.ours for node in await manager.inspect("one")} == {True}
+                report = await lease.release()
+                assert report.count(ReleaseOutcome.RELEASED) == 3
+            assert not any(node.held for node in await manager.force_release("one"))
+    for client in clients:
+        await client.aclose()
+
+    # `client|setinfo`, which redis-py sends and does without, exists in newer servers only.
+    denied = [entry["object"] for url in nodes.urls for entry in ask(url, "ACL LOG")]
+    assert {name for name in denied if not name.startswith("client|")} == set()
+
+
+def test_every_error_is_in_the_table() -> None:
+    """The table of errors names the classes that the package exports, and misses none."""
+    page = (DOCS / "how-to" / "locks.md").read_text()
+    rows = set(re.findall(r"^\| `(\w+Error)` \|", page, re.MULTILINE))
+    exported = {name for name in aioredlock_ng.__all__ if name.endswith("Error")}
+    assert rows == exported - {"LockError", "LockNotAcquiredError"}
+
+
+def test_every_reason_of_a_loss_is_told() -> None:
+    """The row of `LockLostError` has them all."""
+    page = (DOCS / "how-to" / "locks.md").read_text()
+    (row,) = re.findall(r"^\| `LockLostError` \|.*`reason`: ([\w, ]+) \|$", page, re.MULTILINE)
+    assert set(row.split(", ")) == {str(reason) for reason in aioredlock_ng.LossReason}
+
+
+def test_every_hook_is_named() -> None:
+    """The page about metrics names all hooks, and no other."""
+    hooks = {name for name in vars(aioredlock_ng.Hooks) if name.startswith("on_")}
+    page = (DOCS / "how-to" / "operating.md").read_text()
+    assert set(re.findall(r"\bon_\w+", page)) == hooks
+
+
+def test_every_fault_of_the_table_has_a_test() -> None:
+    """Each row says whether exclusion holds, and links to what shows it."""
+    page = (DOCS / "explanation" / "guarantees.md").read_text()
+    rows = re.findall(r"^\| (.*) \|$", page.partition("|---|---|---|---|\n")[2], re.MULTILINE)
+    assert len(rows) >= 20
+    for row in rows:
+        _, exclusion, *_, seen = row.split(" | ")
+        assert exclusion.startswith(("kept", "**broken**")), row
+        assert "[test](../../tests/" in seen, row
+
+
+def test_the_readme_is_short() -> None:
+    """A newcomer reads it to the end."""
+    assert README.read_text().count("\n") <= 200
+
+
+def test_no_page_blames_nobody() -> None:
+    """Pages say which client, program or reader does something; the README's first screen is older."""
+    vague = re.compile(r"\b(nobody|somebody|whoever|anybody|everybody)\b", re.IGNORECASE)
+    found = {}
+    for page in PAGES:
+        text = page.read_text()
+        text = text.partition("## Using the fence")[2] if page == README else text
+        if words := vague.findall(text):
+            found[page.name] = words
+    assert found == {}
