@@ -63,7 +63,7 @@ def postgres_server() -> Iterator[str]:
 
 
 def _harmless_user(folder: str) -> dict[str, Any]:
-    """Return what makes a child process run as somebody else if we are root, which PostgreSQL refuses."""
+    """Return what makes a child process run as another user if we are root, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return {}
     accounts = {account.pw_name: account for account in pwd.getpwall()}

@@ -170,7 +170,7 @@ async def test_a_late_answer_leaves_no_key(nodes5: Nodes, paused: int) -> None:
         else:
             busy = nodes5.urls[paused:]
             await eventually(lambda: all(keys([url]) for url in busy), what="the acquire has left")
-            await asyncio.sleep(0.01)  # also where nobody can be asked
+            await asyncio.sleep(0.01)  # also where no node can be asked
         task.cancel()
         await asyncio.wait((task,))
         assert task.cancelled()
@@ -196,7 +196,7 @@ async def test_a_failed_acquire_leaves_no_key(nodes5: Nodes, fault: str) -> None
 
 
 async def test_a_cancelled_waiter_does_not_stop_the_queue(shared_nodes: Nodes) -> None:
-    """Tasks that stop waiting in the local queue, also in the very turn they are let in, block nobody."""
+    """Tasks that leave the local queue, also in the very turn they are let in, block no other task."""
     async with quiet(), LockManager(shared_nodes.urls) as manager:
         lock = manager.lock("queue", ttl=TTL)
         for turns in range(TURNS):

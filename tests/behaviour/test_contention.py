@@ -1,4 +1,4 @@
-"""One name that several processes want: everybody gets their share, and whoever waits is told (rule R13)."""
+"""One name that several processes want: each gets its share, and waiters are told (rule R13)."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ async def test_processes_share_a_hot_name(nodes5: Nodes, fault: str) -> None:
         number for _, number in sorted((began, i) for i, share in enumerate(shares) for began, _ in share)
     ]
     changes = sum(one != two for one, two in itertools.pairwise(order))
-    assert changes >= 2 * PROCESSES, "everybody had their share in one piece"
+    assert changes >= 2 * PROCESSES, "each process had its share in one piece"
     # A release that a frozen server was owed ends with the process: its keys live as long as the ttl.
     await no_key_left(nodes5.urls if fault == "none" else nodes5.urls[:2] + nodes5.urls[3:])
-    await eventually(lambda: listeners(nodes5, "hot") == [0] * 5, what="nobody listens any more")
+    await eventually(lambda: listeners(nodes5, "hot") == [0] * 5, what="no listener is left")
 
 
 @pytest.mark.process
@@ -109,4 +109,4 @@ async def test_waiters_of_other_processes_are_told(nodes5: Nodes, fault: str) ->
         assert min(times) > 0
         assert max(times) < PROMPTLY
         nodes5.resume(4)
-        await eventually(lambda: listeners(nodes5, "told") == [0] * 5, what="nobody listens any more")
+        await eventually(lambda: listeners(nodes5, "told") == [0] * 5, what="no listener is left")

@@ -91,7 +91,7 @@ async def test_fork(shared_nodes: Nodes) -> None:
 
 
 def test_a_manager_that_is_never_closed(shared_nodes: Nodes) -> None:
-    """A manager at module level that nobody closes leaves neither a key nor a warning when its loop ends."""
+    """A module-level manager that is never closed leaves neither a key nor a warning when its loop ends."""
     manager = LockManager(shared_nodes.urls)
     leases: list[Lease] = []
 
@@ -222,7 +222,7 @@ async def test_closing_waits_until_all_releases_are_read(make_nodes: Callable[..
 
 
 async def test_a_dropped_lease_is_released(shared_nodes: Nodes) -> None:
-    """A lease that nobody keeps is released, and Python warns of it."""
+    """A lease without a reference is released, and Python warns of it."""
     async with quiet(), LockManager(shared_nodes.urls, ttl=TTL) as manager:
         with pytest.warns(ResourceWarning, match="'dropped'"):
             await _drop(manager, "dropped")

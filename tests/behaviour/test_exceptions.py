@@ -123,7 +123,7 @@ async def test_timeout_around_the_acquire(manager: LockManager, shared_nodes: No
     async with LockManager(shared_nodes.urls) as other, other.lock("timed"):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05), manager.lock("timed"):
-                pytest.fail("somebody else has it")
+                pytest.fail("another client has it")
         assert manager.statistics().waiting == 0
 
 

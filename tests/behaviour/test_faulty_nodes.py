@@ -155,7 +155,7 @@ async def test_two_bad_nodes_of_three(nodes3: Nodes, fault: str, down_for: float
             nodes3.resume(i)
         nodes3.start()
         if fault == "dead":
-            initialise(nodes3.urls)  # nobody held a lock, as the operator knows
+            initialise(nodes3.urls)  # no lock was held, as the operator knows
         returned = time.monotonic()
         async with manager.lock("new", blocking_timeout=1.0):
             pass

@@ -1,4 +1,4 @@
-"""What fences cost where nobody contends, over real servers (R10)."""
+"""What fences cost without contention, over real servers (R10)."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def test_without_a_quarantine_the_first_lock_comes_at_once(shared_nodes: N
 
 
 async def test_nodes_that_the_package_starts_need_no_wait(nodes3: Nodes) -> None:
-    """Who tries the library with `local_nodes` has a lock at the first try."""
+    """A first user with `local_nodes` has a lock at the first try."""
     async with (
         quiet(),
         LockManager(nodes3.urls) as manager,

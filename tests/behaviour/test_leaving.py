@@ -148,7 +148,7 @@ async def test_release_from_another_task(manager: LockManager) -> None:
 
 
 async def test_release_under_a_running_body(manager: LockManager) -> None:
-    """Releasing a lease whose body runs in another task cancels nobody; `check` tells of it."""
+    """Releasing a lease whose body runs in another task cancels no task; `check` tells of it."""
     leases: list[Lease] = []
     released = asyncio.Event()
 

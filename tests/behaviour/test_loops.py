@@ -111,7 +111,7 @@ def test_a_closed_manager_starts_anew_while_the_loop_before_runs(shared_nodes: N
 def test_a_lease_whose_loop_was_closed_is_lost(
     broken_off: tuple[LockManager, Lease, Losses], shared_nodes: Nodes
 ) -> None:
-    """That is told when the manager is used again; its keys still keep everybody out."""
+    """That is told when the manager is used again; its keys still exclude all clients."""
     manager, lease, losses = broken_off
 
     async def next_loop() -> None:

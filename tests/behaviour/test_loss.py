@@ -77,7 +77,7 @@ async def test_key_deleted_on_a_minority(shared_nodes: Nodes, deleted: list[int]
 
 
 async def test_key_taken_by_somebody_else(shared_nodes: Nodes) -> None:
-    """A lock that somebody else has on a majority is lost, and neither extended nor released there."""
+    """A lock that another client has on a majority is lost, and neither extended nor released there."""
     async with quiet(), LockManager(shared_nodes.urls, ttl=1.0) as manager:
         with pytest.raises(LockLostError) as lost:
             async with manager.lock("stolen"):
@@ -100,7 +100,7 @@ async def test_majority_frozen(nodes5: Nodes, frozen: list[int]) -> None:
                 await extended(lease, 1)
                 for i in frozen:
                     nodes5.pause(i)
-                last_moment = boot_time() + 1.6  # nobody can have extended it after this
+                last_moment = boot_time() + 1.6  # it cannot have been extended after this
                 try:
                     await asyncio.sleep(FOREVER)
                 finally:
@@ -138,7 +138,7 @@ async def test_answers_that_come_too_late_do_not_revive(nodes5: Nodes) -> None:
 
 
 async def test_all_connections_killed(nodes5: Nodes) -> None:
-    """A lease survives the loss of every connection, again and again; nobody else gets in meanwhile."""
+    """A lease survives the loss of every connection, again and again; no other client gets in meanwhile."""
     policy = ExtensionPolicy(every=0.02, max_extensions=None)  # so that extensions meet lost connections
     async with (
         quiet(),
@@ -268,7 +268,7 @@ async def test_a_short_stall_costs_nothing(nodes3: Nodes) -> None:
 
 @pytest.mark.parametrize("extensions", [0, 2])
 async def test_a_forgotten_lock_ends(shared_nodes: Nodes, extensions: int) -> None:
-    """A lock that nobody releases is extended as often as allowed, then ends and is free for others."""
+    """A lock that is not released is extended as often as allowed, then ends and is free for others."""
     ttl = 0.6
     policy = ExtensionPolicy(max_extensions=extensions)
     async with (

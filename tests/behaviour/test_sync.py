@@ -133,7 +133,7 @@ def test_what_a_lease_can_do(shared_nodes: Nodes, manager: SyncLockManager) -> N
 
 
 def test_taken(manager: SyncLockManager) -> None:
-    """Somebody else's lock: None at once, or the error when the time is over."""
+    """A lock of another client: None at once, or the error when the time is over."""
     with manager.lock("x"):
         assert manager.lock("x").try_acquire() is None
         began = time.monotonic()
@@ -478,8 +478,8 @@ def test_interrupted_while_waiting(
             tasks = tasks_of(manager)
             interrupts(0.2)
             with pytest.raises(KeyboardInterrupt), manager.lock("x"):
-                raise AssertionError("entered a lock that somebody else has")
-            wait_for(lambda: tasks_of(manager) <= tasks, "nobody waits in the loop")
+                raise AssertionError("entered a lock that another client has")
+            wait_for(lambda: tasks_of(manager) <= tasks, "no task waits in the loop")
         wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
         with other.lock("x", blocking_timeout=60):
             pass
@@ -488,7 +488,7 @@ def test_interrupted_while_waiting(
 def test_interrupted_when_the_lease_has_arrived(
     shared_nodes: Nodes, manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A lease that nobody got is released, not left to the collector: the traceback may keep it for long."""
+    """A lease that reached no caller is released at once: the traceback may keep it uncollected."""
 
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt

@@ -58,7 +58,7 @@ async def test_taken(manager: LockManager, held: Lease, shared_nodes: Nodes, blo
     error, took = await _fails(manager, "held", blocking_timeout)
     left = sorted(ask(url, "PTTL", "redlock:held") / 1000 for url in shared_nodes.urls)[2]
     assert isinstance(error, LockTakenError)
-    assert blocking_timeout <= took <= blocking_timeout + ALLOWANCE, "nobody was silent"
+    assert blocking_timeout <= took <= blocking_timeout + ALLOWANCE, "no node was silent"
     assert error.names == ("held",)
     assert [vote.node for vote in error.votes] == shared_nodes.urls
     assert sum(vote.vote is Vote.REFUSED for vote in error.votes) >= 3
@@ -133,7 +133,7 @@ async def test_it_comes_when_the_holder_ends_without_release(
     """A waiter gets a lock whose holder died soon after the keys' time has run out, and not before."""
     began = time.monotonic()
     for url in shared_nodes.urls:
-        ask(url, "SET", "redlock:dead", "somebody's", "PX", 800)
+        ask(url, "SET", "redlock:dead", "another's", "PX", 800)
     lease = await asyncio.wait_for(manager.lock("dead").acquire(), PATIENCE)
     assert 0.75 <= time.monotonic() - began <= 0.8 + ALLOWANCE
     await lease.release()
@@ -142,7 +142,7 @@ async def test_it_comes_when_the_holder_ends_without_release(
 async def test_a_key_without_expiry(manager: LockManager, shared_nodes: Nodes) -> None:
     """A key without expiry is an ordinary holder that names no time."""
     for url in shared_nodes.urls[1:4]:
-        ask(url, "SET", "redlock:eternal", "somebody's")
+        ask(url, "SET", "redlock:eternal", "another's")
     error, took = await _fails(manager, "eternal", 0.5)
     assert isinstance(error, LockTakenError)
     assert error.retry_after is None
@@ -152,7 +152,7 @@ async def test_a_key_without_expiry(manager: LockManager, shared_nodes: Nodes) -
 @pytest.mark.parametrize("fault", ["frozen", "dead"])
 @pytest.mark.parametrize("blocking_timeout", [0, 0.5])
 async def test_without_a_quorum(nodes5: Nodes, fault: str, blocking_timeout: float) -> None:
-    """Without a quorum the wait overshoots by one `node_timeout` at most; the votes tell who was silent."""
+    """Without a quorum the wait overshoots by one `node_timeout` at most; the votes name the silent nodes."""
     async with quiet(), LockManager(nodes5.urls, node_timeout=NODE_TIMEOUT) as manager:
         _strike(nodes5, fault)(0, 1, 2)
         error, took = await _fails(manager, "nowhere", blocking_timeout)
@@ -217,7 +217,7 @@ async def test_the_deadline_includes_the_start(nodes3: Nodes) -> None:
 
 
 async def test_waiters_of_one_process_report_what_the_nodes_said(nodes3: Nodes) -> None:
-    """Who runs out of time behind another waiter reports the last verdict of the one that asks the nodes."""
+    """A waiter that times out behind another one reports the last verdict of the one that asks the nodes."""
     async with quiet(), LockManager(nodes3.urls) as manager:
         nodes3.kill(0)
         nodes3.kill(1)

@@ -174,7 +174,7 @@ async def measured(measure: Callable[[], Awaitable[float]], *, at_most: float, w
 
 
 async def cycle_times(manager: LockManager, count: int, *, explicit: bool) -> list[float]:
-    """Return the seconds of so many acquires and releases, one after the other, nobody else there."""
+    """Return the seconds of so many acquires and releases, one after the other, without contention."""
     lock = manager.lock("uncontended")
     times = []
     for _ in range(count):

@@ -175,7 +175,7 @@ TASKS = {
 }
 
 OPTIONS = {"take": {"retry": RetryPolicy(cap=60.0)}}
-"""Of their managers: who takes a lock does not poll as long as a test lasts, once it listens."""
+"""Of their managers: a waiter does not poll as long as a test lasts, once it listens."""
 
 
 def main() -> None:

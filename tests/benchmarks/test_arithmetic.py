@@ -59,7 +59,7 @@ def test_even_schedule():
 
 
 def test_poisson_schedule():
-    """With a seed they are due at random: the same for everybody, at the rate, unevenly."""
+    """With a seed they are due at random: the same for all peers, at the rate, unevenly."""
     dues = list(schedule(1000, 10.0, 7))
     assert dues == list(schedule(1000, 10.0, 7)) != list(schedule(1000, 10.0, 8))
     assert dues == sorted(dues)
@@ -72,7 +72,7 @@ def test_poisson_schedule():
 
 
 async def test_turns_rotate():
-    """Everybody has a turn in every round, and another one begins each time."""
+    """Every peer has a turn in every round, and another one begins each time."""
     order: list[str] = []
 
     def turn(name: str) -> object:
@@ -88,7 +88,7 @@ async def test_turns_rotate():
 
 
 async def test_who_is_in_trouble_has_no_more_turns():
-    """Who gets stuck drops out with what it did; ratios are of the turns that both had."""
+    """A peer that gets stuck drops out with what it did; ratios are of the turns that both had."""
     rates = {"base": iter([1.0, 2.0, 4.0]), "late": iter([3.0, 6.0]), "never": iter([])}
 
     def turn(name: str) -> object:
@@ -103,11 +103,11 @@ async def test_who_is_in_trouble_has_no_more_turns():
     assert [turns.trouble for turns in taken.of.values()] == [None, "> 5 s", "> 5 s"]
     assert compared(taken, "late", rate, bases=["base"]) == {"to_base": 3.0}
     assert compared(taken, "never", rate, bases=["base"]) == {"to_base": None}
-    assert compared(taken, "base", rate, bases=["nobody"]) == {}
+    assert compared(taken, "base", rate, bases=["unknown"]) == {}
 
 
 async def test_warm_turns_are_not_kept():
-    """A warm run has one turn of everybody more, whose figures are not kept."""
+    """A warm run has one more turn of each peer, whose figures are not kept."""
     rates = iter(range(10))
 
     async def take() -> Figures:
@@ -118,7 +118,7 @@ async def test_warm_turns_are_not_kept():
 
 
 def test_slowest_process():
-    """The slowest process is found over all turns: who is last in one and first in the next is not slow."""
+    """The slowest process is found over all turns: last in one turn and first in the next is not slow."""
     turns = Turns([{"rates": [0.0, 30.0, 30.0]}, {"rates": [50.0, 10.0, 0.0]}])
     assert slowest(turns) == pytest.approx(30 / 40)
     assert slowest(Turns()) is None

@@ -58,7 +58,7 @@ EXPECTED = {
     sizes.LATENCY: ({*LOCKS, "floor"}, "p50_us"),
     sizes.THROUGHPUT: ({*LOCKS, "floor"}, "cycles_per_s"),
 }
-"""Who is asked what, and the figure that all of them must have."""
+"""Which peer is asked what, and the figure that all of them must have."""
 
 
 def rows_of(settings: Settings, questions: list[str], path: Path) -> list[dict[str, object]]:
@@ -88,7 +88,7 @@ def test_every_question_has_figures_for_every_peer(tmp_path: Path):
 
 @pytest.mark.heavy
 def test_who_hangs_on_a_frozen_node_is_reported(tmp_path: Path):
-    """Who hangs on a frozen node costs the run no more than the limit, and the others have their figures."""
+    """A peer that hangs on a frozen node costs the run the limit at most; the others have their figures."""
     peers = ("ours-plain", "ours-fenced", "pottery")
     settings = replace(SMALL, peers=peers, limit=0.7)
     rows = {(row["one_node"], row["peer"]): row for row in rows_of(settings, ["faults"], tmp_path / "x")[1:]}

@@ -142,6 +142,6 @@ def test_parts_of_the_core_run(name):
 
 @pytest.mark.parametrize("module", sorted({spec.module for spec in PEERS.values()}))
 def test_adapters_are_short(module):
-    """Nobody is measured through a thick layer: an adapter has 40 lines at most."""
+    """No peer is measured through a thick layer: an adapter has 40 lines at most."""
     text = (Path(slices.__file__).parent / "peers" / f"{module}.py").read_text()
     assert sum(bool(line.strip()) for line in text.splitlines()) <= 40

@@ -1,4 +1,4 @@
-"""``aioredlock-ng init`` and `LockManager.init` on real servers that nobody has used before."""
+"""``aioredlock-ng init`` and `LockManager.init` on real servers that were never used before."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ FIRST, SECOND = 0, 9
         pytest.param("itself", 3, 7, SECOND, 9, id="all get one"),
         pytest.param("itself", 3, 10, SECOND, 10, id="it never falls"),
         pytest.param("itself", 3, 7, FAR, "its own", id="not ahead of its clock"),
-        pytest.param("unknown", 3, 7, SECOND, 9, id="it does not tell who it is"),
+        pytest.param("unknown", 3, 7, SECOND, 9, id="it does not tell its identity"),
         pytest.param("itself", 5, 7, SECOND, None, id="of another quorum since the first round"),
         pytest.param("another", 3, 7, SECOND, None, id="another server since the first round"),
         pytest.param("nobody", 3, 0, SECOND, None, id="flushed since the first round"),
@@ -283,7 +283,7 @@ def test_what_is_no_lock_does_not_forbid_it(raw_nodes: Callable[[int], LocalNode
         ask(url, "SET", "settings", "x")
         ask(url, "RPUSH", "list", "x")
     assert init(urls, "--prefix", "") == 0
-    ask(urls[2], "SET", "session", "x", "PX", 60_000)  # nobody can tell it from a lock
+    ask(urls[2], "SET", "session", "x", "PX", 60_000)  # it cannot be told from a lock
     assert init(urls, "--prefix", "") == 1
 
 

@@ -68,7 +68,7 @@ async def test_a_holder_that_died_before_the_start_starts_nothing(tmp_path: Path
 
 
 async def test_a_signal_before_the_start_reaches_the_command() -> None:
-    """It is kept until there is somebody to get it."""
+    """It is kept until there is a process to get it."""
     command = guarded("sleep", "60")
     command.pass_on(signal.SIGUSR1)
     reports = await heard(command)
@@ -111,7 +111,7 @@ async def test_a_late_sigterm_does_not_delay_the_sigkill(tmp_path: Path) -> None
 
 
 async def test_orders_to_a_guard_that_stands_still_do_not_block() -> None:
-    """Thousands of them fill its pipe; whoever holds the lock goes on, and can still kill the command."""
+    """Thousands of them fill its pipe; the holder of the lock goes on, and can still kill the command."""
     command = guarded("sleep", "60")
     async for words in command.reports():
         if words[0] == "started":
@@ -153,9 +153,9 @@ time.sleep(60)
 """A command that goes over to the process group of a child of its own."""
 
 
-@pytest.mark.parametrize("how", ["leaves one behind", "leaves nobody"])
+@pytest.mark.parametrize("how", ["leaves one behind", "leaves none"])
 async def test_a_command_that_leaves_its_group_is_signalled(how: str, tmp_path: Path) -> None:
-    """Itself, whether or not its group still has somebody to be signalled."""
+    """Itself, whether or not its group still has a process to be signalled."""
     command = guarded(sys.executable, "-I", "-S", "-c", LEAVER, how, str(tmp_path / "left"))
     reports = []
     async for words in command.reports():
@@ -213,7 +213,7 @@ async def test_a_job_in_the_background_ends_with_the_command(tmp_path: Path) -> 
 
 
 async def test_a_daemon_stays(tmp_path: Path) -> None:
-    """Who takes a session of its own means to stay: a service that a script has started anew, say."""
+    """A process that takes a session of its own means to stay, such as a service that a script restarted."""
     command = guarded(*program("setsid $note & $wait; exit 5", tmp_path))
     reports = await heard(command)
     daemon = int((tmp_path / "pid").read_text())
@@ -254,7 +254,7 @@ def children(parent: int) -> list[int]:
 
 
 def test_a_group_of_zombies_is_dead() -> None:
-    """Nobody may reap them, as in many containers: that must not look like a command that lives on."""
+    """They may stay unreaped, as in many containers: that must not look like a command that lives on."""
     with subprocess.Popen(["sleep", "60"], process_group=0) as process:
         assert group_lives(process.pid)
         process.kill()

@@ -23,7 +23,7 @@ TTL = 4.0
 KILL_AFTER = TTL / 4
 MARGIN = TTL / 20
 SHORT_TTL = 1.0
-"""Where only the end of the lock is waited for, and what happens before is in nobody's hurry."""
+"""Where only the end of the lock is waited for, and what happens before may take its time."""
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_a_lock_that_was_gone_at_the_end_is_lost(runs: Runs) -> None:
 
 
 def test_a_guard_that_stands_still_is_replaced(runs: Runs) -> None:
-    """Somebody stopped the guard, and then the lock is lost: the run itself kills the command in time."""
+    """The guard was stopped, and then the lock is lost: the run itself kills the command in time."""
     run = holding(runs, *runs.stamper("first", manners="stubborn"), ttl=SHORT_TTL)
     os.kill(runs.guard(), signal.SIGSTOP)
     key_ends = runs.key_ends(KEY)
@@ -241,7 +241,7 @@ def test_a_command_that_ended_before_the_loss_keeps_its_code(runs: Runs) -> None
 
 
 def test_a_stopped_command_is_woken_to_end(runs: Runs) -> None:
-    """It gets its chance to end well although somebody had stopped it."""
+    """It gets its chance to end well although it had been stopped."""
     run = holding(runs, *runs.stamper("first"))
     os.kill(runs.stamps("first")[0].pid, signal.SIGSTOP)
     run.send(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""``aioredlock-ng run`` by several at once: one command at a time, and who does not get in says so."""
+"""``aioredlock-ng run`` by several at once: one command at a time, and the others say why they do not run."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_taken_lock_is_said_to_be_whose(runs: Runs) -> None:
 
 
 def test_code_0_for_a_taken_lock_keeps_quiet(runs: Runs) -> None:
-    """Who says that a taken lock is as good as any end gets no mail from cron."""
+    """A user for whom a taken lock is as good as any end gets no mail from cron."""
     holding(runs)
     assert runs.finish("-n", "-E", "0", "job", "--", "echo", "started") == (0, "", "")
 

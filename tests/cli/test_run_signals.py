@@ -50,14 +50,14 @@ def test_signals_reach_the_whole_group(runs: Runs) -> None:
 def test_a_signal_ends_the_waiting(name: str, runs: Runs) -> None:
     """Exit code 128 and its number; nothing of ours is on any node, and the command never started."""
     for url in runs.nodes.urls:
-        ask(url, "SET", KEY, "somebody")
+        ask(url, "SET", KEY, "another")
     run = runs.start("job", "--", *runs.stamper("stamps"))
     until(lambda: "without expiry" in run.err, "it has asked for the lock")
     run.send(signal.SIGWINCH)  # says nothing about waiting
     run.send(getattr(signal, name))
     assert run.wait() == 128 + getattr(signal, name)
     assert runs.stamps("stamps") == []
-    assert {ask(url, "GET", KEY) for url in runs.nodes.urls} == {b"somebody"}
+    assert {ask(url, "GET", KEY) for url in runs.nodes.urls} == {b"another"}
     assert "Traceback" not in run.err
 
 

@@ -75,7 +75,7 @@ class Terminal:
             assert select.select([self.controller], [], [], max(left, 0))[0], self.shown
             try:
                 self.shown += os.read(self.controller, 4096).decode()
-            except OSError:  # EIO is how Linux says that nobody holds the terminal any more
+            except OSError:  # EIO is how Linux says that the terminal has no holder any more
                 pytest.fail(self.shown)
 
     def read_rest(self) -> None:
@@ -132,7 +132,7 @@ def test_a_command_fed_from_a_pipe_can_ask_on_the_terminal(terminal: Terminal) -
 
 
 def test_a_pager_behind_it_can_ask(terminal: Terminal) -> None:
-    """``run … | less``: the terminal stays with those who read what the command writes."""
+    """``run … | less``: the terminal stays with the reader of what the command writes."""
     pager = shlex.join(["sh", "-c", 'read text; read x </dev/tty; echo "pager $x after $text"'])
     shell = terminal.start(f'{line("yes", "page")} | {pager}; read y; echo "again $y"')
     terminal.type("one\n")
@@ -180,9 +180,9 @@ def test_ctrl_c_ends_the_script_around_it(terminal: Terminal, runs: Runs) -> Non
 
 
 def test_ctrl_c_ends_the_waiting(terminal: Terminal, runs: Runs) -> None:
-    """Nobody has the terminal then but the run itself."""
+    """Only the run itself has the terminal then."""
     for url in runs.nodes.urls:
-        ask(url, "SET", "redlock:job", "somebody")
+        ask(url, "SET", "redlock:job", "another")
     shell = terminal.start(f'trap : INT; {line("echo", "started")}; echo "code $?"')
     terminal.read_until("key without expiry")  # it has asked, and waits
     terminal.type("\x03")
@@ -193,7 +193,7 @@ def test_ctrl_c_ends_the_waiting(terminal: Terminal, runs: Runs) -> None:
 
 
 def test_ctrl_z_does_not_stop_the_command(terminal: Terminal, runs: Runs) -> None:
-    """Nobody could wake it, and its lock would run out: it goes on at once, with a message."""
+    """Nothing could wake it, and its lock would run out: it goes on at once, with a message."""
     program = "import time, sys; print('ready'); sys.stdin.readline(); print('done')"
     shell = terminal.start(f'{line(sys.executable, "-u", "-c", program)}; echo "code $?"')
     terminal.read_until("ready")
@@ -217,7 +217,7 @@ def test_ctrl_z_does_not_stop_the_run(terminal: Terminal, runs: Runs) -> None:
 
 
 def test_it_may_speak_while_the_terminal_is_the_commands(terminal: Terminal) -> None:
-    """Also where a terminal stops those in the background who write to it (``stty tostop``)."""
+    """Also where a terminal stops background processes that write to it (``stty tostop``)."""
     shell = terminal.start(f'stty tostop; {line("sh", "-c", "sleep 60 & exit 3")}; echo "code $?"')
     terminal.read_until("left processes behind")
     terminal.read_until("code 3")

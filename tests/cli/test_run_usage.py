@@ -64,7 +64,7 @@ def test_wrong_usage_is_2(
 def test_a_ttl_that_a_given_quarantine_does_not_outlast_is_2(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody may hold a lock for longer than a node that forgot it keeps still; the message names both."""
+    """No lock may be held for longer than a node that forgot it keeps still; the message names both."""
     monkeypatch.setenv(QUARANTINE_VARIABLE, "60")
     assert main(["run", "--nodes", "redis://127.0.0.1:1", "--ttl", "100", "job", "--", "true"]) == 2
     said = capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``aioredlock-ng status``: who holds what since when, for people and for programs."""
+"""``aioredlock-ng status``: which process holds what since when, for people and for programs."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
 
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
 async def test_nothing_hostile_reaches_the_terminal(arguments: tuple[str, ...], shared_nodes: Nodes) -> None:
-    """Names, labels and reasons are anybody's: control characters and line ends come out escaped."""
+    """Names, labels and reasons come from outside: control characters and line ends come out escaped."""
     value = b"0" * 40 + b":1763629200123:\x1b]0;title\x07\r\nlabel"
     for url in shared_nodes.urls:
         ask(url, "SET", b"redlock:" + HOSTILE.encode(), value)
@@ -195,7 +195,7 @@ async def test_without_a_majority_it_says_so_and_shows_what_it_knows(nodes3: Loc
 
 @pytest.mark.heavy
 async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
-    """Why they have no vote, for how long, and when somebody can lock again; looking changes nothing."""
+    """Why they have no vote, for how long, and when a lock can be acquired again; looking changes nothing."""
     untouched = await run(shared_nodes, "--prefix", "new:", environment={QUARANTINE_VARIABLE: "60"})
     assert (untouched.returncode, untouched.stderr) == (69, "")
     assert "\n0 of 5 nodes are up: no lock can be acquired; " in untouched.stdout
@@ -361,7 +361,7 @@ def node_in(state: NodeState, votes_in: float | None = None) -> NodeStatistics:
 
 
 def overview(*names: str, silent: bool = False) -> Overview:
-    """Make an overview of one node that is up, and of locks that nobody holds."""
+    """Make an overview of one node that is up, and of locks without a holder."""
     node = node_in(NodeState.UP)
     free = NodeInspection(node="node", held=False)
     locks = tuple(LockInspection(name=name, nodes=(free,), agreed=()) for name in names)

@@ -52,7 +52,7 @@ class Watch:
         try:
             data = os.read(self.read_end, 65536)
         except OSError as error:
-            if error.errno != errno.EIO:  # how Linux says that nobody holds the terminal any more
+            if error.errno != errno.EIO:  # how Linux says that the terminal has no holder any more
                 raise
             return False
         self.output += data.decode(errors="replace")

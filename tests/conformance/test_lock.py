@@ -237,7 +237,7 @@ async def test_several_names_of_which_one_is_lost_are_not_extended(
 
 
 async def test_inspection_tells_who_holds_it(masters: Masters, make_manager: Callable[..., Any]) -> None:
-    """Per node: held or free, how long, by whom, and whether it is ours; never the owner value."""
+    """Per node: held or free, how long, by which holder, and whether it is ours; never the owner value."""
     first, second = await make_manager(holder="first"), await make_manager(holder="second")
     assert [entry.held for entry in await first.inspect("res")] == [False] * 5
     lease = await first.lock("res", ttl=30).acquire()

@@ -281,7 +281,7 @@ async def test_the_longest_lock_is_waited_for(stage: Stage, left: float | None, 
 
 
 async def test_an_initialised_node_may_vote_at_once(stage: Stage) -> None:
-    """Its floor is above all that was; who it is and how many there are is written down."""
+    """Its floor is above all that was; its identity and the number of nodes are written down."""
     before = await stage.now_ms()
     value = await stage.init(size=7, quarantine_ms=QUARANTINE)
     after = await stage.now_ms()

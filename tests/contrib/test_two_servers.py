@@ -70,7 +70,7 @@ async def post(client: ClientSession, server: WebServer, path: str, seconds: flo
 async def test_one_request_per_key_is_inside(
     how: str, servers: list[WebServer], client: ClientSession, nodes5: LocalNodes, marks: Path
 ) -> None:
-    """Hammered by 24 clients, never two requests are inside for one key: who comes second waits, or gets 409.
+    """Hammered by 24 clients, never two requests are inside for one key: the second one waits, or gets 409.
 
     A handler that found another one inside would fail, and its request end in a 500.
     """

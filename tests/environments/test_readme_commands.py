@@ -13,7 +13,7 @@ def command_ending_in(end: str) -> str:
 
 
 def test_ci_runs_the_readmes_test_command() -> None:
-    """A stranger who follows the README runs what CI runs, to the letter."""
+    """A newcomer following the README runs what CI runs, to the letter."""
     command = command_ending_in("&& .venv/bin/pytest")
 
     assert command in (ROOT / ".ci" / "run").read_text()

@@ -40,7 +40,7 @@ class _End(asyncio.Protocol):
         self._back.carry()
 
     def data_received(self, data: bytes) -> None:
-        """Send it down the lane, if there is anybody at its end."""
+        """Send it down the lane, if there is a reader at its end."""
         if not self.left:
             self._out.arrive(data)
 

@@ -28,7 +28,7 @@ class Claim(NamedTuple):
 
 
 def check_claims(claims: Iterable[Claim], *, rules: Collection[Rule] = RULES) -> None:
-    """Fail unless fences are unique and grow with time, and nobody was inside with somebody else."""
+    """Fail unless fences are unique and grow with time, and no two claims were inside at once."""
     known = [_known(claim) for claim in claims]
     assert not check(history.History(nodes=0, clients=0, claims=known), rules=rules, bound=0.0)
 

@@ -22,7 +22,7 @@ CONTENDER: Final = Path(__file__).with_name("contender.py")
 ROOT: Final = Path(__file__).parents[2]
 
 UNTIL_STOPPED: Final = 10**9
-"""A quota that nobody uses up."""
+"""A quota that is not used up."""
 
 
 class Contention:

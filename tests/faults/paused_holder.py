@@ -48,7 +48,7 @@ class Stalls:
 
 
 async def freeze(_lease: Lease) -> float:
-    """Stop until somebody sends SIGCONT; return for how long."""
+    """Stop until SIGCONT comes; return for how long."""
     began = time.monotonic()
     os.kill(os.getpid(), signal.SIGSTOP)
     return time.monotonic() - began

@@ -19,7 +19,7 @@ OTHER_PASSWORD: Final = "0ther-pa55"
 
 
 class Server:
-    """A server, seen by who runs it: over a connection that was there before anything happened."""
+    """A server, seen by its operator: over a connection that was there before anything happened."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -37,7 +37,7 @@ class Server:
 
     def disconnect_others(self) -> None:
         """End all connections but our own."""
-        for kind in ("normal", "pubsub"):  # who waits for a lock listens to its releases
+        for kind in ("normal", "pubsub"):  # waiters for a lock listen to its releases
             self("CLIENT KILL", "TYPE", kind, "SKIPME", "yes")
 
     @property

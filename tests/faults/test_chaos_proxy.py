@@ -95,7 +95,7 @@ async def running() -> AsyncIterator[World]:
 
 
 async def test_without_faults_all_passes_and_all_is_closed() -> None:
-    """In both directions, in order, and the end as well, whoever hangs up."""
+    """In both directions, in order, and the end as well, whichever side hangs up."""
     async with running() as world:
         for first in (0, 1):
             pair = await world.pair()
@@ -197,12 +197,12 @@ async def test_pieces_are_what_a_reader_gets() -> None:
 
 
 async def test_half_open() -> None:
-    """The server has hung up, the client hears nothing of it and speaks to nobody; others go on."""
+    """The server has hung up, the client hears nothing of it and speaks into the void; others go on."""
     async with running() as world:
         client, server = await world.pair()
         world.proxy.half_open()
         await server.ends("closed")
-        client.say(b"anybody there?")
+        client.say(b"is it there?")
         other, other_server = await world.pair()
         other.say(b"hello")
         await other_server.hears(b"hello")

@@ -42,7 +42,7 @@ async def stopped(process: asyncio.subprocess.Process) -> None:
 
 
 STOPPED: Final = ("freeze", "suspend")
-"""How a process stands still that somebody else has to wake."""
+"""How a process stands still that another one has to wake."""
 
 
 @pytest.mark.parametrize("how", ["freeze", "suspend", "block", "collect"])
@@ -88,7 +88,7 @@ AT_ONCE: Final = 20
 
 
 class Disturber:
-    """Takes nodes out of service, two of five at most, for as long as somebody is cancelled."""
+    """Takes nodes out of service, two of five at most, for as long as tasks are cancelled."""
 
     def __init__(self, nodes: LocalNodes, draw: random.Random) -> None:
         self._nodes = nodes
@@ -180,7 +180,7 @@ def open_sockets() -> list[str]:
 
 
 async def test_another_node_list(nodes5: LocalNodes) -> None:
-    """Who names three of five is told so, gets no lock, and disturbs neither a holder nor a waiter."""
+    """A client that names three of five is told so, gets no lock, and disturbs no holder or waiter."""
     async with quiet(), two_turns(nodes5.urls, ttl=TTL, restart_quarantine=TTL) as two:
         wrong = LockManager(nodes5.urls[:3], ttl=TTL, restart_quarantine=TTL)
         with pytest.raises(ConfigurationError, match="5 nodes"):

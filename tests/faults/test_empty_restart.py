@@ -1,6 +1,6 @@
 """Nodes that forget what they granted: restarted empty or with old data, or flushed (A2, R12).
 
-With a quarantine nobody else gets a lock that is held.  Without one somebody does, and the fence tells the
+With a quarantine no other client gets a lock that is held.  Without one another does, and the fence tells the
 two apart: the lock is lost, the data behind it is not.
 """
 
@@ -80,7 +80,7 @@ async def test_without_a_quarantine_there_are_two_holders_and_the_fence_knows_th
 async def test_a_majority_that_forgets_is_unavailable_for_the_quarantine(
     lose: Loss, make_nodes: Callable[..., LocalNodes], tmp_path: Path
 ) -> None:
-    """Nobody gets any lock until the quarantine is over; then all is as before, and fences go on."""
+    """No client gets any lock until the quarantine is over; then all is as before, and fences go on."""
     nodes = make_nodes(5, options=PERSISTENT)
     quarantine = 5.0  # far longer than three losses take
     async with LockManager(nodes.urls, ttl=2.0, restart_quarantine=quarantine) as manager:
@@ -153,7 +153,7 @@ async def held_anew(nodes: LocalNodes) -> None:
 
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 async def test_a_rolling_restart_under_contention(fencing: bool, nodes5: LocalNodes) -> None:
-    """All five are restarted, one after the other, faster than their quarantines: nobody is let in twice."""
+    """All five are restarted, one after the other, faster than their quarantines: no second holder."""
     draw = random.Random()
     async with contention(
         nodes5.urls,

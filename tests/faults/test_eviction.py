@@ -84,7 +84,7 @@ def make_room(url: str) -> None:
 
 
 async def test_a_minority_that_evicts(nodes: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
-    """Everybody is warned of it; the lease goes on, B is kept out, and the node has the key again."""
+    """All clients are warned of it; the lease goes on, B is kept out, and the node has the key again."""
     policy = ask(nodes.urls[0], "CONFIG GET", "maxmemory-policy")["maxmemory-policy"]
     async with two_turns(nodes.urls, ttl=TTL, restart_quarantine=TTL) as two:
         told = [record for record in caplog.records if f"maxmemory-policy is {policy}" in record.getMessage()]

@@ -49,7 +49,7 @@ class Disturber:
 
     @staticmethod
     async def _votes_again(url: str, goes_on: Callable[[], bool]) -> None:
-        """Wait until a node that has lost its memory may vote, or nobody is left who would greet it."""
+        """Wait until a node that has lost its memory may vote, or no client is left that would greet it."""
         await eventually(lambda: may_vote(url) or not goes_on(), within=PATIENCE, what=f"{url} may vote")
 
     async def _freeze(self, i: int) -> None:

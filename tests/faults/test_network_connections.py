@@ -38,7 +38,7 @@ FIRST_ATTEMPTS: Final = 6
 
 
 async def vanish(proxy: ChaosProxy) -> None:
-    """Be half-open: the server has forgotten its clients, and nobody answers any more."""
+    """Be half-open: the server has forgotten its clients, and nothing answers any more."""
     proxy.half_open()
     proxy.stall()
 
@@ -103,7 +103,7 @@ async def test_two_nodes_of_five_cannot_be_reached(
 
         for i, proxy in enumerate(proxies):
             attempts = proxy.accepted - 1
-            # Who hangs up before anything is said is asked twice, by RESP3 and by RESP2.
+            # A server that hangs up before anything is said is asked twice, by RESP3 and by RESP2.
             assert attempts <= (2 * (took / SHORTEST_PAUSE + FIRST_ATTEMPTS) if i in BAD else 0)
             assert attempts > 0 or i not in BAD or fault is refuse  # a closed port does not count
         for i in BAD:
@@ -247,7 +247,7 @@ async def test_connections_that_die_while_a_lock_is_extended(
 async def test_connections_that_die_while_a_lock_is_released(
     die: Death, proxies: list[ChaosProxy], shared_nodes: Nodes
 ) -> None:
-    """Nothing is raised, the report says unknown, and who waits has it long before the ttl has passed."""
+    """Nothing is raised, the report says unknown, and the waiter has it long before the ttl has passed."""
     async with two_managers([proxy.url for proxy in proxies], shared_nodes.urls, ttl=LONG) as (a, b):
         lease = await a.lock("held").acquire()
         waiting = asyncio.create_task(b.lock("held", blocking_timeout=PATIENCE).acquire())

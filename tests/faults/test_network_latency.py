@@ -55,7 +55,7 @@ async def test_an_acquire_takes_one_round_trip(fencing: bool, shared_nodes: Node
 
 
 async def too_late(manager: LockManager) -> None:
-    """Try locks that nobody holds until one is not had because answers came too late."""
+    """Try free locks until one is not acquired because answers came too late."""
     for number in range(200):
         try:
             async with manager.lock(f"own:{number}", blocking=False):

@@ -111,7 +111,7 @@ async def test_requests_of_a_connection_that_was_given_up_never_arrive(
 
 
 async def test_an_acquire_that_arrives_behind_its_release(nodes5: LocalNodes) -> None:
-    """It had left the kernel when its connection was lost, so nobody can take it back.
+    """It had left the kernel when its connection was lost, so it cannot be taken back.
 
     That its release found nothing settles nothing: it is repeated, and the ghost is gone soon.
     """
@@ -146,7 +146,7 @@ async def test_an_acquire_that_arrives_behind_its_release(nodes5: LocalNodes) ->
 
 
 async def test_replies_that_are_lost_count_for_nothing(nodes: LocalNodes, network: Network) -> None:
-    """Three nodes have granted, but who asked cannot know: no lock, and it is released without a word."""
+    """Three nodes have granted, but the client cannot know: no lock, and it is released without a word."""
     urls = (reached_at(nodes, address) for address in (BY_A, BY_B))
     async with two_managers(*urls, ttl=LONG) as (a, b):
         network.have(f"ip saddr {BY_A} {replies([nodes.ports[i] for i in MAJORITY])} drop")

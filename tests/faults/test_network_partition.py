@@ -37,7 +37,7 @@ NAMES: Final = ("one", "other")
 
 
 def cut(nodes: LocalNodes, address: str, which: Iterable[int], direction: str) -> list[str]:
-    """Return the rules that keep whoever uses an address from some of the nodes."""
+    """Return the rules that keep a client with an address from some of the nodes."""
     ports = [nodes.ports[i] for i in which]
     rules = {
         "requests": f"ip daddr {address} {requests(ports)} drop",
@@ -55,7 +55,7 @@ async def held_by_a(nodes: LocalNodes) -> AsyncIterator[Two]:
 
 
 async def fails_fast(manager: LockManager, which: Sequence[int]) -> None:
-    """Try a lock that nobody holds: no quorum is the answer, in time, and the reason is told per node."""
+    """Try a free lock: no quorum is the answer, in time, and the reason is told per node."""
     began = time.monotonic()
     with pytest.raises(QuorumUnavailableError) as caught:
         await manager.lock("another", blocking_timeout=0.3).acquire()
@@ -104,7 +104,7 @@ async def test_the_holder_is_cut_off_from_a_majority(
 
 
 async def test_the_waiter_is_cut_off_from_a_majority(nodes: LocalNodes, network: Network) -> None:
-    """The holder sees nothing of it; who asks there hears so in time, and who waits has its turn later."""
+    """The holder sees nothing of it; one that asks there hears so soon, and a waiter has its turn later."""
     async with held_by_a(nodes) as two:
         network.have(*cut(nodes, BY_B, MAJORITY, "both"))
 

@@ -103,7 +103,7 @@ async def test_a_missing_reply_counts_for_nothing(
 ) -> None:
     """The next reply does not belong to the request: the connection is dropped, the vote unknown.
 
-    One missing vote keeps nobody from the lock; three do, and then nothing of it is left.  Waiters are let
+    One missing vote keeps no client from the lock; three do, and then nothing of it is left.  Waiters are let
     in as after any other release or failure, long before the ttl has passed.
     """
     options = {"ttl": LONG, "node_timeout": 0.5, "fencing": fencing}

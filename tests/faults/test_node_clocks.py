@@ -87,7 +87,7 @@ def test_a_clock_goes_its_own_way(nodes: ClockedNodes) -> None:
 async def test_a_step_ahead_under_a_held_lock(
     stepped: Sequence[int], seconds: float, nodes: ClockedNodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is reported, its vote is dropped, the lease lives on, and nobody else is let in, whoever asks."""
+    """It is reported, its vote is dropped, the lease lives on, and no other client is let in."""
     recorder = Recorder()
     options: dict[str, Any] = {"ttl": 2.0, "restart_quarantine": 2.0}
     async with LockManager(nodes.urls, hooks=[recorder], **options) as a:
@@ -98,7 +98,7 @@ async def test_a_step_ahead_under_a_held_lock(
             a.lock(NAME) as lease,
         ):
             held = Claim(time.monotonic(), 0.0, lease.fence, asked)
-            # Whoever contended may have had a node; then it takes an extension to top that up.
+            # A contender may have had a node; then it takes an extension to top that up.
             await eventually(lambda: len({ask(url, "GET", KEY) for url in nodes.urls}) == 1, what="A has all")
             for i in stepped:
                 nodes.step(i, seconds)
@@ -151,7 +151,7 @@ async def test_a_client_that_did_not_see_the_step_is_let_in_and_the_fence_knows(
 
 
 async def test_a_step_back(nodes: ClockedNodes, caplog: pytest.LogCaptureFixture) -> None:
-    """It is reported and nothing else: keys there live longer, which cannot let anybody in."""
+    """It is reported and nothing else: keys there live longer, which cannot let another client in."""
     recorder = Recorder()
     async with LockManager(nodes.urls, ttl=2.0, restart_quarantine=2.0, hooks=[recorder]) as manager:
         await all_up(manager)

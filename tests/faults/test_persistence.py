@@ -1,6 +1,6 @@
 """Nodes that come back with data: what they wrote down last, or an older copy of it.
 
-Either is another process with another `run_id`, and nobody can tell by the data whether something is missing
+Either is another process with another `run_id`, and the data do not show whether something is missing
 (A2): there is a quarantine in any case (R12).  ``test_empty_restart.py`` tells what happens without one.
 """
 

@@ -1,4 +1,4 @@
-"""Nodes that are frozen, restarted, flushed or stalled under a held lock that somebody waits for.
+"""Nodes that are frozen, restarted, flushed or stalled under a held lock with a waiter.
 
 On processes and, where Docker is there, on containers.  ``test_empty_restart.py`` tells what becomes of a
 lock when each of its votes counts.
@@ -27,7 +27,7 @@ PAUSE: Final = 60.0
 """Seconds; the test ends it earlier."""
 
 SLEEP: Final = 2 * TTL
-"""Seconds that a server sleeps whom nobody can wake: A has lost its lock by then, and B has asked."""
+"""Seconds that a server sleeps and cannot be woken: A has lost its lock by then, and B has asked."""
 
 Meanwhile = Callable[[], Awaitable[None]]
 Fault = Callable[[Nodes, Sequence[int], Meanwhile], Awaitable[None]]
@@ -104,12 +104,12 @@ LASTING: Final = {freeze: TTL, stall: TTL / 3}
 """Seconds of a held lease that these last; others strike in a moment, perhaps again and again."""
 
 LONGER: Final = {disconnect: (3 * TTL, 3 * TTL)}
-"""Ttl and quarantine where nobody waits for their end: a busy machine needs time to connect to all nodes."""
+"""Ttl and quarantine where their end is not waited for: a busy machine needs time to connect to all nodes."""
 
 
 @pytest.mark.parametrize("fault", [freeze, stall, restart_empty, flush, forget_scripts, disconnect])
 async def test_a_holder_does_without_a_minority(fault: Fault, any_nodes: Nodes) -> None:
-    """Its lease is extended all the time, nobody else gets in, and healed nodes have its key again."""
+    """Its lease is extended all the time, no other client gets in, and healed nodes have its key again."""
     ttl, quarantine = LONGER.get(fault, (TTL, QUARANTINE))
     async with two_turns(any_nodes.urls, ttl=ttl, restart_quarantine=quarantine) as two:
 
@@ -127,7 +127,7 @@ async def test_a_holder_does_without_a_minority(fault: Fault, any_nodes: Nodes) 
 
 
 async def without_a_majority(fault: Fault, nodes: Nodes) -> Two:
-    """Let a fault strike three of five nodes, see that A is told in time and nobody is let in, and heal."""
+    """Let a fault strike three of five nodes, see that A is told in time and B not let in, and heal."""
     async with two_turns(nodes.urls, ttl=TTL, restart_quarantine=QUARANTINE) as two:
 
         async def meanwhile() -> None:

@@ -25,14 +25,14 @@ TTL: Final = 1.0
 """Seconds; the restart quarantine, too."""
 
 EAGER: Final = RetryPolicy(base=0.01, cap=0.05)
-"""So that who waits asks often."""
+"""So that waiters ask often."""
 
 
 MANAGERS: Final = 2
 
 
 PROTOCOLS: Final = 2
-"""Whoever is refused in RESP3 tries RESP2 at once, over another connection."""
+"""A client that is refused in RESP3 tries RESP2 at once, over another connection."""
 
 
 def connections_allowed(seconds: float) -> float:
@@ -42,7 +42,7 @@ def connections_allowed(seconds: float) -> float:
 
 @pytest.fixture
 def servers(make_nodes: Callable[..., LocalNodes]) -> Iterator[list[Server]]:
-    """Give three servers, as seen by who runs them."""
+    """Give three servers, as seen by their operator."""
     nodes = make_nodes(3, options={"enable-debug-command": "yes"})
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(contextlib.closing(Server(url))) for url in nodes.urls]
@@ -75,7 +75,7 @@ async def refused_because(manager: LockManager, pattern: str) -> QuorumUnavailab
 async def test_a_server_that_grants_nothing(
     state: State, servers: list[Server], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One of three costs nothing; with two nobody gets the lock; when both are well B has it."""
+    """One of three costs nothing; with two no client gets the lock; when both are well B has it."""
     caplog.set_level(logging.DEBUG)
     urls = locking_at(servers, state)
     options = {"ttl": TTL, "restart_quarantine": TTL, "retry": EAGER}

@@ -1,8 +1,8 @@
 """What the public API must keep to, as a model that is simple on purpose.
 
-It knows who was given which lease, and what may excuse a broken promise: a lease is *unbacked* once nodes
+It knows each lease's holder, and what may excuse a broken promise: a lease is *unbacked* once nodes
 have lost their memory or an administrator has deleted its key, and so is whatever was on its way then.  It
-is *shaken*, so that somebody else may hold its name, too, where no quarantine makes up for that (A2, R12).
+is *shaken*, so that another client may hold its name, too, where no quarantine makes up for that (A2, R12).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Model:
         call.grant = grant
         self.given += 1
         assert lease.names == call.names, "the lease is of what was asked for"
-        assert lease.held, "whoever gets a lease holds it"
+        assert lease.held, "a lease is held when it is returned"
         assert (lease.fence is not None) == self.fenced
         for name in call.names:
             self._check_exclusion(grant, name)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 LONG: Final = os.environ.get("REDLOCK_FUZZ") == "long"
-"""Whether to look for what nobody has seen yet, for as long as it takes."""
+"""Whether to look for what was not seen yet, for as long as it takes."""
 
 FACTOR: Final = 20
 """Examples of a long run for each one in CI."""

@@ -289,7 +289,7 @@ class Faults(Api):
 
     @rule(index=indexes)
     def flush_scripts(self, index: int) -> None:
-        """Have a node forget the scripts: nobody may notice."""
+        """Have a node forget the scripts: no caller may notice."""
         self.w.calm = False
         self.w.inside(self.pick(self.w.nodes, index).flush_scripts)
 

@@ -24,7 +24,7 @@ pytestmark = no_hurry
 
 SECRET = "s3cretP4ss"
 CLOSED = f"redis://user:{SECRET}@127.0.0.1:1"
-"""Where nobody listens."""
+"""Where nothing listens."""
 
 CODES = {0, 1, 2, 69, 75, 126, 127}
 """What the help documents; `-E` adds its own."""
@@ -76,7 +76,7 @@ NEVER_ENDS = ("watch", "demo")
 
 @st.composite
 def argument_vectors(draw: st.DrawFn) -> list[str]:
-    """Draw what somebody might type, and more."""
+    """Draw what a user might type, and more."""
     command = draw(st.sampled_from(sorted(OPTIONS)))
     known = OPTIONS[command] | (NODES if command != "demo" else {})
     words = [command]

@@ -125,7 +125,7 @@ async def locks(make: Callable[..., LockManager]) -> None:
     async with manager:
         repr(manager)
         if hasty or settings.restart_quarantine:
-            return  # nobody can answer in no time; and waiting for a vote is another test's
+            return  # no node can answer in no time; and waiting for a vote is another test's
         lease = await manager.lock("a", blocking_timeout=5.0).acquire()
         assert 0 < lease.remaining <= ttl
         await lease.extend()

@@ -89,7 +89,7 @@ class Wire(asyncio.Transport):
 
 @dataclass(eq=False)
 class Sink:
-    """Who waits for one reply."""
+    """The sink that waits for one reply."""
 
     pending: bool = True
     told: list[Any] = field(default_factory=list)
@@ -153,7 +153,7 @@ def pieces_of(stream: bytes, cuts: list[int]) -> list[bytes]:
 @profile(150)
 @given(st.lists(st.one_of(asked, asked, notices), max_size=12), st.lists(st.integers(0, 2000), max_size=30))
 def test_valid_streams_are_taken_however_they_are_cut(said: list[Any], cuts: list[int]) -> None:
-    """Replies, errors, confirmations and notices between them reach whom they are for, each once."""
+    """Replies, errors, confirmations and notices between them reach the sinks they are for, each once."""
 
     def check() -> None:
         talk = [one for one in said if isinstance(one, tuple)]
@@ -172,7 +172,7 @@ def test_valid_streams_are_taken_however_they_are_cut(said: list[Any], cuts: lis
 
 
 def takes_it(commands: list[Command], pieces: list[bytes]) -> Line:
-    """Have a link hear what it cannot understand: it ends, or waits for more; everybody is told once."""
+    """Have a link hear what it cannot understand: it ends, or waits for more; every sink is told once."""
     line = Line(commands)
     line.hear(pieces)
     assert line.link.mismatched == bool(line.wire.ends) == line.link.lost.done()

@@ -147,7 +147,7 @@ class World:
             self.calls.remove(call)
             assert call.task is not None
             if call.task.cancelled():
-                assert call.cancelled, f"nobody cancelled {call}"
+                assert call.cancelled, f"{call} was cancelled without a cause"
                 continue
             error = call.task.exception()
             if isinstance(error, BodyError):
@@ -159,7 +159,7 @@ class World:
                 check_error(error, call.names)
 
     def forgets(self) -> None:
-        """Note that a node forgets: what that shakes is nobody's fault (A2).
+        """Note that a node forgets: what that shakes is no fault of the library (A2).
 
         With a quarantine such a node has no vote for a while: leases lose their backing, but not their
         exclusion.

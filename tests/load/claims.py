@@ -1,4 +1,4 @@
-"""Who holds what, as seen from outside the package: exclusion and fences, checked at every grant."""
+"""Which client holds what, as seen from outside the package: exclusion and fences, checked at every grant."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tests.load.work import QUARANTINE
 from tests.servers import ask, kill_connections
 
 HEAL: Final = QUARANTINE * 1.01 + 1.0
-"""Seconds after which a restarted node votes again, whoever looks."""
+"""Seconds after which a restarted node votes again, whichever client looks."""
 
 
 async def trouble(nodes: LocalNodes, random: Random, counts: Counter[str]) -> None:

@@ -199,7 +199,7 @@ async def _running(mill: Mill) -> AsyncIterator[None]:
 
 
 async def _at_rest(managers: Sequence[LockManager]) -> dict[str, float]:
-    """Return what the books of managers that nobody uses still hold after a while."""
+    """Return what the books of unused managers still hold after a while."""
     deadline = time.monotonic() + REST_WITHIN
     while True:
         held: dict[str, float] = {}

@@ -17,7 +17,7 @@ SECONDS = 8.0
 
 @pytest.mark.campaign
 async def test_a_short_soak_is_clean() -> None:
-    """Under mixed load and real faults nobody shares a name, fences grow, and tasks, descriptors and books
+    """Under mixed load and real faults no name has two holders, fences grow, and tasks, descriptors and books
     neither grow nor are left behind.
     """
     outcome = await soak(SECONDS, every=SECONDS / 20, tolerances=SHORT)
@@ -119,7 +119,7 @@ def test_two_holders_and_a_fence_that_does_not_grow_are_violations() -> None:
     with claims.claim(Holder("a", 6)):
         assert "fence 6 after 6" in claims.violations[1]
     with claims.claim(Holder("c", 1, held=False)), claims.claim(Holder("c", 2)):
-        assert len(claims.violations) == 2  # who was lost is no holder any more
+        assert len(claims.violations) == 2  # a client that lost its lease is no holder any more
     with claims.claim(Holder("d", None)):
         assert len(claims.violations) == 3
 

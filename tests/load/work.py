@@ -66,14 +66,14 @@ class Worker:
 
 
 async def hot(mill: Mill, manager: LockManager) -> None:
-    """Hold a name that everybody wants, for a moment."""
+    """Hold a name that all tasks want, for a moment."""
     async with manager.lock(mill.random.choice(HOT), blocking_timeout=5.0) as lease:
         with mill.claims.claim(lease):
             await mill.pause(0.004)
 
 
 async def distinct(mill: Mill, manager: LockManager) -> None:
-    """Lock a name that nobody has ever used, and never will again."""
+    """Lock a name that was never used, and never will be again."""
     async with manager.lock(f"one:{next(mill.numbers)}", blocking_timeout=5.0) as lease:
         with mill.claims.claim(lease):
             await mill.pause(0.02)

@@ -15,7 +15,7 @@ from tests.nodes.clients import MakeClient
 
 @pytest.fixture
 async def client() -> AsyncIterator[MakeClient]:
-    """Give a function that makes a client for a URL, closed at the end by us: nobody else closes it."""
+    """Give a function that makes a client for a URL, closed at the end by us: nothing else closes it."""
     async with contextlib.AsyncExitStack() as stack:
 
         def make(url: str, **options: Any) -> Redis[Any]:

@@ -98,7 +98,7 @@ def node(kind: str, url: str, client: MakeClient, **options: Any) -> Any:
 async def test_a_promoted_replica_behind_a_client_has_no_vote(
     make_nodes: MakeNodes, client: MakeClient, fencing: bool
 ) -> None:
-    """It has the same sentinel, and perhaps not the last locks: the script asks who it is."""
+    """It has the same sentinel, and perhaps not the last locks: the script asks for its identity."""
     first, second = make_nodes(1), make_nodes(1)
     async with over([made := client(first.urls[0])], fencing=fencing) as manager:
         await all_up(manager)
@@ -188,7 +188,7 @@ async def test_a_user_without_info_gets_a_sentinel_that_names_nobody(
 
 
 async def test_a_user_without_info_takes_nobodys_sentinel_for_anothers(one: LocalNodes) -> None:
-    """Who may ask has written down who it is; who may not, leaves that alone and votes all the same."""
+    """A user with INFO has written the identity; one without leaves that alone and votes all the same."""
     (url,) = one.urls
     ask(url, "ACL SETUSER", "locks", "reset", "on", ">secret", *RIGHTS, "-info")
     async with over([url]) as knowing, over([url.replace("redis://", "redis://locks:secret@")]) as unknowing:

@@ -565,7 +565,7 @@ class Network:
         writer.close()
 
     def deliver(self) -> None:
-        """Hand over what was kept, whoever has closed his end meanwhile."""
+        """Hand over what was kept, whichever side has closed its end meanwhile."""
         self.keeps = False
         for there, data in self.kept:
             there.write(data)
@@ -613,7 +613,7 @@ async def test_an_acquire_that_the_network_delivers_behind_its_release_is_undone
 
 
 def dead_port() -> int:
-    """Return a port where nobody listens."""
+    """Return a port where nothing listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -16,7 +16,7 @@ from tests.servers import lock_keys
 TTL = 20.0
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the clients are closed by nobody, which is the point
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the clients are not closed, which is the point
 @pytest.mark.parametrize("frozen", [(), (0,), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("waiting", [False, True], ids=["a lease", "a lease and an acquire under way"])
 def test_a_loop_that_is_torn_down_over_clients(
@@ -44,7 +44,7 @@ def test_a_loop_that_is_torn_down_over_clients(
     assert asyncio.all_tasks(loop) == set()
     assert not kept[0].held
     kept.clear()
-    gc.collect()  # here, where nobody minds the clients
+    gc.collect()  # here, where no other test uses the clients
     assert complaints == []
     assert all(task.done() for task in tasks)
     for i, url in enumerate(nodes3.urls):

@@ -642,7 +642,7 @@ async def test_a_renamed_command_is_a_reason_without_arguments(
 
 
 async def test_a_server_with_all_its_clients_is_not_reached(one: LocalNodes) -> None:
-    """No room for another client is a reason; the manager gets in when somebody leaves."""
+    """No room for another client is a reason; the manager gets in when another client leaves."""
     (url,) = one.urls
     with contextlib.closing(redis.Redis.from_url(url, single_connection_client=True)) as first:
         first.config_set("maxclients", "1")
@@ -681,7 +681,7 @@ async def test_one_frozen_node_costs_no_time_and_keeps_nothing(nodes3: LocalNode
         for i in range(20):
             async with manager.lock(f"n{i}", ttl=30):
                 pass
-        assert loop.time() - began < 10 * 1.0, "nobody waits for the frozen node"
+        assert loop.time() - began < 10 * 1.0, "the frozen node is not waited for"
         await eventually(lambda: state(manager) is NodeState.SUSPECT)
         (vote, *_) = (lease := await manager.lock("late").acquire()).votes
         assert vote.vote is Vote.SILENT
@@ -693,7 +693,7 @@ async def test_one_frozen_node_costs_no_time_and_keeps_nothing(nodes3: LocalNode
 
 
 async def test_a_majority_that_stands_still_is_no_quorum_within_the_node_timeout(nodes3: LocalNodes) -> None:
-    """The error comes in time, says who was silent and why, and late grants are undone."""
+    """The error comes in time, says which nodes were silent and why, and late grants are undone."""
     async with LockManager(nodes3.urls, node_timeout=0.1) as manager:
         await up(manager)
         for i in (0, 1):
@@ -830,7 +830,7 @@ async def test_a_peer_that_is_no_redis_harms_nobody(nodes3: LocalNodes, peer: st
 
 @pytest.mark.parametrize("host", ["a" * 64 + ".example", "two..dots", "127.0.0.1"])
 async def test_an_address_that_cannot_be_reached_harms_nobody(nodes3: LocalNodes, host: str) -> None:
-    """A name that is none and a port where nobody listens are votes with a reason like any other."""
+    """A name that is none and a port where nothing listens are votes with a reason like any other."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

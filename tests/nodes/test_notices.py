@@ -276,7 +276,7 @@ async def test_the_rights_are_enough(url: str) -> None:
 
 
 async def test_a_url_may_ask_for_resp2(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Then nothing is heard, nothing is tried, and nobody is warned of what was asked for."""
+    """Then nothing is heard, nothing is tried, and no warning tells of what was asked for."""
     async with hearing(f"{url}?protocol=2") as it:
         it.node.subscribe(KEY)
         assert await it.do(NAME.acquire(OWNER, 10.0)) == b"OK"
@@ -391,7 +391,7 @@ UNKNOWN = b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`,
 async def test_who_does_not_speak_resp3_is_spoken_to_in_resp2(
     make_nodes: MakeNodes, hello: bytes, remembered: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At once, said once and without secrets; who said so is not asked again, who only hung up is."""
+    """At once, said once and without secrets; one that said so is not asked again, one that hung up is."""
     (url,) = make_nodes(1).urls
     rights = f"~redlock:* &redlock:* {ACL_RIGHTS}"
     async with proxied(grant(url, rights), hello) as (proxy, through):

@@ -228,16 +228,16 @@ async def test_passwords_of_both(run: Run, make_nodes: MakeNodes, caplog: pytest
     assert OTHER_PASSWORD not in text
 
 
-@pytest.mark.parametrize("fault", ["nobody there", "another service", "no Sentinel"])
+@pytest.mark.parametrize("fault", ["nothing there", "another service", "no Sentinel"])
 async def test_why_there_is_no_master(run: Run, nodes3: LocalNodes, fault: str) -> None:
     """The reason names each Sentinel with its own, and the doctor has advice."""
     port = {
-        "nobody there": free_port,
+        "nothing there": free_port,
         "another service": lambda: run(*watching("other", nodes3.ports[0])),
         "no Sentinel": lambda: nodes3.ports[0],
     }[fault]()
     words = {
-        "nobody there": "onnect",
+        "nothing there": "onnect",
         "another service": "it knows no service 'main'",
         "no Sentinel": "unknown command",
     }[fault]

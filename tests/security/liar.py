@@ -15,7 +15,7 @@ import threading
 
 
 def lie(peer: socket.socket, head: bytes, body: bytes) -> None:
-    """Say too much until the peer has had enough; nobody answers it any more."""
+    """Say too much until the peer has had enough; nothing answers it any more."""
     peer.sendall(head)
     much = body * (65536 // max(1, len(body)) + 1)
     while body:

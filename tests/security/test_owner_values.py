@@ -1,4 +1,4 @@
-"""Owner values: nobody can guess one, and none is used twice (A5)."""
+"""Owner values: none can be guessed, and none is used twice (A5)."""
 
 from __future__ import annotations
 
@@ -109,10 +109,10 @@ async def test_owner_values_are_fresh_uniform_and_ascii() -> None:
 
 @virtual
 async def test_a_lost_attempt_uses_up_its_value() -> None:
-    """Who is refused comes again with another value: one value stands for one attempt (R5, R10)."""
+    """A refused client comes again with another value: one value stands for one attempt (R5, R10)."""
     node = MemoryNode()
     async with LockManager([node], clock=sim().clock) as manager:
-        node.set(b"redlock:job", b"somebody else", 60)
+        node.set(b"redlock:job", b"another holder", 60)
         for _ in range(2 * OWNERS_AT_ONCE + 1):
             with pytest.raises(LockTakenError):
                 await manager.lock("job", blocking=False).acquire()

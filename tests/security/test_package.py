@@ -30,7 +30,7 @@ OPTIONAL: Final = {
     "opentelemetry": {"instrumentation"},
     "prometheus_client": {"instrumentation"},
 }
-"""Who may import what only an extra, or whoever asks for it, brings."""
+"""Which modules may import what only an extra brings, or a user installs."""
 
 FOR_TYPE_CHECKERS: Final = {"typing_extensions"}
 """What every type checker brings along: at run time it may be missing, so nothing imports it then."""

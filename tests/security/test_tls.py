@@ -1,4 +1,4 @@
-"""TLS: who is not proven to be the node gets neither the password nor a command, and the reason says why.
+"""TLS: an unproven server gets neither the password nor a command, and the reason says why.
 
 Another authority's certificate and plain text are in ``tests/nodes/test_connection_real.py``.
 """
@@ -37,7 +37,7 @@ CERTIFICATES: Final = {
     "elsewhere": ("DNS:elsewhere.example", "2"),
     "expired": ("IP:127.0.0.1", "-1"),
 }
-"""For whom they are, and how many days they are good."""
+"""For which host they are, and how many days they are good."""
 
 MakeNodes = Callable[..., LocalNodes]
 

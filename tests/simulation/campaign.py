@@ -141,7 +141,7 @@ def shared_campaign(
             figures.seconds = time.perf_counter() - began
             yield figures
     finally:
-        pool.shutdown(cancel_futures=True)  # who breaks off does not wait for the rest
+        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for the rest
 
 
 @contextmanager

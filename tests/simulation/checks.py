@@ -33,7 +33,7 @@ def check(history: History, *, rules: Collection[Rule] = frozenset(Rule), bound:
 
 
 def _resource(history: History, _bound: float) -> Iterator[Violation]:
-    """Find writes that were accepted after those of somebody who asked later, and those refused for nothing.
+    """Find writes that were accepted after those of a client that asked later, and those refused for nothing.
 
     Fences are left out of it: that they are in order is what this would show the want of.
     """
@@ -48,12 +48,12 @@ def _resource(history: History, _bound: float) -> Iterator[Violation]:
         if not write.accepted:
             if granted is None or granted.since < claim.asked:
                 yield _resource_violation(
-                    write, "refused", "whoever it had accepted had the lock before that asked"
+                    write, "refused", "the claims it had accepted had the lock before that asked"
                 )
             continue
         if claim.since < asked.asked:
             yield _resource_violation(
-                write, "accepted", f"{who(asked)} had written, who asked later, at {instant(asked.asked)}"
+                write, "accepted", f"{who(asked)} had written, and asked later, at {instant(asked.asked)}"
             )
         last_asked[write.name] = max(asked, claim, key=attrgetter("asked"))
         last_granted[write.name] = max(granted or claim, claim, key=attrgetter("since"))

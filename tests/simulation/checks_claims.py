@@ -69,7 +69,7 @@ def unique(name: str, claims: list[Claim]) -> Iterator[Violation]:
 def order(name: str, claims: list[Claim]) -> Iterator[Violation]:
     """Find claims that were asked for after a fence had been given that is not below theirs.
 
-    Who asks at the very moment of another's grant may have asked before it.
+    A client that asks at the very moment of another's grant may have asked before it.
     """
     for other, claim in _not_above(claims, before="since", after="asked", touching=False):
         yield Violation(
@@ -108,7 +108,7 @@ def _not_above(
     """
     fenced = [claim for claim in claims if claim.fence is not None]
     if all(one.fence < two.fence for one, two in pairwise(fenced)):
-        return  # the usual case: they rise from grant to grant, and who is before another was granted earlier
+        return  # the usual case: they rise from grant to grant, and one before another was granted earlier
     earlier_at, later_at = attrgetter(before), attrgetter(after)
     earlier = sorted(fenced, key=earlier_at)
     times = list(map(earlier_at, earlier))

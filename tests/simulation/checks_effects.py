@@ -18,7 +18,7 @@ EXACT: Final = 1e-6
 
 
 def ownership(history: History, _bound: float) -> Iterator[Violation]:
-    """Find commands that changed a key of somebody else, or their own one as they must not."""
+    """Find commands that changed another owner's key, or their own one as they must not."""
     clients: dict[bytes, int] | None = None
     for effect in history.effects:
         wrong = _wrong(effect)
@@ -67,7 +67,7 @@ def _told(effect: Effect, wrong: str, client_of: Callable[[bytes], int | None]) 
     )
     if effect.before not in (None, effect.owner):
         client = client_of(effect.before)
-        holder = "somebody" if client is None else f"client {client}"
+        holder = "an unknown owner" if client is None else f"client {client}"
         text += f", which belonged to {holder} (owner {owned(effect.before)})"
     if wrong.startswith(("shortened", "extended")):
         text += f": from {_ttl(effect.ttl_before)} to {_ttl(effect.ttl_after)}"

@@ -12,17 +12,17 @@ class Rule(StrEnum):
     """What must be true of a history."""
 
     EXCLUSION = "exclusion"
-    """Nobody believes to hold a lock while somebody else does."""
+    """No two clients believe to hold a lock at once."""
     UNIQUE = "unique"
     """A fence is given once per name (R10)."""
     ORDER = "order"
-    """Who asked for a lock after a fence had been given gets a greater one (R10)."""
+    """A client that asked for a lock after a fence had been given gets a greater one (R10)."""
     SUCCESSION = "succession"
-    """Who holds a lock after somebody else has a greater fence, whenever it asked; rests on exclusion."""
+    """A client that holds a lock after another has a greater fence, whenever it asked; rests on exclusion."""
     OWNERSHIP = "ownership"
     """A lock's key is changed for its owner alone, not shortened, and made by acquire or top-up (R6, R8)."""
     RESOURCE = "resource"
-    """A resource that compares fences refuses whoever is late, and nobody else (R10)."""
+    """A resource that compares fences refuses late writers, and no others (R10)."""
     LOST_UPDATE = "lost update"
     """No value of an unguarded counter is written twice."""
     LIVENESS = "liveness"
@@ -40,7 +40,7 @@ class Violation:
     rule: Rule
     at: float
     text: str
-    """Who did what when, for people."""
+    """Which client did what when, for people."""
     claims: tuple[Claim, ...] = ()
     """Those that do not go together, the earlier one first."""
 

@@ -45,7 +45,7 @@ class Client:
     """A process with a manager over its own wires to the nodes.
 
     Args:
-        world: who asks.
+        world: what it lives in.
         plan: what it is like.
         wires: its ways to the nodes.
     """
@@ -62,7 +62,7 @@ class Client:
         self._plan = plan
         self._wires = wires
         self._operations: dict[int, asyncio.Task[None]] = {}
-        self._cancelled: set[int] = set()  # whose operation somebody has cancelled
+        self._cancelled: set[int] = set()  # those that were cancelled on purpose
         self._evening = asyncio.Event()
         self._stops_for = 0.0
         self._kept: Lease | None = None
@@ -181,7 +181,7 @@ class Client:
             self._operations.pop(task)
             if operation.cancelled():
                 if task not in self._cancelled:
-                    self.books.wrong(task, "was cancelled by nobody (R7)")
+                    self.books.wrong(task, "was cancelled without a cause (R7)")
             elif (error := operation.exception()) is not None:
                 self.books.wrong(task, f"failed: {error!r}")
             await self._nap(work.idle)

@@ -25,7 +25,7 @@ Message = tuple[Callable[..., Any], tuple[Any, ...], OnReply]
 
 
 def _nobody(_node: int, _reply: object) -> None:
-    """Take a reply that nobody waits for."""
+    """Take a reply that is not waited for."""
 
 
 class Connection:
@@ -82,7 +82,7 @@ class Connection:
                 world.tokens.append(self)
 
     def fail(self, *, late: bool) -> None:
-        """End: nobody gets a reply any more; what was sent is lost, or comes to the node late."""
+        """End: no sink gets a reply any more; what was sent is lost, or comes to the node late."""
         self.cut = True
         waiting = [on_reply for on_reply, _ in self.replies] + [message[2] for message in self.requests]
         self.replies.clear()

@@ -19,7 +19,7 @@ WITHOUT_VOTE: Final = 10
 """Added to an answer of an extension, as in ``extend.lua``."""
 
 FOREIGN: Final = -1
-"""The answer of an extension where something is somebody else's."""
+"""The answer of an extension where something is another owner's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class ModelNode:
 
     @property
     def identity(self) -> bytes:
-        """Who this process is."""
+        """The identity of this process."""
         return b"run%d" % self.process
 
     # -- what the scripts do -------------------------------------------------------------------

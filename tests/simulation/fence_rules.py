@@ -42,7 +42,7 @@ class Rules:
     judge: Callable[..., quarantine.Judgement] = quarantine.judge
 
     may_raise: Callable[[int | None, int], bool] = operator.eq
-    """Whether the holder of a lock (None: nobody) lets an owner raise its counter."""
+    """Whether the holder of a lock (None: none) lets an owner raise its counter."""
     raise_floor: Callable[[int], int] = _as_it_is
     """The floor that a raise reads the counter with, of the vow's."""
     new_owner: Callable[[int, int], int] = _new_owner

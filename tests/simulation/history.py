@@ -1,4 +1,4 @@
-"""What happened in a simulated run, as somebody saw it who sees all and has the right time.
+"""What happened in a simulated run, as an observer with the right time saw all of it.
 
 The simulator writes it down; ``checks.py`` says what must be true of it, ``picture.py`` draws it.  All times
 are true seconds of the simulation; clients, their tasks and nodes are numbered from 0.
@@ -18,7 +18,7 @@ class Outcome(StrEnum):
     FAIL = "fail"
     """It certainly did not happen."""
     UNKNOWN = "unknown"
-    """Nobody knows: it was cancelled, its client was killed, or it never returned."""
+    """Unknown: it was cancelled, its client was killed, or it never returned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""Whom the faults of a run strike: what they end, hold up, lose or stop, counted as "hit: …".
+"""What the faults of a run strike: what they end, hold up, lose or stop, counted as "hit: …".
 
-A fault that is injected may meet nobody.  Nothing here changes what happens: it looks on, and draws nothing.
+An injected fault may strike nothing.  Nothing here changes what happens: it looks on, and draws nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Look:
 
 
 class Hits:
-    """Lets faults happen, and counts what they do to whom.
+    """Lets faults happen, and counts what they do to clients and nodes.
 
     Args:
         nodes: all of a run.
@@ -144,7 +144,7 @@ def _begun(fault: f.Fault, before: _Look, after: _Look) -> Iterator[str]:
 
 
 def _lasted(fault: f.Fault, node: MemoryNode, wires: Sequence[Wire]) -> Iterator[str]:
-    """Say what a fault does to whom just before it ends."""
+    """Say what a fault has struck, just before it ends."""
     match fault:
         case f.Stall() if node.frozen and any(connection._arrived for connection in node._connections):
             yield "hit: requests held back by a stall"

@@ -1,4 +1,4 @@
-"""Keys that nobody uses any more, looked for while a run goes on (R5, R6)."""
+"""Keys without a user, looked for while a run goes on (R5, R6)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Orphans:
                 node, key, owner = one
                 self._world.leak(
                     f"node {node} has had {key!a} of client {client_of(owner)} for {SETTLING} s in which"
-                    " it was reached, and nobody holds or asks for it"
+                    " it was reached, and no client holds or asks for it"
                 )
                 self._since[one] = math.inf
 

@@ -104,14 +104,14 @@ def lanes(history: History, violations: Sequence[Violation], span: Span) -> list
     # The numbers of clients have gaps when some are left out to make a run smaller.
     clients: dict[int, list[Item]] = defaultdict(list, {number: [] for number in range(history.clients)})
     nodes: dict[int, list[Item]] = defaultdict(list, {number: [] for number in range(history.nodes)})
-    everybody: list[Item] = []
+    shared: list[Item] = []
     for happening in faults(history, span):
         if happening.node is not None:
             nodes[happening.node].append(_fault(happening))
         else:
-            (everybody if happening.client is None else clients[happening.client]).append(_fault(happening))
+            (shared if happening.client is None else clients[happening.client]).append(_fault(happening))
     if history.healed_at is not None and meets(span, history.healed_at, history.healed_at):
-        everybody.append(_healed(history.healed_at))
+        shared.append(_healed(history.healed_at))
     wrong = {id(claim) for violation in violations for claim in violation.claims}
     for claim in claims(history, span):
         clients[claim.client].append(_claim(claim, wrong=id(claim) in wrong))
@@ -120,7 +120,7 @@ def lanes(history: History, violations: Sequence[Violation], span: Span) -> list
             clients[operation.client].append(_attempt(operation, history.ended))
     drawn = [Lane(f"client {number}", items) for number, items in sorted(clients.items())]
     drawn += [Lane(f"node {number}", items) for number, items in sorted(nodes.items())]
-    drawn += [Lane("all", everybody)] if everybody else []
+    drawn += [Lane("all", shared)] if shared else []
     marks = [
         _violation(number, one) for number, one in enumerate(violations, 1) if meets(span, one.at, one.at)
     ]

@@ -39,7 +39,7 @@ WAIT: Final = "#777777"
 INK: Final = "#111111"
 
 LEGEND: Final = (
-    "dashes: waits (× failed, ? nobody knows); bar: holds, with its fence's last digits; hollow: overruns;"
+    "dashes: waits (× failed, ? unknown); bar: holds, with its fence's last digits; hollow: overruns;"
     " red edge: breaks a rule; grey: fault"
 )
 

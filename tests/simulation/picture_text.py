@@ -31,7 +31,7 @@ LISTED: Final = 1000
 
 LEGEND: Final = (
     "....[name:fence====]!!!!  waits, holds, overruns   #name:fence####  its claim breaks a rule\n"
-    "....x fails   ....? nobody knows   ~~~~ fault   ^ instant; a fence is shown by its last digits"
+    "....x fails   ....? unknown   ~~~~ fault   ^ instant; a fence is shown by its last digits"
 )
 
 _ENDS: Final = {Outcome.FAIL: "x", Outcome.UNKNOWN: "?"}

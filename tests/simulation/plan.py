@@ -43,7 +43,7 @@ def wire_of(client: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction(f.Fault):
-    """All nodes lose the key of one lock, as by an administrator who ends it (A2); counters stay."""
+    """All nodes lose the key of one lock, as by an administrator's deletion (A2); counters stay."""
 
     name: str
 
@@ -87,7 +87,7 @@ class Plan:
     timed: bool
     """Whether clocks keep time, and nodes remember (A1, A2), so that there must never be two holders."""
     processes: int
-    """How many clients were drawn: faults go by their numbers, whoever is left out."""
+    """How many clients were drawn: faults go by their numbers, whichever is left out."""
     clients: tuple[ClientPlan, ...]
     faults: tuple[AnyFault, ...]
     stubborn: bool = False
@@ -95,7 +95,7 @@ class Plan:
 
     @property
     def bound(self) -> float:
-        """Seconds after which everybody gets in when everything is healed.
+        """Seconds after which all clients get in when everything is healed.
 
         Where something went wrong: the wait of nodes that forgot, keys of clients that were killed, giving up
         connections that are mute.
@@ -104,7 +104,7 @@ class Plan:
 
     @property
     def evening(self) -> float:
-        """Seconds in which everybody comes to the end when everything is healed."""
+        """Seconds in which all clients come to the end when everything is healed."""
         return 3.0 if self.undisturbed else 2 * self.quarantine + 2 * self.ttl + 10.0
 
     @property
@@ -179,7 +179,7 @@ def _short(rng: random.Random) -> float:
 
 
 def _way(rng: random.Random, client: int) -> int | None:
-    """Draw which way to a node it is: one client's, see `wire_of`, or everybody's."""
+    """Draw which way to a node it is: one client's, see `wire_of`, or that of all."""
     return wire_of(client) if rng.random() < 0.5 else None
 
 
@@ -271,7 +271,7 @@ def _faults(plan: Plan) -> tuple[AnyFault, ...]:
         client = rng.randrange(len(plan.clients))
         if kind == "kill":
             if len(killed | {client}) >= len(plan.clients):
-                continue  # somebody must be left who finds out whether there is life
+                continue  # one client must be left to find out whether there is life
             killed.add(client)
         faults.append(_DRAWN[kind](rng, plan, at, node, client))
     return tuple(sorted(faults, key=lambda fault: fault.at))

@@ -71,7 +71,7 @@ class Kill(ProcessFault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WallStep(ProcessFault):
-    """Somebody sets the time of day of the process's machine."""
+    """Set the time of day of the process's machine."""
 
     seconds: float
 

@@ -60,7 +60,7 @@ class Timeline:
             self.touched.add(self.processes[loop])
 
     def watch(self, look: Callable[[], object], *, every: float) -> None:
-        """Have somebody look on from time to time; that is no event, and changes no order."""
+        """Have an observer look on from time to time; that is no event, and changes no order."""
         self._look, self._every, self._look_at = look, every, self.now + every
 
     def pass_to(self, now: float) -> None:
@@ -187,7 +187,7 @@ class BusyWaitError(RuntimeError):
 
 
 def run(timeline: Timeline, processes: list[Process], order: random.Random, *, until: float) -> None:
-    """Let everything happen that is due before `until`; `order` draws who is first of those due at once."""
+    """Let everything happen that is due before `until`; `order` draws which is first of those due at once."""
     steps = 0
     dues = {process: process.next for process in processes}
     while True:

@@ -28,7 +28,7 @@ class Resources:
         return fence < self._greatest.get(name, 0)
 
     def read(self, name: str) -> int:
-        """Read a counter that anybody may write."""
+        """Read a counter that any client may write."""
         return self._counters.get(name, 0)
 
     def update(self, at: float, client: int, name: str, read: int) -> None:

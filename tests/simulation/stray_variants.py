@@ -35,7 +35,7 @@ def going_on() -> Iterator[None]:
 
 @contextlib.contextmanager
 def forgetting() -> Iterator[None]:
-    """A node that goes out of reach is nobody's any more."""
+    """A node that goes out of reach has no quorum any more."""
 
     def lose(terms: Terms, node: object) -> None:
         if terms._views.pop(node, None) is not None:

@@ -233,7 +233,7 @@ class World:
         if one.stray and later.stray:
             return True
         if later.stray:
-            self.counts["beside a holder who was there"] += 1
+            self.counts["beside an earlier holder"] += 1
             return True
         return one.stray and later.began < one.began + NOTICED
 

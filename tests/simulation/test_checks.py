@@ -95,7 +95,7 @@ def test_each_name_of_a_claim():
 
 
 def test_unique():
-    """A fence that is given again is told with those who got it."""
+    """A fence that is given again is told with both claims."""
     claims = [claim(1, 2, 71), claim(3, 4, 72), claim(5, 6, 71, client=2)]
     text = broken(Rule.UNIQUE, claims=claims)
     assert_said(text, "71", "'bill'", "client 1 (task 0) at 1 s", "client 2 (task 0) at 5 s")
@@ -108,7 +108,7 @@ def test_unique_for_its_name():
 
 
 def test_order():
-    """Who asks when a greater fence has been given is told with both."""
+    """A client that asks after a greater fence has been given is told with both."""
     given_before = claim(1.0, 9.0, 80, client=3)
     late = claim(2.0, 3.0, 79, asked=1.5)
     [violation] = found(Rule.ORDER, claims=[late, given_before])
@@ -139,12 +139,12 @@ def test_order_of_equal_fences():
     ids=["asked at the moment of the grant", "asked before", "rises", "without a fence between"],
 )
 def test_ordered(claims):
-    """Who asks before another's grant, or at that very moment, may get a lesser fence."""
+    """A client that asks before another's grant, or at that very moment, may get a lesser fence."""
     assert found(Rule.ORDER, claims=claims) == []
 
 
 def test_succession():
-    """Who has waited through another's claim still gets a greater fence."""
+    """A client that has waited through another's claim still gets a greater fence."""
     claims = [claim(1, 3, 80), claim(3, 4, 79, client=2, asked=0.5)]
     text = broken(Rule.SUCCESSION, claims=claims)
     assert_said(text, "'bill'", "client 1", "from 1 s to 3 s with fence 80", "then client 2", "with fence 79")
@@ -267,7 +267,7 @@ def effect(command: str, before: tuple[bytes, float | None] | None, after: Any, 
     ids=lambda one: one.command if isinstance(one, Effect) else one,
 )
 def test_key_of_another(one, said):
-    """A command that touches somebody else's key is told with both owners, the node and the time."""
+    """A command that touches another owner's key is told with both owners, the node and the time."""
     text = broken(Rule.OWNERSHIP, effects=[one], claims=[claim(1, 2, owner=B, client=7)])
     assert_said(text, f"{one.command} of client 4 (owner aaaaaaaaaaaa…) {said} key 'redlock:bill' on node 1")
     assert_said(text, "at 2.5 s", "belonged to client 7 (owner bbbbbbbbbbbb…)")
@@ -317,8 +317,10 @@ def test_rightful_effects(one):
 
 
 def test_unknown_owner():
-    """An owner that never got a claim is somebody."""
-    assert_said(broken(Rule.OWNERSHIP, effects=[effect("release", (B, 5.0), None)]), "belonged to somebody")
+    """An owner that never got a claim is unknown."""
+    assert_said(
+        broken(Rule.OWNERSHIP, effects=[effect("release", (B, 5.0), None)]), "belonged to an unknown owner"
+    )
 
 
 # -- resources ---------------------------------------------------------------------------------
@@ -337,15 +339,15 @@ def write(at: float, one: Claim, *, accepted: bool = True, **more: Any) -> Write
 
 
 def test_resource():
-    """A write that is accepted after one of somebody who asked later is told with both."""
+    """A write that is accepted after one of a client that asked later is told with both."""
     writes = [write(6.0, EARLIER), write(5.0, LATER)]
     text = broken(Rule.RESOURCE, claims=[EARLIER, LATER], writes=writes)
     assert_said(text, "'bill' accepted fence 71 from client 1 at 6 s", "client 2", "asked later, at 3 s")
 
 
-@pytest.mark.parametrize("before", [[], [write(2.0, EARLIER)]], ids=["nobody", "somebody earlier"])
+@pytest.mark.parametrize("before", [[], [write(2.0, EARLIER)]], ids=["first", "after an earlier one"])
 def test_resource_refuses_for_nothing(before):
-    """A write that is refused although nobody later has written is told."""
+    """A write that is refused although no later one has written is told."""
     writes = [*before, write(5.0, LATER, accepted=False)]
     text = broken(Rule.RESOURCE, claims=[EARLIER, LATER], writes=writes)
     assert_said(text, "'bill' refused fence 72 from client 2 at 5 s")
@@ -363,20 +365,20 @@ def test_resource_refuses_for_nothing(before):
     ids=["late", "in order", "again", "another resource", "no claim"],
 )
 def test_resource_is_guarded(writes):
-    """Whoever is late is refused, all others are accepted; of whom no claim is known is nothing known."""
+    """A late writer is refused, all others are accepted; of one without a known claim nothing is known."""
     assert found(Rule.RESOURCE, claims=[EARLIER, LATER], writes=writes) == []
 
 
 @pytest.mark.parametrize("accepted", [True, False])
 def test_resource_lets_either_be_first(accepted):
-    """Of two who asked side by side, either may have the greater fence."""
+    """Of two that asked side by side, either may have the greater fence."""
     beside = replace(LATER, asked=0.5)
     writes = [write(5.0, beside), write(6.0, EARLIER, accepted=accepted)]
     assert found(Rule.RESOURCE, claims=[EARLIER, beside], writes=writes) == []
 
 
 def test_lost_update():
-    """A value that is written twice is told with those who wrote it."""
+    """A value that is written twice is told with both writers."""
     updates = [Update(at=float(at), client=at, name="bill", read=6, wrote=7) for at in (1, 2)]
     text = broken(Rule.LOST_UPDATE, updates=updates)
     assert_said(text, "'bill'", "client 2 wrote 7 at 2 s", "client 1 had at 1 s")

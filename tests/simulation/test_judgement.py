@@ -99,7 +99,7 @@ BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]]
     "a release in flight is forgotten": (_releases_in_flight_that_are_not_owed, {Rule.LEAK}),
     "closing does not release": (_closing_without_release, {Rule.LEAK}),
     "validity goes on beyond the ttl": (_validity_beyond_the_ttl, {Rule.EXCLUSION, Rule.SUCCESSION}),
-    "nobody is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),
+    "no body is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),
     "an extension creates what is gone": (_extensions_that_create, {Rule.OWNERSHIP}),
 }
 """What is broken, and the rules one of which must then be found broken."""

@@ -169,7 +169,7 @@ def test_a_shorter_stop_within_a_longer_one_is_none(machines: Machines) -> None:
 
 
 def test_a_stopped_process_may_go_on_sooner(machines: Machines) -> None:
-    """Somebody sends SIGCONT."""
+    """SIGCONT comes from outside."""
     process = machines.process()
     process.spawn(machines.ticks("tick", 2))
     machines.at(0.5, process.stop, START + 100)
@@ -238,7 +238,7 @@ def test_a_killed_process_does_nothing_any_more(machines: Machines) -> None:
 
 
 def test_messages_to_an_ended_loop_vanish(machines: Machines) -> None:
-    """Nobody is there who would take them."""
+    """The process that would take them is gone."""
     gone, there = machines.process(), machines.process()
     gone.loop.close()
     for process in (gone, there):

@@ -150,7 +150,7 @@ def test_a_broken_assumption_shows(name: str) -> None:
 
 @pytest.mark.campaign
 def test_fences_protect_from_a_stubborn_holder() -> None:
-    """A holder that goes on without the lock is refused where fences are compared, and nobody else is."""
+    """A holder that goes on without the lock is refused where fences are compared, and no other holder is."""
     with silence():
         runs = [run(draw(seed, stubborn=True)) for seed in range(20)]
     assert sum(result.counts["stale write refused"] for result in runs) > 0

@@ -26,7 +26,7 @@ SOMETIMES: Final = (
     "stray held",
     "ours ConfigurationError",
     "stray ConfigurationError",
-    "beside a holder who was there",
+    "beside an earlier holder",
     "taken back",
     "stated",
     "flush",

@@ -32,7 +32,7 @@ AGREEABLE: Final = 9.0
 """Seconds that the clocks of nodes may be apart which agree on fences: 10 (R10), less what they drift."""
 
 SETTLING: Final = 0.5
-"""Seconds after everybody is done in which the last answers come."""
+"""Seconds after all clients are done in which the last answers come."""
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ class World:
         value, expiry = old or (None, None)
         ttl = None if expiry is None else expiry - node._server.clock.now()
         if ttl is not None and ttl <= 0:
-            value = ttl = None  # it had ended, and nobody had looked since
+            value = ttl = None  # it had ended, and was not looked at since
         if value is None and node.get(key) is None:
             return
         owner = owner_of(words)
@@ -218,7 +218,7 @@ class World:
         )
 
     def _heal(self) -> None:
-        """End what is wrong, but for a minority that stays down for now, and let everybody finish."""
+        """End what is wrong, but for a minority that stays down for now, and let all clients finish."""
         self._hits.count_breaks()
         rng = random.Random(f"{self.plan.seed} last")
         most = len(self.nodes) - majority(len(self.nodes)) if self.plan.faults else 0
@@ -250,7 +250,7 @@ class World:
         return not self.plan.fencing or min(spans) < AGREEABLE
 
     def _look_for_leftovers(self) -> None:
-        """See that nothing is left of those who have ended, and no key for longer than its ttl (R5, R6)."""
+        """See that ended clients leave nothing, and no key for longer than its ttl (R5, R6)."""
         for client in self._living():
             if not client.main.done() or client.main.exception() is not None:
                 self.leak(f"client {client.number} has not come to its end: {client.main!r}")
@@ -291,7 +291,7 @@ class World:
         ]
 
     def excused(self, node: int) -> bool:
-        """Whether a node may have keys that nobody releases: of older data, or of a clock set back."""
+        """Whether a node may have keys that are not released: of older data, or of a clock set back."""
         return self.now < self._set_back.get(node, -math.inf) + 1.1 * self.plan.ttl
 
     def _count(self, client: Client) -> None:

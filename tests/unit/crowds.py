@@ -23,7 +23,7 @@ ARRIVE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was counted in a stretch of virtual time, when all who want the lock were there."""
+    """What was counted in a stretch of virtual time, when all contenders were there."""
 
     seconds: float
     wins: tuple[int, ...]

@@ -30,7 +30,7 @@ from tests.unit.worlds import (
 OWNER = b"0123456789abcdef0123456789abcdef01234567"
 
 
-# -- who has only looked so far -----------------------------------------------------------------------
+# -- clients that have only read so far ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [1, 3])
@@ -319,8 +319,8 @@ async def test_a_survey_looks_at_no_keys_of_others(monkeypatch: pytest.MonkeyPat
 def endless(execute: Any) -> Any:
     """Let a node answer to every SCAN that there is more."""
 
-    def scan(words: list[bytes], *who: Any) -> bytes:
-        return b"*2\r\n$1\r\n7\r\n*0\r\n" if words[0] == b"SCAN" else execute(words, *who)
+    def scan(words: list[bytes], *rest: Any) -> bytes:
+        return b"*2\r\n$1\r\n7\r\n*0\r\n" if words[0] == b"SCAN" else execute(words, *rest)
 
     return scan
 

@@ -262,7 +262,7 @@ def test_one_file_reads_the_clock() -> None:
     "path", [path for path in FILES if relative_name(path) not in USE_TIME], ids=relative_name
 )
 def test_the_wall_clock_is_never_read(path: Path) -> None:
-    """Validity does not depend on anybody setting the time: ``time.time`` and its like are called nowhere
+    """Validity does not depend on the time of day being set: ``time.time`` and its like are called nowhere
     but in the seam (R2).
     """
     calls = {

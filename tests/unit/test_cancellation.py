@@ -99,7 +99,7 @@ async def try_once(case: Case) -> None:
 
 
 async def queue(case: Case) -> None:
-    """Stand in the queue of this process, with somebody behind."""
+    """Stand in the queue of this process, with another task behind."""
     holder = case.leases[0]
     behind = in_task(case.lock("a").acquire)
     sim().call_later(0.02, lambda: case.world.tasks.append(in_task(holder.release)))
@@ -463,7 +463,7 @@ class Chaos:
             await self.alone(*names)
 
     async def alone(self, *names: str) -> None:
-        """Be in the block, and check that nobody else is."""
+        """Be in the block, and check that no other task is."""
         self.entered += 1
         for name in names:
             assert self.inside[name] == 0
@@ -510,7 +510,7 @@ def test_five_thousand_random_cancellations(seed):
             assert chaos.entered > 300
             assert set(chaos.inside.values()) == {0}
             assert asyncio.all_tasks() == before
-            for name in Chaos.NAMES:  # and everybody can still get in
+            for name in Chaos.NAMES:  # and every name can still be locked
                 async with w.manager.lock(name, blocking_timeout=0):
                     holding = [node for node in w.nodes if node.get(PREFIX + name.encode()) is not None]
                     assert len(holding) >= 3

@@ -123,7 +123,7 @@ def test_a_node_that_jumps_ahead_loses_its_vote(fencing: bool, caplog: pytest.Lo
     ids=["fenced, between two heartbeats", "fenced, noticed", "plain, noticed"],
 )
 def test_there_is_no_second_holder_while_a_majority_is_right(fencing: bool, noticed: float) -> None:
-    """A lock is held on two of three, and one of these jumps a minute ahead: whoever asks then gets
+    """A lock is held on two of three, and one of these jumps a minute ahead: a client that asks then gets
     a vote there that does not count (R14).
     """
 

@@ -82,7 +82,7 @@ async def test_closing_wakes_those_who_watch_a_lease():
 
 @virtual
 async def test_one_server_under_two_names_is_found_while_tasks_wait(caplog):
-    """Whoever waits when two nodes turn out to be one server gets the error, which is logged once."""
+    """A waiter gets the error when two nodes turn out to be one server; it is logged once."""
     nodes = [MemoryNode(name, latency=LATENCY) for name in ("left", "right", "other")]
     nodes[1].crash()
     strangers = {"fencing": False, "restart_quarantine": 0}  # over two nodes, which is another quorum
@@ -201,7 +201,7 @@ async def test_a_forked_child_has_no_connection(monkeypatch):
             fork._forked()
             mutex = Mutex(("b",), (b"redlock:b",))
             seen = Round(runtime.nodes, runtime.deadlines, mutex.read_acquire)
-            seen.ask(mutex.acquire(b"somebody", 1.0), 1.0)
+            seen.ask(mutex.acquire(b"another", 1.0), 1.0)
             assert seen.tally.silent == 3, "at once, and not at the end of some timeout"
         await asyncio.sleep(1)
         assert [len(node.executed) for node in w.nodes] == executed

@@ -62,7 +62,7 @@ class AtLoss:
 
 
 async def sleep_under(w: World, name: str = "a", seconds: float = FOREVER) -> None:
-    """Sleep under a lease that nobody extends."""
+    """Sleep under a lease that is not extended."""
     async with w.manager.lock(name, extension=PLAIN):
         await asyncio.sleep(seconds)
 
@@ -140,7 +140,7 @@ async def test_the_body_is_cancelled_once():
 
 @virtual
 async def test_a_won_extension_moves_the_deadline():
-    """A lease that is extended in time cancels nobody, however long the body runs."""
+    """A lease that is extended in time cancels no task, however long the body runs."""
     async with world() as w, w.manager.lock("a") as lease:
         await asyncio.sleep(20 * TTL)
         assert lease.held
@@ -325,7 +325,7 @@ async def test_a_task_group_in_the_body_is_cancelled_as_a_whole():
 
 @virtual
 async def test_a_foreign_cancellation_leaves_unchanged():
-    """Somebody else's cancellation passes with its message, without a note, and the lock is free."""
+    """A cancellation from elsewhere passes with its message, without a note, and the lock is free."""
     async with world() as w:
         task = in_task(lambda: sleep_under(w))
         await asyncio.sleep(1)
@@ -355,7 +355,7 @@ async def test_a_timeout_around_the_lock():
 
 @pytest.mark.parametrize("turn", range(-1, 12))
 def test_a_foreign_cancellation_at_the_moment_of_the_loss(turn):
-    """Whoever else cancels around the moment of the loss, in whatever turn of the loop, is not lost."""
+    """Another cancellation around the moment of the loss, in whatever turn of the loop, is not lost."""
 
     async def main() -> None:
         hook = AtLoss(turn)
@@ -667,7 +667,7 @@ async def test_release_under_a_running_body_cancels_nobody():
 
 @virtual
 async def test_release_from_another_task():
-    """Anybody in the loop may release; the body is not disturbed, and its exception stays without a note."""
+    """Any task of the loop may release; the body is not disturbed, and its exception stays without a note."""
     async with world() as w:
         mine = ValueError("mine")
         leases: list[Lease] = []
@@ -705,7 +705,7 @@ async def test_release_after_the_loss_does_not_hide_it():
 
 @virtual
 async def test_acquire_never_cancels_anybody():
-    """The loss of a lease from acquire() sets `lost` and cancels neither its acquirer nor anybody else."""
+    """The loss of a lease from acquire() sets `lost` and cancels neither its acquirer nor any other task."""
     async with world() as w:
 
         async def body() -> None:
@@ -806,7 +806,7 @@ async def test_a_fixture_enters_and_exits_in_different_tasks():
 
 @virtual
 async def test_a_lost_fixture_raises_at_its_exit():
-    """Its loss cancels nobody, since the task that entered is over; its exit raises LockLostError."""
+    """Its loss cancels no task, since the task that entered is over; its exit raises LockLostError."""
     async with world() as w:
         generator = fixture(w, [])
         lease = await asyncio.create_task(anext(generator))
@@ -834,7 +834,7 @@ async def test_an_exception_at_the_exit_of_a_lost_fixture_leaves_with_a_note():
 
 @pytest.mark.parametrize("passes", [True, False])
 def test_an_exit_in_another_task_takes_nothing_back(passes):
-    """The task that entered keeps its cancellation; whoever exits converts nothing, and raises if alone."""
+    """The task that entered keeps its cancellation; the exiting one converts nothing, and raises if alone."""
 
     async def main() -> None:
         async with world() as w:
@@ -871,7 +871,7 @@ def test_an_exit_in_another_task_takes_nothing_back(passes):
 
 @virtual
 async def test_an_exit_in_another_task_disarms():
-    """After somebody else's exit the task that entered is never cancelled."""
+    """After another task's exit the task that entered is never cancelled."""
     async with world() as w:
         lock = w.manager.lock("a", extension=PLAIN)
 
@@ -1073,7 +1073,7 @@ async def test_the_exit_of_a_shared_lock_prefers_a_lease_whose_task_is_over():
 
 @virtual
 async def test_the_exit_of_a_shared_lock_falls_back_to_the_oldest_lease():
-    """Left from a third task while all who entered live, it takes the oldest lease."""
+    """Left from a third task while all tasks that entered live, it takes the oldest lease."""
     async with world() as w:
         lock = w.manager.lock("a", extension=PLAIN, on_lost="raise")
         entered: list[Lease] = []

@@ -31,7 +31,7 @@ class Thing:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_ends_in_its_own_time(seed: int) -> None:
-    """Limits of every length, begun at any moment, some over before: nobody ends early, late or twice."""
+    """Limits of every length, begun at any moment, some over before: none ends early, late or twice."""
 
     @virtual
     async def main() -> None:
@@ -59,7 +59,7 @@ def test_each_ends_in_its_own_time(seed: int) -> None:
 
 @virtual
 async def test_the_time_begins_when_the_turn_ends():
-    """Who keeps the loop busy before anything is written has not been kept waiting by a node."""
+    """A task that keeps the loop busy before anything is written has not been kept waiting by a node."""
     deadlines, thing = Deadlines(), Thing()
     deadlines.watch(thing, 0.1)
     sim().advance(5.0)

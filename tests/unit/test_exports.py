@@ -68,7 +68,7 @@ def test_every_name_is_what_its_module_says(name: str) -> None:
 def test_the_package_file_only_exports() -> None:
     """`__init__.py` is imports, lists, strings, and the two functions of PEP 562.
 
-    Those are hidden from type checkers, for whom a misspelt import has to stay an error.
+    Those are hidden from type checkers: for them a misspelt import has to stay an error.
     """
     kinds = ast.ImportFrom | ast.Assign | ast.If | ast.Expr
     hidden = block("not TYPE_CHECKING")

@@ -363,7 +363,7 @@ def test_a_stall_that_ends_in_time(seconds, before):
     async def main() -> None:
         diary = Diary()
         async with world(hooks=[diary]) as w, w.manager.lock("a") as lease:
-            if before is not None:  # else the body blocks before anybody else has run
+            if before is not None:  # else the body blocks before any other task has run
                 await asyncio.sleep(before)
             sim().advance(seconds)
             await asyncio.sleep(2 * TTL)
@@ -391,7 +391,7 @@ def test_a_stall_past_the_deadline_is_never_extended_back_to_life(behind, second
             assert not lease.held
             with pytest.raises(LockLostError):
                 lease.check()
-            for node in w.nodes:  # as if nobody had been able to take the lock meanwhile
+            for node in w.nodes:  # as if no client had been able to take the lock meanwhile
                 node.set(KEY, sent(node)[0].owner, 100.0)
             await asyncio.sleep(TTL)
             assert not lease.held
@@ -462,7 +462,7 @@ async def test_a_short_suspend_is_survived():
 
 @virtual
 async def test_a_stall_is_logged_with_its_length():
-    """The log says for how long the loop stood still; without a lease nobody is told."""
+    """The log says for how long the loop stood still; without a lease nothing is logged."""
     records: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = records.append  # type: ignore[method-assign]
@@ -723,7 +723,7 @@ async def test_one_extension_round_of_a_lease_is_in_flight():
 
 @virtual
 async def test_waiting_extends_of_a_lease_that_is_lost_meanwhile():
-    """Who waits for the round before it hears of its refusal, and asks nobody again."""
+    """A waiter for the round before it hears of its refusal, and asks no node again."""
     async with world(latency=0.02) as w:
         lease = await w.manager.lock("a").acquire()
         w.vacate("a")
@@ -792,7 +792,7 @@ async def test_a_slow_node_that_lost_the_key_gets_it_back():
 
 @pytest.mark.parametrize("release", [True, False])
 def test_a_missing_key_that_is_heard_of_too_late_is_not_set_again(release):
-    """A slow node's "missing" that comes after the release, or after the loss, tops nobody up."""
+    """A slow node's "missing" that comes after the release, or after the loss, tops no node up."""
 
     async def main() -> None:
         async with world() as w:
@@ -864,7 +864,7 @@ async def test_an_unknown_round_tops_nobody_up():
 
 @virtual
 async def test_a_strangers_key_is_not_touched_by_a_top_up():
-    """Where somebody else's key stands, nothing is set; the lease lives on its majority."""
+    """Where another owner's key stands, nothing is set; the lease lives on its majority."""
     async with world() as w, w.manager.lock("a") as lease:
         w.occupy("a", 100.0, 2)
         await asyncio.sleep(3 * TTL)
@@ -964,7 +964,7 @@ async def test_a_release_overtakes_nothing_and_is_overtaken_by_nothing():
 
 @virtual
 async def test_a_dropped_lease_warns_and_is_released():
-    """A lease that nobody can release any more is no longer extended, its keys go, and it warns."""
+    """A lease that cannot be released any more is no longer extended, its keys go, and it warns."""
     async with world() as w:
         lease: Lease | None = await w.manager.lock("a").acquire()
         assert lease is not None

@@ -233,7 +233,7 @@ async def test_a_relapse_brings_the_data_of_its_beginning() -> None:
 @pytest.mark.parametrize("keep", [False, True])
 @virtual
 async def test_a_restart_keeps_its_data_if_it_says_so(keep: bool) -> None:
-    """As with an append-only file; while it is down nobody can connect."""
+    """As with an append-only file; while it is down no client can connect."""
     node = MemoryNode()
     node.set(b"key", b"value")
     first = node.identity
@@ -589,7 +589,7 @@ def test_values_of_another_type_are_refused_at_once(
 
 
 def test_a_node_refuses_with_one_line() -> None:
-    """Whoever tells it to: more would be answers to questions that nobody has asked."""
+    """Whichever test tells it to: more would be answers without questions."""
     node = MemoryNode()
     node.refuse(BUSY)
     with pytest.raises(ValueError, match=r"error is one line.*'a\\nb'"):

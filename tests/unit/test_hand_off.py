@@ -1,4 +1,4 @@
-"""Hand-off: a process passes a lock from task to task in one write, and tells nobody of it (R13, R15)."""
+"""Hand-off: a process passes a lock from task to task in one write, and publishes nothing (R13, R15)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def writes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, MemoryConnectio
 
 
 async def listening(w: World) -> list[Listener]:
-    """Listen to the lock's releases on every node, as somebody does who waits."""
+    """Listen to the lock's releases on every node, as a waiter does."""
     listeners = [listen_in_memory(node) for node in w.nodes]
     for listener in listeners:
         await listener.subscribe(CHANNEL)
@@ -48,7 +48,7 @@ async def listening(w: World) -> list[Listener]:
 
 
 async def hot(manager: LockManager, tasks: int, rounds: int) -> list[tuple[int, int]]:
-    """Let so many tasks have the lock so often; return who had it with which fence, in order."""
+    """Let so many tasks have the lock so often; return which task had it with which fence, in order."""
     had: list[tuple[int, int]] = []
 
     async def work(number: int) -> None:
@@ -140,7 +140,7 @@ async def test_fences_grow_from_hand_to_hand():
 
 @virtual
 async def test_only_the_last_release_is_told():
-    """While tasks hand a lock on nothing is published; when nobody of the process is left, it is."""
+    """While tasks hand a lock on nothing is published; when no task of the process is left, a notice is."""
     async with world() as w:
         listeners = await listening(w)
         tasks = [in_task(lambda: hot(w.manager, 1, 1)) for _ in range(10)]
@@ -187,13 +187,13 @@ async def test_a_try_that_fails_is_told():
         assert [listener.told for listener in listeners] == [[], [], [NOTICE]]
 
 
-# -- who takes it, and does not ------------------------------------------------------------------------
+# -- tasks that take it, and do not ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("turn", range(8))
 def test_a_taker_that_is_cancelled_leaves_nothing(turn, others):
-    """Cancelled around the hand-off, it leaves no key, and who waits elsewhere is told if nobody asks."""
+    """Cancelled around the hand-off, it leaves no key, and waiters elsewhere are told if no task asks."""
 
     @virtual
     async def main() -> None:
@@ -236,7 +236,7 @@ async def test_a_taker_whose_time_ends_at_the_hand_off_asks_once():
 
 @virtual
 async def test_a_frozen_node_does_not_delay_a_hand_off():
-    """Releases that a node does not answer hold up nobody: the next acquire is queued behind them."""
+    """Releases that a node does not answer hold up no task: the next acquire is queued behind them."""
     async with world() as w:
         w.nodes[1].freeze()
         began = sim().time()

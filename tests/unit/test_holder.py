@@ -74,7 +74,7 @@ def test_what_a_minority_says_is_no_holder(nodes):
 
 @virtual
 async def test_another_programs_key_has_no_holder():
-    """It is taken, by whom is not known."""
+    """It is taken; the holder is not known."""
     async with world() as w:
         w.occupy("a", 30.0)
         with pytest.raises(LockTakenError) as caught:

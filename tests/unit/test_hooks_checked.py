@@ -32,7 +32,7 @@ async def awaited(event: object) -> None:
 
 @pytest.mark.parametrize("name", METHODS.values())
 def test_async_methods_are_refused(name: str) -> None:
-    """A hook with an async method is a TypeError when the manager is made: nobody would await it."""
+    """A hook with an async method is a TypeError when the manager is made: it would not be awaited."""
 
     async def method(self: object, event: object) -> None:
         pass

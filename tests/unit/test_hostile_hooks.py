@@ -165,7 +165,7 @@ def test_one_node_in_trouble_costs_no_lease(hostile):
 
 @virtual
 async def test_an_interrupt_inside_a_hook_leaks_no_key():
-    """Ctrl-C that strikes inside a hook goes to the caller, and the lock that nobody has is released."""
+    """Ctrl-C that strikes inside a hook goes to the caller, and the lock that has no lease is released."""
     async with world(hooks=[OnAcquired(KeyboardInterrupt())]) as w:
         with pytest.raises(KeyboardInterrupt):
             await w.manager.lock("a").acquire()
@@ -224,7 +224,7 @@ async def test_a_node_that_fails_is_told_to_everybody():
 
     async def run() -> None:
         await failing.wait()
-        raise ZeroDivisionError("a bug in somebody's node")
+        raise ZeroDivisionError("a bug in a user's node")
 
     nodes[0].run = run
     async with opened(nodes) as manager:
@@ -240,7 +240,7 @@ async def test_a_node_that_fails_is_told_to_everybody():
                 await late
             group = caught.value.__cause__
             assert isinstance(group, ExceptionGroup)
-            assert [str(error) for error in group.exceptions] == ["a bug in somebody's node"]
+            assert [str(error) for error in group.exceptions] == ["a bug in a user's node"]
             assert "ExceptionGroup" in str(caught.value)
         with pytest.raises(LockLostError):
             free.check()

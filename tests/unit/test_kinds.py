@@ -279,7 +279,7 @@ def test_a_raise_is_read(mutex: Mutex, reply: Reply, vote: Vote, reason: str) ->
 )
 @every_kind
 def test_an_extension_is_read(mutex: Mutex, reply: Reply, vote: Vote, missing: bool) -> None:
-    """Extended, gone, or somebody else's: only a key that is gone may be given back (R9); and all that by
+    """Extended, gone, or another owner's: only a key that is gone may be given back (R9); and all that by
     a node that has no vote (R12).
     """
     answer = mutex.read_extend(reply)

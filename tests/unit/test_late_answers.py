@@ -42,7 +42,7 @@ def assert_silent(error: LockNotAcquiredError) -> None:
 @pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=str)
 @pytest.mark.parametrize("how", ["try", "zero", "some"])
 def test_late_grants_are_no_holder(names, how):
-    """When nobody holds the lock and every grant comes too late, nobody is said to hold it."""
+    """When the lock is free and every grant comes too late, it is not said to be held."""
 
     @virtual
     async def main() -> None:
@@ -83,7 +83,7 @@ def test_a_verdict_is_not_older_than_the_last_holder(how):
         async with world() as w:
             lease = await w.manager.lock("a").acquire()
             waiter = asyncio.create_task(w.manager.lock("a").acquire())
-            await asyncio.sleep(TURN / 2)  # else the waiter would keep still, and ask nobody
+            await asyncio.sleep(TURN / 2)  # else the waiter would keep still, and ask no node
             for node in w.nodes:
                 node.freeze()
             release = asyncio.create_task(lease.release())

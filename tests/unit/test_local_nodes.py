@@ -394,7 +394,7 @@ async def test_a_silent_server_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 async def test_a_taken_port_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else may take the port between its choice and the server's start."""
+    """Another program may take the port between its choice and the server's start."""
     reserved = [ReservedPort() for _ in range(3)]
     ports = [port.number for port in reserved]
     offered = iter(reserved)
@@ -479,7 +479,7 @@ async def test_closed_nodes_give_their_ports_back(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_restart_keeps_its_port_or_fails(nodes3: LocalNodes) -> None:
-    """A port that somebody took meanwhile is an error, not another URL."""
+    """A port that was taken meanwhile is an error, not another URL."""
     nodes3.kill(0)
     with (
         socket.create_server(("127.0.0.1", nodes3.ports[0])),

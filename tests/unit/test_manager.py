@@ -472,7 +472,7 @@ async def test_aclose_from_inside_the_own_body():
 
 @virtual
 async def test_a_cancelled_aclose_still_closes():
-    """Whoever stops waiting for aclose() finds the leases released and the tasks ended all the same."""
+    """A caller that stops waiting for aclose() finds the leases released and the tasks ended all the same."""
     async with world() as w:
         body = in_task(lambda: hold_stubbornly(w, 3.0))
         await asyncio.sleep(1)
@@ -893,7 +893,7 @@ async def test_reprs_show_state():
 
 @virtual
 async def test_inspect():
-    """Per node: held or not, by whom, for how long, and whether by this manager; None without an answer."""
+    """Per node: held or not, by which holder, how long, whether by this manager; None without an answer."""
     async with world(5, holder="us") as w, w.process(holder="them") as other:
         free = await w.manager.inspect("a")
         assert [(one.node, one.held) for one in free] == [(node.name, False) for node in w.nodes]
@@ -917,7 +917,7 @@ async def test_inspect():
 
 @virtual
 async def test_force_release():
-    """It deletes the key on every node, whoever holds it, tells what was there, and the holder loses."""
+    """It deletes the key on every node for any holder, tells what was there, and the holder loses."""
     async with world() as w, w.process(holder="them") as other:
         lease = await other.lock("a").acquire()
         w.nodes[2].freeze()

@@ -1,4 +1,4 @@
-"""The restart quarantine: who may have forgotten locks has no vote while one can be alive (R12)."""
+"""The restart quarantine: a node that may have forgotten locks has no vote while one can be alive (R12)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _old(node: MemoryNode) -> None:
 
 
 def _kept(node: MemoryNode) -> None:
-    """Restart with all data, which nobody can know for sure."""
+    """Restart with all data, which cannot be known for sure."""
     node.crash(keep_data=True)
     node.restart()
 
@@ -147,7 +147,7 @@ def test_a_node_that_may_have_forgotten_has_no_vote(
 def test_the_vote_comes_as_soon_as_the_wait_is_over(
     loss: Callable[[MemoryNode], None], mode: dict[str, Any]
 ) -> None:
-    """Who waits for the lock has it within a retry of that moment, and not before (R12, R13)."""
+    """A waiter for the lock has it within a retry of that moment, and not before (R12, R13)."""
 
     async def main() -> None:
         async with world(**mode) as w:
@@ -162,7 +162,7 @@ def test_the_vote_comes_as_soon_as_the_wait_is_over(
 
 @MODES
 def test_a_holders_lock_is_safe_from_nodes_that_forgot(mode: dict[str, Any]) -> None:
-    """A majority restarts empty under a lock that is held: nobody else gets it while it is valid (A2)."""
+    """A majority restarts empty under a lock that is held: no other client gets it while it is valid (A2)."""
 
     async def main() -> None:
         async with world(5, **mode) as w, w.process(**mode) as other:
@@ -382,7 +382,7 @@ async def test_a_conflict_does_not_stick() -> None:
 
 @virtual
 async def test_one_server_twice_is_told_by_an_event() -> None:
-    """The same reason as in the error, once, however often somebody asks (A4)."""
+    """The same reason as in the error, once, however often it is asked for (A4)."""
     nodes, hook = [MemoryNode(latency=LATENCY) for _ in range(3)], Misled()
     nodes[1]._server.run_id = nodes[0]._server.run_id
     manager = make(nodes, hooks=[hook])
@@ -404,7 +404,7 @@ async def test_who_knows_of_a_conflict_writes_no_sentinel() -> None:
                 await wrong.lock("z", blocking_timeout=0).acquire()
             await asyncio.sleep(0.43)
             if moment % 2:
-                w.nodes[2].restart()  # whoever greets it first writes its sentinel
+                w.nodes[2].restart()  # the first client to greet it writes its sentinel
         await asyncio.sleep(RECONNECTED)
         assert sentinel(w.nodes[2]).size == 3
         assert w.manager.statistics().conflict is None
@@ -496,7 +496,7 @@ async def test_a_wait_that_a_clock_put_far_ahead_is_shortened() -> None:
 
 
 def fresh(number: int = 3) -> list[MemoryNode]:
-    """Return nodes of which nobody knows whether they have forgotten anything."""
+    """Return nodes that may have forgotten anything."""
     nodes = [MemoryNode(latency=LATENCY) for _ in range(number)]
     for node in nodes:
         node.flush()
@@ -524,7 +524,7 @@ async def test_a_fresh_prefix_waits_once(caplog: pytest.LogCaptureFixture) -> No
 
 @MODES
 def test_init_ends_the_wait(mode: dict[str, Any]) -> None:
-    """Who states that no lock can be alive has the votes at once; other clients by their next heartbeat
+    """The client that states that no lock can be alive has the votes at once; others by their next heartbeat
     (R12).
     """
 

@@ -44,6 +44,6 @@ async def test_a_release_never_overtakes_its_acquire(ends):
             await acquiring
         client.sends.set()
         await eventually(lambda: not manager.statistics().nodes[0].in_flight)
-        assert client.sent == 1  # nobody waits for it any more, and it goes on
+        assert client.sent == 1  # its caller is gone, and it goes on
         assert await client.keys("*") == []
     await client.aclose()

@@ -281,7 +281,7 @@ def test_a_dropped_async_generator_is_closed() -> None:
 
 
 def cancelled_in_order() -> list[int]:
-    """Cancel a hundred tasks through a set of them, as task groups do; return who noticed when."""
+    """Cancel a hundred tasks through a set of them, as task groups do; return which noticed when."""
     order: list[int] = []
 
     async def wait(number: int) -> None:

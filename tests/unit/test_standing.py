@@ -38,7 +38,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("stall", [0.25, 0.5, 5.0])
 def test_a_stall_past_the_time_keeps_the_last_verdict(stall: float) -> None:
-    """Who finds the time gone after a stall hears what the nodes said last: that the lock is held."""
+    """A task that finds the time gone after a stall hears what the nodes said last: that the lock is held."""
 
     @virtual
     async def main() -> None:
@@ -61,7 +61,7 @@ def test_a_stall_past_the_time_keeps_the_last_verdict(stall: float) -> None:
 
 @pytest.mark.parametrize("free", [True, False])
 def test_a_first_try_after_a_stall_is_a_try(free: bool) -> None:
-    """Who gets its turn in a stall past its time still asks the nodes, and hears what they say."""
+    """A task that gets its turn in a stall past its time still asks the nodes, and hears what they say."""
 
     @virtual
     async def main() -> None:
@@ -94,7 +94,7 @@ def test_a_try_while_the_process_lets_others_ask(into: float) -> None:
     async def main() -> None:
         async with world(node_timeout=0.01) as w:
             for node in w.nodes:
-                await listen_in_memory(node).subscribe(PREFIX + b"a")  # somebody to keep still for
+                await listen_in_memory(node).subscribe(PREFIX + b"a")  # a waiter to keep still for
             for how in ("try", "zero"):
                 lease = await w.manager.lock("a").acquire()
                 head = asyncio.create_task(w.manager.lock("a").acquire())

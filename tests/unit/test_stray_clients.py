@@ -115,7 +115,7 @@ async def test_too_few_nodes_to_know() -> None:
 
 @virtual
 async def test_all_nodes_of_a_quorum_have_one_claim() -> None:
-    """Also one that is emptied later, by whichever client finds it: since when, how, and who it was."""
+    """Also one that is emptied later, by whichever client finds it: since when, how, and the client."""
     async with world(holder="us", restart_quarantine=QUARANTINE) as w:
         claim = sentinel(w.nodes[0]).claim
         assert (claim.how, claim.label) == (BY_USE, b"us")

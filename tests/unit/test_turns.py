@@ -118,7 +118,7 @@ def test_four_busy_processes_share(seed):
     ("tasks", "hold"), [pytest.param(4, 0.0, marks=pytest.mark.heavy), (4, 0.01), (1, 0.01)], ids=str
 )
 def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
-    """Who comes at any moment to a lock that another process never lets go waits for one turn of it."""
+    """A waiter for a lock that another process never lets go waits for one turn of it, whenever it comes."""
 
     @virtual
     async def main() -> None:
@@ -173,7 +173,7 @@ def test_the_price_of_turns_is_small(tasks, monkeypatch):
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_turn_ends_with_a_pause(alone):
-    """A glimpse for who may poll, where nobody listens; a yield, where somebody does."""
+    """A glimpse for pollers, where nothing listens; a yield, where a waiter does."""
 
     @virtual
     async def main() -> None:
@@ -240,7 +240,7 @@ async def test_a_pause_is_part_of_the_wait():
 
 @virtual
 async def test_a_turn_ends_with_a_refusal():
-    """Who has just been refused has let others have the lock: its turn begins anew."""
+    """A process that has just been refused has let others have the lock: its turn begins anew."""
     async with world() as w:
         async with w.manager.lock(NAME):
             await asyncio.sleep(0.8 * TURN)
@@ -257,7 +257,7 @@ async def test_a_turn_ends_with_a_refusal():
 
 @virtual
 async def test_a_turn_ends_with_a_loss():
-    """Who lost the lock to nobody knows whom does not count what it had before."""
+    """A process that lost the lock to an unknown holder does not count what it had before."""
     async with world() as w:
         async with w.manager.lock(NAME):
             await asyncio.sleep(0.6 * TURN)
@@ -302,7 +302,7 @@ def test_a_turn_is_over_after_its_hand_offs(monkeypatch):
 
 @pytest.mark.parametrize(("later", "paused"), [(YIELD / 2, True), (YIELD, False)])
 def test_a_turn_is_forgotten_after_a_while(later, paused):
-    """Who has kept still of its own accord need not do it again."""
+    """A process that has kept still of its own accord need not do it again."""
     books = Turns()
     books.take(NAME, 10.0)
     books.give_back(NAME, 10.0 + TURN)
@@ -332,7 +332,7 @@ async def test_the_memory_of_turns_is_bounded(monkeypatch):
         assert list(runtime.turns._turns) == [f"{number}" for number in range(15, 25)]
 
 
-# -- many who wait -----------------------------------------------------------------------------------
+# -- many waiters -----------------------------------------------------------------------------------
 
 
 class SeenPlace(local_queue.Place):

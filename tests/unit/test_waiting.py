@@ -103,7 +103,7 @@ async def test_zero_gets_a_free_lock():
 
 @virtual
 async def test_try_acquire_without_a_quorum():
-    """try_acquire() is None only when somebody holds the lock; without a quorum nobody knows."""
+    """try_acquire() is None only when another client holds the lock; without a quorum that is unknown."""
     async with world() as w:
         for node in w.nodes:
             node.freeze()
@@ -301,7 +301,7 @@ async def test_the_gate_opens_at_release():
 
 @virtual
 async def test_the_gate_opens_at_loss_by_the_clock():
-    """A body that goes on after its loss keeps nobody of its process from the lock once the keys are gone."""
+    """A body that goes on after its loss keeps no other task from the lock once the keys are gone."""
     async with world() as w:
 
         async def stubborn() -> None:
@@ -360,7 +360,7 @@ async def test_tasks_of_one_process_get_the_lock_in_the_order_of_their_calls():
 
 @pytest.mark.parametrize("turn", range(8))
 def test_a_newcomer_does_not_overtake_the_queue(turn):
-    """Whoever asks around the turn in which the lock is handed on stands behind those who waited."""
+    """A task that asks around the turn in which the lock is handed on stands behind those that waited."""
 
     async def main() -> None:
         async with world() as w:
@@ -484,12 +484,12 @@ async def test_who_gives_up_at_one_of_several_gates_frees_the_others():
             pass
 
 
-# -- who runs out of time inside the gate ------------------------------------------------------------
+# -- running out of time inside the gate ------------------------------------------------------------
 
 
 @virtual
 async def test_the_queue_reports_the_last_verdict_of_its_head():
-    """Who times out behind a contender learns what the nodes told that one: taken, and until when."""
+    """A task that times out behind a contender learns what the nodes told that one: taken, and until when."""
     async with world() as w:
         w.occupy("a", 100.0)
         head = in_task(w.manager.lock("a", blocking_timeout=5).acquire)
@@ -507,7 +507,7 @@ async def test_the_queue_reports_the_last_verdict_of_its_head():
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("quarters", range(1, 12))
 def test_the_queue_reports_a_holder_at_any_moment_of_the_first_try(number, quarters):
-    """Who times out while its head is being refused, and told why, is told that the lock is taken."""
+    """A task that times out while its head is being refused, and told why, is told that the lock is taken."""
 
     async def main() -> None:
         async with world(number) as w:
@@ -524,7 +524,7 @@ def test_the_queue_reports_a_holder_at_any_moment_of_the_first_try(number, quart
 
 @virtual
 async def test_the_queue_reports_a_silent_quorum_as_such():
-    """Who times out behind a contender that hears nothing gets QuorumUnavailableError with the reasons."""
+    """A task that times out behind an unheard contender gets QuorumUnavailableError with the reasons."""
     async with world() as w:
         for node in w.nodes[:2]:
             node.freeze()
@@ -838,7 +838,7 @@ async def lost_and_again(w: World) -> None:
 
 @virtual
 async def test_a_lease_without_a_block_is_no_deadlock():
-    """A lease from acquire() may be released by anybody, so waiting for it is legal."""
+    """A lease from acquire() may be released by any task, so waiting for it is legal."""
     async with world() as w:
         lease = await w.manager.lock("a").acquire()
         sim().call_later(1, lambda: releases.append(asyncio.ensure_future(lease.release())))

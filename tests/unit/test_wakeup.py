@@ -1,4 +1,4 @@
-"""Release notices: who waits in another process asks again at once, and a lost notice costs a poll (R13)."""
+"""Release notices: waiters in other processes ask again at once, and a lost notice costs a poll (R13)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NO_POLL = RetryPolicy(base=0.01, cap=1000.0)
 CAP = RetryPolicy().cap
 
 A_FEW = 3.0
-"""Round trips from a release to the win of who waits: the notice, a part of one to step aside, the win."""
+"""Round trips from a release to the win of the waiter: the notice, a part of one for jitter, the win."""
 
 
 def listeners(node: MemoryNode, name: str = NAME) -> int:
@@ -57,14 +57,14 @@ def heard(w: World, name: str = NAME) -> list[int]:
 
 
 def forge(w: World) -> None:
-    """Publish on the channel of the lock, as anybody may."""
+    """Publish on the channel of the lock, as any client may."""
     for node in w.nodes:
         node.execute([b"PUBLISH", CHANNEL, b""])
 
 
 @contextlib.asynccontextmanager
 async def waiting(w: World, **options: object) -> AsyncIterator[asyncio.Task[End]]:
-    """Let somebody wait for the lock in a process of its own; give up at the end if it has not got it."""
+    """Let a waiter wait for the lock in a process of its own; give up at the end if it has not got it."""
     async with w.process(**options) as other:
         task = in_task(other.lock(NAME).acquire)
         await asyncio.sleep(1.0)
@@ -144,7 +144,7 @@ async def test_nodes_that_were_free_all_along_need_no_notice():
 
 @virtual
 async def test_a_minority_of_notices_wakes_nobody():
-    """What a single node of three tells makes nobody ask."""
+    """What a single node of three tells makes no waiter ask."""
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()
         async with waiting(w, retry=NO_POLL):
@@ -268,7 +268,7 @@ async def test_a_holder_that_tells_nobody_is_polled():
 
 @virtual
 async def test_without_room_to_listen_a_waiter_polls(monkeypatch):
-    """Who cannot subscribe backs off as ever, and gets in after at most one wait."""
+    """A waiter that cannot subscribe backs off as ever, and gets in after at most one wait."""
     monkeypatch.setattr(channels, "MAX_CHANNELS", 0)
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()
@@ -297,7 +297,7 @@ async def test_the_waits_of_a_poll_grow_from_try_to_try(monkeypatch):
 
 @virtual
 async def test_a_forged_notice_lets_nobody_in():
-    """Whoever publishes on the channel makes waiters ask, and the answer is that the lock is held."""
+    """A message on the channel from any client makes waiters ask, and the answer is that the lock is held."""
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()
         async with waiting(w, retry=NO_POLL) as waiter:
@@ -335,7 +335,7 @@ async def test_a_flood_of_forged_notices_is_bounded():
             assert end.at - released <= (2 + A_FEW) * ROUND_TRIP
 
 
-# -- many who are told at once -----------------------------------------------------------------------
+# -- many that are told at once -----------------------------------------------------------------------
 
 
 async def crowd(managers: int, seed: int) -> tuple[float, float]:
@@ -438,11 +438,11 @@ async def test_an_ear_passes_a_release_by_once():
     ids=repr,
 )
 def test_what_a_notice_says_is_read_with_care(message, crowd):
-    """Anybody may publish: what is no number of up to six digits says nothing (R33)."""
+    """Any client may publish: what is no number of up to six digits says nothing (R33)."""
     assert _crowd(message) == crowd
 
 
-# -- nobody listens who does not wait ----------------------------------------------------------------
+# -- only waiters listen ----------------------------------------------------------------
 
 
 @virtual
@@ -476,7 +476,7 @@ def test_nobody_listens_when_nobody_waits(how):
                 for task in tasks[:2]:
                     task.cancel()
                 await asyncio.sleep(0.1)
-                assert heard(w) == [1] * 3, "somebody still waits"
+                assert heard(w) == [1] * 3, "a task still waits"
                 tasks[2].cancel()
             elif how == "closed":
                 await other.aclose()
@@ -497,7 +497,7 @@ def test_nobody_listens_when_nobody_waits(how):
 
 @virtual
 async def test_a_queue_keeps_one_subscription_while_it_waits():
-    """The next of a process is told by the subscription of the one before: nobody subscribes twice."""
+    """The next of a process is told by the subscription of the one before: no process subscribes twice."""
     async with world() as w, w.process(retry=NO_POLL) as one, w.process(retry=NO_POLL) as other:
 
         async def hurry(manager: LockManager) -> None:
@@ -509,7 +509,7 @@ async def test_a_queue_keeps_one_subscription_while_it_waits():
         assert [end.error for end in await asyncio.gather(*tasks)] == [None] * 8
         await asyncio.sleep(ROUND_TRIP)
         for node in w.nodes:
-            # Once each, and perhaps once more by who is alone at the end of its queue.
+            # Once each, and perhaps once more by a task that is alone at the end of its queue.
             assert 2 <= count(node, "SUBSCRIBE") <= 4
             assert count(node, "UNSUBSCRIBE") == count(node, "SUBSCRIBE")
 
@@ -557,7 +557,7 @@ async def test_many_names_leave_no_subscription():
 
 @virtual
 async def test_who_waits_for_a_notice_counts_as_waiting():
-    """The statistics count everybody who waits, for a notice as for the turn, and nobody afterwards."""
+    """The statistics count all that wait, for a notice as for the turn, and none afterwards."""
     async with world() as w, w.process(retry=NO_POLL) as other:
         lease = await w.manager.lock(NAME, extension=PLAIN).acquire()
         tasks = [in_task(other.lock(NAME).acquire) for _ in range(4)]

@@ -141,7 +141,7 @@ class World:
         return [node.get(PREFIX + name.encode()) for node in self.nodes]
 
     def occupy(self, name: str, ttl: float | None, *nodes: int, value: bytes = STRANGER) -> None:
-        """Let a stranger hold a name on some nodes, without a number on all; or whoever the value says."""
+        """Let a stranger hold a name on some nodes, without a number on all; or the value's holder."""
         for index in nodes or range(len(self.nodes)):
             self.nodes[index].set(PREFIX + name.encode(), value, ttl)
 

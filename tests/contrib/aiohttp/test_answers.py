@@ -55,7 +55,7 @@ async def site_with(
 
 @BOTH
 async def test_taken(handler: Handle, shared_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    """409 while somebody else holds the lock, with the seconds until its keys expire; nothing is logged."""
+    """409 while another request holds the lock, with the seconds until its keys expire; nothing is logged."""
     async with (
         LockManager(shared_nodes.urls) as other,
         site_with(shared_nodes.urls, handler) as (site, _),

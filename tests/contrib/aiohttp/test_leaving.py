@@ -64,7 +64,7 @@ async def test_a_client_that_vanishes_without_cancelling(shared_nodes: Nodes) ->
 
 @pytest.mark.parametrize("cancels", [True, False])
 async def test_clients_that_vanish_while_they_wait(cancels: bool, shared_nodes: Nodes) -> None:
-    """Whoever waits for a lock and vanishes leaves nothing; those behind it get their turn."""
+    """A request that waits for a lock and vanishes leaves nothing; those behind it get their turn."""
     handler = Handler()
     handler.leave.set()
     app = app_with(locked("x")(handler.__call__), shared_nodes.urls)
@@ -81,7 +81,7 @@ async def test_clients_that_vanish_while_they_wait(cancels: bool, shared_nodes: 
             for writer in writers:
                 await disconnect(writer)
             if cancels:
-                await eventually(lambda: app[MANAGER].statistics().waiting == 0, what="nobody waits")
+                await eventually(lambda: app[MANAGER].statistics().waiting == 0, what="no request waits")
         assert (await site.get("/99"))[0] == 200
         if cancels:
             assert handler.ended_by == [None], "only the last client was served"
@@ -91,7 +91,7 @@ async def test_clients_that_vanish_while_they_wait(cancels: bool, shared_nodes: 
 
 
 async def test_an_application_that_ends_under_load(shared_nodes: Nodes) -> None:
-    """Handlers inside, handlers that wait and clients that ask again: nothing is left, nobody warns."""
+    """Handlers inside, handlers that wait and clients that ask again: nothing is left, nothing warns."""
 
     @locked("x:{n}")
     async def handle(request: web.Request) -> web.Response:

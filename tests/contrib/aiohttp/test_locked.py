@@ -45,7 +45,7 @@ async def test_your_own_tests_need_no_server() -> None:
         assert response.status == 200
         assert await response.json() == {"names": ["order:42"], "held": True}
 
-        async with app[MANAGER].lock("order:42"):  # somebody else has it
+        async with app[MANAGER].lock("order:42"):  # another request has it
             response = await client.get("/orders/42")
             assert response.status == 409
     assert not any(map(locks, nodes))
@@ -261,7 +261,7 @@ async def test_two_locks_on_one_handler() -> None:
 
 
 async def test_released_before_the_response_is_sent() -> None:
-    """Whoever has the answer can have the lock: it is free when the headers of a response leave."""
+    """A client that has the answer can have the lock: it is free when the headers of a response leave."""
     held: list[bool] = []
 
     async def look(request: web.Request, response: web.StreamResponse) -> None:

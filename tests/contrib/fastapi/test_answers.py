@@ -47,7 +47,7 @@ def the_app() -> Any:
 
 
 async def taken(here: Site) -> None:
-    """Let somebody else hold the lock."""
+    """Let another request hold the lock."""
     here.world.occupy("secret-1", 7.2)
 
 
@@ -120,7 +120,7 @@ async def test_each_error_has_its_answer(
 
 @virtual
 async def test_without_a_known_moment_there_is_no_retry_after() -> None:
-    """A key without expiry frees nobody knows when."""
+    """When a key without expiry is freed is unknown."""
     async with site(the_app()) as here:
         here.world.occupy("secret-1", None)
         answer = await here.post("/locked/1")
@@ -168,7 +168,7 @@ async def test_a_quarantine_is_over_when_the_answer_says() -> None:
 
 @virtual
 async def test_misconfigured_nodes_are_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """The operator reads there which node it is, whose, since when and by whom."""
+    """The operator reads there which node it is, whose it is, since when, and which client claimed it."""
     async with site(the_app()) as here:
         await misconfigured(here)
         caplog.clear()
@@ -203,7 +203,7 @@ async def test_no_quorum_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture
 
 @virtual
 async def test_a_deadlock_of_its_own_is_no_answer() -> None:
-    """`WouldDeadlockError` is a bug: nobody should be told to try again."""
+    """`WouldDeadlockError` is a bug: the client should not be told to try again."""
     app = new_app()
 
     @app.post("/")
@@ -300,7 +300,7 @@ async def test_a_websocket_under_a_lock() -> None:
 @pytest.mark.parametrize("ended_by", ["application", "client"])
 @virtual
 async def test_a_websocket_that_has_ended_is_not_closed_again(ended_by: str) -> None:
-    """Whoever ended it, an error after that has nobody to be told to."""
+    """However it ended, an error after that has no recipient."""
     app = new_app()
 
     @app.websocket("/")

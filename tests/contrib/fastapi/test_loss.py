@@ -32,12 +32,12 @@ LOST = (503, {"detail": "the lock was lost"})
 
 
 async def deleted(here: Site) -> None:
-    """Let somebody delete the key: the next extension is refused."""
+    """Delete the key from outside: the next extension is refused."""
     here.world.vacate("a")
 
 
 async def frozen(here: Site) -> None:
-    """Let nobody answer: the lease is lost by the clock."""
+    """Let no node answer: the lease is lost by the clock."""
     for node in here.world.nodes:
         node.freeze()
 
@@ -107,7 +107,7 @@ async def test_an_endpoint_that_swallows_the_cancellation(lose: Any, scope: Any)
 @pytest.mark.parametrize("scope", ["function", "request"])
 @virtual
 async def test_an_endpoint_that_blocks_the_loop_for_too_long(scope: Any) -> None:
-    """Nobody could notice the loss meanwhile; the client hears of it all the same."""
+    """The loss could not be noticed meanwhile; the client hears of it all the same."""
     app = new_app()
 
     @app.post("/", dependencies=[locked("a", scope=scope)])

@@ -67,7 +67,7 @@ async def by_dependency(order: Annotated[int, Depends(int_order)]) -> None:
     """Have the number declared by a dependency."""
 
 
-async def by_nobody() -> None:
+async def by_nothing() -> None:
     """Take nothing."""
 
 
@@ -111,14 +111,14 @@ ORDER, ANY_ORDER = "order:{order_id}", "/{order_id}"
         pytest.param(by_text, ORDER, "/{order_id:path}", "/a/b", "order:a/b", id="whole path"),
         pytest.param(by_text, ORDER, ANY_ORDER, "/%7Bx%7D", "order:{x}", id="braces are no template"),
         pytest.param(by_dependency, ORDER, ANY_ORDER, "/042", "order:42", id="declared by a dependency"),
-        pytest.param(by_nobody, ORDER, ANY_ORDER, "/042", "order:042", id="declared by nobody"),
-        pytest.param(by_nobody, ORDER, "/{order_id:int}", "/042", "order:42", id="converted by the route"),
+        pytest.param(by_nothing, ORDER, ANY_ORDER, "/042", "order:042", id="not declared"),
+        pytest.param(by_nothing, ORDER, "/{order_id:int}", "/042", "order:42", id="converted by the route"),
         pytest.param(by_query, "page:{page}", "/", "/?page=05", "page:5", id="query"),
         pytest.param(by_query, "page:{page}", "/", "/", "page:3", id="default of a query"),
         pytest.param(by_query_alias, "page:{page}", "/", "/?page-number=05", "page:5", id="query alias"),
         pytest.param(by_query_model, "{filters.shop}:{filters.page}", "/", "/?page=05", "7:5", id="model"),
         pytest.param(by_list, "{tag[0]}:{tag[1]}", "/", "/?tag=05&tag=6", "5:6", id="list"),
-        pytest.param(by_nobody, "everything", "/", "/", "everything", id="constant"),
+        pytest.param(by_nothing, "everything", "/", "/", "everything", id="constant"),
     ],
 )
 @virtual
@@ -272,7 +272,7 @@ async def test_websockets_name_their_locks_alike() -> None:
     assert (close["type"], close["code"]) == ("websocket.close", 1008)
 
 
-@pytest.mark.parametrize("endpoint", [by_nobody, by_query], ids=["nowhere", "other query"])
+@pytest.mark.parametrize("endpoint", [by_nothing, by_query], ids=["nowhere", "other query"])
 @virtual
 async def test_a_field_that_is_no_parameter(endpoint: Any) -> None:
     """The error names the template, the field and the route; text that a client adds does not help."""

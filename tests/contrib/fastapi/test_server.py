@@ -16,7 +16,7 @@ from tests.servers import Nodes, ask, eventually, fastest_arm, open_nodes
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    """Give 5 servers that nobody empties between tests: the application would have to notice first."""
+    """Give 5 servers that are not emptied between tests: the application would have to notice first."""
     with open_nodes(fastest_arm(), 5) as five:
         yield five
 
@@ -48,7 +48,7 @@ def held(nodes: Nodes, name: str) -> int:
 
 
 async def inside(nodes: Nodes, name: str) -> None:
-    """Wait until somebody holds the lock on every node."""
+    """Wait until the lock is held on every node."""
     await eventually(lambda: held(nodes, name) == 5, what="the lock is held")
 
 

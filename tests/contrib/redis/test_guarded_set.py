@@ -113,7 +113,7 @@ async def test_many_writers_end_in_the_order_of_their_fences(client: Redis) -> N
 
 
 async def test_a_plain_value_is_an_error(client: Redis) -> None:
-    """Somebody who writes by other means is found out, instead of being overwritten."""
+    """A write by other means is found out, instead of being overwritten."""
     await client.set("key", "plain")
 
     with pytest.raises(ResponseError, match="WRONGTYPE"):

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 
 FOLDER = Path(os.environ["MARKS"])
-"""Shared by all servers: a file per key that somebody is inside for."""
+"""Shared by all servers: a file per key that a request is inside for."""
 
 
 async def be_inside(key: str, seconds: float) -> None:
-    """Fail unless nobody else is inside for `key`; stay for a while."""
+    """Fail if another request is inside for `key`; stay for a while."""
     mark = FOLDER / key
     os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY))  # FileExistsError: two at once
     try:

@@ -240,7 +240,7 @@ def test_a_step_that_can_be_proven_is_found_by_the_next_sample(
     blur = (last_heard - last_asked) + (heard - asked) + 2 * PRECISION + 2 * CLOCK_DRIFT_FACTOR * pause
     stepped = seen + (limit + blur + 1e-5 + excess) * (1 if forward else -1)
     assert watch.ahead(0, heard, stepped) is forward
-    judgement = watch.sample(0, asked, heard, stepped)  # nobody else has samples: judged at once
+    judgement = watch.sample(0, asked, heard, stepped)  # no other node has samples: judged at once
     found = judgement.steps if forward else judgement.back
     assert [step.node for step in found] == [0]
     assert limit < abs(found[0].seconds) <= limit + blur + 1e-4 + excess + CLOCK_DRIFT_FACTOR * pause
@@ -417,7 +417,7 @@ def test_a_step_there_and_back_is_both() -> None:
 
 
 def test_another_server_at_the_address_starts_from_nothing() -> None:
-    """Forgetting a node drops its interval and its suspicion, and nobody waits for it."""
+    """Forgetting a node drops its interval and its suspicion, and no other waits for it."""
     watch = watching(3)
     answer(watch, 0, 1.0, 5.0)
     answer(watch, 1, 1.0, -500.0)
@@ -470,7 +470,7 @@ def test_the_median_is_a_lower_bound_and_follows_the_samples() -> None:
 
 
 def test_the_watch_shows_its_state() -> None:
-    """How many nodes it knows, and whom it suspects."""
+    """How many nodes it knows, and which it suspects."""
     watch = watching(5, sampled=[0, 1, 2])
     answer(watch, 1, 1.0, 5.0)
     answer(watch, 0, 1.0, -5.0)

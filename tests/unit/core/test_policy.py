@@ -189,7 +189,7 @@ CROWDS = st.integers(0, 10**9)
 def test_who_was_told_steps_aside_for_a_bounded_time(
     round_trip: float, splits: int, crowd: int, chance: float
 ) -> None:
-    """However often nobody won, the wait after a notice is finite and shorter than the base."""
+    """However many tries had no winner, the wait after a notice is finite and shorter than the base."""
     policy = RetryPolicy()
     wait = aside(policy, chance, round_trip=round_trip, splits=splits, crowd=crowd)
     assert 0 <= wait < policy.base

@@ -45,7 +45,7 @@ def twin_verdict(size: int, votes: Votes) -> Verdict:
 
 
 def twin_end(size: int, granted: int, refused: int) -> Extension:
-    """Say what an extension round is when everybody has been heard."""
+    """Say what an extension round is when all nodes have been heard."""
     if more_than_half(granted, size):
         return Extension.EXTENDED
     return Extension.LOST if more_than_half(refused, size) else Extension.UNKNOWN

@@ -42,7 +42,7 @@ from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import locks, sent, sim
 
 KEY = b"redlock:res"
-OTHER = b"somebody-else"
+OTHER = b"another-client"
 OFF = ExtensionPolicy.off()
 PLAIN: dict[str, Any] = {"fencing": False, "restart_quarantine": 0}
 """The settings of a manager that sends the page's commands and nothing else."""
@@ -195,7 +195,7 @@ def test_the_value_is_unique_across_clients_and_requests() -> None:
 
 
 def test_the_value_has_twenty_random_bytes() -> None:
-    """160 bits in hexadecimal, before the label that says who holds it; from the system's own random
+    """160 bits in hexadecimal, before the label that names the holder; from the system's own random
     source.
     """
 
@@ -222,7 +222,7 @@ def test_the_value_has_twenty_random_bytes() -> None:
 
 
 def test_a_release_deletes_only_the_clients_own_key() -> None:
-    """A holder that overslept releases by script, and leaves alone the key that somebody else has by now."""
+    """A holder that overslept releases by script, and leaves alone the key that another client has by now."""
 
     async def main() -> None:
         nodes = masters(5)
@@ -382,7 +382,7 @@ def test_step_2_a_master_that_is_down_holds_nobody_up(down: str) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_step_3_a_majority_is_needed_and_enough(size: int) -> None:
-    """For every set of masters on which somebody else has the key: acquired if and only if Q are free."""
+    """For every set of masters on which another client has the key: acquired if and only if Q are free."""
 
     async def attempt(taken: tuple[bool, ...]) -> None:
         nodes = masters(size)
@@ -447,7 +447,7 @@ def test_step_4_the_validity_is_what_is_left_of_the_ttl(latencies_ms: tuple[int,
 
 @pytest.mark.parametrize("taken", [mask for mask in masks(5) if sum(mask) >= 3])
 def test_step_5_a_failure_is_undone_on_all_masters(taken: tuple[bool, ...]) -> None:
-    """Whoever does not get Q releases everywhere, also where the answer was no, and touches no other's
+    """A client that does not get Q releases everywhere, also where the answer was no, and touches no other's
     key.
     """
 
@@ -498,7 +498,7 @@ def test_clocks_may_differ_by_a_small_share_of_the_ttl(ttl: float) -> None:
 
 
 def test_the_holder_ends_its_work_a_little_before_its_validity_does() -> None:
-    """Nobody can extend any more: the body is cancelled before `valid_until`, itself some ms before any
+    """Extensions fail from now on: the body is cancelled before `valid_until`, itself some ms before any
     expiry.
     """
 
@@ -596,7 +596,7 @@ def test_all_masters_are_asked_at_the_same_time() -> None:
 
 
 def test_a_partial_lock_is_given_back_at_once() -> None:
-    """A client that got two of five frees them with the next message, so that nobody has to wait for
+    """A client that got two of five frees them with the next message, so that no other has to wait for
     expiry.
     """
 
@@ -667,7 +667,7 @@ def test_the_first_key_to_expire_outlives_the_validity(seed: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_nobody_else_gets_in_while_a_majority_of_keys_is_set(size: int) -> None:
-    """Whichever Q masters a holder has, the remaining ones are too few for anybody else."""
+    """Whichever Q masters a holder has, the remaining ones are too few for any other."""
 
     async def attempt(held: tuple[int, ...]) -> None:
         nodes = masters(size)
@@ -806,8 +806,8 @@ def test_a_hundred_locks_share_one_connection_and_one_round_trip() -> None:
 
 @pytest.mark.parametrize("quarantine", [60.0, 0])
 def test_a_master_that_crashed_stays_out_for_the_longest_ttl(quarantine: float) -> None:
-    """Delayed restarts: of three masters that hold the lock one comes back empty, and still nobody else
-    gets it; without the delay somebody does.
+    """Delayed restarts: of three masters that hold the lock one comes back empty, and still no other client
+    gets it; without the delay one does.
     """
 
     async def main() -> None:

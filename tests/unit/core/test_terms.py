@@ -17,7 +17,7 @@ NOW_MS = 1_700_000_000_000
 
 def stored(size: int, *, age_ms: int = 1000, how: bytes = BY_USE, closed_ms: int = 0) -> bytes:
     """Return the sentinel of a quorum of some size that is so old."""
-    claim = Claim(born_ms=NOW_MS - age_ms, how=how, label=b"whoever")
+    claim = Claim(born_ms=NOW_MS - age_ms, how=how, label=b"another")
     return bytes(
         Sentinel(
             identity=b"server",

@@ -69,7 +69,7 @@ def test_validity_agrees_with_exact_arithmetic(asked_at: float, ttl: float) -> N
     ],
 )
 def test_validity_by_table(asked_at: float, ttl: float, expected: float) -> None:
-    """A few moments that anybody can work out in the head."""
+    """A few moments that a reader can work out in the head."""
     assert valid_until(asked_at, ttl) == pytest.approx(expected, abs=1e-9)
 
 
@@ -142,7 +142,7 @@ def test_free_after_agrees_with_its_twin(quorum: int) -> None:
         ([0.0, 0.0, 5.0], 2, 0.0),  # a majority is free already
         ([5.0, 5.0, 0.0, 0.0, 1.0], 3, 1.0),
         ([None, 2.0, 1.0], 2, 2.0),  # the key without expiry is not needed
-        ([None, None, 1.0], 2, None),  # two keys without expiry are in the way: nobody knows
+        ([None, None, 1.0], 2, None),  # two keys without expiry are in the way: it is unknown
         ([None, 1.0], 2, None),
         ([4.0, 1.0], 3, None),  # too few answered to name a moment
         ([], 2, None),

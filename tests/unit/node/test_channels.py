@@ -1,4 +1,4 @@
-"""What one node listens to: told to the server in every order of events, forgotten when nobody wants it."""
+"""What one node listens to: told to the server in every order of events, forgotten when it is not wanted."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_subscription_stands_once_it_is_confirmed(server: Server) -> None:
 
 
 def test_a_subscription_is_sent_once(server: Server) -> None:
-    """Whoever comes next has it already, confirmed or not."""
+    """The next listener has it already, confirmed or not."""
     server.channels.add(A)
     server.channels.add(A)
     server.answer()
@@ -165,7 +165,7 @@ def test_what_still_stands_need_not_be_sent_again(server: Server) -> None:
 
 
 def test_a_refusal_is_taken_for_the_connections_life(server: Server) -> None:
-    """Without the right to subscribe nothing stands, and nobody asks again before the next connection."""
+    """Without the right to subscribe nothing stands, and nothing is asked until the next connection."""
     server.refuses = "NOPERM this user has no permissions"
     server.channels.add(A)
     server.answer()
@@ -183,7 +183,7 @@ def test_a_refusal_is_taken_for_the_connections_life(server: Server) -> None:
 
 @pytest.mark.parametrize("words", ["NOPERM this user has no permissions", "ERR unknown command 'subscribe'"])
 def test_what_was_refused_need_not_be_taken_back(server: Server, words: str) -> None:
-    """It is forgotten at once; who wants it later finds out what is allowed by then."""
+    """It is forgotten at once; a later listener finds out what is allowed by then."""
     server.refuses = words
     server.channels.add(A)
     server.answer()
@@ -213,7 +213,7 @@ def test_an_error_that_passes_is_answered_by_asking_again(server: Server) -> Non
 def test_what_could_not_be_taken_back_stands(
     server: Server, words: str, again: list[tuple[bytes, ...]]
 ) -> None:
-    """Nobody hears it, but who wants it again has it without asking."""
+    """It is not heard, but a new listener has it without asking."""
     server.channels.add(A)
     server.answer()
     server.refuses = words
@@ -241,7 +241,7 @@ def test_without_room_one_channel_is_tried_at_each_look(server: Server) -> None:
 
 
 def test_there_is_a_limit(server: Server) -> None:
-    """One more is not heard, and takes no place; who leaves makes room."""
+    """One more is not heard, and takes no place; one that leaves makes room."""
     names = [b"redlock:%d" % number for number in range(MAX_CHANNELS + 1)]
     for name in names:
         server.channels.add(name)

@@ -219,7 +219,7 @@ async def test_a_full_backlog_delays_a_subscription() -> None:
 
 @virtual
 async def test_a_connection_that_is_given_up_hears_nothing_from_that_moment() -> None:
-    """Though nobody has been told of it yet; the same holds in a child that was forked."""
+    """Though no caller has been told of it yet; the same holds in a child that was forked."""
     server = MemoryNode(latency=LATENCY)
     async with hearing(server) as it:
         it.node.subscribe(KEY)

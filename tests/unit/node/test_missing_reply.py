@@ -99,7 +99,7 @@ def in_a_loop(check: Any) -> None:
 @pytest.mark.parametrize("missing", range(1, len(fenced_commands()) + 1))
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_nothing_behind_a_missing_reply_counts(missing: int, number: int) -> None:
-    """Wherever one goes missing, or several: the next one ends the connection, and is told to nobody."""
+    """Wherever one goes missing, or several: the next one ends the connection, and reaches no sink."""
 
     def check() -> None:
         undisturbed = Talk(fenced_commands())
@@ -137,7 +137,7 @@ def test_the_answer_to_the_next_command_shows_that_the_last_reply_is_missing() -
 
 @pytest.mark.parametrize("twice", range(1, len(fenced_commands()) + 1))
 def test_a_reply_that_comes_twice_counts_once(twice: int) -> None:
-    """The second one is told to nobody: not even to a command that is waiting for an answer like it."""
+    """The second one reaches no sink: not even to a command that is waiting for an answer like it."""
 
     def check() -> None:
         talk = Talk(fenced_commands())

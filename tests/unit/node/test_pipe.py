@@ -1,4 +1,4 @@
-"""The pipe: commands in, bytes out; bytes in, replies to whoever waits (rule R15).  No I/O."""
+"""The pipe: commands in, bytes out; bytes in, replies to their callers (rule R15).  No I/O."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def test_many_replies_may_come_at_once(watched: Watched) -> None:
 
 
 def test_a_late_reply_goes_to_its_own_sink_and_not_to_the_next(watched: Watched) -> None:
-    """A caller that has stopped waiting keeps its place in the queue, so that nobody gets its reply."""
+    """A caller that has stopped waiting keeps its place in the queue, so that no other gets its reply."""
     gave_up = watched.put(echo(0), pending=False)
     waits = watched.put(echo(1))
     watched.pipe.feed(b":100\r\n")
@@ -273,7 +273,7 @@ WRONG_SHAPES = [
 
 @pytest.mark.parametrize(("command", "reply"), WRONG_SHAPES)
 def test_a_reply_of_the_wrong_shape_counts_nothing(watched: Watched, command: Command, reply: bytes) -> None:
-    """It belongs to somebody else, so the connection is desynchronised and its command unanswered."""
+    """It belongs to another command, so the connection is desynchronised and its command unanswered."""
     sink = watched.put(command)
     behind = watched.put(echo(1))
     if command.script is not None:
@@ -303,7 +303,7 @@ def test_what_came_before_a_wrong_shape_counts(watched: Watched) -> None:
 
 
 def test_a_reply_that_nothing_was_asked_for_is_an_error(watched: Watched) -> None:
-    """A reply too many means that every reply may be somebody else's."""
+    """A reply too many means that every reply may be another command's."""
     watched.put(echo(0))
     with pytest.raises(DesynchronisedError, match="without a request"):
         watched.pipe.feed(b":0\r\n:1\r\n")
@@ -482,7 +482,7 @@ def test_a_full_pipe_has_room_for_a_repetition(watched: Watched) -> None:
 
 
 def test_an_error_reply_is_silence_with_its_reason(watched: Watched) -> None:
-    """Who looks after the node hears of the error with its command before the caller does."""
+    """The callback for failures hears of the error with its command before the caller does."""
     command = ONE.acquire(OWNER, 1.0)
     sink = watched.put(command, index=4)
     watched.pipe.feed(b"-READONLY You can't write against a read only replica.\r\n")

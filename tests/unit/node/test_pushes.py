@@ -140,7 +140,7 @@ def test_pushes_may_come_byte_by_byte(it: Listening) -> None:
 
 
 def test_a_notice_may_have_something_done_at_once(it: Listening) -> None:
-    """Whoever hears it may send, subscribe or take the pipe apart while it is handed over."""
+    """The callback may send, subscribe or take the pipe apart while it is handed over."""
     it.pipe.on_notice = lambda *_: it.put(heartbeat(b"x"))
     it.pipe.feed(message(A) + b"$1\r\nx\r\n")
     assert it.told == [b"x"]
@@ -268,7 +268,7 @@ OTHERS = [
     "head", [None, ANYTHING, NAME.acquire(OWNER, 1.0)], ids=["nothing", "anything", "SET"]
 )
 def test_any_other_push_is_ignored(it: Listening, other: bytes, head: Command | None) -> None:
-    """It is nobody's reply and harms nobody: servers may learn to push what we have never heard of."""
+    """It is no reply and does no harm: servers may learn to push what we have never heard of."""
     if head is not None:
         it.put(head)
     it.pipe.feed(other)

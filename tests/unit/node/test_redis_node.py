@@ -299,7 +299,7 @@ async def test_a_master_that_says_readonly_is_left() -> None:
 
 @simulated
 async def test_commands_of_one_turn_leave_in_one_write() -> None:
-    """Whoever submits them: what a turn of the loop collected is one write at its end."""
+    """Whichever task submits them: what a turn of the loop collected is one write at its end."""
     server = MemoryNode(latency=LATENCY)
     door = Door(server)
     async with running(RedisNode(door)) as it:
@@ -505,7 +505,7 @@ async def test_a_frozen_node_is_suspect_then_given_up() -> None:
 
 @simulated
 async def test_an_idle_connection_to_a_frozen_node_is_noticed_too() -> None:
-    """Nothing was asked by anybody: the heartbeat is enough."""
+    """Nothing was asked by any caller: the heartbeat is enough."""
     server = MemoryNode(latency=LATENCY)
     async with running(server.link()) as it:
         await asyncio.sleep(3.3)
@@ -824,7 +824,7 @@ async def test_what_is_owed_is_sent_once_more_when_a_node_is_closed() -> None:
 
 @simulated
 async def test_a_closed_node_answers_everything_with_silence() -> None:
-    """Whoever comes too late is told so, and the node stays closed."""
+    """A caller that comes too late is told so, and the node stays closed."""
     server = MemoryNode(latency=LATENCY)
     door = Door(server)
     async with running(RedisNode(door)) as it:
@@ -859,7 +859,7 @@ async def test_states_are_logged_without_secrets(caplog: pytest.LogCaptureFixtur
 async def test_other_commands_are_answered_like_any() -> None:
     """Looking and administering go the same way, without an owner and without a debt."""
     server = MemoryNode(latency=LATENCY)
-    server.set(KEY, b"somebody", 10)
+    server.set(KEY, b"another", 10)
     command = Command(
         Purpose.OTHER, owner=b"", fits=lambda reply: isinstance(reply, int), keys=(KEY,), verb=b"DEL"
     )
