@@ -10,7 +10,7 @@ from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng._core.quorum import majority
 
 from .fence_client import Attempt, Client
-from .fence_node import ModelNode
+from .fence_node import ModelNode, knows
 from .fence_rules import KEEP_MS
 
 if TYPE_CHECKING:
@@ -32,18 +32,18 @@ def _node(world: World) -> ModelNode:
 
 
 def _expire_hold(world: World) -> None:
-    _node(world).data.holds.pop(world.random.choice(NAMES), None)
+    _node(world).expire(world.random.choice(NAMES))
 
 
 def _expire_all(world: World) -> None:
     for node in world.nodes:
-        node.data.holds.clear()
+        node.expire(*NAMES)
 
 
 def _expire_name(world: World) -> None:
     name = world.random.choice(NAMES)
     for node in world.nodes:
-        node.data.holds.pop(name, None)
+        node.expire(name)
 
 
 def _pass_time(world: World) -> None:
@@ -95,8 +95,7 @@ def pause(world: World, client: Client | None = None) -> None:
         connection.blocked_until = until
     if not world.timed and client.attempt is not None:
         for node in world.nodes:
-            for name in client.attempt.claim.names:
-                node.data.holds.pop(name, None)
+            node.expire(*client.attempt.claim.names)
 
 
 def relapse(world: World, client: Client | None = None) -> None:
@@ -105,7 +104,7 @@ def relapse(world: World, client: Client | None = None) -> None:
     node = world.random.choice(world.nodes)
     if client.attempt is not None and client.attempt.granted:
         node = world.nodes[world.random.choice(list(client.attempt.granted))]
-    kept = node.data.copy()
+    kept = node.snapshot()
     pause(world, client)
 
     def come_back() -> None:
@@ -124,7 +123,7 @@ def relapse(world: World, client: Client | None = None) -> None:
 def ahead(world: World, attempt: Attempt) -> list[int]:
     """Return the nodes that have not answered, and will answer with a greater counter than others did."""
     least, name = min(attempt.granted.values()), attempt.claim.names[0]
-    counters = [node.data.counters.get(name, (0, 0))[0] for node in world.nodes]
+    counters = [node.counter(name) for node in world.nodes]
     return [
         number for number in range(world.size) if number not in attempt.granted and counters[number] >= least
     ]
@@ -166,9 +165,9 @@ def keep(world: World) -> None:
 def _restart_old(world: World) -> None:
     """Restart with an older state, one that still knows of an attempt under way if there is one."""
     node = _node(world)
-    under_way = {client.attempt.claim.owner for client in world.clients if client.attempt}
-    known = [data for data in node.kept if any(owner in under_way for owner, _ in data.holds.values())]
-    node.restart(world.random.choice(known or node.kept or (node.data,)))
+    under_way = [client.attempt.claim.owner for client in world.clients if client.attempt]
+    known = [data for data in node.kept if knows(data, under_way, NAMES)]
+    node.restart(world.random.choice(known or node.kept or (node.snapshot(),)))
     _restarted(world, node)
 
 
@@ -176,7 +175,7 @@ def _restart_most(world: World) -> None:
     """Restart a majority, as a power failure does: empty, or with what the disks have."""
     for node in world.random.sample(world.nodes, majority(world.size)):
         node.look(world.now_us)
-        node.restart(world.random.choice((None, world.random.choice((*node.kept, node.data)))))
+        node.restart(world.random.choice((None, world.random.choice((*node.kept, node.snapshot())))))
         _restarted(world, node)
 
 
@@ -210,7 +209,7 @@ def initialise(world: World) -> None:
     floors = []
     for node in world.nodes:
         node.look(world.now_us)
-        known = parse(node.initialise(world.quarantine_ms, 0) or b"")
+        known = parse(node.initialise(world.quarantine_ms, 0))
         floors.append(known.floor if known else 0)
 
     def agree() -> None:

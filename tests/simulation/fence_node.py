@@ -1,25 +1,37 @@
-"""A model master: holds, counters and a sentinel; what the Lua files do, by the rules under search."""
+"""A model master: what the scripts do in memory, at a time that the run sets, with an eye on the counters."""
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
+from aioredlock_ng import _scripts
+from aioredlock_ng._core import fencing
+from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.quarantine import Vow
+from aioredlock_ng.testing import Snapshot
+from aioredlock_ng.testing._memory_data import NodeClock
+from aioredlock_ng.testing._memory_process import MemoryProcess
+from aioredlock_ng.testing._memory_scripts import SCRIPTS
+from aioredlock_ng.testing.sim_loop import EPOCH
 
 from .fence_rules import Rules
 
+EPOCH_US: Final = round(EPOCH * 1_000_000)
+
 NO_VOTE: Final = -1
-CLOCK: Final = -2
-ABOVE: Final = -3
-"""Answers of a raise, as in ``raise.lua``."""
+"""The answer of an acquire or a raise, as in ``acquire.lua`` and ``raise.lua``."""
 
 WITHOUT_VOTE: Final = 10
 """Added to an answer of an extension, as in ``extend.lua``."""
 
 FOREIGN: Final = -1
 """The answer of an extension where something is another owner's."""
+
+SENTINEL: Final = b"sentinel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,26 +43,24 @@ class Claim:
     ttl_ms: int
     keep_ms: int
 
+    @property
+    def locks(self) -> list[bytes]:
+        """The keys of the locks."""
+        return [name.encode() for name in self.names]
 
-@dataclass(slots=True)
-class Data:
-    """What a master loses when it restarts empty; values come with their expiry, in node milliseconds."""
-
-    holds: dict[str, tuple[int, int]] = field(default_factory=dict)
-    counters: dict[str, tuple[int, int]] = field(default_factory=dict)
-    sentinel: bytes | None = None
-
-    def copy(self) -> Data:
-        """Return a snapshot."""
-        return Data(dict(self.holds), dict(self.counters), self.sentinel)
+    @property
+    def counters(self) -> list[bytes]:
+        """The keys of their counters."""
+        return [_counter(name) for name in self.names]
 
 
 class ModelNode:
-    """One master.
+    """One master; its scripts are those of `MemoryNode`, with the rules that are in force (`Rules`).
 
     Args:
         rules: what is searched.
         counts: where "sometimes" events are counted.
+        size: how many nodes there are.
         offset_us: how far its clock is ahead.
     """
 
@@ -59,166 +69,144 @@ class ModelNode:
         self._counts = counts
         self._size = size
         self.offset_us = offset_us
-        self.now_us = 0
-        self.now_ms = 0
-        self.process = 0
-        self.data = Data()
-        self.kept: list[Data] = []
+        self.now_us = EPOCH_US
+        numbers = itertools.count()
+        clock = NodeClock(lambda: (self.now_us - EPOCH_US) / 1_000_000)
+        self._process = MemoryProcess(clock, lambda: f"run{next(numbers)}")
+        self.flush()
+        self.kept: list[Snapshot] = []
         """Older states to come back with."""
-        self.greatest: dict[str, int] = {}
+        self._greatest: dict[str, int] = {}
         """The greatest counter that each name ever had here."""
         self.broken_law = ""
         """How an acquire did not set a counter above all that it ever was; the laws of `fencing` in one."""
 
     def look(self, now_us: int) -> None:
-        """See what time it is, and let expire what has expired: Redis does when the moment has *passed*."""
+        """See what time it is."""
         self.now_us = now_us + self.offset_us
-        self.now_ms = now_ms = self.now_us // 1000
-        data = self.data
-        for values in (data.holds, data.counters):
-            gone = [name for name, (_, expiry) in values.items() if now_ms > expiry]
-            for name in gone:
-                del values[name]
 
-    @property
-    def identity(self) -> bytes:
-        """The identity of this process."""
-        return b"run%d" % self.process
-
-    # -- what the scripts do -------------------------------------------------------------------
+    # -- commands ------------------------------------------------------------------------------
 
     def greet(self, quarantine_ms: int, push: bytes, push_floor: int) -> tuple[bytes, int, bytes]:
-        """Do ``greet.lua``."""
-        terms = {"identity": self.identity, "now_us": self.now_us, "size": self._size}
-        self.data.sentinel = self._rules.greeted(
-            self.data.sentinel, quarantine_ms=quarantine_ms, push=push, push_floor=push_floor, **terms
-        )
-        return self.data.sentinel, self.now_us, self.identity
+        """Return the sentinel, the node's time and its identity."""
+        words = (b"", self._size, quarantine_ms, push, push_floor, b"", 0)
+        _, sentinel, now_us, identity, _ = self._run(_scripts.GREET, [SENTINEL], *words)
+        return sentinel, now_us, identity
 
-    def initialise(self, quarantine_ms: int, floor: int) -> bytes | None:
-        """Do ``init.lua``."""
-        terms = {"identity": self.identity, "now_us": self.now_us, "size": self._size}
-        done = self._rules.initialised(self.data.sentinel, quarantine_ms=quarantine_ms, floor=floor, **terms)
-        self.data.sentinel = done or None
-        return self.data.sentinel
+    def initialise(self, quarantine_ms: int, floor: int) -> bytes:
+        """Return the sentinel."""
+        sentinel: bytes = self._run(_scripts.INIT, [SENTINEL], self._size, quarantine_ms, floor, b"")
+        return sentinel
 
     def acquire(self, claim: Claim, ballot: int, vow: Vow) -> tuple[int, int]:
-        """Do ``acquire.lua``: the counter, or 0 when taken, or `NO_VOTE`; and the node's time."""
-        if self.data.sentinel != vow.sentinel:
-            self._counts["quarantine refused a vote"] += 1
-            return NO_VOTE, self.now_ms
-        holders = [self._holder(name) for name in claim.names]
-        if any(holder not in (None, claim.owner) for holder in holders):
-            return 0, self.now_ms
-        fence = max(self._reading(name, vow.floor) for name in claim.names)
-        if all(holders):
-            return fence, self.now_ms  # a repeated command
-        fence = self._rules.granted(fence, ballot, self.now_ms)
-        for name in claim.names:
-            if fence <= self.greatest.get(name, 0):
-                self.broken_law = f"an acquire sets F of {name} to {fence}, after {self.greatest[name]}"
-            self._hold(name, claim)
-            self._store(name, fence, claim)
-        return fence, self.now_ms
+        """Return the counter, or 0 when taken, or `NO_VOTE`; and the node's time in milliseconds."""
+        repeated = self._holders(claim) == {b"%d" % claim.owner}
+        before = [self.counter(name) for name in claim.names]
+        words = (claim.owner, claim.ttl_ms, ballot, claim.keep_ms, *_stamp(vow, vow.floor))
+        code, fence, now_us = self._run(_scripts.ACQUIRE, [*claim.locks, *claim.counters, SENTINEL], *words)
+        self._note(code, before, vow.floor)
+        if code == 1 and not repeated:
+            for name in claim.names:
+                if fence <= self._greatest.get(name, 0):
+                    self.broken_law = f"an acquire sets F of {name} to {fence}, after {self._greatest[name]}"
+        self._note_greatest(claim)
+        return (fence if code == 1 else code), now_us // 1000
 
     def raise_(self, claim: Claim, fence: int, vow: Vow) -> int:
-        """Do ``raise.lua``."""
-        if self.data.sentinel != vow.sentinel:
-            self._counts["quarantine refused a vote"] += 1
-            return NO_VOTE
-        if not all(self._rules.may_raise(self._holder(name), claim.owner) for name in claim.names):
-            return 0
+        """Return the answer of ``raise.lua``."""
         floor = self._rules.raise_floor(vow.floor)
-        befores = [self._reading(name, floor) for name in claim.names]
-        afters = [self._rules.raised(before, fence, self.now_ms) for before in befores]
-        for name, after in zip(claim.names, afters, strict=True):
-            if after is None:
-                return CLOCK
-            self._store(name, after, claim)
-        return 1 if all(after == fence for after in afters) else ABOVE
+        before = [self.counter(name) for name in claim.names]
+        words = (claim.owner, fence, claim.keep_ms, *_stamp(vow, floor))
+        code: int = self._run(_scripts.RAISE, [*claim.locks, *claim.counters, SENTINEL], *words)
+        self._note(code, before, floor)
+        self._note_greatest(claim)
+        return code
 
     def extend(self, claim: Claim, fence: int, vow: Vow) -> int:
-        """Do ``extend.lua``."""
-        vouched = self.data.sentinel == vow.sentinel
-        vote, floor = (0, vow.floor) if vouched else (WITHOUT_VOTE, 0)
-        holders = [self._holder(name) for name in claim.names]
-        if any(holder not in (None, claim.owner) for holder in holders):
-            return vote + FOREIGN
-        if None in holders:
-            return vote
-        self._keep(claim, fence, floor)
-        return vote + 1
+        """Return the answer of ``extend.lua``."""
+        words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *_stamp(vow, vow.floor))
+        code: int = self._run(_scripts.EXTEND, [*claim.locks, *claim.counters, SENTINEL], *words)
+        self._note_greatest(claim)
+        return code
 
     def top_up(self, claim: Claim, fence: int) -> int:
-        """Do ``top_up.lua``."""
-        holders = [self._holder(name) for name in claim.names]
-        if any(holder not in (None, claim.owner) for holder in holders):
-            return FOREIGN
-        self._keep(claim, fence, 0)
-        self._counts["topped up"] += None in holders
-        return 0
+        """Return the answer of ``top_up.lua``."""
+        missing = None in self._holders(claim)
+        words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms)
+        code: int = self._run(_scripts.TOP_UP, [*claim.locks, *claim.counters], *words)
+        self._counts["topped up"] += code == 0 and missing
+        self._note_greatest(claim)
+        return code
 
     def release(self, claim: Claim, fence: int) -> int:
-        """Do ``release.lua``; `fence` is 0 for an attempt without a certificate."""
-        released = 0
+        """Return how many were the owner's; `fence` is 0 for an attempt without a certificate."""
+        keys = [*claim.locks, *(claim.counters if fence else ())]
+        deleted: int = self._run(_scripts.RELEASE, keys, claim.owner, fence, claim.keep_ms, b"")[0]
+        self._note_greatest(claim)
+        return deleted
+
+    def _run(self, script: Script, keys: list[bytes], *words: bytes | int) -> Any:
+        argv = [word if isinstance(word, bytes) else b"%d" % word for word in words]
+        return SCRIPTS[script.digest](self._process, keys, argv)
+
+    # -- what a run wants to know --------------------------------------------------------------
+
+    def counter(self, name: str) -> int:
+        """Return the counter of a name; 0 when there is none."""
+        return int(self._process.get(_counter(name)) or 0)
+
+    def _holders(self, claim: Claim) -> set[bytes | None]:
+        return set(map(self._process.get, claim.locks))
+
+    def _note(self, code: int, before: Sequence[int], floor: int) -> None:
+        """Count what an acquire or a raise has met: whether it was a vote, and what the counters count as."""
+        self._counts["quarantine refused a vote"] += code == NO_VOTE
+        start = fencing.at(self.now_us // 1000 - fencing.START_LAG_MS)
+        for stored in before if code == 1 else ():
+            self._counts["a missing counter started"] += not stored and start > floor
+            self._counts["a floor was in effect"] += floor > (stored or start)
+
+    def _note_greatest(self, claim: Claim) -> None:
         for name in claim.names:
-            if self._holder(name) == claim.owner:
-                del self.data.holds[name]
-                released += 1
-                if fence:
-                    self._raise(name, fence, 0, claim)
-        return released
-
-    # -- parts of them -------------------------------------------------------------------------
-
-    def _holder(self, name: str) -> int | None:
-        held = self.data.holds.get(name)
-        return None if held is None else held[0]
-
-    def _hold(self, name: str, claim: Claim) -> None:
-        self.data.holds[name] = (claim.owner, self.now_ms + claim.ttl_ms)
-
-    def _keep(self, claim: Claim, fence: int, floor: int) -> None:
-        """Let locks live on, create what is missing, and raise the counters (``raise`` in counter.lua)."""
-        for name in claim.names:
-            held = self.data.holds.get(name)
-            if held is None or held[1] < self.now_ms + claim.ttl_ms:
-                self._hold(name, claim)
-            self._raise(name, fence, floor, claim)
-
-    def _raise(self, name: str, fence: int, floor: int, claim: Claim) -> None:
-        after = self._rules.raised(self._reading(name, floor), fence, self.now_ms)
-        stored = self.data.counters.get(name)
-        if after is not None:
-            self._store(name, after, claim)
-        elif stored is not None:
-            self._store(name, stored[0], claim)
-
-    def _reading(self, name: str, floor: int) -> int:
-        found = self.data.counters.get(name)
-        stored = None if found is None else found[0]
-        value = self._rules.reading(stored, floor=floor, now_ms=self.now_ms)
-        self._counts["a missing counter started"] += stored is None and value > floor
-        self._counts["a floor was in effect"] += value == floor > (stored or 0)
-        return value
-
-    def _store(self, name: str, fence: int, claim: Claim) -> None:
-        kept_ms = self._rules.kept_ms(fence, self.now_ms, claim.keep_ms)
-        self.data.counters[name] = (fence, self.now_ms + kept_ms)
-        if fence > self.greatest.get(name, 0):
-            self.greatest[name] = fence
+            self._greatest[name] = max(self._greatest.get(name, 0), self.counter(name))
 
     # -- what befalls it -----------------------------------------------------------------------
 
+    def expire(self, *names: str) -> None:
+        """Let locks end, which their ttl would do sooner or later."""
+        for name in names:
+            self._process.delete(name.encode())
+
+    def snapshot(self) -> Snapshot:
+        """Return the data as it is now."""
+        return self._process.snapshot()
+
     def keep(self) -> None:
         """Write a snapshot: one of three that it can come back with."""
-        self.kept = [*self.kept[-2:], self.data.copy()]
+        self.kept = [*self.kept[-2:], self.snapshot()]
 
     def flush(self) -> None:
         """Lose everything, as by ``FLUSHALL``."""
-        self.data = Data()
+        self._process.flush_all()
 
-    def restart(self, data: Data | None = None) -> None:
+    def restart(self, data: Snapshot | None = None) -> None:
         """Come back as a new process, empty or with an older state."""
-        self.process += 1
-        self.data = Data() if data is None else data.copy()
+        self._process.new_process()
+        if data is None:
+            self.flush()
+        else:
+            self._process.restore(data)
+
+
+def knows(data: Snapshot, owners: Sequence[int], names: Sequence[str]) -> bool:
+    """Say whether one of these owners has a lock in that state."""
+    holders = [data.data[name.encode()][0] for name in names if name.encode() in data.data]
+    return any(b"%d" % owner in holders for owner in owners)
+
+
+def _counter(name: str) -> bytes:
+    return b"fence:" + name.encode()
+
+
+def _stamp(vow: Vow, floor: int) -> tuple[bytes, int, bytes]:
+    return vow.sentinel, floor, b""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from unittest.mock import patch
 
+from aioredlock_ng import _scripts
 from aioredlock_ng._core import fencing, quarantine
 from aioredlock_ng._core.fencing import MIN_FENCE_TTL
+from aioredlock_ng.testing import _memory_scripts
+from aioredlock_ng.testing._memory_process import MemoryProcess
 
 KEEP_MS: Final = round(MIN_FENCE_TTL * 1000)
 """The shortest life of an unused counter that a client may ask for."""
@@ -26,23 +30,20 @@ def _as_it_is(value: int) -> int:
 class Rules:
     """What model nodes and model clients go by.
 
-    The first block is the shipping code; the second says in one expression each what the scripts and the
-    client do around it.
+    The first block is the shipping code of clients; the second is what nodes do differently, and the third
+    says in one expression each what clients do around it.
     """
 
     ballot: Callable[[int, int], int] = fencing.ballot
     certified: Callable[[Iterable[int], int], int | None] = fencing.certified
     agreeable: Callable[[Collection[tuple[int, int]]], int] = fencing.agreeable
-    reading: Callable[..., int] = fencing.reading
-    granted: Callable[[int, int, int], int] = fencing.granted
-    raised: Callable[[int, int, int], int | None] = fencing.raised
-    kept_ms: Callable[[int, int, int], int] = fencing.kept_ms
-    greeted: Callable[..., bytes] = quarantine.greeted
-    initialised: Callable[..., bytes] = quarantine.initialised
     judge: Callable[..., quarantine.Judgement] = quarantine.judge
 
-    may_raise: Callable[[int | None, int], bool] = operator.eq
-    """Whether the holder of a lock (None: none) lets an owner raise its counter."""
+    of_scripts: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """The functions that the scripts of the nodes call differently, by their names in `_memory_scripts`."""
+    raise_script: Callable[..., int] | None = None
+    """What is run in place of ``raise.lua``."""
+
     raise_floor: Callable[[int], int] = _as_it_is
     """The floor that a raise reads the counter with, of the vow's."""
     new_owner: Callable[[int, int], int] = _new_owner
@@ -53,6 +54,17 @@ class Rules:
     """How long the clients let their counters live, each its own."""
     forgets_vows: bool = True
     """Whether a vow ends with the connection that it was made on."""
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Have all nodes in memory go by these rules while the block runs."""
+        with contextlib.ExitStack() as stack:
+            for name, function in self.of_scripts.items():
+                stack.enter_context(patch.object(_memory_scripts, name, function))
+            if self.raise_script is not None:
+                scripts = {_scripts.RAISE.digest: self.raise_script}
+                stack.enter_context(patch.dict(_memory_scripts.SCRIPTS, scripts))
+            yield
 
 
 SHIPPING: Final = Rules()
@@ -107,17 +119,32 @@ def _without_cap(before: int, fence: int, now_ms: int) -> int:
     return max(before, fence)
 
 
+_RAISE: Final = _memory_scripts.SCRIPTS[_scripts.RAISE.digest]
+
+
+def _raised_by_any(process: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
+    """Run ``raise.lua`` for each name as if its holder, whichever it is, had sent it."""
+    *keys, sentinel = keys
+    answers = [
+        _RAISE(process, [lock, counter, sentinel], [process.get(lock), *argv[1:]])
+        for lock, counter in zip(keys[: len(keys) // 2], keys[len(keys) // 2 :], strict=True)
+    ]
+    return min(answers)
+
+
 BROKEN: Final[dict[str, Rules]] = {
     "the greatest counter without a certificate": Rules(certified=_greatest),
-    "a raise that does not look at the owner": Rules(may_raise=lambda _holder, _owner: True),
+    "a raise that does not look at the owner": Rules(raise_script=_raised_by_any),
     "one owner value for two attempts": Rules(new_owner=lambda client, _number: client),
-    "no floor after a loss": Rules(greeted=_greeted_without_floor, initialised=_initialised_without_floor),
-    "no start for a missing counter": Rules(reading=_from_nothing),
-    "a start by the client's own fence_ttl": Rules(reading=_from_own_ttl),
-    "counters that live 10 s": Rules(keep_ms=(KEEP_MS, 10_000), kept_ms=_as_long_as_asked),
-    "no cap on the raise": Rules(raised=_without_cap, agreeable=_greatest_of),
+    "no floor after a loss": Rules(
+        of_scripts={"greeted": _greeted_without_floor, "initialised": _initialised_without_floor}
+    ),
+    "no start for a missing counter": Rules(of_scripts={"reading": _from_nothing}),
+    "a start by the client's own fence_ttl": Rules(of_scripts={"reading": _from_own_ttl}),
+    "counters that live 10 s": Rules(keep_ms=(KEEP_MS, 10_000), of_scripts={"kept_ms": _as_long_as_asked}),
+    "no cap on the raise": Rules(agreeable=_greatest_of, of_scripts={"raised": _without_cap}),
     "a raise without the floor": Rules(raise_floor=lambda _floor: 0),
-    "a floor by another node's clock": Rules(initialised=_initialised_by_others),
+    "a floor by another node's clock": Rules(of_scripts={"initialised": _initialised_by_others}),
     "a vow that outlives its connection": Rules(forgets_vows=False),
 }
 """Variants that break the order of the fences, or make one twice."""

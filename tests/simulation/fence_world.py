@@ -12,11 +12,8 @@ from aioredlock_ng._core.quarantine import NO_VOW
 
 from .fence_client import Attempt, Client, Connection, Phase
 from .fence_faults import FAULTS, NAMES, UNTIMED, ahead, initialise, keep, pause, relapse
-from .fence_node import Claim, ModelNode
+from .fence_node import EPOCH_US, Claim, ModelNode
 from .fence_rules import SHIPPING, Rules
-
-EPOCH_US: Final = 1_700_000_000_000_000
-"""When every run begins; a run's own times count from here."""
 
 HOUR_US: Final = 3_600_000_000
 
@@ -96,7 +93,8 @@ class World:
             ModelNode(rules, self.counts, size=size, offset_us=offset) for offset in self._clock_offsets()
         ]
         if not timed or draw.random() < 1 / 2:
-            initialise(self)
+            with rules.in_force():
+                initialise(self)
         self.clients = [self._client(number) for number in range(1, 2 + draw.randrange(1, 3))]
 
     def _clock_offsets(self) -> list[int]:
@@ -144,6 +142,10 @@ class World:
 
     def run(self, steps: int = 0) -> None:
         """Run to the end, or for so many steps; raises `ViolationError`."""
+        with self.rules.in_force():
+            self._run(steps)
+
+    def _run(self, steps: int) -> None:
         steps = steps or STEPS * (self.size + 1) // 2
         self.now_us += self.random.choice((0, 3, 8, 15, 30, 2 * self.ttl_ms // 1000)) * 1_000_000
         draw = self.random.random
