@@ -31,6 +31,9 @@ ELSEWHERE: Final = {
 LANGUAGES: Final = {".c": "c", ".lua": "lua", ".py": "python", ".toml": "toml", ".yaml": "yaml"}
 """What is shown with colours."""
 
+_NOT_SEARCHED: Final = "---\nsearch:\n  exclude: true\n---\n"
+"""A search is for pages, not for the tests that they name."""
+
 _LINK: Final = re.compile(r"(?<=\]\()([^)#\s:]+)((?:#[^)\s]*)?)(?=\))")
 
 
@@ -115,4 +118,4 @@ def _made_of(target: str, config: MkDocsConfig) -> File:
         text = "\n".join(f"- [{each}]({each})" for each in listed)
     else:
         text = f"``````{LANGUAGES.get(path.suffix, '')}\n{path.read_text()}``````"
-    return File.generated(config, name, content=f"# {target}\n\n{text}\n")
+    return File.generated(config, name, content=f"{_NOT_SEARCHED}\n# {target}\n\n{text}\n")
