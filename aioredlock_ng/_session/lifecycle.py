@@ -39,7 +39,8 @@ class StandIn(Protocol):
 
 
 stand_in: StandIn | None = None
-"""The seam for users' tests, which `testing` alone fills: managers ask at each use where to go."""
+"""The seam for users' tests, which `testing` alone fills: managers ask at each use where to go, once, since a
+thread beside theirs may fill or empty it meanwhile."""
 
 
 class Life:
@@ -106,8 +107,8 @@ class Life:
 
         All nodes are heard, at most a `connect_timeout` after that.
         """
-        if stand_in is not None:
-            return await stand_in.ready(self)
+        if (instead := stand_in) is not None:
+            return await instead.ready(self)
         with suppress(ConfigurationError):
             await self._start(looking=True)
         runtime, background = self._runtime, self._background
@@ -125,8 +126,8 @@ class Life:
         Waits for a majority to be connected: at most a `node_timeout` longer than `patience` seconds,
         and not longer than `start` anyway.  `looking` as in `_start`.
         """
-        if stand_in is not None:
-            return await stand_in.ready(self)
+        if (instead := stand_in) is not None:
+            return await instead.ready(self)
         self._let_go()
         runtime, background = self._runtime, self._background
         if runtime is None or background is None:
@@ -186,8 +187,8 @@ class Life:
         0 when it may now; more than 0 during a restart quarantine; `math.inf` when no moment is known: the
         manager is not started or is closed, too few nodes are up, or they cannot be one quorum.
         """
-        if stand_in is not None:
-            return stand_in.unavailable_for()
+        if (instead := stand_in) is not None:
+            return instead.unavailable_for()
         return math.inf if self._runtime is None else self._runtime.unavailable_for()
 
     @property
@@ -204,8 +205,8 @@ class Life:
         their deadline.  Nodes that do not answer take two `node_timeout`s at most: one for the releases, one
         for the connection, as long as a server has not read all that it was sent.
         """
-        if stand_in is not None:
-            stand_in.end(self)
+        if (instead := stand_in) is not None:
+            instead.end(self)
             if self._runtime is None:
                 return  # nothing of its own was ever started, and the next test can use it
         self._let_go()

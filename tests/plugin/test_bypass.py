@@ -386,7 +386,7 @@ async def test_a_lease_may_outlive_the_block() -> None:
 
 # -- refused -----------------------------------------------------------------------------------------
 
-patience = pytest.mark.parametrize(
+waiting_times = pytest.mark.parametrize(
     "options",
     [{}, {"blocking_timeout": 60}, {"blocking": False}, {"at_least": 1}],
     ids=["for ever", "a minute", "no time", "at least"],
@@ -399,7 +399,7 @@ kinds = pytest.mark.parametrize(
 
 
 @kinds
-@patience
+@waiting_times
 @virtual
 async def test_every_lock_is_taken(names: tuple[str, ...], fencing: bool, options: dict[str, Any]) -> None:
     """At once, whatever the time to wait; with every node's vote, and the time to try again."""
@@ -420,7 +420,7 @@ async def test_every_lock_is_taken(names: tuple[str, ...], fencing: bool, option
 
 
 @kinds
-@patience
+@waiting_times
 @virtual
 async def test_no_node_answers(names: tuple[str, ...], fencing: bool, options: dict[str, Any]) -> None:
     """At once, too, though a real try takes the time of all nodes."""
