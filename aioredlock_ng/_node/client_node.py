@@ -32,7 +32,7 @@ CALL_LIMIT: Final = 10.0
 """Seconds, beyond a `connect_timeout`, after which a call is cancelled: not every client has a timeout."""
 
 LOOK_AFTER: Final = 0.5
-"""Seconds between looks at the server: whether it answers, and what it owes."""
+"""Seconds between looks at the server: whether it answers, and which releases to repeat."""
 
 _TAGS: Final = itertools.count(1)
 """The tags of calls, whichever manager makes them: several may have one client, with one pool (R15)."""
@@ -79,7 +79,7 @@ class ClientNode(BaseNode):
             sink.on_reply(index, Silence(reason, sent=False))
         elif not self._calls.has_room(command.purpose):
             if release:
-                self._ledger.owe(command, self.env.clock.now(), sink, index)
+                self._ledger.record(command, self.env.clock.now(), sink, index)
             sink.on_reply(index, Silence("too many calls under way", sent=False))
         else:
             call = self._calls.start(command)
@@ -118,12 +118,12 @@ class ClientNode(BaseNode):
         """Write down what an error leaves open.
 
         redis-py does not tell whether a failed call reached the server, so that a failed acquire is
-        always in doubt.
+        always unresolved.
         """
         if command.purpose.creates:
-            self._ledger.doubt(command, self.env.clock.now())
+            self._ledger.record_unresolved(command, self.env.clock.now())
         elif command.purpose is Purpose.RELEASE:
-            self._ledger.owe(command, self.env.clock.now())
+            self._ledger.record(command, self.env.clock.now())
         return Silence(without_secrets(reason, command))
 
     async def _has_changed(self, vow: Vow) -> bool:
@@ -165,8 +165,8 @@ class ClientNode(BaseNode):
             if release:  # its answer may still be of interest
                 call.add_done_callback(lambda ended: self._late(command, sink, index, ended))
         if command.purpose is Purpose.RELEASE:  # an answer to a release is none of other rounds of its owner
-            if self._ledger.in_doubt(command.owner):
-                self._ledger.owe(command, self.env.clock.now(), sink, index)
+            if self._ledger.is_unresolved(command.owner):
+                self._ledger.record(command, self.env.clock.now(), sink, index)
             self._ledger.follow(command.owner, sink, index)
         sink.on_reply(index, reply)
 
@@ -182,18 +182,18 @@ class ClientNode(BaseNode):
             if self._greeting is None or self._state is NodeState.DOWN:
                 self.settled.set()
             if self._state is not NodeState.DOWN:
-                self._pay()
+                self._repeat_releases()
             with anyio.move_on_after(LOOK_AFTER):
                 await self._wanted.wait()
             self._wanted.clear()
 
-    def _pay(self) -> None:
-        """Repeat what the server owes an answer to, as far as there is room for releases."""
-        for debt in self._ledger.due(self.env.clock.now()):
+    def _repeat_releases(self) -> None:
+        """Repeat the recorded releases, as far as there is room for releases."""
+        for release in self._ledger.due(self.env.clock.now()):
             if not self._calls.has_room(Purpose.RELEASE):
                 break
-            debt.sent = True
-            self._calls.spawn(self._answer(debt.command, debt, 0, self._calls.start(debt.command)))
+            release.sent = True
+            self._calls.spawn(self._answer(release.command, release, 0, self._calls.start(release.command)))
 
     async def _look(self) -> None:
         before = self._state

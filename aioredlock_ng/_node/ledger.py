@@ -2,7 +2,7 @@
 
 A release that is lost with its connection would leave a key until its ttl ends, and an acquire
 that was under way on that connection may even be executed after the release that follows it.  So
-both are written down here: releases are sent again, first on the next connection, and the release
+both are recorded here: releases are sent again, first on the next connection, and the release
 of an *unanswered* acquire is repeated until no key of its owner can exist any more.
 """
 
@@ -18,14 +18,14 @@ LEDGER_LIMIT: Final = 16384
 """Releases, and unanswered acquires, that one node's ledger holds; the oldest gives way."""
 
 
-PAID_AT_ONCE: Final = 1024
+REPEATED_AT_ONCE: Final = 1024
 """Releases repeated at one look: a server that answers with errors is not flooded with them."""
 
 
 @final
 @dataclass(slots=True)
-class _Doubt:
-    """A creating command that may still be executed."""
+class _Unresolved:
+    """A creating command without an answer, which may still be executed."""
 
     until: float
     """When its key has certainly ended."""
@@ -34,16 +34,17 @@ class _Doubt:
 
 
 @final
-class Debt:
-    """A release that a node owes us an answer to; the sink of its own repetitions."""
+class PendingRelease:
+    """A release that the node has not acknowledged; the sink of its own repetitions."""
 
-    __slots__ = ("_ledger", "asker", "command", "doubtful", "sent", "until")
+    __slots__ = ("_ledger", "asker", "command", "sent", "unresolved", "until")
 
-    def __init__(self, ledger: Ledger, command: Command, until: float, *, doubtful: bool) -> None:
+    def __init__(self, ledger: Ledger, command: Command, until: float, *, unresolved: bool) -> None:
         self._ledger = ledger
         self.command = command
         self.until = until
-        self.doubtful = doubtful
+        self.unresolved = unresolved
+        """Whether the owner's acquire may still be executed."""
         self.sent = False
         self.asker: tuple[Sink, int] | None = None
         """The release's own sink, and the node's number there: it gets the answer that settles this."""
@@ -54,12 +55,12 @@ class Debt:
         return True
 
     def on_reply(self, node: int, reply: Reply) -> None:
-        """Settle the debt, unless the answer leaves it open."""
+        """Settle the release, unless the answer leaves it open."""
         self.sent = False
         if isinstance(reply, Silence):
             return
         # "Was not held" settles nothing while the acquire may still be executed.
-        if deleted_any(reply) or not self.doubtful:
+        if deleted_any(reply) or not self.unresolved:
             self._ledger.settle(self.command.owner)
             if self.asker is not None:
                 sink, index = self.asker
@@ -68,79 +69,79 @@ class Debt:
 
 @final
 class Ledger:
-    """What one node owes, by owner.  Times are the manager's clock."""
+    """The releases that one node has not acknowledged, by owner.  Times are the manager's clock."""
 
-    __slots__ = ("_debts", "_doubts", "dropped")
+    __slots__ = ("_releases", "_unresolved", "dropped")
 
     def __init__(self) -> None:
-        self._debts: OrderedDict[bytes, Debt] = OrderedDict()
-        self._doubts: OrderedDict[bytes, _Doubt] = OrderedDict()
+        self._releases: OrderedDict[bytes, PendingRelease] = OrderedDict()
+        self._unresolved: OrderedDict[bytes, _Unresolved] = OrderedDict()
         self.dropped = 0
 
     def __len__(self) -> int:
-        return len(self._debts)
+        return len(self._releases)
 
-    def doubt(self, command: Command, now: float) -> None:
+    def record_unresolved(self, command: Command, now: float) -> None:
         """Note that `command`, which creates a key, was under way when its connection ended."""
-        known = self._doubts.get(command.owner, _Doubt(0.0, 0.0))
-        self._doubts[command.owner] = _Doubt(
+        known = self._unresolved.get(command.owner, _Unresolved(0.0, 0.0))
+        self._unresolved[command.owner] = _Unresolved(
             max(known.until, now + command.keeps), max(known.keeps, command.keeps)
         )
-        if debt := self._debts.get(command.owner):
-            debt.doubtful = True
-            debt.until = max(debt.until, now + command.keeps)
-        if len(self._doubts) > LEDGER_LIMIT:
-            self._doubts.popitem(last=False)
+        if release := self._releases.get(command.owner):
+            release.unresolved = True
+            release.until = max(release.until, now + command.keeps)
+        if len(self._unresolved) > LEDGER_LIMIT:
+            self._unresolved.popitem(last=False)
             self.dropped += 1
 
-    def in_doubt(self, owner: bytes) -> bool:
+    def is_unresolved(self, owner: bytes) -> bool:
         """Whether an acquire of `owner` may still be executed behind our back."""
-        return bool(self._doubts) and owner in self._doubts
+        return bool(self._unresolved) and owner in self._unresolved
 
-    def owe(self, command: Command, now: float, sink: Sink | None = None, index: int = 0) -> None:
+    def record(self, command: Command, now: float, sink: Sink | None = None, index: int = 0) -> None:
         """Note a release that the node has not acknowledged; `sink` and `index` as in `follow`."""
-        if command.owner in self._debts:
+        if command.owner in self._releases:
             return
-        doubtful = self.in_doubt(command.owner)
+        unresolved = self.is_unresolved(command.owner)
         until = now + command.keeps
-        if doubtful:
-            until = max(until, self._doubts[command.owner].until)
-        self._debts[command.owner] = Debt(self, command, until, doubtful=doubtful)
+        if unresolved:
+            until = max(until, self._unresolved[command.owner].until)
+        self._releases[command.owner] = PendingRelease(self, command, until, unresolved=unresolved)
         if sink is not None:
             self.follow(command.owner, sink, index)
-        if len(self._debts) > LEDGER_LIMIT:
-            self._debts.popitem(last=False)
+        if len(self._releases) > LEDGER_LIMIT:
+            self._releases.popitem(last=False)
             self.dropped += 1
 
     def follow(self, owner: bytes, sink: Sink, index: int) -> None:
-        """Let `sink` have the answer that settles the debt of `owner`, as of its node `index`."""
-        debt = self._debts.get(owner)
-        if debt is not None and debt.asker is None and sink is not debt:
-            debt.asker = sink, index
+        """Let `sink` have the answer that settles the release of `owner`, as of its node `index`."""
+        release = self._releases.get(owner)
+        if release is not None and release.asker is None and sink is not release:
+            release.asker = sink, index
 
     def settle(self, owner: bytes) -> None:
-        """Strike out what is owed for `owner`."""
-        self._debts.pop(owner, None)
-        self._doubts.pop(owner, None)
+        """Strike out what is recorded for `owner`."""
+        self._releases.pop(owner, None)
+        self._unresolved.pop(owner, None)
 
     def reconnected(self, now: float) -> None:
-        """Start the time of every doubt anew.
+        """Start the time of every unresolved command anew.
 
         A server that was frozen executes what had arrived when it goes on, even when the connection
         was reset meanwhile: a key may begin to live as late as now.
         """
-        for owner, doubt in self._doubts.items():
-            doubt.until = now + doubt.keeps
-            if debt := self._debts.get(owner):
-                debt.until = max(debt.until, doubt.until)
+        for owner, unresolved in self._unresolved.items():
+            unresolved.until = now + unresolved.keeps
+            if release := self._releases.get(owner):
+                release.until = max(release.until, unresolved.until)
 
-    def due(self, now: float) -> list[Debt]:
+    def due(self, now: float) -> list[PendingRelease]:
         """Return what to send now; forget what has ended with its ttl."""
-        for owner in [owner for owner, doubt in self._doubts.items() if doubt.until <= now]:
-            del self._doubts[owner]
-        for owner in [owner for owner, debt in self._debts.items() if debt.until <= now]:
-            del self._debts[owner]
-        due = [debt for debt in self._debts.values() if not debt.sent][:PAID_AT_ONCE]
-        for debt in due:  # to the end of the line: the others get their turn
-            self._debts[debt.command.owner] = self._debts.pop(debt.command.owner)
+        for owner in [owner for owner, command in self._unresolved.items() if command.until <= now]:
+            del self._unresolved[owner]
+        for owner in [owner for owner, release in self._releases.items() if release.until <= now]:
+            del self._releases[owner]
+        due = [release for release in self._releases.values() if not release.sent][:REPEATED_AT_ONCE]
+        for release in due:  # to the end of the line: the others get their turn
+            self._releases[release.command.owner] = self._releases.pop(release.command.owner)
         return due

@@ -70,14 +70,14 @@ class RedisNode(BaseNode):
         if not reason and link is not None:
             put = self._put_probed if command.proof is Proof.PROBED else link.pipe.put
             if put(command, sink, index):
-                if release and self._ledger.in_doubt(command.owner):
-                    self._ledger.owe(command, self.env.clock.now(), sink, index)
+                if release and self._ledger.is_unresolved(command.owner):
+                    self._ledger.record(command, self.env.clock.now(), sink, index)
                 return
             reason = (
                 link.lost.result() if link.lost.done() else f"more than {MAX_IN_FLIGHT} commands in flight"
             )
         if release:
-            self._ledger.owe(command, self.env.clock.now(), sink, index)
+            self._ledger.record(command, self.env.clock.now(), sink, index)
         sink.on_reply(index, Silence(reason, sent=False))
 
     def _put_probed(self, command: Command, sink: Sink, index: int) -> bool:
@@ -92,10 +92,10 @@ class RedisNode(BaseNode):
         return True
 
     def _on_failure(self, entry: Entry, message: str) -> None:
-        """Look at an error reply: an unacknowledged release is owed, a demoted master is left."""
+        """Look at an error reply: an unacknowledged release is recorded, a demoted master is left."""
         command, sink, index = entry
         if command.purpose is Purpose.RELEASE:
-            self._ledger.owe(command, self.env.clock.now(), sink, index)
+            self._ledger.record(command, self.env.clock.now(), sink, index)
         if STALE_ROLE in message and self._link is not None:
             self._link.give_up("READONLY: the server is not a master any more")
         if is_refusal(command, message):
@@ -122,9 +122,9 @@ class RedisNode(BaseNode):
         silence = Silence(reason)
         for command, sink, index in link.pipe.abandon():
             if command.purpose.creates:
-                self._ledger.doubt(command, now)
+                self._ledger.record_unresolved(command, now)
             elif command.purpose is Purpose.RELEASE:
-                self._ledger.owe(command, now, sink, index)
+                self._ledger.record(command, now, sink, index)
             sink.on_reply(index, silence)
 
     # -- channels ----------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class RedisNode(BaseNode):
         self._link, self._deaf = link, False
         link.pipe.on_notice = self._noticed
         self._ledger.reconnected(self.env.clock.now())
-        self._pay_debts(link)  # before any acquire
+        self._repeat_releases(link)  # before any acquire
         self._channels.tell_all()
         self._greet()
         if self._greeting is None:
@@ -238,13 +238,13 @@ class RedisNode(BaseNode):
                 link.give_up(f"no answer for {mute * pause:.3g} s")
                 return
             answered = link.pipe.answered
-            self._pay_debts(link)
+            self._repeat_releases(link)
             self._channels.tell_all()
             self._greet()
 
-    def _pay_debts(self, link: Link) -> None:
-        for debt in self._ledger.due(self.env.clock.now()):
-            debt.sent = link.pipe.put(debt.command, debt, 0)
+    def _repeat_releases(self, link: Link) -> None:
+        for release in self._ledger.due(self.env.clock.now()):
+            release.sent = link.pipe.put(release.command, release, 0)
 
     def _greet(self) -> None:
         """Ask for a sign of life: where there are sentinels, by a greeting."""
@@ -300,11 +300,11 @@ class RedisNode(BaseNode):
             self._answered.set()
 
     async def aclose(self) -> None:
-        """Send what is owed once more, then what is queued, and let the connection go."""
+        """Repeat the recorded releases once more, send what is queued, and let the connection go."""
         self._closed = True
         link, self._link = self._link, None
         self._become(NodeState.DOWN, "closed")
         if link is not None:
-            self._pay_debts(link)
+            self._repeat_releases(link)
             await link.aclose(self.env.node_timeout)
             self._fail_all(link, "the manager is closed")

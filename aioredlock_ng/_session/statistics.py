@@ -26,7 +26,7 @@ class NodeStatistics:
     owed: int
     """Releases that the node has not acknowledged and that will be sent again."""
     dropped: int
-    """Releases given up because too many were owed; their keys end with their ttl."""
+    """Releases given up because too many were unacknowledged; their keys end with their ttl."""
     mismatched: int
     """Connections dropped because a reply came that cannot belong to its request (R15)."""
     votes_in: float | None

@@ -120,7 +120,9 @@ async def test_thousands_of_cancellations_leave_nothing(shared_nodes: Nodes, con
             state = manager.statistics()
             assert (state.held, state.waiting) == (0, 0)
             assert state.acquired == state.released
-            await eventually(lambda m=manager: not any(n.owed for n in m.statistics().nodes), what="no debts")
+            await eventually(
+                lambda m=manager: not any(n.owed for n in m.statistics().nodes), what="nothing is owed"
+            )
         for name in ("contended:0", "contended:1", "contended:2"):
             async with one.lock(name, blocking_timeout=0):
                 pass
@@ -226,7 +228,7 @@ async def test_a_cancelled_waiter_does_not_stop_the_queue(shared_nodes: Nodes) -
 
 
 async def _answered(manager: LockManager) -> None:
-    """Wait until every node has answered everything it was ever asked, debts included."""
+    """Wait until every node has answered everything it was ever asked, recorded releases included."""
     await all_up(manager)
 
     def idle() -> bool:

@@ -76,7 +76,7 @@ async def test_processes_share_a_hot_name(nodes5: Nodes, fault: str) -> None:
     ]
     changes = sum(one != two for one, two in itertools.pairwise(order))
     assert changes >= 2 * PROCESSES, "each process had its share in one piece"
-    # A release that a frozen server was owed ends with the process: its keys live as long as the ttl.
+    # A release that a frozen server did not acknowledge ends with it: its keys live as long as the ttl.
     await no_key_left(nodes5.urls if fault == "none" else nodes5.urls[:2] + nodes5.urls[3:])
     await eventually(lambda: listeners(nodes5, "hot") == [0] * 5, what="no listener is left")
 

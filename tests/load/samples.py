@@ -147,7 +147,7 @@ def _node_books(node: Any) -> dict[str, int]:
     return {
         "book in flight": standing.in_flight,
         "book owed": standing.owed,
-        "book doubts": len(node._ledger._doubts),
+        "book unresolved": len(node._ledger._unresolved),
         "book channels": len(node._channels),
         "book channels late": len(node._channels._late),
     }

@@ -56,14 +56,14 @@ LONG: Final = {
     "fds": Tolerance(share=0, units=4),
     "tasks": Tolerance(share=0.10, units=12),
     "book turns": Tolerance(share=0.25, units=256),  # bounded by MAX_TURNS for each manager
-    "book doubts": AFTER_A_CUT,
+    "book unresolved": AFTER_A_CUT,
     "book owed": AFTER_A_CUT,
     "book in flight": FULL_PIPES,
     "book deadlines": FULL_PIPES,  # of the rounds that a frozen node keeps open for a `node_timeout`
     "book channels": FULL_PIPES,  # what a frozen node has not answered; all is answered at rest
     "object Mutex": Tolerance(share=0, units=2 * MAX_PRIMITIVES),  # a slow machine fills its caches late
-    "object _Doubt": AFTER_A_CUT,
-    "object Debt": AFTER_A_CUT,
+    "object _Unresolved": AFTER_A_CUT,
+    "object PendingRelease": AFTER_A_CUT,
     "object Command": FULL_PIPES,
     "object Round": FULL_PIPES,
     "object Tally": FULL_PIPES,

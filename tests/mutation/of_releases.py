@@ -71,8 +71,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Ledger.due",
-                "due = [debt for debt in self._debts.values() if not debt.sent][:PAID_AT_ONCE]",
-                "due: list[Debt] = []",
+                "[release for release in self._releases.values() if not release.sent][:REPEATED_AT_ONCE]",
+                "[]",
             ),
         ),
         test=(
@@ -83,7 +83,7 @@ MUTATIONS = (
     Mutation(
         rule="R5",
         name="a new connection begins with something else than the ledger",
-        edits=(Edit("RedisNode._serve", "self._pay_debts(link)", ""),),
+        edits=(Edit("RedisNode._serve", "self._repeat_releases(link)", ""),),
         test=(
             "unit/node/test_redis_node.py"
             "::test_an_unacknowledged_release_is_the_first_thing_on_the_new_connection"
@@ -93,7 +93,11 @@ MUTATIONS = (
         rule="R5",
         name="'was not held' settles the release of an unanswered acquire",
         edits=(
-            Edit("Debt.on_reply", "deleted_any(reply) or not self.doubtful", "deleted_any(reply) or True"),
+            Edit(
+                "PendingRelease.on_reply",
+                "deleted_any(reply) or not self.unresolved",
+                "deleted_any(reply) or True",
+            ),
         ),
         test=(
             "unit/node/test_redis_node.py"

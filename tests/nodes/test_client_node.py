@@ -1003,7 +1003,7 @@ async def test_what_is_owed_is_repeated_as_far_as_there_is_room(
         monkeypatch.setattr(calls, "MAX_RELEASES", 3)
         client.most = 0
         for number in range(5):
-            node._ledger.owe(mutex.release(b"%d" % number, 600.0), node.env.clock.now())
+            node._ledger.record(mutex.release(b"%d" % number, 600.0), node.env.clock.now())
         await eventually(lambda: not node.standing.owed)
         assert client.most == 3
 
@@ -1039,13 +1039,15 @@ async def test_calls_are_bounded(
 async def test_what_a_release_is_told_later_reaches_no_other_round(
     nodes3: LocalNodes, client: MakeClient
 ) -> None:
-    """An extension that is answered while a release of its owner is owed hears nothing of that answer."""
+    """An extension that is answered while a release of its owner is recorded hears nothing of that answer."""
     async with LockManager([client(nodes3.urls[0])], prefix="alone:") as manager:
         await up(manager)
         lease = await manager.lock("res", extension=PLAIN).acquire()
         node, heard = manager._nodes[0], Replies()
         mutex, owner = Mutex(("res",), (b"alone:res",)), lease._holding.owner
-        node._ledger.owe(mutex.release(owner, 10.0), node.env.clock.now())  # as a call that has failed does
+        node._ledger.record(
+            mutex.release(owner, 10.0), node.env.clock.now()
+        )  # as a call that has failed does
         node.submit(mutex.extend(owner, 10.0), heard, 0)
         await eventually(lambda: heard.replies and not node.standing.owed, within=2 * LOOK_AFTER + 20)
         assert len(heard.replies) == 1

@@ -150,7 +150,7 @@ class Client:
         for what in self._world.left_of(self.number):
             self._world.leak(f"{what}, {SETTLING} s after its nodes were reached again")
         while any(node.owed for node in manager.statistics().nodes):
-            await asyncio.sleep(LOOK)  # an acquire without an answer is doubted until its ttl is over
+            await asyncio.sleep(LOOK)  # an acquire without an answer is unresolved until its ttl is over
 
     async def _keep_one(self, manager: LockManager) -> None:
         """Leave it to the manager to release a lease (R18)."""

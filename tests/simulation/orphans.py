@@ -19,7 +19,7 @@ LOOK: Final = 0.25
 """Seconds between looks."""
 
 SETTLING: Final = 1.2
-"""Seconds in which a node that is reached again has been sent what it is owed: two heartbeats."""
+"""Seconds in which a node that is reached again has been sent the recorded releases: two heartbeats."""
 
 WAKING: Final = 0.5
 """Seconds in which a process that stood still has caught up."""
@@ -33,7 +33,7 @@ _Orphan: TypeAlias = tuple[int, bytes, bytes]
 class Orphans:
     """Looks for keys of living processes whose owner values those have done with.
 
-    A key may stay while its node cannot be reached, and for so long as it takes to say what is owed.
+    A key may stay while its node cannot be reached, and until the recorded releases are repeated.
     """
 
     def __init__(self, world: World) -> None:
@@ -65,7 +65,7 @@ class Orphans:
                     yield number, key, owner
 
     def _reached(self, client: Client, number: int) -> bool:
-        """Whether a client can tell a node what it owes to it."""
+        """Whether a client can repeat its recorded releases to a node."""
         world, process = self._world, client.process
         node = world.nodes[number]
         return (

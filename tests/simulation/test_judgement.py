@@ -44,15 +44,15 @@ def _no_undo_when_cancelled(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(attempt.Attempt, "undo", undone)
 
 
-def _ledger_that_pays_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(redis_node.RedisNode, "_pay_debts", lambda *_: None)
+def _ledger_that_repeats_nothing(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(redis_node.RedisNode, "_repeat_releases", lambda *_: None)
 
 
-def _releases_in_flight_that_are_not_owed(patch: pytest.MonkeyPatch) -> None:
+def _releases_in_flight_that_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
     def fail_all(self: redis_node.RedisNode, link: Link, reason: str) -> None:
         for command, sink, index in link.pipe.abandon():
             if command.purpose.creates:
-                self._ledger.doubt(command, self.env.clock.now())
+                self._ledger.record_unresolved(command, self.env.clock.now())
             sink.on_reply(index, Silence(reason))
 
     patch.setattr(redis_node.RedisNode, "_fail_all", fail_all)
@@ -95,8 +95,8 @@ def _extensions_that_create(patch: pytest.MonkeyPatch) -> None:
 
 BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
     "a cancelled acquire is not undone": (_no_undo_when_cancelled, {Rule.LEAK}),
-    "what a node is owed is not sent": (_ledger_that_pays_nothing, {Rule.LEAK}),
-    "a release in flight is forgotten": (_releases_in_flight_that_are_not_owed, {Rule.LEAK}),
+    "recorded releases are not repeated": (_ledger_that_repeats_nothing, {Rule.LEAK}),
+    "a release in flight is forgotten": (_releases_in_flight_that_are_not_recorded, {Rule.LEAK}),
     "closing does not release": (_closing_without_release, {Rule.LEAK}),
     "validity goes on beyond the ttl": (_validity_beyond_the_ttl, {Rule.EXCLUSION, Rule.SUCCESSION}),
     "no body is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),

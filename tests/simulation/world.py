@@ -208,7 +208,9 @@ class World:
             since = self._set_back.get(fault.node, -math.inf)
             if isinstance(fault, Relapse):
                 self._set_back[fault.node] = max(ends, since)
-            elif isinstance(fault, ClockStep) and fault.seconds < 0:  # its keys live longer than the debts
+            elif (
+                isinstance(fault, ClockStep) and fault.seconds < 0
+            ):  # its keys live longer than the ledger repeats releases
                 self._set_back[fault.node] = max(self.now, since) - fault.seconds
         self.counts[f"fault {type(fault).__name__}"] += 1
         self.history.happenings.append(

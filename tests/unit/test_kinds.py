@@ -151,7 +151,7 @@ def test_every_command_knows_its_owner(mutex: Mutex) -> None:
 
 @every_kind
 def test_what_creates_a_key_says_how_long_it_may_live(mutex: Mutex) -> None:
-    """An acquire or top-up in doubt is undone for one ttl; a release repeats for as long as it is told."""
+    """An unresolved acquire or top-up is undone for one ttl; a release repeats for as long as it is told."""
     assert mutex.acquire(OWNER, 3.0).keeps == 3.0
     assert mutex.top_up(OWNER, 4.0).keeps == 4.0
     assert mutex.release(OWNER, 5.0).keeps == 5.0

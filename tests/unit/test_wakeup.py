@@ -229,7 +229,7 @@ def test_a_lost_notice_costs_at_most_a_poll(how, seed, monkeypatch):
                 await lease.release()
                 end = await waiter
                 assert end.error is None
-                # Connections are up again after 0.05 s; what was owed leaves then.
+                # Connections are up again after 0.05 s; recorded releases leave then.
                 assert end.at - released <= CAP + 0.05 + 4 * ROUND_TRIP
 
     main()

@@ -596,7 +596,7 @@ async def test_heartbeats_never_repeat_a_nonce() -> None:
 
 @simulated
 async def test_an_answer_of_the_wrong_shape_counts_nothing_and_its_acquire_is_undone() -> None:
-    """The connection is dropped, the acquire unanswered, so that its release is owed and repeated."""
+    """The connection is dropped, the acquire unanswered, so that its release is recorded and repeated."""
     server = MemoryNode(latency=LATENCY)
     async with running(server.link()) as it:
         with pytest.MonkeyPatch.context() as patch:
@@ -686,7 +686,7 @@ async def test_the_release_of_an_unanswered_acquire_is_repeated_for_its_ttl(when
         await it.reach(NodeState.UP)
         if when == "up again":
             await asyncio.sleep(0.7)
-            assert verbs(server) == [], "perhaps it is held: only a release makes a debt of it"
+            assert verbs(server) == [], "perhaps it is held: only a release is repeated"
             it.send(NAME.release(owner(1), ttl))
         await asyncio.sleep(died + ttl / 2 - now())
         assert len(verbs(server)) >= 3
@@ -720,8 +720,8 @@ async def test_the_repetitions_end_with_the_ttl() -> None:
 
 
 @simulated
-async def test_an_acquire_that_was_never_sent_leaves_no_debt() -> None:
-    """Its release is not in doubt: "was not held" settles it."""
+async def test_an_acquire_that_was_never_sent_leaves_no_record() -> None:
+    """It cannot be executed later: "was not held" settles it."""
     server = MemoryNode(latency=LATENCY)
     async with running(server.link()) as it:
         server.crash()
@@ -804,7 +804,7 @@ async def test_what_is_queued_when_a_node_is_closed_still_leaves() -> None:
 
 @simulated
 async def test_what_is_owed_is_sent_once_more_when_a_node_is_closed() -> None:
-    """A debt that waits for its next heartbeat does not wait for ever."""
+    """A release that waits for its next heartbeat does not wait for ever."""
     server = MemoryNode(latency=LATENCY)
     async with running(server.link()) as it:
         server.freeze()
@@ -857,7 +857,7 @@ async def test_states_are_logged_without_secrets(caplog: pytest.LogCaptureFixtur
 
 @simulated
 async def test_other_commands_are_answered_like_any() -> None:
-    """Looking and administering go the same way, without an owner and without a debt."""
+    """Looking and administering go the same way, without an owner and without a record."""
     server = MemoryNode(latency=LATENCY)
     server.set(KEY, b"another", 10)
     command = Command(
