@@ -63,10 +63,14 @@ def name_of(page: Path) -> str:
 
 def blocks_of(page: Path) -> list[Block]:
     """Return a page's blocks, in order."""
-    text = page.read_text()
+    return blocks_in(page.read_text(), name_of(page))
+
+
+def blocks_in(text: str, page: str) -> list[Block]:
+    """Return the blocks of a text that stands on a page."""
     return [
         Block(
-            page=name_of(page),
+            page=page,
             line=text.count("\n", 0, found.start("source")) + 1,
             language=found["language"],
             info=found["info"].strip(),

@@ -51,6 +51,10 @@ COMMANDED: Final = ("docs/start.md", "docs/how-to/operating.md")
 """Pages that are a way through, whose commands are run between the blocks of Python."""
 
 
+UNHURRIED: Final = ("--node-timeout", "5")
+"""Options for each command: on a loaded machine a server may take longer than the usual 0.1 s."""
+
+
 def over(urls: list[str], source: str) -> str:
     """Return a block's source with real servers in the place of those of a page: three, and one alone."""
     for i, url in enumerate(urls[:3]):
@@ -103,7 +107,7 @@ def run_commands(source: str) -> None:
             variable, _, value = words[0].partition("=")
             os.environ[variable] = value
         elif program == "aioredlock-ng" and words != ["demo"]:
-            assert main(words) == 0, line
+            assert main([*words, *UNHURRIED]) == 0, line
 
 
 def digits_aside(text: str) -> str:
