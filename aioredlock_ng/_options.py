@@ -10,7 +10,9 @@ from random import Random
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, final
 
 from ._clock import Clock
+from ._core import keyspace
 from ._core.fencing import MIN_FENCE_TTL
+from ._core.keyspace import RESERVED_NAMES
 from ._core.policy import ExtensionPolicy, RetryPolicy, number
 from ._duration import parse_duration
 
@@ -93,9 +95,6 @@ MAX_NAMES: Final = 64
 
 MAX_HOLDER_CHARS: Final = 200
 """Characters of the holder label that is written beside the owner value."""
-
-RESERVED_NAMES: Final = ("fence:{", "{meta}")
-"""How this package's own keys begin, behind the prefix (R16)."""
 
 
 def seconds(name: str, value: Seconds) -> float:
@@ -211,11 +210,6 @@ def checked_policy(extension: object) -> None:
         raise TypeError(f"extension must be an ExtensionPolicy, got {extension!r}")
 
 
-def sentinel_under(prefix: bytes) -> bytes:
-    """Return the key of the sentinels under a prefix (R16)."""
-    return prefix + b"{meta}"
-
-
 def checked_fence_ttl(value: Seconds) -> float:
     """Return how long a counter lives unused: long enough for what a missing one starts at (R11)."""
     fence_ttl = seconds("fence_ttl", value)
@@ -279,15 +273,15 @@ class Options:
     @property
     def sentinel(self) -> bytes | None:
         """The key of the nodes' sentinels; None when nothing rests on them (R12, R16)."""
-        return sentinel_under(self.prefix) if self.fencing or self.restart_quarantine else None
+        return keyspace.sentinel_key(self.prefix) if self.fencing or self.restart_quarantine else None
 
     def key(self, name: str) -> bytes:
         """Return the key of the lock `name`, which is also the channel of its releases (R16)."""
-        return self.prefix + name.encode()
+        return keyspace.lock_key(self.prefix, name)
 
     def counter(self, key: bytes) -> bytes:
         """Return the key of the counter for the lock under `key` (R16)."""
-        return self.prefix + b"fence:{" + key + b"}"
+        return keyspace.mark_key(self.prefix, keyspace.COUNTER, key)
 
     def checked_ttl(self, value: Seconds) -> float:
         """Return a ttl in seconds that suits the other settings."""

@@ -10,7 +10,10 @@ import redis
 from redis.asyncio import Redis, RedisCluster
 
 from ._core.hash_tag import hash_tag, no_tag
-from ._kinds.mutex import Mutex
+from ._core.keyspace import mark_key
+from ._kinds.kind import Kind
+from ._kinds.mutex import MUTEX
+from ._kinds.primitive import Primitive
 from ._node import Node, NodeSource
 from ._node.client_node import ClientNode
 from ._node.connection import UrlEndpoint
@@ -119,12 +122,12 @@ class Primitives:
 
     def __init__(self, options: Options) -> None:
         @lru_cache(MAX_PRIMITIVES)
-        def known(names: tuple[str, ...]) -> Mutex:
-            return mutex_of(checked_names(names), options)
+        def known(names: tuple[str, ...]) -> Primitive:
+            return primitive_of(MUTEX, checked_names(names), options)
 
         self._known = known
 
-    def over(self, names: tuple[str, ...]) -> Mutex:
+    def over(self, names: tuple[str, ...]) -> Primitive:
         """Return the primitive over `names`, in whatever order; fails as `checked_names` does."""
         try:
             return self._known(names)
@@ -133,13 +136,15 @@ class Primitives:
             raise
 
 
-def mutex_of(names: tuple[str, ...], options: Options) -> Mutex:
-    """Make the primitive over `names` under these settings."""
+def primitive_of(kind: Kind, names: tuple[str, ...], options: Options) -> Primitive:
+    """Make the primitive of a kind over `names` under these settings."""
     keys = tuple(map(options.key, names))
-    return Mutex(
+    return Primitive(
+        kind,
         names,
         keys,
         counters=tuple(map(options.counter, keys)) if options.fencing else (),
+        beside=tuple(mark_key(options.prefix, mark, key) for mark in kind.beside for key in keys),
         sentinel=options.sentinel,
         fence_ttl=options.fence_ttl,
     )

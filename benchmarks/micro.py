@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, final
 
-from aioredlock_ng._core.command import TAGS, Command, Reply
+from aioredlock_ng._core.command import Command, Reply
 from aioredlock_ng._core.fencing import at, ballot, certified
 from aioredlock_ng._core.quorum import Tally, Vote
-from aioredlock_ng._kinds.mutex import Mutex
-from aioredlock_ng._node.pipe import Pipe
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._node.pipe import TAGS, Pipe
 
 NODES: Final = 5
 QUORUM: Final = 3
@@ -20,8 +21,10 @@ BATCH: Final = 100
 OWNER: Final = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)
 KEY: Final = b"redlock:bench:0"
 FENCE: Final = at(1_763_640_000_000)
-PLAIN: Final = Mutex(("bench:0",), (KEY,))
-FENCED: Final = Mutex(("bench:0",), (KEY,), counters=(b"fence",), sentinel=b"sentinel", fence_ttl=600.0)
+PLAIN: Final = Primitive(MUTEX, ("bench:0",), (KEY,))
+FENCED: Final = Primitive(
+    MUTEX, ("bench:0",), (KEY,), counters=(b"fence",), sentinel=b"sentinel", fence_ttl=600.0
+)
 
 
 @final

@@ -21,9 +21,11 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.command import TAGS, Proof
+from aioredlock_ng._core.command import Proof
 from aioredlock_ng._core.fencing import ballot
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._node.pipe import TAGS
 from aioredlock_ng.testing import LocalNodes, NoServerError
 from benchmarks.report import Report, environment
 
@@ -109,9 +111,10 @@ def _key(i: int) -> bytes:
     return PREFIX + b"bench:%d" % i
 
 
-def _mutex(i: int, *, fenced: bool) -> Mutex:
+def _mutex(i: int, *, fenced: bool) -> Primitive:
     key = _key(i)
-    return Mutex(
+    return Primitive(
+        MUTEX,
         (f"bench:{i}",),
         (key,),
         counters=(PREFIX + b"fence:{" + key + b"}",) if fenced else (),

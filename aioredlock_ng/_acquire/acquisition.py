@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from .._core.command import Primitive
 from .._core.policy import ExtensionPolicy
 from .._core.validity import min_validity, valid_until
 from .._hold.holding import Holding
+from .._kinds.primitive import Primitive
 from .._local.admission import not_asked, stand_in_line
 from .._local.local_queue import MAX_WAITERS, Gate, Pass
 from .._log import debugging

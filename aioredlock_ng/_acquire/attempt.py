@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final, final
 
-from .._core.command import ABOVE_FENCE, GRANTED, Answer, Primitive
+from .._core.command import ABOVE_FENCE, GRANTED, Answer
 from .._core.fencing import agreeable, ballot, certified
 from .._core.quorum import Tally, Verdict, Vote
 from .._core.validity import free_after
+from .._kinds.primitive import Primitive
 from .._round.round import Round, all_answered
 from ..errors import LockNotAcquiredError, LockTakenError, NodeVote, QuorumUnavailableError, printable
 

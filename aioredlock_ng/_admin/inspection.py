@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from .. import _scripts
 from .._core.command import Answer, Command, Purpose, Reply, Silence
 from .._core.quorum import Vote
+from .._kinds import KINDS
+from .._kinds.answers import seconds
+from .._kinds.kind import Holder, Kind
 from .._round.deadlines import Deadlines
 from .._round.round import Round, all_answered
 
 if TYPE_CHECKING:
     from .._node import Node
     from .._session.runtime import Runtime
-
-_OUR_VALUE: Final = re.compile(rb"[0-9a-f]{40}:(?:(?P<since_ms>[0-9]{13}):)?(?P<holder>.*)", re.DOTALL)
-"""What this package writes under a lock: the owner, which is secret; since when (older versions left it out);
-and the holder."""
 
 
 @final
@@ -44,7 +42,8 @@ class NodeInspection:
 
 async def inspect(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
     """Ask every node what is under `key`."""
-    return inspections(runtime.nodes, await look(runtime, key), owners_of(runtime))
+    answers = await look(runtime, key)
+    return inspections(runtime.nodes, answers, [holders_in(answer) for answer in answers], owners_of(runtime))
 
 
 async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
@@ -108,26 +107,46 @@ def read(reply: Reply) -> Answer:
     return Answer(Vote.GRANTED, found=reply)
 
 
-def inspections(
-    nodes: Sequence[Node], answers: Sequence[Answer], owners: set[bytes]
-) -> tuple[NodeInspection, ...]:
-    """Say what the answers to `look` mean; the owner values stay here."""
-    return tuple(_inspection(node.name, answer, owners) for node, answer in zip(nodes, answers, strict=True))
-
-
-def _inspection(node: str, answer: Answer, owners: set[bytes]) -> NodeInspection:
+def holders_in(answer: Answer, kinds: Sequence[Kind] = KINDS) -> tuple[Holder, ...] | None:
+    """Return the holders that a node has under a key, as the key's kind reads it; None when it is silent."""
     if not isinstance(answer.found, list):
-        return NodeInspection(node=node, held=None, reason=answer.reason)
-    value, left_ms = answer.found
-    if value is None:
+        return None
+    found, left_ms = answer.found
+    if found is None:
+        return ()
+    for kind in kinds:
+        holders = kind.read_key(found, left_ms)
+        if holders is not None:
+            return holders
+    return (Holder(owner=found, ttl=seconds(left_ms)),)  # another program's
+
+
+def inspections(
+    nodes: Sequence[Node],
+    answers: Sequence[Answer],
+    seen: Sequence[tuple[Holder, ...] | None],
+    owners: set[bytes],
+) -> tuple[NodeInspection, ...]:
+    """Say what the answers to `look` mean, in which these holders were `seen`; the owner values stay here."""
+    return tuple(
+        _inspection(node.name, answer.reason, holders, owners)
+        for node, answer, holders in zip(nodes, answers, seen, strict=True)
+    )
+
+
+def _inspection(
+    node: str, reason: str, holders: tuple[Holder, ...] | None, owners: set[bytes]
+) -> NodeInspection:
+    if holders is None:
+        return NodeInspection(node=node, held=None, reason=reason)
+    if not holders:
         return NodeInspection(node=node, held=False)
-    ours = _OUR_VALUE.fullmatch(value)
-    since_ms = ours["since_ms"] if ours else None
+    first = holders[0]
     return NodeInspection(
         node=node,
         held=True,
-        ours=value in owners,
-        holder=ours["holder"].decode(errors="replace") if ours else None,
-        since=None if since_ms is None else int(since_ms) / 1000,
-        ttl=left_ms / 1000 if left_ms >= 0 else None,
+        ours=any(holder.owner in owners for holder in holders),
+        holder=first.label,
+        since=first.since,
+        ttl=first.ttl,
     )

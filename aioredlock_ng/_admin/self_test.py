@@ -9,22 +9,23 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from .. import _scripts
-from .._core.command import Answer, Command, Purpose, Reply, Silence, untagged
+from .._core.command import Answer, Command, Purpose, Reply, Silence
 from .._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING
 from .._core.diagnosis.facts import BY_CLIENT, RESP2
 from .._core.quorum import Vote
 from .._core.rights import denied, unknown
+from .._kinds.mutex import MUTEX
+from .._kinds.primitive import Primitive
 from .._node.channels import listening
 from .._node.client_node import ClientNode
 from .._node.link import heartbeat
-from .._node.pipe import PUSH
+from .._node.pipe import PUSH, untagged
 from .._round.round import Round, all_answered
-from .._specs import mutex_of
+from .._specs import primitive_of
 from ..errors import NodeVote
 from .inspection import ask, look_for, read
 
 if TYPE_CHECKING:
-    from .._kinds.mutex import Mutex
     from .._node import Node
     from .._session.runtime import Runtime
 
@@ -173,7 +174,9 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
         _Step("acquire", one.acquire(mine, TRIAL_TTL), one.read_acquire, votes=True),
         _Step("acquire two at once", two.acquire(other, TRIAL_TTL), two.read_acquire, votes=True),
         _Step("extend", two.extend(other, TRIAL_TTL_EXTENDED, fence), two.read_extend, votes=True),
-        _Step("give back what a node lost", two.top_up(other, TRIAL_TTL_EXTENDED, fence), two.read_acquire),
+        _Step(
+            "give back what a node lost", two.top_up(other, TRIAL_TTL_EXTENDED, fence), two.kind.top_up.read
+        ),
         _Step(PING, heartbeat(names[0].encode())),
         _Step("look", look),
         _Step(IN_FULL, in_full),
@@ -187,12 +190,12 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
     return steps
 
 
-def _mutex(runtime: Runtime, names: tuple[str, ...]) -> Mutex:
+def _mutex(runtime: Runtime, names: tuple[str, ...]) -> Primitive:
     """Make the primitive that locks use; its counters, not needed again, live as long as its keys."""
-    return mutex_of(names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
+    return primitive_of(MUTEX, names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
 
 
-def _forget(mutex: Mutex, owner: bytes, runtime: Runtime) -> _Step:
+def _forget(mutex: Primitive, owner: bytes, runtime: Runtime) -> _Step:
     """Delete the counters, behind the release of their owner."""
     counters = tuple(map(runtime.options.counter, mutex.keys))
     command = Command(

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final, Literal, cast, final
 
 import anyio
 
-from .._core.command import Answer, Command, Purpose, Silence
+from .._core.command import Command, Purpose, Silence
+from .._core.keyspace import is_lock
 from .._core.quorum import majority
 from .._core.rights import glob_escaped
-from .._options import RESERVED_NAMES
-from .inspection import NodeInspection, ask, inspections, look, owners_of
+from .._kinds import KINDS
+from .._kinds.kind import Holder, Kind
+from .inspection import NodeInspection, ask, holders_in, inspections, look, owners_of
 
 if TYPE_CHECKING:
     from .._node import Node
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
 
 _OTHER_TYPE: Final = "WRONGTYPE"
 """How a node's reason begins where something else than a string is under the key: no lock, but in its way."""
-
-_OUR_MARKS: Final = tuple(mark.encode() for mark in RESERVED_NAMES)
-"""How this package's own keys begin behind the prefix: no locks."""
 
 SCAN_COUNT: Final = 500
 """Keys that a node looks at for one SCAN: a fraction of a millisecond of its time."""
@@ -113,12 +112,14 @@ class Survey:
     """When it was made, in Unix seconds by this manager's clock."""
 
 
-async def survey(runtime: Runtime, prefix: bytes, keys: Sequence[bytes], limit: int) -> Survey:
+async def survey(
+    runtime: Runtime, prefix: bytes, keys: Sequence[bytes], limit: int, kinds: Sequence[Kind] = KINDS
+) -> Survey:
     """Look at `keys`; without any, at those of every lock that a node has, `limit` of them at most."""
     search = _Search(prefix, limit)
     if not keys:
         await search.run_on_all(runtime.nodes, runtime.node_timeout)
-    locks = await _inspect(runtime, prefix, keys or sorted(search.found))
+    locks = await _inspect(runtime, prefix, keys or sorted(search.found), kinds)
     return Survey(
         locks=tuple(lock for lock in locks if keys or lock.state != "free"),  # some have ended meanwhile
         truncated=search.truncated,
@@ -127,7 +128,9 @@ async def survey(runtime: Runtime, prefix: bytes, keys: Sequence[bytes], limit: 
     )
 
 
-async def _inspect(runtime: Runtime, prefix: bytes, keys: Sequence[bytes]) -> list[LockInspection]:
+async def _inspect(
+    runtime: Runtime, prefix: bytes, keys: Sequence[bytes], kinds: Sequence[Kind]
+) -> list[LockInspection]:
     """Ask all nodes for all `keys`, some at a time."""
     owners = owners_of(runtime)
     locks = []
@@ -136,8 +139,9 @@ async def _inspect(runtime: Runtime, prefix: bytes, keys: Sequence[bytes]) -> li
         found = await asyncio.gather(*(look(runtime, key) for key in batch))
         for key, answers in zip(batch, found, strict=True):
             name = key[len(prefix) :].decode(errors="surrogateescape")
-            nodes = inspections(runtime.nodes, answers, owners)
-            locks.append(LockInspection(name=name, nodes=nodes, agreed=_agreed(nodes, answers)))
+            seen = [holders_in(answer, kinds) for answer in answers]
+            nodes = inspections(runtime.nodes, answers, seen, owners)
+            locks.append(LockInspection(name=name, nodes=nodes, agreed=_agreed(nodes, seen)))
     return locks
 
 
@@ -176,10 +180,8 @@ class _Search:
                 return
 
     def _add(self, key: bytes) -> None:
-        if not key.startswith(self.prefix):
-            return  # nobody asked for it, and others' keys are none of our business (R16)
-        if key[len(self.prefix) :].startswith(_OUR_MARKS) or key in self.found:
-            return
+        if not is_lock(self.prefix, key) or key in self.found:
+            return  # not asked for, and others' keys are none of our business (R16)
         if len(self.found) < self.limit:
             self.found.add(key)
         else:
@@ -192,12 +194,14 @@ def scan(prefix: bytes, cursor: bytes = b"0", count: int = SCAN_COUNT) -> Comman
     return Command(Purpose.OTHER, owner=b"", fits=_fits_scan, keys=(), args=args, verb=b"SCAN")
 
 
-def _agreed(nodes: Sequence[NodeInspection], answers: Sequence[Answer]) -> tuple[NodeInspection, ...]:
-    """Return the largest group of nodes with one value; the value itself is a secret that stays here."""
+def _agreed(
+    nodes: Sequence[NodeInspection], seen: Sequence[tuple[Holder, ...] | None]
+) -> tuple[NodeInspection, ...]:
+    """Return the largest group of nodes with one holder; its owner value is a secret that stays here."""
     groups: dict[bytes, list[NodeInspection]] = defaultdict(list)
-    for node, answer in zip(nodes, answers, strict=True):
-        if node.held and isinstance(answer.found, list):
-            groups[answer.found[0]].append(node)
+    for node, holders in zip(nodes, seen, strict=True):
+        for holder in holders or ():
+            groups[holder.owner].append(node)
     largest: list[NodeInspection] = max(groups.values(), key=len, default=[])
     return tuple(largest)
 

@@ -1,4 +1,4 @@
-"""The vocabulary the rings share: scripts, commands, replies, primitives.
+"""The vocabulary the rings share: scripts, commands, replies, answers.
 
 A lock kind turns what it wants into `Command` values; a node carries them to its server and hands
 each reply to the `Sink` that waits for it.  Neither knows the other.  Seconds become milliseconds
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, Protocol, TypeAlias, final
 
@@ -77,25 +77,6 @@ class Script:
         return f"<Script {self.name} {self.digest.decode()[:8]}>"
 
 
-TAGS: Final = tuple(b"%03d" % number for number in range(1000))
-"""What tells a connection's scripts apart: each is given the next of these as its last argument, and begins
-its answer with it.  So a reply that went missing shows in the one behind it (R15), unless a thousand went.
-
-They follow the places of commands on a connection, not owners: an acquire and its release, two extensions, a
-release and its repetition from the ledger have different ones, though they have an owner in common."""
-
-MISFIT: Final = object()
-"""Stands in for an answer to another request; no command's `fits` is asked about it."""
-
-
-def untagged(reply: object, tag: bytes) -> object:
-    """Return what a script answered behind its tag; `MISFIT` where that is not `tag`, or there is none."""
-    if type(reply) is not list or not reply or reply[0] != tag:
-        return MISFIT
-    del reply[0]
-    return reply[0] if len(reply) == 1 else reply
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Silence:
@@ -116,6 +97,7 @@ def deleted_any(reply: Reply) -> bool:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Command:
     """One command of one owner, as words; the same object goes to all N nodes.
 
@@ -123,32 +105,19 @@ class Command:
     acknowledged is repeated for that long (the release ledger, R5).
     """
 
-    __slots__ = ("args", "fits", "keeps", "keys", "owner", "packed", "proof", "purpose", "script", "verb")
-
-    def __init__(
-        self,
-        purpose: Purpose,
-        *,
-        owner: bytes,
-        fits: Callable[[object], bool],
-        keys: tuple[bytes, ...],
-        args: tuple[bytes, ...] = (),
-        verb: bytes = b"",
-        script: Script | None = None,
-        keeps: float = 0.0,
-        proof: Proof = Proof.NONE,
-    ) -> None:
-        assert bool(verb) != (script is not None), "a command is either a verb or a script"
-        self.purpose = purpose
-        self.owner = owner
-        self.fits = fits
-        self.keys = keys
-        self.args = args
-        self.verb = verb
-        self.script = script
-        self.keeps = keeps
-        self.proof = proof
-        self.packed: bytes | None = None  # the RESP bytes, built once for all nodes by the node ring
+    purpose: Purpose
+    _: KW_ONLY
+    owner: bytes
+    fits: Callable[[object], bool]
+    keys: tuple[bytes, ...]
+    args: tuple[bytes, ...] = ()
+    verb: bytes = b""
+    """Empty for a script."""
+    script: Script | None = None
+    keeps: float = 0.0
+    proof: Proof = Proof.NONE
+    packed: bytes | None = field(default=None, init=False)
+    """The RESP bytes, built once for all nodes by the node ring."""
 
     def __repr__(self) -> str:
         # No owner value and no arguments: they may end up in a log line.
@@ -170,6 +139,7 @@ class Command:
 
 def head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """Return what a command begins with: all but its arguments."""
+    assert bool(verb) != (script is not None), "a command is either a verb or a script"
     if script is None:
         return (verb, *keys)
     return (b"EVALSHA", script.digest, b"%d" % len(keys), *keys)
@@ -222,57 +192,3 @@ GRANTED: Final = Answer(Vote.GRANTED)
 
 ABOVE_FENCE: Final = Answer(Vote.SILENT, "the node's counter is above the fence")
 """What a raise comes to at a node that is beyond it (R10)."""
-
-
-class Primitive(Protocol):
-    """A lock kind: what to send for one owner, and how to read the answers.
-
-    `fence` is the lease's, 0 where there is none: nodes that are behind it are raised in passing (R10).
-    """
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names it locks, sorted and without duplicates."""
-
-    @property
-    def keys(self) -> tuple[bytes, ...]:
-        """The keys behind the names."""
-
-    @property
-    def fenced(self) -> bool:
-        """Whether a win needs a certificate for its fence."""
-
-    def acquire(self, owner: bytes, ttl: float, ballot: int) -> Command:
-        """All names free → all set for `ttl` seconds; else nothing."""
-
-    def raise_(self, owner: bytes, fence: int) -> Command:
-        """All names ours → their counters at `fence`, unless they are above it."""
-
-    def extend(self, owner: bytes, ttl: float, fence: int) -> Command:
-        """All names ours → each lives at least `ttl` seconds more; else nothing.  Never creates."""
-
-    def top_up(self, owner: bytes, ttl: float, fence: int) -> Command:
-        """Every name missing or ours → all ours for at least `ttl` seconds (R9)."""
-
-    def release(self, owner: bytes, keeps: float, fence: int, *, quiet: bool, stays: float) -> Command:
-        """Delete what is ours; or, when `stays` is not 0, let it end in so many seconds (R34).
-
-        Every kind's release answers ``[keys deleted, wait in ms, how many listen]``, and what the holder
-        of a key in the way calls itself, if it says so.  For each key that
-        it deletes it publishes a notice, how many it is for, on the channel of the key's own name, which
-        wakes the waiters of other processes; unless it is `quiet`, since a task of this process has
-        the names next and their waking would be for nothing (R13).  What stays is not announced, and counts
-        as deleted.
-        """
-
-    def read_acquire(self, reply: Reply) -> Answer:
-        """Read the answer to `acquire`."""
-
-    def read_raise(self, reply: Reply) -> Answer:
-        """Read the answer to `raise_`: GRANTED where all is ours and stands at the fence."""
-
-    def read_extend(self, reply: Reply) -> Answer:
-        """Read the answer to `extend`."""
-
-    def read_release(self, reply: Reply) -> Answer:
-        """Read the answer to `release`: GRANTED if something of ours was there, REFUSED if not."""

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, final
 
 from .._acquire.attempt import unsent_in
 from .._acquire.telling import tell_extended, tell_extensions_low, tell_lost, tell_released
-from .._core.command import Answer, Primitive, Reply
+from .._core.command import Answer, Reply
 from .._core.policy import EXTENSION_RETRY, ExtensionPolicy
 from .._core.quorum import Extension, Tally, extension_verdict
 from .._core.validity import valid_until
+from .._kinds.primitive import Primitive
 from .._log import report
 from .._round.round import Round
 from ..errors import LockLostError, LossReason, NodeVote, printable

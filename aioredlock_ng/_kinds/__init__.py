@@ -1,1 +1,19 @@
-"""Lock kinds: each is a small value that says what to send and how to read the answers."""
+"""Lock kinds: each is a small value that says what to send and how to read the answers.
+
+kind        what a kind is
+mutex       one holder, over one name or several
+answers     how the scripts of all kinds answer
+primitive   a kind over names: the commands for one owner
+
+A read-write lock, a semaphore or a leader would be a module beside `mutex`, and one more of `KINDS`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .kind import Kind
+from .mutex import MUTEX
+
+KINDS: Final[tuple[Kind, ...]] = (MUTEX,)
+"""Every kind; what is found under a key is read by the first that knows it."""

@@ -16,7 +16,7 @@ import anyio
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import NoScriptError, ResponseError
 
-from .._core.command import MISFIT, Command, Proof, Purpose, Reply, Silence, Sink, untagged
+from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
 from .._core.quarantine import NO_VOW, Vow
 from . import NodeEnv, NodeState
 from .base import BaseNode
@@ -25,6 +25,7 @@ from .calls import Calls
 from .failures import why, without_secrets
 from .fork import generation
 from .greeting import Greeting
+from .pipe import MISFIT, untagged
 from .plain import plain, text
 from .probe import CHANGED
 

@@ -12,6 +12,7 @@ from typing import Final, cast, final
 
 from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
+from .._core.keyspace import COUNTER, marks_begin
 from .._core.quarantine import NO_VOW, UNKNOWN_IDENTITY, Judgement, Vow, judge, parse, parse_any
 from .._core.rights import glob_escaped
 from .._core.terms import Terms
@@ -162,7 +163,7 @@ class Greeting:
         size, quarantine = b"%d" % terms.size, b"%d" % terms.quarantine_ms
         if self._answered and terms.may_take(self):
             self._taking = self._judgement.reason
-            pattern, counters = glob_escaped(terms.prefix) + b"*", terms.prefix + b"fence:{"
+            pattern, counters = glob_escaped(terms.prefix) + b"*", marks_begin(terms.prefix, COUNTER)
             args = (nonce, size, quarantine, self._sentinel, bytes(terms.claim()), pattern, counters)
             return self._built(_scripts.TAKE_BACK, args)
         if not terms.may_write:

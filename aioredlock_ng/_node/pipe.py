@@ -18,9 +18,7 @@ from typing import Final, TypeAlias, final
 import hiredis
 
 from .._core.command import (
-    MISFIT,
     STAMP_SIZE,
-    TAGS,
     Command,
     Proof,
     Purpose,
@@ -28,7 +26,6 @@ from .._core.command import (
     Silence,
     Sink,
     head,
-    untagged,
 )
 from .failures import without_secrets
 
@@ -57,6 +54,16 @@ MAX_HEADS: Final = 4096
 _BLANK: Final = b"$0\r\n\r\n"
 """An empty argument in RESP: keeps a stamp's place in a packed command's count of arguments."""
 
+TAGS: Final = tuple(b"%03d" % number for number in range(1000))
+"""What tells a connection's scripts apart: each is given the next of these as its last argument, and begins
+its answer with it.  So a reply that went missing shows in the one behind it (R15), unless a thousand went.
+
+They follow the places of commands on a connection, not owners: an acquire and its release, two extensions, a
+release and its repetition from the ledger have different ones, though they have an owner in common."""
+
+MISFIT: Final = object()
+"""Stands in for an answer to another request; no command's `fits` is asked about it."""
+
 _TAG_ARGUMENTS: Final = tuple(b"$%d\r\n%b\r\n" % (len(tag), tag) for tag in TAGS)
 """The tags as they stand at the end of a packed command."""
 
@@ -82,6 +89,14 @@ class DesynchronisedError(Exception):
 Entry: TypeAlias = tuple[Command, Sink, int]
 """A command under way, the sink that waits for its reply, and the sink's number for this node.  A plain
 tuple: there are ten in every cycle."""
+
+
+def untagged(reply: object, tag: bytes) -> object:
+    """Return what a script answered behind its tag; `MISFIT` where that is not `tag`, or there is none."""
+    if type(reply) is not list or not reply or reply[0] != tag:
+        return MISFIT
+    del reply[0]
+    return reply[0] if len(reply) == 1 else reply
 
 
 @final

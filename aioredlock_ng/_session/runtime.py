@@ -20,12 +20,13 @@ from .._acquire.long_waits import LongWaits
 from .._acquire.notices import Wakeups
 from .._clock import Clock, wall_of
 from .._core.clock_watch import ClockWatch
-from .._core.command import Answer, Command, Primitive, Purpose
+from .._core.command import Answer, Command, Purpose
 from .._core.cooldown import Cooldowns
 from .._core.quorum import Vote, majority
 from .._core.validity import drift, free_after
 from .._hold.watchdog import Watchdog
 from .._hooks import Audience
+from .._kinds.primitive import Primitive
 from .._local.admission import Admission
 from .._local.handoff import Turns
 from .._local.local_queue import Gates

@@ -23,7 +23,7 @@ from .._session.runtime import Counters, Runtime
 from ..errors import LossReason
 
 _REPLIES: Final[dict[Purpose, Reply]] = {
-    Purpose.ACQUIRE: 0,  # without a fence
+    Purpose.ACQUIRE: 0,  # of several names, without a fence
     Purpose.RAISE: 1,
     Purpose.EXTEND: 1,
     Purpose.RELEASE: [1, 0, 0],
@@ -65,6 +65,8 @@ class _Willing:
         """Return what a server would answer."""
         if command.script is _scripts.ACQUIRE:
             return [1, self._fence, 0]
+        if command.verb == b"SET":
+            return b"OK"
         if command.purpose is not Purpose.OTHER:
             return _REPLIES[command.purpose]
         return _LOOKS[command.verb] if command.script is None else _SCRIPTED_LOOKS[command.script.name]

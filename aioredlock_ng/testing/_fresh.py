@@ -11,8 +11,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from .. import _scripts
+from .._core import keyspace
 from .._core.quarantine import parse
-from .._options import DEFAULT_PREFIX, sentinel_under
+from .._options import DEFAULT_PREFIX
 
 TIMEOUT: Final = 5.0
 """Seconds that one server may take."""
@@ -25,7 +26,7 @@ def initialise(urls: Sequence[str], prefix: str = DEFAULT_PREFIX) -> None:
     from agreeing on contended locks for the first 2 seconds (R10, R12).
     A server that cannot be told is left out: it will have to wait for its vote.
     """
-    key = sentinel_under(prefix.encode())
+    key = keyspace.sentinel_key(prefix.encode())
     for url in urls:
         with suppress(RedisError), Redis.from_url(url, socket_timeout=TIMEOUT) as client:
             _, stored = client.eval(_scripts.INIT.source, 1, key, len(urls), 0, 0, "local nodes", "tag")

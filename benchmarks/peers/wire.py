@@ -17,8 +17,9 @@ import hiredis
 from redis import Redis
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.command import TAGS
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._node.pipe import TAGS
 from benchmarks.peers import TTL
 
 OWNER = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)
@@ -27,7 +28,7 @@ OWNER = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)
 @cache
 def packed(name: str) -> tuple[bytes, bytes]:
     """Return an acquire and its release as they go over the wire: the package's own words."""
-    mutex = Mutex((name,), (b"redlock:" + name.encode(),))
+    mutex = Primitive(MUTEX, (name,), (b"redlock:" + name.encode(),))
     acquire, release = mutex.acquire(OWNER, TTL), mutex.release(OWNER, TTL)
     return hiredis.pack_command(acquire.words), hiredis.pack_command((*release.words, TAGS[0]))
 

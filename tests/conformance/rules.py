@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import redis
 
-from aioredlock_ng._core.command import Script, untagged
+from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, START_LAG_MS, at
+from aioredlock_ng._node.pipe import untagged
 from tests.conformance.tools import kind_of
 
 TAG: Final = b"123"

@@ -16,8 +16,9 @@ import hiredis
 import pytest
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.command import Script, untagged
+from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.quarantine import Sentinel
+from aioredlock_ng._node.pipe import untagged
 from tests.conformance.conftest import MemoryMaster, RealMaster
 from tests.conformance.rules import TAG, run_at, some_fence
 from tests.conformance.stage import SENTINEL, VOW, counters, locks

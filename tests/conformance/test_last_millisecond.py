@@ -12,8 +12,10 @@ from typing import Final
 import pytest
 import redis
 
-from aioredlock_ng._core.command import Command, Proof, untagged
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._core.command import Command, Proof
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._node.pipe import untagged
 from tests.conformance.rules import TAG
 from tests.conformance.stage import KEEP, SENTINEL, TTL, VOW, counters, locks
 from tests.conformance.tools import OTHERS, OURS
@@ -51,9 +53,10 @@ def run_at_the_end_of(key: int, command: Command, client: redis.Redis) -> object
     return untagged(client.execute_command("EVAL", before + source, *words, TAG), TAG)
 
 
-def mutex(names: str, *, fenced: bool) -> Mutex:
+def mutex(names: str, *, fenced: bool) -> Primitive:
     """Return the primitive over some names of one letter."""
-    return Mutex(
+    return Primitive(
+        MUTEX,
         tuple(names),
         tuple(locks(names)),
         counters=tuple(counters(names)) if fenced else (),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.command import untagged
+from aioredlock_ng._node.pipe import untagged
 from tests.conformance.rules import TAG
 from tests.conformance.stage import KEEP_MS, Stage, counters, locks, staged
 from tests.conformance.tools import OTHERS, OURS, WRONG, Master

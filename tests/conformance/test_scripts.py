@@ -16,7 +16,9 @@ import pytest
 from aioredlock_ng import _scripts
 from aioredlock_ng._admin.inspection import _fits_deletion, _fits_inspection
 from aioredlock_ng._core.command import Command, Purpose, Silence
-from aioredlock_ng._kinds.mutex import Mutex, _fits_int
+from aioredlock_ng._kinds.answers import fits_int
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from tests.conformance.tools import OTHERS, OURS, WRONG, Master, alike, connected, lives, plain, turns
 from tests.servers import eventually
 
@@ -108,14 +110,14 @@ def expected(what: str, states: Sequence[State]) -> tuple[Any, list[tuple[bytes 
 
 def command(what: str, keys: tuple[bytes, ...]) -> Command:
     """Build a command over keys."""
-    mutex = Mutex(tuple(map(str, keys)), keys)
+    mutex = Primitive(MUTEX, tuple(map(str, keys)), keys)
     if what == "set":
         return mutex.acquire(OURS, TTL)
     if what == "set_all":  # for one key, too, where a manager sends a plain SET
         return Command(
             Purpose.ACQUIRE,
             owner=OURS,
-            fits=_fits_int,
+            fits=fits_int,
             keys=keys,
             args=(OURS, b"%d" % (TTL * 1000)),
             script=_scripts.SET_ALL,
@@ -204,7 +206,7 @@ async def test_an_extension_in_the_last_moment_saves_the_key(master: Master) -> 
 
 async def test_a_fraction_of_a_millisecond_is_rounded_up(master: Master) -> None:
     """A key must not end before its lock does, and a ttl of 0 would delete it."""
-    mutex = Mutex(("a",), (b"redlock:a",))
+    mutex = Primitive(MUTEX, ("a",), (b"redlock:a",))
     async with connected(master) as node:
         assert await node.ask(mutex.acquire(OURS, 59.9991)) == b"OK"
         assert await node.ask(mutex.extend(OURS, 0.0001)) == 1
@@ -216,7 +218,7 @@ async def test_a_fraction_of_a_millisecond_is_rounded_up(master: Master) -> None
 async def test_values_and_keys_are_bytes(master: Master) -> None:
     """Any byte may stand in a name or in another program's value."""
     key = b"redlock:\x00\r\n\xff{x} *1"
-    mutex = Mutex(("x",), (key,))
+    mutex = Primitive(MUTEX, ("x",), (key,))
     async with connected(master) as node:
         assert await node.ask(mutex.acquire(OURS, TTL)) == b"OK"
         assert master.locks() == [key]
@@ -247,7 +249,7 @@ async def test_a_frozen_master_executes_what_has_arrived_when_it_goes_on(master:
 
     This is why the release of an unanswered acquire is repeated until its ttl has passed (R5).
     """
-    mutexes = [Mutex((name,), (b"redlock:" + name.encode(),)) for name in ("a", "b")]
+    mutexes = [Primitive(MUTEX, (name,), (b"redlock:" + name.encode(),)) for name in ("a", "b")]
     async with connected(master) as node:
         await node.ask(mutexes[0].acquire(OURS, TTL))
         master.pause()
@@ -269,7 +271,7 @@ async def test_a_frozen_master_executes_what_has_arrived_when_it_goes_on(master:
 
 async def test_a_late_acquire_over_a_lost_connection_is_undone(master: Master) -> None:
     """A frozen node was given up with an acquire in its hands; what it grants late does not last."""
-    mutex = Mutex(("a",), (b"redlock:a",))
+    mutex = Primitive(MUTEX, ("a",), (b"redlock:a",))
     async with connected(master) as node:
         master.pause()
         try:

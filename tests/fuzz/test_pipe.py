@@ -15,10 +15,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aioredlock_ng._core.command import TAGS, Command, Silence
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._core.command import Command, Silence
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.channels import listening
 from aioredlock_ng._node.link import Link, heartbeat
+from aioredlock_ng._node.pipe import TAGS
 from aioredlock_ng.testing import SimLoop
 from tests.fuzz import resp
 from tests.fuzz.profile import no_hurry, profile
@@ -26,8 +28,10 @@ from tests.fuzz.profile import no_hurry, profile
 pytestmark = no_hurry
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
-PLAIN = Mutex(("a",), (b"redlock:a",))
-FENCED = Mutex(("a",), (b"redlock:a",), counters=(b"redlock:fence:{redlock:a}",), sentinel=b"redlock:{meta}")
+PLAIN = Primitive(MUTEX, ("a",), (b"redlock:a",))
+FENCED = Primitive(
+    MUTEX, ("a",), (b"redlock:a",), counters=(b"redlock:fence:{redlock:a}",), sentinel=b"redlock:{meta}"
+)
 ACQUIRE_PLAIN, ACQUIRE = PLAIN.acquire(OWNER, 9.0), FENCED.acquire(OWNER, 9.0, 1)
 EXTEND, RELEASE = FENCED.extend(OWNER, 9.0, 1), FENCED.release(OWNER, 9.0, 1)
 

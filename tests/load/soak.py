@@ -61,7 +61,7 @@ LONG: Final = {
     "book in flight": FULL_PIPES,
     "book deadlines": FULL_PIPES,  # of the rounds that a frozen node keeps open for a `node_timeout`
     "book channels": FULL_PIPES,  # what a frozen node has not answered; all is answered at rest
-    "object Mutex": Tolerance(share=0, units=2 * MAX_PRIMITIVES),  # a slow machine fills its caches late
+    "object Primitive": Tolerance(share=0, units=2 * MAX_PRIMITIVES),  # a slow machine fills its caches late
     "object _Unresolved": AFTER_A_CUT,
     "object PendingRelease": AFTER_A_CUT,
     "object Command": FULL_PIPES,

@@ -229,7 +229,7 @@ MUTATIONS = (
         name="a quarantined node is not topped up",
         edits=(
             Edit(
-                "Mutex.read_extend",
+                "read_extend",
                 "return Answer(Vote.SILENT, NO_VOTE.reason, missing=reply == WITHOUT_VOTE)",
                 "return NO_VOTE",
             ),

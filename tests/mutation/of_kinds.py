@@ -104,7 +104,7 @@ MUTATIONS = (
     Mutation(
         rule="R34",
         name="what is not free yet is published",
-        edits=(Edit("Mutex.release", 'b"" if quiet or stay else b"1"', 'b"" if quiet else b"1"'),),
+        edits=(Edit("Primitive.release", 'b"" if quiet or stay else b"1"', 'b"" if quiet else b"1"'),),
         test="unit/test_kinds.py::test_a_release_of_what_stays_says_for_how_long_and_is_quiet[one name]",
     ),
     Mutation(

@@ -120,7 +120,7 @@ MUTATIONS = (
     Mutation(
         rule="R16",
         name="the prefix is left out",
-        edits=(Edit("Options.key", "return self.prefix + name.encode()", "return name.encode()"),),
+        edits=(Edit("lock_key", "return prefix + name.encode()", "return name.encode()"),),
         test="unit/test_manager.py::test_managers_of_different_prefixes_do_not_meet",
     ),
     Mutation(
@@ -128,9 +128,9 @@ MUTATIONS = (
         name="a hostile name leaves the prefix",
         edits=(
             Edit(
-                "Options.key",
-                "return self.prefix + name.encode()",
-                'return name.encode().partition(b"../")[2] or self.prefix + name.encode()',
+                "lock_key",
+                "return prefix + name.encode()",
+                'return name.encode().partition(b"../")[2] or prefix + name.encode()',
             ),
         ),
         test="security/test_names.py::test_names_that_look_alike_are_held_at_once",

@@ -17,7 +17,7 @@ from aioredlock_ng._core.fencing import at
 from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, parse
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._core.rights import ACL_RIGHTS
-from aioredlock_ng._kinds.mutex import NO_VOTE
+from aioredlock_ng._kinds.answers import NO_VOTE
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
 from tests.nodes.clients import MakeClient

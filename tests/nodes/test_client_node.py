@@ -35,7 +35,8 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.command import Reply, Silence
 from aioredlock_ng._core.quorum import Vote
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._lease import ReleaseOutcome
 from aioredlock_ng._local.admission import MAX_TRIES_BY_CLIENTS
 from aioredlock_ng._node import NodeState, calls, client_node
@@ -999,7 +1000,7 @@ async def test_what_is_owed_is_repeated_as_far_as_there_is_room(
     async with Noting(port=nodes3.ports[0]) as client, LockManager([client], prefix="alone:") as manager:
         await up(manager)
         await eventually(lambda: not any(node.in_flight for node in manager.statistics().nodes))
-        node, mutex = manager._nodes[0], Mutex(("res",), (b"alone:res",))
+        node, mutex = manager._nodes[0], Primitive(MUTEX, ("res",), (b"alone:res",))
         monkeypatch.setattr(calls, "MAX_RELEASES", 3)
         client.most = 0
         for number in range(5):
@@ -1044,7 +1045,7 @@ async def test_what_a_release_is_told_later_reaches_no_other_round(
         await up(manager)
         lease = await manager.lock("res", extension=PLAIN).acquire()
         node, heard = manager._nodes[0], Replies()
-        mutex, owner = Mutex(("res",), (b"alone:res",)), lease._holding.owner
+        mutex, owner = Primitive(MUTEX, ("res",), (b"alone:res",)), lease._holding.owner
         node._ledger.record(
             mutex.release(owner, 10.0), node.env.clock.now()
         )  # as a call that has failed does

@@ -17,7 +17,8 @@ from aioredlock_ng import ConfigurationError, LockManager, QuorumUnavailableErro
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._core.command import Command
 from aioredlock_ng._core.rights import ACL_RIGHTS
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeEnv, NodeState
 from aioredlock_ng._node.connection import UrlEndpoint
 from aioredlock_ng._node.redis_node import RedisNode
@@ -25,7 +26,7 @@ from aioredlock_ng.testing import LocalNodes
 from tests.servers import ask, eventually, skip_unless_available
 
 KEY = b"redlock:a"
-NAME = Mutex(("a",), (KEY,))
+NAME = Primitive(MUTEX, ("a",), (KEY,))
 OWNER = b"%040x:host" % 1
 PASSWORD = "s3cret-pass"
 MakeNodes = Callable[..., LocalNodes]

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from aioredlock_ng import LockManager, LockTakenError
 from aioredlock_ng._admin.survey import scan
 from aioredlock_ng._core.command import Purpose
+from aioredlock_ng._core.keyspace import RESERVED_NAMES
 from aioredlock_ng._node.pipe import Pipe, _pack_once
-from aioredlock_ng._options import MAX_NAME_BYTES, RESERVED_NAMES
+from aioredlock_ng._options import MAX_NAME_BYTES
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.behaviour.tools import monitor, monitored_words, no_key_left
 from tests.servers import Nodes, ask

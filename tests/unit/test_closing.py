@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import ConfigurationError, Lease, LockLostError, LossReason
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import fork
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._round.round import Round
@@ -199,7 +200,7 @@ async def test_a_forked_child_has_no_connection(monkeypatch):
             for node in runtime.nodes:
                 patch.setattr(node._link.pipe, "_room", node._link.pipe._room)
             fork._forked()
-            mutex = Mutex(("b",), (b"redlock:b",))
+            mutex = Primitive(MUTEX, ("b",), (b"redlock:b",))
             seen = Round(runtime.nodes, runtime.deadlines, mutex.read_acquire)
             seen.ask(mutex.acquire(b"another", 1.0), 1.0)
             assert seen.tally.silent == 3, "at once, and not at the end of some timeout"

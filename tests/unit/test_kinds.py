@@ -12,28 +12,22 @@ import hiredis
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockManager, _scripts
-from aioredlock_ng._core.command import (
-    TAGS,
-    Answer,
-    Command,
-    Proof,
-    Purpose,
-    Reply,
-    Script,
-    Silence,
-    untagged,
-)
+from aioredlock_ng._core.command import Answer, Command, Proof, Purpose, Reply, Script, Silence
 from aioredlock_ng._core.quorum import Vote
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._node.pipe import TAGS, untagged
 from aioredlock_ng.testing import MemoryNode, SimLoop
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:me"
-ONE = Mutex(("a",), (b"p:a",))
-TWO = Mutex(("a", "b"), (b"p:a", b"p:b"))
+ONE = Primitive(MUTEX, ("a",), (b"p:a",))
+TWO = Primitive(MUTEX, ("a", "b"), (b"p:a", b"p:b"))
 SENTINEL = b"p:{meta}"
 BEHIND = (b"p:fence:{p:a}", b"p:fence:{p:b}")
-FENCED_ONE = Mutex(("a",), (b"p:a",), counters=BEHIND[:1], sentinel=SENTINEL, fence_ttl=600.0)
-FENCED_TWO = Mutex(("a", "b"), (b"p:a", b"p:b"), counters=BEHIND, sentinel=SENTINEL, fence_ttl=600.0)
+FENCED_ONE = Primitive(MUTEX, ("a",), (b"p:a",), counters=BEHIND[:1], sentinel=SENTINEL, fence_ttl=600.0)
+FENCED_TWO = Primitive(
+    MUTEX, ("a", "b"), (b"p:a", b"p:b"), counters=BEHIND, sentinel=SENTINEL, fence_ttl=600.0
+)
 NO_ANSWER = Silence("no answer within 0.1 s")
 NOT_SENT = Silence("not connected", sent=False)
 ERRORS = [NO_ANSWER, NOT_SENT]
@@ -60,7 +54,7 @@ def test_several_names_are_taken_by_one_script() -> None:
 
 
 @fenced
-def test_a_fence_is_made_by_one_script_whatever_the_number_of_names(mutex: Mutex) -> None:
+def test_a_fence_is_made_by_one_script_whatever_the_number_of_names(mutex: Primitive) -> None:
     """Locks, counters, sentinel; owner, ttl, ballot, the counters' life; the node adds its stamp (R10)."""
     command = mutex.acquire(OWNER, 10.0, 12345)
     size = len(mutex.names)
@@ -72,7 +66,7 @@ def test_a_fence_is_made_by_one_script_whatever_the_number_of_names(mutex: Mutex
 
 def test_a_plain_vote_is_proven_only_where_there_is_a_sentinel() -> None:
     """The page's SET stays as it is; with a quarantine the node looks at the sentinel behind it (R12)."""
-    watched = Mutex(ONE.names, ONE.keys, sentinel=SENTINEL)
+    watched = Primitive(MUTEX, ONE.names, ONE.keys, sentinel=SENTINEL)
     assert watched.acquire(OWNER, 10.0).words == ONE.acquire(OWNER, 10.0).words
     assert [one.acquire(OWNER, 1.0).proof for one in (ONE, TWO, watched)] == [
         Proof.NONE, Proof.NONE, Proof.PROBED,
@@ -80,7 +74,7 @@ def test_a_plain_vote_is_proven_only_where_there_is_a_sentinel() -> None:
 
 
 @fenced
-def test_a_raise_is_an_owner_checked_script(mutex: Mutex) -> None:
+def test_a_raise_is_an_owner_checked_script(mutex: Primitive) -> None:
     """Over locks, counters and the sentinel; it counts as a vote, so that it is stamped (R10)."""
     command = mutex.raise_(OWNER, 777)
     assert (command.purpose, command.script, command.proof) == (Purpose.RAISE, _scripts.RAISE, Proof.STAMPED)
@@ -92,16 +86,16 @@ def test_a_raise_is_an_owner_checked_script(mutex: Mutex) -> None:
 @pytest.mark.parametrize(
     ("build", "script", "arguments"),
     [
-        (Mutex.extend, _scripts.EXTEND, (OWNER, b"7500")),
-        (Mutex.top_up, _scripts.TOP_UP, (OWNER, b"7500")),
-        (Mutex.release, _scripts.RELEASE, (OWNER,)),
+        (Primitive.extend, _scripts.EXTEND, (OWNER, b"7500")),
+        (Primitive.top_up, _scripts.TOP_UP, (OWNER, b"7500")),
+        (Primitive.release, _scripts.RELEASE, (OWNER,)),
     ],
     ids=["extend", "top_up", "release"],
 )
 @pytest.mark.parametrize("fence", [0, 777])
 @every_kind
 def test_everything_else_is_an_owner_checked_script(
-    mutex: Mutex, fence: int, build: Callable[..., Command], script: Script, arguments: tuple[bytes, ...]
+    mutex: Primitive, fence: int, build: Callable[..., Command], script: Script, arguments: tuple[bytes, ...]
 ) -> None:
     """The script over all keys, with the owner as its first argument, the ttl in milliseconds, and the
     fence; it goes along with the counters where there is one, and an extension of it is a vote (R10, R12).
@@ -120,7 +114,7 @@ def test_everything_else_is_an_owner_checked_script(
 
 @every_kind
 @pytest.mark.parametrize("fence", [0, 777])
-def test_a_release_is_loud_unless_it_is_told_to_be_quiet(mutex: Mutex, fence: int) -> None:
+def test_a_release_is_loud_unless_it_is_told_to_be_quiet(mutex: Primitive, fence: int) -> None:
     """The last argument of its script says so; all the rest is the same."""
     fence *= mutex.fenced
     loud, quiet = mutex.release(OWNER, 7.5, fence), mutex.release(OWNER, 7.5, fence, quiet=True)
@@ -129,7 +123,7 @@ def test_a_release_is_loud_unless_it_is_told_to_be_quiet(mutex: Mutex, fence: in
 
 
 @every_kind
-def test_a_release_of_what_stays_says_for_how_long_and_is_quiet(mutex: Mutex) -> None:
+def test_a_release_of_what_stays_says_for_how_long_and_is_quiet(mutex: Primitive) -> None:
     """Milliseconds, rounded up, behind all the rest; what is not free yet is not published (R34)."""
     plain = mutex.release(OWNER, 7.5)
     for quiet in (False, True):
@@ -138,7 +132,7 @@ def test_a_release_of_what_stays_says_for_how_long_and_is_quiet(mutex: Mutex) ->
 
 
 @every_kind
-def test_every_command_knows_its_owner(mutex: Mutex) -> None:
+def test_every_command_knows_its_owner(mutex: Primitive) -> None:
     """The node ring undoes by owner: all four commands carry it."""
     commands = (
         mutex.acquire(OWNER, 1),
@@ -150,7 +144,7 @@ def test_every_command_knows_its_owner(mutex: Mutex) -> None:
 
 
 @every_kind
-def test_what_creates_a_key_says_how_long_it_may_live(mutex: Mutex) -> None:
+def test_what_creates_a_key_says_how_long_it_may_live(mutex: Primitive) -> None:
     """An unresolved acquire or top-up is undone for one ttl; a release repeats for as long as it is told."""
     assert mutex.acquire(OWNER, 3.0).keeps == 3.0
     assert mutex.top_up(OWNER, 4.0).keeps == 4.0
@@ -221,7 +215,7 @@ def test_a_push_is_no_answer() -> None:
         (TWO, -1, Vote.REFUSED, None),
     ],
 )
-def test_an_acquire_is_read(mutex: Mutex, reply: Reply, vote: Vote, wait: float | None) -> None:
+def test_an_acquire_is_read(mutex: Primitive, reply: Reply, vote: Vote, wait: float | None) -> None:
     """Stored is granted; anything else is refused, with the seconds that the key in the way has left."""
     answer = mutex.read_acquire(reply)
     assert (answer.vote, answer.wait) == (vote, wait)
@@ -238,7 +232,7 @@ def test_an_acquire_is_read(mutex: Mutex, reply: Reply, vote: Vote, wait: float 
 )
 @fenced
 def test_a_fenced_acquire_is_read(
-    mutex: Mutex, reply: Reply, vote: Vote, fence: int, wait: float | None
+    mutex: Primitive, reply: Reply, vote: Vote, fence: int, wait: float | None
 ) -> None:
     """The counter and the time of a node that granted; a node without a vote is silent (R10, R12, R14)."""
     answer = mutex.read_acquire(reply)
@@ -259,7 +253,7 @@ def test_a_fenced_acquire_is_read(
     ],
 )
 @fenced
-def test_a_raise_is_read(mutex: Mutex, reply: Reply, vote: Vote, reason: str) -> None:
+def test_a_raise_is_read(mutex: Primitive, reply: Reply, vote: Vote, reason: str) -> None:
     """Only a node that stands at the fence is part of the certificate (R10)."""
     answer = mutex.read_raise(reply)
     assert answer.vote is vote
@@ -278,7 +272,7 @@ def test_a_raise_is_read(mutex: Mutex, reply: Reply, vote: Vote, reason: str) ->
     ],
 )
 @every_kind
-def test_an_extension_is_read(mutex: Mutex, reply: Reply, vote: Vote, missing: bool) -> None:
+def test_an_extension_is_read(mutex: Primitive, reply: Reply, vote: Vote, missing: bool) -> None:
     """Extended, gone, or another owner's: only a key that is gone may be given back (R9); and all that by
     a node that has no vote (R12).
     """
@@ -303,7 +297,7 @@ def test_an_extension_is_read(mutex: Mutex, reply: Reply, vote: Vote, missing: b
     ],
 )
 @every_kind
-def test_a_release_is_read(mutex: Mutex, reply: list[Any], vote: Vote, wait: float | None) -> None:
+def test_a_release_is_read(mutex: Primitive, reply: list[Any], vote: Vote, wait: float | None) -> None:
     """Released or was not held, how long another's key will stay (no time when it has no expiry), and how
     many were told.
     """
@@ -316,7 +310,7 @@ def test_a_release_is_read(mutex: Mutex, reply: list[Any], vote: Vote, wait: flo
 @pytest.mark.parametrize("silence", ERRORS)
 @pytest.mark.parametrize("reading", ["read_acquire", "read_raise", "read_extend", "read_release"])
 @every_kind
-def test_silence_is_read_as_silence(mutex: Mutex, reading: str, silence: Silence) -> None:
+def test_silence_is_read_as_silence(mutex: Primitive, reading: str, silence: Silence) -> None:
     """No answer is neither a grant nor a refusal, and its reason is kept (R1)."""
     answer: Answer = getattr(mutex, reading)(silence)
     assert (answer.vote, answer.reason) == (Vote.SILENT, silence.reason)
@@ -396,7 +390,7 @@ def test_two_names_are_one_lock(fates: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("mutex", [ONE, TWO], ids=["one name", "two names"])
-def test_an_extension_never_shortens(mutex: Mutex) -> None:
+def test_an_extension_never_shortens(mutex: Primitive) -> None:
     """A key that lives longer than asked for keeps its expiry (R8)."""
 
     async def main() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from aioredlock_ng._core.command import Command, Reply, Silence
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.ledger import LEDGER_LIMIT, REPEATED_AT_ONCE, Ledger
 
-NAME = Mutex(("a",), (b"redlock:a",))
+NAME = Primitive(MUTEX, ("a",), (b"redlock:a",))
 NOT_HELD: Reply = [0, 0, 0]
 HELD_BY_ANOTHER: Reply = [0, 5000, 0]
 DELETED: Reply = [1, 0, 0]

@@ -13,7 +13,8 @@ import pytest
 
 from aioredlock_ng._core.command import Reply
 from aioredlock_ng._core.terms import Terms
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import Node, NodeEnv, NodeState
 from aioredlock_ng._node.channels import MAX_CHANNELS
 from aioredlock_ng._node.client_node import ClientNode
@@ -23,7 +24,7 @@ from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import sim, virtual
 
 KEY = b"redlock:a"
-NAME = Mutex(("a",), (KEY,))
+NAME = Primitive(MUTEX, ("a",), (KEY,))
 OWNER = b"%040x:host" % 1
 LATENCY = 0.001
 

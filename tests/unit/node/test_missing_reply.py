@@ -8,12 +8,13 @@ import hiredis
 import pytest
 
 from aioredlock_ng._admin.inspection import look_for
-from aioredlock_ng._core.command import TAGS, Command, Proof, Silence
+from aioredlock_ng._core.command import Command, Proof, Silence
 from aioredlock_ng._core.quarantine import Vow
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.greeting import _fits_look
 from aioredlock_ng._node.link import heartbeat
-from aioredlock_ng._node.pipe import DesynchronisedError, Pipe
+from aioredlock_ng._node.pipe import TAGS, DesynchronisedError, Pipe
 from aioredlock_ng._node.probe import Probe
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.node.test_pipe import Recorder
@@ -24,11 +25,11 @@ VOW: Final = b"1:somebody:0:0:5:0:0:0:use:us"
 NAMES: Final = ("free", "taken", "ours", "free too", "ours too", "taken too")
 
 
-def mutex(name: str, *, fenced: bool) -> Mutex:
+def mutex(name: str, *, fenced: bool) -> Primitive:
     """Return the primitive of one name."""
     key = b"redlock:" + name.encode()
     counters = (b"redlock:fence:{" + key + b"}",) if fenced else ()
-    return Mutex((name,), (key,), counters=counters, sentinel=SENTINEL, fence_ttl=600.0)
+    return Primitive(MUTEX, (name,), (key,), counters=counters, sentinel=SENTINEL, fence_ttl=600.0)
 
 
 def look() -> Command:

@@ -7,14 +7,16 @@ import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._admin.inspection import _fits_inspection
-from aioredlock_ng._core.command import TAGS, Command, Purpose, Silence
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._core.command import Command, Purpose, Silence
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,
     MAX_REPLY,
     RESERVED_FOR_EXTENSIONS,
     RESERVED_FOR_RELEASES,
+    TAGS,
     DesynchronisedError,
     Pipe,
     without_secrets,
@@ -22,8 +24,8 @@ from aioredlock_ng._node.pipe import (
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
 OTHER = b"fedcba9876543210fedcba9876543210fedcba98:host:2"
-ONE = Mutex(("a",), (b"redlock:a",))
-TWO = Mutex(("a", "b"), (b"redlock:a", b"redlock:b"))
+ONE = Primitive(MUTEX, ("a",), (b"redlock:a",))
+TWO = Primitive(MUTEX, ("a", "b"), (b"redlock:a", b"redlock:b"))
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 
 
@@ -130,7 +132,7 @@ def test_a_command_is_packed_once_for_all_nodes() -> None:
 def test_arguments_are_sent_verbatim(watched: Watched) -> None:
     """RESP is binary-safe: names may hold line ends, zeros and any other byte."""
     key = b"redlock:\r\n$3\r\n\x00\xff"
-    command = Mutex(("x",), (key,)).acquire(OWNER, 1.0)
+    command = Primitive(MUTEX, ("x",), (key,)).acquire(OWNER, 1.0)
     watched.put(command)
     assert watched.sent() == [(b"SET", key, OWNER, b"NX", b"PX", b"1000")]
 

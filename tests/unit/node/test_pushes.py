@@ -7,15 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from aioredlock_ng._core.command import TAGS, Command, Purpose, Silence
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._core.command import Command, Purpose, Silence
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.channels import Channels
 from aioredlock_ng._node.link import heartbeat
-from aioredlock_ng._node.pipe import DesynchronisedError, Pipe
+from aioredlock_ng._node.pipe import TAGS, DesynchronisedError, Pipe
 
 A, B = b"redlock:a", b"redlock:b"
 OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
-NAME = Mutex(("a",), (A,))
+NAME = Primitive(MUTEX, ("a",), (A,))
 ANYTHING = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), verb=b"INFO")
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._core.terms import Terms
-from aioredlock_ng._kinds.mutex import Mutex
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeEnv, NodeState
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
@@ -23,7 +24,7 @@ from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, 
 from aioredlock_ng.testing import MemoryNode, SimLoop, _memory_data, _memory_server, memory_node
 
 KEY = b"redlock:a"
-NAME = Mutex(("a",), (KEY,))
+NAME = Primitive(MUTEX, ("a",), (KEY,))
 LATENCY = 0.001
 CONNECT_TIMEOUT = 1.0
 
@@ -454,7 +455,7 @@ async def test_a_plain_vote_needs_room_for_its_look_at_the_sentinel() -> None:
     """Where only the SET fits, it is sent and undone as ever, but does not count (R12, R15)."""
     server = MemoryNode(latency=LATENCY)
     sentinel = b"redlock:{meta}"
-    probed = Mutex(("b",), (b"redlock:b",), sentinel=sentinel)
+    probed = Primitive(MUTEX, ("b",), (b"redlock:b",), sentinel=sentinel)
     async with running(server.link(), terms=Terms(sentinel, size=1, quarantine_ms=0)) as it:
         await asyncio.sleep(0.1)  # greeted
         server.freeze()

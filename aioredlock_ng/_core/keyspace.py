@@ -1,0 +1,48 @@
+"""What stands under a prefix, and how keys are made of names (R16).
+
+    prefix + name                    a lock, and the channel of its releases
+    prefix + "fence:{" + key + "}"   the counter of the lock under that key
+    prefix + "{meta}"                the node's sentinel
+
+A mark in front, and the key in braces behind it: on a Redis Cluster a lock and all that goes with it are in
+one slot, and no lock's name may begin as one of the package's own keys does.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+COUNTER: Final = "fence"
+"""The mark of a lock's counter."""
+
+_SENTINEL: Final = "{meta}"
+
+RESERVED_NAMES: Final = (f"{COUNTER}:{{", _SENTINEL)
+"""How this package's own keys begin behind the prefix, and no name of a lock may."""
+
+_OWN: Final = tuple(begin.encode() for begin in RESERVED_NAMES)
+
+
+def lock_key(prefix: bytes, name: str) -> bytes:
+    """Return the key of the lock `name`, which is also the channel of its releases."""
+    return prefix + name.encode()
+
+
+def mark_key(prefix: bytes, mark: str, key: bytes) -> bytes:
+    """Return what is kept under `mark` for the lock under `key`."""
+    return marks_begin(prefix, mark) + key + b"}"
+
+
+def marks_begin(prefix: bytes, mark: str) -> bytes:
+    """Return how all keys of a mark begin."""
+    return b"%b%b:{" % (prefix, mark.encode())
+
+
+def sentinel_key(prefix: bytes) -> bytes:
+    """Return the key of the nodes' sentinels."""
+    return prefix + _SENTINEL.encode()
+
+
+def is_lock(prefix: bytes, key: bytes) -> bool:
+    """Whether `key` can be a lock's: under the prefix, and none of the package's own."""
+    return key.startswith(prefix) and not key[len(prefix) :].startswith(_OWN)

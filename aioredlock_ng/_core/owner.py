@@ -1,0 +1,37 @@
+"""The owner value that stands under a lock's key: random (A5), then since when, and the holder's label.
+
+    0123456789abcdef0123456789abcdef01234567:1763640000000:host.example.org:12345
+
+The random part makes it a secret: it is what a release or an extension shows.  The rest is for people who
+look at a lock; no decision rests on it, and the value is compared as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+_FORM: Final = re.compile(rb"[0-9a-f]{40}:(?:(?P<since_ms>[0-9]{13}):)?(?P<label>.*)", re.DOTALL)
+
+
+class Owner(NamedTuple):
+    """An owner value, read."""
+
+    value: bytes
+    label: str
+    """What the holder calls itself."""
+    since: float | None
+    """When it asked for the lock, in Unix seconds by its own clock; None in the values of older versions."""
+
+    def __repr__(self) -> str:
+        return f"<Owner {self.label!r}>"  # not the value, which may end up in a log line
+
+
+def parse_owner(value: bytes) -> Owner | None:
+    """Read what is under a key; None when this package did not write it."""
+    found = _FORM.fullmatch(value)
+    if found is None:
+        return None
+    since_ms = found["since_ms"]
+    since = None if since_ms is None else int(since_ms) / 1000
+    return Owner(value, found["label"].decode(errors="replace"), since)

@@ -1,0 +1,93 @@
+"""What a lock kind is: one small value.
+
+It says with which kinds it shares a name, which scripts are asked, how their answers are read, and how its
+key looks from outside.  All else is the same for every kind and none of its business: `primitive` puts the
+commands together, rounds carry them, holdings keep what was won, nodes repeat what was not acknowledged.
+
+A new kind is a module beside `mutex`, its scripts, and a place in `kinds.KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias, final
+
+from .._core.command import Answer, Reply, Script
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One of a kind's scripts, what it is given, and its answers."""
+
+    script: Script | None
+    """None is the page's ``SET key owner NX PX ttl``."""
+    fits: Callable[[object], bool]
+    """Whether something could be its answer at all; what is not shows that replies and requests are out of
+    step (R15)."""
+    read: Callable[[Reply], Answer]
+    """Turns an answer that fits, or a silence, into a vote."""
+    args: tuple[bytes, ...] = ()
+    """The kind's own arguments; they stand behind those that every kind's script is given."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A holder that a node has under a key."""
+
+    owner: bytes = field(repr=False)
+    """What proves the key to be the holder's: a secret, to be compared and not to be shown."""
+    label: str | None = None
+    """What the holder calls itself; None when the key is another program's."""
+    since: float | None = None
+    """When it asked for the lock, in Unix seconds by its own clock; None when unknown."""
+    ttl: float | None = None
+    """Seconds until it is one no more; None without expiry."""
+
+
+ReadKey: TypeAlias = Callable[[object, int], tuple[Holder, ...] | None]
+"""Reads what a node has under a key, and the milliseconds that the key has left (-1: no expiry).
+
+The holders, one or more; None when this is no key of the kind.
+"""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A lock kind."""
+
+    name: str
+    """What it is called in messages: ``"mutex"``."""
+    shares_with: frozenset[str] = frozenset()
+    """The names of the kinds that may hold a name at the same time as this one; in doubt nodes decide."""
+    acquire: Question
+    """All names free → all ours for a ttl, with a fence; else nothing.  Answers `[1, fence, µs, …]` when
+    granted, `[0, wait in ms, µs, …]` when refused, `[-1, 0, µs, …]` without a vote."""
+    acquire_plain: Question
+    """The same without a fence."""
+    acquire_one: Question
+    """The same for a single name."""
+    raise_: Question
+    """All names ours → their counters at a fence, unless they are above it."""
+    extend: Question
+    """All names ours → each lives at least a ttl more; else nothing.  Never creates, never shortens (R8)."""
+    top_up: Question
+    """Every name missing or ours → all ours for at least a ttl (R9)."""
+    release: Question
+    """Delete what is ours; or, when it `stays`, let it end after so long (R34).
+
+    Answers `[keys deleted, wait in ms, how many listen]`, and what the holder of a key in the way calls
+    itself, if it says so.  For each key that it deletes it publishes a notice, how many it is for, on the
+    channel of the key's own name; unless it is quiet, since a task of this process has the names next, and
+    to wake others would be for nothing (R13).  What stays is not announced, and counts as deleted.
+    """
+    beside: tuple[str, ...] = ()
+    """Marks of further keys that it keeps beside each lock's (`keyspace.mark_key`)."""
+    read_key: ReadKey
+
+    def conflicts(self, other: Kind) -> bool:
+        """Whether a request of this kind has to wait while one of the `other` has the name; symmetric."""
+        return other.name not in self.shares_with

@@ -1,0 +1,170 @@
+"""A kind over names: what is sent for one owner, put together in one way for every kind.
+
+==========  =========================================================================================
+KEYS        n locks; with a fence their n counters; of each mark of the kind n keys; if a vote needs
+            proof, the sentinel
+ARGV[1]     owner
+acquire     ttl, ballot, how long a counter lives unused
+plain       ttl
+raise       fence, how long a counter lives unused
+extend      ttl, fence (0: none), how long a counter lives unused; the same for a top-up
+release     fence (0: none), how long a counter lives unused, ``1`` or empty for a quiet one
+then        the kind's own arguments; of a release that stays for how long; if a vote needs proof, the
+            stamp; the request's tag.  Stamp and tag are the node's to add (R12, R15).
+==========  =========================================================================================
+
+All times are in milliseconds.  The page's ``SET key owner NX PX ttl`` is no script, and has nothing of it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final, final
+
+from .._core.command import Command, Proof, Purpose, milliseconds
+from .kind import Kind, Question
+
+MAX_TIMES: Final = 256
+"""Different ttls that are kept as text: a manager has a handful of them."""
+
+
+@lru_cache(MAX_TIMES)
+def _ms(seconds: float) -> bytes:
+    return b"%d" % milliseconds(seconds)
+
+
+@final
+class Primitive:
+    """A kind over `names`, which are sorted and unique; `keys` are their keys in that order.
+
+    With `counters`, one per key, it makes fences; they live `fence_ttl` seconds after their last use.  With
+    a `sentinel` only nodes vote that have not lost their memory; fences cannot do without.  `beside` are the
+    keys that the kind keeps beside the locks, in the order of its marks.
+
+    Its `fence` arguments are the lease's, 0 where there is none: nodes that are behind it are raised in
+    passing (R10).
+    """
+
+    __slots__ = (
+        "_acquire",
+        "_counters",
+        "_fence_ttl_ms",
+        "_marks",
+        "_sentinel",
+        "fenced",
+        "keys",
+        "kind",
+        "names",
+        "read_acquire",
+        "read_extend",
+        "read_raise",
+        "read_release",
+    )
+
+    def __init__(
+        self,
+        kind: Kind,
+        names: tuple[str, ...],
+        keys: tuple[bytes, ...],
+        *,
+        counters: tuple[bytes, ...] = (),
+        beside: tuple[bytes, ...] = (),
+        sentinel: bytes | None = None,
+        fence_ttl: float = 0.0,
+    ) -> None:
+        assert not counters or sentinel is not None, "a fence rests on the sentinel's floor"
+        assert len(beside) == len(kind.beside) * len(keys), "one for each mark and name"
+        self.kind = kind
+        self.names = names
+        self.keys = keys
+        self.fenced = bool(counters)
+        """Whether a win needs a certificate for its fence."""
+        self._counters = counters
+        self._marks = beside
+        self._sentinel = () if sentinel is None else (sentinel,)
+        self._fence_ttl_ms = _ms(fence_ttl)
+        plain = kind.acquire_one if len(keys) == 1 else kind.acquire_plain
+        self._acquire: Question = kind.acquire if counters else plain
+        self.read_acquire = self._acquire.read
+        self.read_raise = kind.raise_.read
+        self.read_extend = kind.extend.read
+        self.read_release = kind.release.read
+
+    def acquire(self, owner: bytes, ttl: float, ballot: int = 0) -> Command:
+        """Build the acquire; `ballot` is the fence that is proposed."""
+        question, ttl_ms, stamped = self._acquire, _ms(ttl), bool(self._sentinel)
+        if question.script is None:
+            return Command(
+                Purpose.ACQUIRE,
+                owner=owner,
+                fits=question.fits,
+                keys=self.keys,
+                args=(owner, b"NX", b"PX", ttl_ms),
+                verb=b"SET",
+                keeps=ttl,
+                proof=Proof.PROBED if stamped else Proof.NONE,
+            )
+        fence = (b"%d" % ballot, self._fence_ttl_ms) if self.fenced else ()
+        return Command(
+            Purpose.ACQUIRE,
+            owner=owner,
+            fits=question.fits,
+            keys=self.keys + self._counters + self._marks + self._sentinel,
+            args=(owner, ttl_ms, *fence, *question.args),
+            script=question.script,
+            keeps=ttl,
+            proof=Proof.STAMPED if stamped else Proof.NONE,
+        )
+
+    def raise_(self, owner: bytes, fence: int) -> Command:
+        """Build the owner-checked raise (R10)."""
+        args = (owner, b"%d" % fence, self._fence_ttl_ms)
+        return self._script(Purpose.RAISE, self.kind.raise_, args, counters=True, stamped=True)
+
+    def extend(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
+        """Build the owner-checked extension (R8)."""
+        args = (owner, _ms(ttl), b"%d" % fence, self._fence_ttl_ms)
+        stamped = bool(self._sentinel)
+        return self._script(Purpose.EXTEND, self.kind.extend, args, counters=fence > 0, stamped=stamped)
+
+    def top_up(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
+        """Build the command that gives a node its lost keys back (R9)."""
+        args = (owner, _ms(ttl), b"%d" % fence, self._fence_ttl_ms)
+        return self._script(Purpose.TOP_UP, self.kind.top_up, args, counters=fence > 0, keeps=ttl)
+
+    def release(
+        self, owner: bytes, keeps: float, fence: int = 0, *, quiet: bool = False, stays: float = 0.0
+    ) -> Command:
+        """Build the owner-checked delete; `keeps` as in `Command`.
+
+        A `quiet` one tells no other process; when `stays` is not 0, the keys end after so many seconds (R34).
+        """
+        stay = (b"%d" % milliseconds(stays),) if stays > 0 else ()
+        loud = b"" if quiet or stay else b"1"  # what is not free yet is not announced
+        args = (owner, b"%d" % fence, self._fence_ttl_ms, loud)
+        return self._script(
+            Purpose.RELEASE, self.kind.release, args, counters=fence > 0, keeps=keeps, behind=stay
+        )
+
+    def _script(
+        self,
+        purpose: Purpose,
+        question: Question,
+        args: tuple[bytes, ...],
+        *,
+        counters: bool,
+        stamped: bool = False,
+        keeps: float = 0.0,
+        behind: tuple[bytes, ...] = (),
+    ) -> Command:
+        keys = self.keys + self._counters if counters else self.keys
+        return Command(
+            purpose,
+            owner=args[0],
+            fits=question.fits,
+            keys=keys + self._marks + self._sentinel if stamped else keys + self._marks,
+            args=args + question.args + behind,
+            script=question.script,
+            keeps=keeps,
+            proof=Proof.STAMPED if stamped else Proof.NONE,
+        )
