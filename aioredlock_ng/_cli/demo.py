@@ -27,9 +27,11 @@ def add(commands: Subcommands) -> None:
 def _run(_: argparse.Namespace) -> int:
     from .._demo.story import DemoError, run
     from ..testing.local_nodes import NoServerError, ServerStartError
+    from ._terminal import quiet
 
     try:
-        return run(sys.stdout)
+        with quiet():
+            return run(sys.stdout)
     except NoServerError as error:
         print(f"aioredlock-ng demo: {error}", file=sys.stderr)
         return UNAVAILABLE

@@ -1,8 +1,6 @@
 """``aioredlock-ng demo``: a counter that would lose increments without the lock, and faults meanwhile.
 
-story     what happens, in order
-crew      the worker processes, seen from the story
-worker    one such process: ``python -m aioredlock_ng._demo.worker``
-history   who was inside when, and the verdict; pure
-screen    a terminal with a progress bar, or plain lines
+story     what happens, from top to bottom, and the screen that shows it
+worker    the processes that count: what each does, and how the story starts and hears them
+verdict   what it came to; pure
 """

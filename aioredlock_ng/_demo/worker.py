@@ -1,35 +1,36 @@
-"""One worker process: adds to the counter under the lock, and reports every section it was in.
+"""The demo's processes: each adds to the counter under the lock, and reports every section it was in.
 
-    python -m aioredlock_ng._demo.worker {count|hold} NAME COUNTER URL …
+    python -m aioredlock_ng._demo.worker {count|slow|hold} NAME COUNTER URL …
 
-It prints one JSON object per line (``kind``: node, ready, inside, section) and reads orders, one per line.
-The end of its standard input ends it: it never outlives the demo.
+It prints a JSON list per line, ``[kind, facts]``.  The end of its standard input is the order to come to an
+end, or to write; so it never outlives the demo.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import sys
 import time
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, final
 
-from .. import Lease, LockLostError, LockManager, RetryPolicy
-from ..events import NodeChanged
-from .history import Section
-
-LOCK: Final = "counter"
+from .. import Lock, LockLostError, LockManager, RetryPolicy
+from .verdict import Section
 
 TTL: Final = 2.0
 """Seconds: short, so that the demo need not wait long for a frozen holder; a busy machine still keeps it."""
 
+LONG: Final = 1.2 * TTL
+"""Seconds of a slow section: without extensions it would outlive its lease."""
+
 TASKS: Final = 3
 """Tasks of one process that count."""
-
-RETRY: Final = RetryPolicy(base=0.01, cap=0.1)
 
 _PAUSE: Final = 0.001
 """Seconds between read and write."""
@@ -37,169 +38,167 @@ _PAUSE: Final = 0.001
 _THINK: Final = 0.1
 """Seconds, at most, between two sections of one task."""
 
+_LAST: Final = 5.0
+"""Seconds that a worker has for coming to an end: without the demo there are no nodes, and no lock."""
 
-def report(kind: str, **facts: Any) -> None:
-    """Tell the demo something."""
-    print(json.dumps({"kind": kind, **facts}), flush=True)  # noqa: T201 (standard output is the pipe)
+_WORDS_SHOWN: Final = 2000
+"""Bytes of a failed worker's last words."""
+
+
+async def main() -> None:
+    """Do what the command line says."""
+    mode, name, path, *urls = sys.argv[1:]
+    counter, retry = Counter(Path(path)), RetryPolicy(base=0.01, cap=0.1)
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+
+    def come_to_an_end() -> None:
+        loop.remove_reader(sys.stdin)
+        told.set()
+        limit.reschedule(loop.time() + _LAST)
+
+    loop.add_reader(sys.stdin, come_to_an_end)  # nothing but its end is ever to be read
+    async with (
+        asyncio.timeout(None) as limit,
+        LockManager(urls, ttl=TTL, restart_quarantine=TTL, retry=retry, holder=name) as manager,
+    ):
+        lock = manager.lock("counter")
+        if mode == "count":
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(TASKS):
+                    tasks.create_task(count(told, lock, name, counter))
+        else:
+            await visit(lock, name, counter, LONG if mode == "slow" else None)
+
+
+async def count(told: asyncio.Event, lock: Lock[Any], name: str, counter: Counter) -> None:
+    """Add to the counter until told to come to an end."""
+    while not told.is_set():
+        await visit(lock, name, counter, _PAUSE)
+        await asyncio.sleep(random.uniform(0, _THINK))
 
 
 @final
 class Counter:
     """A number in a plain file; adding to it is not atomic, which is the point."""
 
-    def __init__(self, path: str) -> None:
-        self._path = Path(path)
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def read(self) -> int:
-        """Return the number; 0 while somebody who should not be there is writing."""
-        return int(self._path.read_text() or 0)
+        """Return the number; 0 while a process without the lock writes."""
+        return int(self.path.read_text() or 0)
 
     def write(self, value: int) -> None:
         """Replace the number."""
-        self._path.write_text(str(value))
+        self.path.write_text(str(value))
+
+
+async def visit(lock: Lock[Any], name: str, counter: Counter, pause: float | None) -> None:
+    """Take the lock, read the number, pause, write it plus one, report.
+
+    Without a pause it waits to be told, and gives the event loop no turn: the demo freezes the process right
+    there, and when it goes on nothing comes before the write but the check.  Check and write are two steps,
+    too: frozen between them it would write late, and only a resource that compares fences can refuse that.
+    """
+    asked = time.monotonic()
+    try:
+        async with lock as lease:
+            now = time.monotonic()
+            section = Section(worker=name, waited=now - asked, entered=now, until=now + lease.remaining)
+            value = counter.read()
+            if pause is None:
+                report("inside", {"value": value, "valid_for": lease.remaining})
+                sys.stdin.read()
+            else:
+                await asyncio.sleep(pause)
+            lease.check()
+            counter.write(value + 1)
+            section.wrote, section.until = True, time.monotonic()
+    except LockLostError:
+        section.lost = True
+    section.extensions = lease.extensions
+    report("section", asdict(section))
+
+
+def report(kind: str, facts: dict[str, Any]) -> None:
+    """Tell the demo something."""
+    print(json.dumps([kind, facts]), flush=True)  # noqa: T201 (standard output is the pipe)
+
+
+# -- seen from the demo ------------------------------------------------------------------------------
+
+
+class DemoError(RuntimeError):
+    """The demo could not be run to its end."""
 
 
 @final
-class Visit:
-    """One visit of the critical section, from asking for the lock to the report."""
+class Crew:
+    """All workers; leaving its ``async with`` ends those that are left, each by its own process id."""
 
-    def __init__(self, worker: str, counter: Counter) -> None:
-        self._worker = worker
-        self._counter = counter
-        self._asked = time.monotonic()
-        self._entered = 0.0
-        self._left: float | None = None
-        self._wrote = False
-        self._lease: Lease | None = None
-        self._valid_until = 0.0
-        self.value = 0
+    def __init__(self, counter: Counter, urls: Sequence[str]) -> None:
+        self._arguments = (str(counter.path), *urls)
+        self._listeners: dict[str, asyncio.Task[None]] = {}
+        self.processes: dict[str, Process] = {}
+        self.sections: list[Section] = []
+        """What all workers have reported so far, in the order of the reports."""
+        self.inside: dict[str, Any] = {}
+        """What the holder said when it waited inside."""
 
-    def enter(self, lease: Lease) -> None:
-        """Note that we are in, and read."""
-        self._entered = time.monotonic()
-        self._lease = lease
-        self._note_validity()
-        self.value = self._counter.read()
+    async def start(self, mode: str, name: str) -> None:
+        """Start a process; `mode` as in its command line."""
+        # A process group of its own: Ctrl-C is for the demo, which then ends its workers. Not a session of
+        # its own: should the demo be killed, the kernel wakes and ends a frozen one.
+        command = (sys.executable, "-m", __name__, mode, name, *self._arguments)
+        self.processes[name] = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, stderr=STDOUT, process_group=0
+        )
+        self._listeners[name] = asyncio.create_task(self._listen(name, self.processes[name]))
 
-    def _note_validity(self) -> None:
-        # From the lease's clock to the one that the processes share.
-        if self._lease is not None and self._lease.held:
-            self._valid_until = time.monotonic() + self._lease.remaining
+    async def _listen(self, name: str, process: Process) -> None:
+        assert process.stdout is not None
+        words = b""
+        async for line in process.stdout:
+            if not line.startswith(b'["'):  # a log line, or why it failed
+                words = (words + line)[-_WORDS_SHOWN:]
+                continue
+            kind, facts = json.loads(line)
+            if kind == "section":
+                self.sections.append(Section(**facts))
+            else:
+                self.inside = facts
+        if code := await process.wait():
+            raise DemoError(f"{name} ended with code {code}:\n{words.decode(errors='replace')}")
 
-    def write(self) -> None:
-        """Write, if the lock is still ours: the check comes right before the write.
-
-        Check and write are two steps.  A process that is frozen between them still writes late; only a
-        resource that compares fences can refuse that, and a plain file is none.
-
-        Raises:
-            LockLostError: the lock is not ours any more; nothing was written.
-        """
-        assert self._lease is not None, "enter() comes first"
-        self._lease.check()
-        self._counter.write(self.value + 1)
-        self._wrote = True
-        self._left = time.monotonic()
-        self._note_validity()
+    def of(self, name: str) -> list[Section]:
+        """Return the sections of one worker."""
+        return [section for section in self.sections if section.worker == name]
 
     @property
-    def valid_for(self) -> float:
-        """Seconds of validity when we came in."""
-        return self._valid_until - self._entered
+    def running(self) -> list[str]:
+        """The workers that were not heard to their end."""
+        return [name for name, task in self._listeners.items() if not task.done()]
 
-    def report(self, lost: LockLostError | None = None) -> None:
-        """Tell the demo, unless we never got in."""
-        if self._lease is None:
-            return
-        section = Section(
-            worker=self._worker,
-            entered=self._entered,
-            left=time.monotonic() if self._left is None else self._left,
-            valid_until=self._valid_until,
-            wrote=self._wrote,
-            waited=self._entered - self._asked,
-            extensions=self._lease.extensions,
-            lost=lost.reason if lost else "",
-        )
-        report("section", **asdict(section))
+    def check(self) -> None:
+        """Raise `DemoError` if a worker has failed; with its last words."""
+        for task in self._listeners.values():
+            if task.done():
+                task.result()
 
+    def tell(self, name: str) -> None:
+        """Give a worker its one order."""
+        stdin = self.processes[name].stdin
+        assert stdin is not None
+        stdin.close()
 
-async def count(manager: LockManager, name: str, counter: Counter) -> None:
-    """Count with several tasks until told to stop; ``long SECONDS`` orders one long section more."""
-    lock = manager.lock(LOCK)
-    stopping = asyncio.Event()
+    async def __aenter__(self) -> Crew:
+        return self
 
-    async def visit(pause: float) -> None:
-        here = Visit(name, counter)
-        try:
-            async with lock as lease:
-                if not stopping.is_set():
-                    here.enter(lease)
-                    await asyncio.sleep(pause)
-                    here.write()
-        except LockLostError as error:
-            here.report(error)
-        else:
-            here.report()
-
-    async def go_on() -> None:
-        while not stopping.is_set():
-            await visit(_PAUSE)
-            await asyncio.sleep(random.uniform(0, _THINK))
-
-    orders = await _orders()
-    report("ready")
-    async with asyncio.TaskGroup() as tasks:
-        counting = [tasks.create_task(go_on()) for _ in range(TASKS)]
-        while (order := (await orders.readline()).decode().split()) and order[0] == "long":
-            counting.append(tasks.create_task(visit(float(order[1]))))
-        stopping.set()
-        if not order:  # the demo is gone, and its nodes with it: nobody will ever get the lock
-            for task in counting:
-                task.cancel()
-
-
-async def _orders() -> asyncio.StreamReader:
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    return reader
-
-
-async def hold(manager: LockManager, name: str, counter: Counter) -> None:
-    """Take the lock and read; write when told to.
-
-    It waits for the order without giving the event loop a turn: the demo freezes the process right
-    there, and when it goes on nothing comes between the order and the write but `Visit.write`'s check.
-    """
-    here = Visit(name, counter)
-    try:
-        async with manager.lock(LOCK) as lease:
-            here.enter(lease)
-            report("inside", value=here.value, valid_for=here.valid_for)
-            if sys.stdin.readline():
-                here.write()
-    except LockLostError as error:
-        here.report(error)
-        return
-    here.report()
-
-
-class Hooks:
-    """Tells the demo what becomes of the nodes."""
-
-    def on_node_changed(self, event: NodeChanged) -> None:
-        """See `aioredlock_ng.events`."""
-        report("node", node=event.node, state=event.state)
-
-
-async def main() -> None:
-    """Do what the command line says."""
-    mode, name, path, *urls = sys.argv[1:]
-    options: dict[str, Any] = {"ttl": TTL, "restart_quarantine": TTL, "retry": RETRY, "holder": name}
-    async with LockManager(urls, hooks=[Hooks()], **options) as manager:
-        await {"count": count, "hold": hold}[mode](manager, name, Counter(path))
+    async def __aexit__(self, *_: object) -> None:
+        for process in self.processes.values():  # before the first await, which Ctrl-C may interrupt
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()  # works on a frozen one, too
+        await asyncio.gather(*self._listeners.values(), return_exceptions=True)
 
 
 if __name__ == "__main__":

