@@ -1,4 +1,4 @@
-"""Coming from aioredlock, pottery or redis-py's Lock: what each call becomes.  The README has it as a table.
+"""Coming from aioredlock, pottery or redis-py's Lock: what each call becomes.  docs/migration.md has a table.
 
 All three write a plain string with a ttl under the lock's key, as we do.  With the right prefix, old and new
 programs exclude each other while a migration is under way: aioredlock and redis-py's Lock use the name itself

@@ -81,7 +81,7 @@ def test_the_readme_is_short() -> None:
     assert README.read_text().count("\n") <= 200
 
 
-def test_no_page_blames_nobody() -> None:
+def test_sentences_name_who_acts() -> None:
     """Pages say which client, program or reader does something; the README's first screen is older."""
     vague = re.compile(r"\b(nobody|somebody|whoever|anybody|everybody)\b", re.IGNORECASE)
     found = {}
