@@ -118,8 +118,8 @@ def greeted(
     now_us: int,
     size: int,
     quarantine_ms: int,
-    push: bytes = b"",
-    push_floor: int = 0,
+    restart: bytes = b"",
+    restart_floor: int = 0,
     claim: Claim = NO_CLAIM,
     lift: int = 0,
 ) -> bytes:
@@ -128,9 +128,9 @@ def greeted(
     `claim` is what goes into the sentinel of a node that has none.  `lift` is the greatest floor among the
     client's nodes that forgot at the same time, to which this one is lifted as far as its clock allows.
 
-    `push` is the sentinel whose wait begins anew, if it is still there: the node's clock has jumped ahead
+    `restart` is the sentinel whose wait begins anew, if it is still there: the node's clock has jumped ahead
     (R14).  That ended counters, too, and the clock may be back by now, where `start` is below what they were:
-    `push_floor` lies above that, by the clock as it was before.
+    `restart_floor` lies above that, by the clock as it was before.
     """
     now_ms = now_us // 1000
     if stored is None:
@@ -158,8 +158,8 @@ def greeted(
         return bytes(anew)
     # No further than this clock allows: else fences would fall after the next loss.
     floor, ready_ms = max(known.floor, min(lift, floor_at(now_us))), known.ready_ms
-    if stored == push:
-        floor, ready_ms = max(floor, min(push_floor, floor_at(now_us))), anew_ms
+    if stored == restart:
+        floor, ready_ms = max(floor, min(restart_floor, floor_at(now_us))), anew_ms
     elif longest_ms > known.quarantine_ms and ready_ms:
         ready_ms += wait_ms(longest_ms) - wait_ms(known.quarantine_ms)
     if ready_ms > anew_ms:  # the clock went back since, and counters may have ended while it was ahead

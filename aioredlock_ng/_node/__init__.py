@@ -153,8 +153,8 @@ class Node(Protocol):
     def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
         """Take the node's vote away while its clock is suspected to have jumped; give it back (R14)."""
 
-    def push(self, floor: int) -> None:
-        """Let the wait of the node's sentinel begin anew, with this floor: its clock has jumped (R14)."""
+    def restart_quarantine(self, floor: int) -> None:
+        """Let the node's quarantine begin anew, with this floor for fences: its clock has jumped (R14)."""
 
     async def aclose(self) -> None:
         """Send what is still queued and let the connection go; at most a `node_timeout` or so."""

@@ -99,10 +99,10 @@ class BaseNode(Node):
             self._greeting.distrusted = jumped
             self._judged()
 
-    def push(self, floor: int) -> None:
+    def restart_quarantine(self, floor: int) -> None:
         """As in `Node`."""
         if self._greeting is not None:
-            self._greeting.push(floor)
+            self._greeting.restart_quarantine(floor)
             self._judged()
             self._greet()
 

@@ -67,11 +67,11 @@ class Greeting:
         self._told: set[str] = set()
         self._whose = ""
         """Which quorum the node was another's of when it last answered, in words; empty when of none."""
-        self._push = b""
-        """The sentinel whose wait must begin anew; empty again once a greeting that said so was answered."""
-        self._push_floor = 0
-        self._pushing = b""
-        """What of it the last greeting that was sent said."""
+        self._restart_of = b""
+        """The sentinel whose quarantine must begin anew; empty once a greeting that said so was answered."""
+        self._restart_floor = 0
+        self._restart_sent = b""
+        """What of it the last greeting that was sent contained."""
         self.look = Command(Purpose.OTHER, owner=b"", fits=_fits_look, keys=(terms.key,), verb=b"GET")
         """The question what the sentinel is, for plain votes (`Probe`)."""
         self.heard = False
@@ -92,7 +92,7 @@ class Greeting:
     @property
     def judgement(self) -> Judgement:
         """Whether the node may vote."""
-        if self.distrusted or self._push:
+        if self.distrusted or self._restart_of:
             return Judgement(reason="its clock has jumped: its vote does not count until that is settled")
         if self._terms.conflict:
             # Another quorum may grant what we hold: no vote, for extensions either (R12a).
@@ -119,9 +119,9 @@ class Greeting:
 
     # -- what there is to say ------------------------------------------------------------------
 
-    def push(self, floor: int) -> None:
-        """Let the sentinel's wait begin anew with the next greeting, unless another client has seen to it."""
-        self._push, self._push_floor = self._sentinel, floor
+    def restart_quarantine(self, floor: int) -> None:
+        """Let the quarantine begin anew with the next greeting, unless another client has seen to it."""
+        self._restart_of, self._restart_floor = self._sentinel, floor
 
     def wants_in(self, now: float) -> float | None:
         """Return in how many seconds there is more to say than the last greeting did; None: there is not."""
@@ -131,7 +131,7 @@ class Greeting:
             return 0.0
         if not self._terms.may_write:
             return None
-        if self._push or (self._looked and self._is_to_be_written):
+        if self._restart_of or (self._looked and self._is_to_be_written):
             return 0.0
         lift = self._terms.lift(self, now)
         return None if lift is None else lift[1]
@@ -159,7 +159,7 @@ class Greeting:
     def command(self, nonce: bytes, now: float) -> Command:
         """Build the next greeting: look first, write after (R12a)."""
         terms = self._terms
-        self._pushing, self._looks, self._taking = b"", False, ""
+        self._restart_sent, self._looks, self._taking = b"", False, ""
         size, quarantine = b"%d" % terms.size, b"%d" % terms.quarantine_ms
         if self._answered and terms.may_take(self):
             self._taking = self._judgement.reason
@@ -169,10 +169,10 @@ class Greeting:
         if not terms.may_write:
             self._looks = True
             return self.read_only(nonce)
-        self._pushing = self._push
+        self._restart_sent = self._restart_of
         lift, _ = terms.lift(self, now) or (0, 0.0)
-        push = (self._push, b"%d" % self._push_floor)
-        args = (nonce, size, quarantine, *push, bytes(terms.claim()), b"%d" % lift)
+        restart = (self._restart_of, b"%d" % self._restart_floor)
+        args = (nonce, size, quarantine, *restart, bytes(terms.claim()), b"%d" % lift)
         return self._built(_scripts.GREET, args)
 
     def read_only(self, nonce: bytes) -> Command:
@@ -225,9 +225,11 @@ class Greeting:
         self._terms.hear(self, sentinel, heard_at=heard_at, time_ms=time_us // 1000)
         if judged.conflict or not self._terms.is_strays(self):  # else it was emptied, and is the other's yet
             self._whose = judged.reason if judged.conflict else ""
-        if self._push and self._pushing == self._push:  # else this one was on its way already
-            overtaken = judged.wait is None and judged.quarantine_ms and sentinel != self._push
-            self._push = sentinel if overtaken else b""  # else done, or not ours to write
+        if (
+            self._restart_of and self._restart_sent == self._restart_of
+        ):  # else this one was on its way already
+            overtaken = judged.wait is None and judged.quarantine_ms and sentinel != self._restart_of
+            self._restart_of = sentinel if overtaken else b""  # else done, or not ours to write
         self._tell(judged)
         taken_from = "" if judged.conflict else self._taking
         return Greeted(time_us / 1_000_000, same_server, changed, taken_from)

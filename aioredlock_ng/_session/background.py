@@ -121,7 +121,7 @@ class Background:
             self._report_own_step(judged.own)
         for step in judged.steps:  # first, or the vote would be back for a moment
             time = self._runtime.clock.now() + step.before  # what the node would tell if it had not jumped
-            self._nodes[step.node].push(floor_at(int(time * 1_000_000)))
+            self._nodes[step.node].restart_quarantine(floor_at(int(time * 1_000_000)))
         for i, other in enumerate(self._nodes):
             other.suspect(not clocks.trusted(i))
 

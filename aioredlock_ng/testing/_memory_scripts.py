@@ -183,7 +183,7 @@ def _release(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
 
 
 def _greet(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
-    nonce, size, quarantine_ms, push, push_floor, claim, lift = argv
+    nonce, size, quarantine_ms, restart, restart_floor, claim, lift = argv
     stored, me, time_us = server.get(keys[0]), _identity(server), server.time_us()
     if not int(size):
         return [nonce, stored or b"", time_us, me, b"master"]
@@ -205,8 +205,8 @@ def _greet(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[
             now_us=time_us,
             size=int(size),
             quarantine_ms=int(quarantine_ms),
-            push=push,
-            push_floor=int(push_floor),
+            restart=restart,
+            restart_floor=int(restart_floor),
             claim=read_claim(claim) or NO_CLAIM,
             lift=int(lift),
         )

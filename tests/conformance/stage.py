@@ -105,14 +105,14 @@ class Stage:
         self,
         size: int = 5,
         quarantine_ms: int = 0,
-        push: bytes = b"",
-        push_floor: int = 0,
+        restart: bytes = b"",
+        restart_floor: int = 0,
         *,
         claim: Claim = CLAIM,
         lift: int = 0,
     ) -> tuple[bytes, int, bytes, bytes]:
         """Run `greet.lua`; returns the sentinel, the time (µs), the identity and the role."""
-        args = (size, quarantine_ms, push, push_floor, bytes(claim), lift)
+        args = (size, quarantine_ms, restart, restart_floor, bytes(claim), lift)
         return self._greeted(await self.node.run(_scripts.GREET, [SENTINEL], b"nonce", *args))
 
     async def take_back(

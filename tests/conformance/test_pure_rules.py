@@ -117,11 +117,11 @@ def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
         stored = some_sentinel(random, now_us, identity)
         put(client, SENTINEL, stored)
         quarantine_ms = random.choice((0, 1, 60_000, random.randrange(86_400_001)))
-        push = random.choice((b"", stored or b"", VOW))
+        restart = random.choice((b"", stored or b"", VOW))
         floor = random.choice((0, floor_at(now_us + random.randrange(-(10**9), 10**9))))
         claim = some_claim(random)
         lift = random.choice((0, floor_at(now_us + random.randrange(-(10**7), 10**7))))
-        args = (b"nonce", 5, quarantine_ms, push, floor, bytes(claim), lift)
+        args = (b"nonce", 5, quarantine_ms, restart, floor, bytes(claim), lift)
         reply = run_at(client, now_us, _scripts.GREET, [SENTINEL], *args)
         wanted = greeted(
             stored,
@@ -129,8 +129,8 @@ def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
             now_us=now_us,
             size=5,
             quarantine_ms=quarantine_ms,
-            push=push,
-            push_floor=floor,
+            restart=restart,
+            restart_floor=floor,
             claim=claim,
             lift=lift,
         )

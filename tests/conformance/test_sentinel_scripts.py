@@ -110,7 +110,7 @@ async def test_another_servers_sentinel_is_replaced(stage: Stage, floor: str) ->
 async def test_a_quorum_of_another_size_is_left_alone(stage: Stage) -> None:
     """A client that is configured otherwise gets to know it, and changes nothing (A4)."""
     before = bytes(await some(stage, identity=b"x" * 80))
-    assert (await stage.greet(size=3, quarantine_ms=QUARANTINE * 2, push=before))[0] == before
+    assert (await stage.greet(size=3, quarantine_ms=QUARANTINE * 2, restart=before))[0] == before
     assert there(stage) == before
 
 
@@ -131,7 +131,7 @@ async def test_an_unknown_format_is_left_alone(stage: Stage, value: bytes) -> No
     """Another version's sentinel is left as it is."""
     assert parse(value) is None
     stage.put(SENTINEL, value)
-    assert (await stage.greet(push=value))[0] == value
+    assert (await stage.greet(restart=value))[0] == value
     assert there(stage) == value
     assert await stage.init() == value
     assert there(stage) == value
@@ -143,7 +143,7 @@ async def test_a_look_changes_nothing(stage: Stage) -> None:
     assert there(stage) is None
     for value in (bytes(await some(stage, identity=b"x" * 80)), b"2:newer"):
         stage.put(SENTINEL, value)
-        assert (await stage.greet(size=0, quarantine_ms=QUARANTINE * 2, push=value))[0] == value
+        assert (await stage.greet(size=0, quarantine_ms=QUARANTINE * 2, restart=value))[0] == value
         assert there(stage) == value
 
 
@@ -183,15 +183,15 @@ async def test_a_shorter_quarantine_changes_nothing(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("ready", ["passed", "initialised"])
-async def test_a_push_begins_the_wait_anew(stage: Stage, ready: str) -> None:
+async def test_a_quarantine_begins_anew(stage: Stage, ready: str) -> None:
     """Only for the sentinel that was seen: a second client finds it done (R14)."""
     before = await some(stage, **({"ready_ms": 0} if ready == "initialised" else {}))
     unseen = bytes(replace(before, floor=1))
-    assert (await stage.greet(quarantine_ms=QUARANTINE, push=unseen))[0] == bytes(before)
-    pushed, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE, push=bytes(before))
-    assert read(pushed) == replace(before, ready_ms=time_us // 1000 + wait_ms(QUARANTINE))
-    assert (await stage.greet(quarantine_ms=QUARANTINE, push=bytes(before)))[0] == pushed
-    assert there(stage) == pushed
+    assert (await stage.greet(quarantine_ms=QUARANTINE, restart=unseen))[0] == bytes(before)
+    restarted, time_us, _, _ = await stage.greet(quarantine_ms=QUARANTINE, restart=bytes(before))
+    assert read(restarted) == replace(before, ready_ms=time_us // 1000 + wait_ms(QUARANTINE))
+    assert (await stage.greet(quarantine_ms=QUARANTINE, restart=bytes(before)))[0] == restarted
+    assert there(stage) == restarted
 
 
 async def test_a_wait_never_takes_longer_than_a_quarantine(stage: Stage) -> None:

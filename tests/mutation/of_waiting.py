@@ -207,7 +207,7 @@ MUTATIONS = (
         rule="R14",
         name="the clock watch never drops a vote",
         edits=(Edit("ClockWatch.trusted", "return node not in self._ahead", "return True"),),
-        test="unit/test_clock_steps.py::test_the_vote_is_not_back_before_the_push[one does not]",
+        test="unit/test_clock_steps.py::test_the_vote_is_not_back_before_the_restart[one does not]",
     ),
     Mutation(
         rule="R14",
@@ -230,7 +230,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Background._told_time",
-                "self._nodes[step.node].push(floor_at(int(time * 1_000_000)))",
+                "self._nodes[step.node].restart_quarantine(floor_at(int(time * 1_000_000)))",
                 "pass",
             ),
         ),
@@ -238,12 +238,12 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R14",
-        name="a push does not look whether another client has pushed",
+        name="a quarantine restarts although another client has restarted it",
         edits=(
-            Edit("greeted", "stored == push", "push"),
+            Edit("greeted", "stored == restart", "restart"),
             TextEdit("_scripts/greet.lua", "if stored == ARGV[4] then", "if ARGV[4] ~= '' then"),
         ),
-        test="conformance/test_sentinel_scripts.py::test_a_push_begins_the_wait_anew[memory-passed]",
+        test="conformance/test_sentinel_scripts.py::test_a_quarantine_begins_anew[memory-passed]",
     ),
     Mutation(
         rule="R14",

@@ -38,7 +38,7 @@ class Connection:
         self.replies: deque[tuple[OnReply, Any]] = deque()
         self.vow = NO_VOW
         self._heard_us = 0
-        """What time the node had when it was last greeted; a push goes by it."""
+        """What time the node had when it was last greeted; a restart of its quarantine goes by it."""
         self.cut = False
         self.greeting = False
         self.blocked_until = 0
@@ -49,10 +49,10 @@ class Connection:
         self.requests.append((command, args, on_reply))
         self._client.world.tokens.append(self)
 
-    def greet(self, push: bytes = b"") -> None:
+    def greet(self, restart: bytes = b"") -> None:
         """Present the client, as on connecting and with every heartbeat."""
         self.greeting = True
-        args = (self._client.terms.quarantine_ms, push, floor_at(self._heard_us) if push else 0)
+        args = (self._client.terms.quarantine_ms, restart, floor_at(self._heard_us) if restart else 0)
         self.send(ModelNode.greet, args, self._on_greeted)
 
     def _on_greeted(self, _node: int, reply: tuple[bytes, int, bytes] | None) -> None:

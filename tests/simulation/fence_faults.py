@@ -192,7 +192,7 @@ def _restart_client(world: World) -> None:
     world.random.choice(world.clients).restart()
 
 
-def _push(world: World) -> None:
+def _restart_quarantine(world: World) -> None:
     connection = world.random.choice(world.random.choice(world.clients).connections)
     connection.greet(connection.vow.sentinel)
 
@@ -243,7 +243,7 @@ FAULTS: Final[dict[str, Callable[[World], None]]] = {
     "flush": _flush,
     "flush all": _flush_all,
     "restart a client": _restart_client,
-    "push": _push,
+    "restart of a quarantine": _restart_quarantine,
     "ask for a longer quarantine": _longer,
     "init": initialise,
 }

@@ -87,9 +87,9 @@ class ModelNode:
 
     # -- commands ------------------------------------------------------------------------------
 
-    def greet(self, quarantine_ms: int, push: bytes, push_floor: int) -> tuple[bytes, int, bytes]:
+    def greet(self, quarantine_ms: int, restart: bytes, restart_floor: int) -> tuple[bytes, int, bytes]:
         """Return the sentinel, the node's time and its identity."""
-        words = (b"", self._size, quarantine_ms, push, push_floor, b"", 0)
+        words = (b"", self._size, quarantine_ms, restart, restart_floor, b"", 0)
         _, sentinel, now_us, identity, _ = self._run(_scripts.GREET, [SENTINEL], *words)
         return sentinel, now_us, identity
 

@@ -81,7 +81,7 @@ def ready_in(node: MemoryNode, ahead: float) -> float:
 
 @MODES
 def test_a_node_that_jumps_ahead_loses_its_vote(fencing: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """An hour ahead under a held lease: reported by event, log and statistics, its sentinel is pushed, it has
+    """An hour ahead under a held lease: reported by event, log and statistics, its wait restarts, it has
     no vote for one quarantine; the lease goes on with the others, which give its key back (R9, R14).
     """
 
@@ -180,7 +180,7 @@ def test_a_grant_with_a_time_that_is_ahead_is_no_part_of_a_certificate(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("frozen", [(), (2,)], ids=["all answer", "one does not"])
-def test_the_vote_is_not_back_before_the_push(frozen: tuple[int, ...]) -> None:
+def test_the_vote_is_not_back_before_the_restart(frozen: tuple[int, ...]) -> None:
     """From the suspicion until the quarantine is over, the node has no vote at any moment (R14)."""
 
     async def main() -> None:
@@ -206,27 +206,27 @@ def test_the_vote_is_not_back_before_the_push(frozen: tuple[int, ...]) -> None:
 
 
 @virtual
-async def test_two_clients_do_not_push_each_other() -> None:
+async def test_two_clients_restart_a_quarantine_once() -> None:
     """Both see the jump and say so once; after that the sentinel stays as it is (R14)."""
     async with watched() as (w, _), w.process(restart_quarantine=QUARANTINE) as other:
         await asyncio.sleep(0.3 * HEARTBEAT)
         w.nodes[1].step_clock(HOUR)
         await asyncio.sleep(3 * HEARTBEAT)
-        pushed = w.nodes[1].get(META)
+        restarted = w.nodes[1].get(META)
         assert WAIT - 3 * HEARTBEAT <= ready_in(w.nodes[1], HOUR) <= WAIT
         await asyncio.sleep(10 * HEARTBEAT)
-        assert w.nodes[1].get(META) == pushed
+        assert w.nodes[1].get(META) == restarted
         assert (w.manager.statistics().steps, other.statistics().steps) == (1, 1)
         assert {manager.statistics().nodes[1].state for manager in (w.manager, other)} == {OUT}
 
 
-def test_a_push_that_was_overtaken_is_repeated() -> None:
-    """`init` wrote a sentinel by which the node may vote, between the jump and the push: the push goes by
+def test_a_restart_that_was_overtaken_is_repeated() -> None:
+    """`init` wrote a sentinel by which the node may vote, between the jump and the restart: that goes by
     that one then, and the vote is not back before the quarantine is over (R14).
     """
 
     class Initialiser:
-        """Writes the sentinel anew as soon as the jump is noticed, before the push is on its way."""
+        """Writes the sentinel anew as soon as the jump is noticed, before the restart is on its way."""
 
         node: MemoryNode
 
@@ -290,10 +290,10 @@ async def test_an_unreachable_node_does_not_hold_up_the_judgement() -> None:
         w.nodes[2].thaw()
 
 
-@pytest.mark.parametrize("back", ["before the push", "after it"])
+@pytest.mark.parametrize("back", ["before the restart", "after it"])
 def test_a_clock_that_comes_back_makes_no_fence_fall(back: str) -> None:
     """A node's counter ended while its clock was ahead; by the time it votes again, its clock is right and so
-    is no measure: the floor that came with the push is (R11, R14).
+    is no measure: the floor that came with the restart is (R11, R14).
     """
 
     class Setter:
@@ -316,7 +316,7 @@ def test_a_clock_that_comes_back_makes_no_fence_fall(back: str) -> None:
             w.nodes[2].thaw()
             await asyncio.sleep(0.9)
             stepped = w.nodes[1]
-            if back == "before the push":
+            if back == "before the restart":
                 setter.set_back = lambda: stepped.step_clock(-HOUR)
             stepped.step_clock(HOUR)
             assert stepped.get(counter("a")) is None
@@ -340,7 +340,7 @@ def test_a_clock_that_comes_back_makes_no_fence_fall(back: str) -> None:
 def test_when_half_of_the_nodes_jump_alike_our_own_clock_did(
     number: int, alike: int, seconds: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Then the client distrusts itself: no node is pushed, all votes count again, and it is said (R14)."""
+    """Then the client distrusts itself: no quarantine restarts, all votes count, and it is said (R14)."""
 
     async def main() -> None:
         async with watched(number) as (w, listener):
