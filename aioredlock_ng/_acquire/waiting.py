@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from .._core.policy import after_expiry, aside, follows, poll, reminder, unfollowed
+from .._core.policy import after_expiry, follows, notice_jitter, poll, reminder, unfollowed
 from .._core.quorum import Verdict
 from .._local.handoff import GLIMPSE, YIELD, Turn
 from .._round.round import majority_answered
@@ -267,10 +267,10 @@ class Waiting:
         return self._polls
 
     def _aside(self, crowd: int) -> float:
-        """Return the seconds to wait after a notice, see `aside`; one right after the last try is a split."""
+        """Return the `notice_jitter` to wait after a notice; one right after the last try is a split."""
         runtime = self._runtime
         split = runtime.clock.now() - self._asked_at < SPLIT_WITHIN * self._round_trip
         self._splits = self._splits + 1 if split else 0
         chance, round_trip = runtime.random.random(), self._round_trip
         splits, policy = self._splits, runtime.options.retry
-        return aside(policy, chance, round_trip=round_trip, splits=splits, crowd=crowd)
+        return notice_jitter(policy, chance, round_trip=round_trip, splits=splits, crowd=crowd)

@@ -107,7 +107,7 @@ def poll(policy: RetryPolicy, attempt: int, chance: float, *, crowd: int) -> flo
     return min(wait, reminder(policy, chance, crowd=crowd))
 
 
-def aside(policy: RetryPolicy, chance: float, *, round_trip: float, splits: int, crowd: int) -> float:
+def notice_jitter(policy: RetryPolicy, chance: float, *, round_trip: float, splits: int, crowd: int) -> float:
     """Return the seconds to wait after a notice, since others have heard of it at the same time (R13).
 
     They come apart by a round trip; by more after `splits` tries in a row without a winner, for then that

@@ -171,7 +171,7 @@ def test_a_release_between_refusal_and_subscription_is_not_missed(after):
             await lease.release()
             end = await waiter
             assert end.error is None
-            # The first try and its undo, before the step aside and the win.
+            # The first try and its undo, before the jitter and the win.
             assert end.at - released <= (2 + A_FEW) * ROUND_TRIP
 
     main()

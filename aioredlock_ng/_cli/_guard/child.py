@@ -18,8 +18,8 @@ DEATH_SIGNAL: Final = 1
 ENDING: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 """Signals that ask a process to end; a stopped one has to be woken to hear of it."""
 
-SHRUGGED_OFF: Final = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE,
-                       signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)  # fmt: skip
+IGNORED_BY_GUARD: Final = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE,
+                           signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)  # fmt: skip
 """Signals that the guard ignores: it ends after the command."""
 
 OF_PYTHON: Final = tuple(
@@ -75,13 +75,13 @@ def execute(command: list[str], environment: dict[str, str]) -> int:
 
 
 class Dispositions:
-    """The signals' dispositions: as they were at the start, for the command; shrugged off, for the guard."""
+    """The signals' dispositions: as they were at the start, for the command; ignored, for the guard."""
 
     def __init__(self) -> None:
-        handled = {*SHRUGGED_OFF, signal.SIGCHLD}
+        handled = {*IGNORED_BY_GUARD, signal.SIGCHLD}
         inherited = {number for number in handled if signal.getsignal(number) is signal.SIG_IGN}
         self._ignored = inherited - set(OF_PYTHON)
-        for number in SHRUGGED_OFF:
+        for number in IGNORED_BY_GUARD:
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # an ignored one would leave nothing to wait for
         self._changed = handled | set(OF_PYTHON)

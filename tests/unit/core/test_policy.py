@@ -16,8 +16,8 @@ from aioredlock_ng._core.policy import (
     ExtensionPolicy,
     RetryPolicy,
     after_expiry,
-    aside,
     follows,
+    notice_jitter,
     number,
     poll,
     reminder,
@@ -191,7 +191,7 @@ def test_who_was_told_steps_aside_for_a_bounded_time(
 ) -> None:
     """However many tries had no winner, the wait after a notice is finite and shorter than the base."""
     policy = RetryPolicy()
-    wait = aside(policy, chance, round_trip=round_trip, splits=splits, crowd=crowd)
+    wait = notice_jitter(policy, chance, round_trip=round_trip, splits=splits, crowd=crowd)
     assert 0 <= wait < policy.base
 
 
@@ -199,14 +199,14 @@ def test_who_was_told_steps_aside_for_a_bounded_time(
 @pytest.mark.parametrize(("splits", "longest"), [(0, 0.001), (1, 0.002), (3, 0.008), (4, 0.01), (5000, 0.01)])
 def test_waiters_come_apart_by_a_round_trip_or_more(splits: int, longest: float, crowd: int) -> None:
     """The span doubles with each split up to the base (R13)."""
-    wait = aside(RetryPolicy(), 0.5, round_trip=0.001, splits=splits, crowd=crowd)
+    wait = notice_jitter(RetryPolicy(), 0.5, round_trip=0.001, splits=splits, crowd=crowd)
     assert wait == pytest.approx(longest / 2)
 
 
 def test_a_waiter_that_is_told_alone_does_not_step_aside() -> None:
     """No other was told; unless a split says that one asks without being told (R33)."""
-    assert aside(RetryPolicy(), 0.5, round_trip=0.001, splits=0, crowd=1) == 0
-    assert aside(RetryPolicy(), 0.5, round_trip=0.001, splits=1, crowd=1) == pytest.approx(0.001)
+    assert notice_jitter(RetryPolicy(), 0.5, round_trip=0.001, splits=0, crowd=1) == 0
+    assert notice_jitter(RetryPolicy(), 0.5, round_trip=0.001, splits=1, crowd=1) == pytest.approx(0.001)
 
 
 def test_who_is_told_of_releases_still_asks_now_and_then() -> None:
