@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import re
 import shlex
@@ -69,6 +70,8 @@ def test_the_python_of_a_page_runs(page: Path, urls: list[str], logger_as_before
 
     if page == README:
         assert names["db"].paid == {42: 142}
+    names.clear()
+    gc.collect()  # what the page left open is its own failure, not that of a later test
 
 
 @pytest.mark.parametrize("block", TESTS, ids=lambda block: f"{block.page}:{block.line}")
