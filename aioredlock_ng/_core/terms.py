@@ -81,14 +81,14 @@ class Terms:
         *,
         prefix: bytes = b"",
         label: bytes = b"",
-        looking: bool = False,
+        read_only: bool = False,
     ) -> None:
         self.key = key
         self.size = size
         self.prefix = prefix
         self.own_quarantine_ms = quarantine_ms
         self.quarantine_ms = quarantine_ms
-        self.looking = looking
+        self.read_only = read_only
         """Whether it takes no locks, so far: then it writes no sentinels, and may look at any quorum."""
         self.starting = True
         """Whether nodes that have not answered yet may do so any moment."""
@@ -102,7 +102,7 @@ class Terms:
 
     def take_part(self) -> None:
         """Use the nodes for locks from now on."""
-        self.looking = False
+        self.read_only = False
         self._look_over()
 
     def adopt(self, quarantine_ms: int) -> bool:
@@ -151,7 +151,7 @@ class Terms:
             not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
         )
         enough = len(reached) >= majority(self.size)
-        self.may_write = enough and not (self.looking or self.conflict or any(map(self._strays, reached)))
+        self.may_write = enough and not (self.read_only or self.conflict or any(map(self._strays, reached)))
         for view in filter(self._has_to_be_given_back, self._views.values()):
             # Whichever node completed the majority, and also if the stray one is out of reach by now.
             assert view.sentinel is not None, "it strays"
@@ -176,7 +176,7 @@ class Terms:
 
     def _has_to_be_given_back(self, view: _View) -> bool:
         """Whether this client's quorum is the older one, as far as is known."""
-        if self.looking or view.claim is None or self._claim is None or not self._strays(view):
+        if self.read_only or view.claim is None or self._claim is None or not self._strays(view):
             return False
         agreeing = sum(map(self._agree, self._reached()))
         return agreeing >= majority(self.size) and self._claim.outranks(view.claim)
@@ -184,7 +184,7 @@ class Terms:
     def _may_be_ours(self, stray: _View) -> bool:
         """Whether a node that strays has to be given back, or may turn out so when all have answered."""
         unheard = self.size - len(self._views)
-        if unheard and stray.claim is not None and stray.claim.how == BY_USE and not self.looking:
+        if unheard and stray.claim is not None and stray.claim.how == BY_USE and not self.read_only:
             agreeing = sum(map(self._agree, self._reached()))
             if agreeing < majority(self.size) <= agreeing + unheard:
                 return True
@@ -203,7 +203,7 @@ class Terms:
     def undecided(self) -> bool:
         """Whether sentinels will be written as soon as enough nodes have answered."""
         few = sum(1 for _ in self._reached()) < majority(self.size)
-        return few and not (self.looking or self.strayed)
+        return few and not (self.read_only or self.strayed)
 
     def closed_for(self, now: float) -> float:
         """Return for how many seconds no new lock may be taken on any node: one was another quorum's."""

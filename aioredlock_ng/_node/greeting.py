@@ -58,9 +58,9 @@ class Greeting:
         self._judgement = _UNHEARD
         self._identity = b""
         self._sentinel = b""
-        self._looks = False
-        """Whether the last greeting that was sent can write nothing."""
-        self._looked = False
+        self._sent_read_only = False
+        """Whether the last greeting that was sent writes nothing."""
+        self._answered_read_only = False
         """Whether that is so of the last one that was answered."""
         self._taking = ""
         """Which quorum the last greeting that was sent is to take the node back from."""
@@ -72,8 +72,10 @@ class Greeting:
         self._restart_floor = 0
         self._restart_sent = b""
         """What of it the last greeting that was sent contained."""
-        self.look = Command(Purpose.OTHER, owner=b"", fits=_fits_look, keys=(terms.key,), verb=b"GET")
-        """The question what the sentinel is, for plain votes (`Probe`)."""
+        self.get_sentinel = Command(
+            Purpose.OTHER, owner=b"", fits=_fits_sentinel, keys=(terms.key,), verb=b"GET"
+        )
+        """The command that reads the sentinel, for plain votes (`Probe`)."""
         self.heard = False
         """Whether the present connection's first greeting was answered."""
         self._answered = False
@@ -131,7 +133,7 @@ class Greeting:
             return 0.0
         if not self._terms.may_write:
             return None
-        if self._restart_of or (self._looked and self._is_to_be_written):
+        if self._restart_of or (self._answered_read_only and self._is_to_be_written):
             return 0.0
         lift = self._terms.lift(self, now)
         return None if lift is None else lift[1]
@@ -159,7 +161,7 @@ class Greeting:
     def command(self, nonce: bytes, now: float) -> Command:
         """Build the next greeting: look first, write after (R12a)."""
         terms = self._terms
-        self._restart_sent, self._looks, self._taking = b"", False, ""
+        self._restart_sent, self._sent_read_only, self._taking = b"", False, ""
         size, quarantine = b"%d" % terms.size, b"%d" % terms.quarantine_ms
         if self._answered and terms.may_take(self):
             self._taking = self._judgement.reason
@@ -167,7 +169,7 @@ class Greeting:
             args = (nonce, size, quarantine, self._sentinel, bytes(terms.claim()), pattern, counters)
             return self._built(_scripts.TAKE_BACK, args)
         if not terms.may_write:
-            self._looks = True
+            self._sent_read_only = True
             return self.read_only(nonce)
         self._restart_sent = self._restart_of
         lift, _ = terms.lift(self, now) or (0, 0.0)
@@ -214,7 +216,7 @@ class Greeting:
         _, sentinel, time_us, identity, role = cast("tuple[bytes, bytes, int, bytes, bytes]", reply)
         same_server, changed = identity == self._identity, not self._answered or sentinel != self._sentinel
         self._identity, self._sentinel, self._answered = identity, sentinel, True
-        self._looked = self._looks
+        self._answered_read_only = self._sent_read_only
         judged = self._judgement = judge(
             sentinel,
             identity=identity,
@@ -273,6 +275,6 @@ def _fits(reply: object, nonce: bytes) -> bool:
     return isinstance(reply[2], int) and all(isinstance(reply[i], bytes) for i in (1, 3, 4))
 
 
-def _fits_look(reply: object) -> bool:
-    # OK is the answer to the next SET: then the one to this look is missing.
+def _fits_sentinel(reply: object) -> bool:
+    # OK is the answer to the next SET: then the one to this GET is missing.
     return reply is None or (isinstance(reply, bytes) and reply != b"OK")

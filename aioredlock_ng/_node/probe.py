@@ -1,4 +1,4 @@
-"""A plain vote and the look at the sentinel behind it, taken as one answer (R12)."""
+"""A plain vote and the reading of the sentinel behind it, taken as one answer (R12)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Probe:
         self._sink = sink
         self._first: list[Reply] = []
 
-    def without_look(self) -> None:
-        """Do without the look, for which there was no room: the SET does not count."""
+    def without_sentinel(self) -> None:
+        """Note that there was no room to read the sentinel: the SET does not count."""
         self._first.append(_NO_ROOM)
 
     @property

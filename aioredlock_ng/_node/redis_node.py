@@ -87,8 +87,8 @@ class RedisNode(BaseNode):
         probe = Probe(self._greeting.judgement.vow, sink)
         if not pipe.put(command, probe, index):
             return False
-        if not pipe.put(self._greeting.look, probe, index):
-            probe.without_look()
+        if not pipe.put(self._greeting.get_sentinel, probe, index):
+            probe.without_sentinel()
         return True
 
     def _on_failure(self, entry: Entry, message: str) -> None:

@@ -170,7 +170,7 @@ class Background:
         if self._runtime.closing:
             return  # what is found while nodes go down one by one, is nobody's concern any more
         conflict = same_server(self._nodes)
-        if self._terms is not None and not self._terms.looking:
+        if self._terms is not None and not self._terms.read_only:
             conflict = conflict or _unfit(self._nodes) or _other_quorum(self._nodes)
         if conflict != self._runtime.conflict and conflict is not None:
             report(logging.ERROR, "%s", conflict)
@@ -291,5 +291,5 @@ def terms_of(runtime: Runtime, *, looking: bool) -> Terms | None:
         milliseconds(options.restart_quarantine) if options.restart_quarantine else 0,
         prefix=options.prefix,
         label=runtime.holder.encode(),
-        looking=looking,
+        read_only=looking,
     )

@@ -62,7 +62,7 @@ MUTATIONS = (
         rule="R15",
         name="the answer to a SET is taken for a sentinel",
         edits=(
-            Edit("_fits_look", 'isinstance(reply, bytes) and reply != b"OK"', "isinstance(reply, bytes)"),
+            Edit("_fits_sentinel", 'isinstance(reply, bytes) and reply != b"OK"', "isinstance(reply, bytes)"),
         ),
         test="unit/node/test_missing_reply.py::test_a_plain_vote_rests_on_the_look_behind_it[6]",
     ),

@@ -35,9 +35,9 @@ OURS = stored(5, age_ms=5000)
 STRAY = stored(1)
 
 
-def terms_of(*answers: tuple[int, bytes], looking: bool = False) -> Terms:
+def terms_of(*answers: tuple[int, bytes], read_only: bool = False) -> Terms:
     """Return what a client of five nodes knows that was answered this, in this order, within a moment."""
-    terms = Terms(b"{meta}", 5, QUARANTINE_MS, looking=looking)
+    terms = Terms(b"{meta}", 5, QUARANTINE_MS, read_only=read_only)
     for moment, (node, sentinel) in enumerate(answers):
         terms.hear(node, sentinel, heard_at=moment / 1000, time_ms=NOW_MS + moment)
     return terms
@@ -67,7 +67,7 @@ def test_a_stray_that_went_before_the_majority_came() -> None:
 
 def test_who_begins_to_take_part_is_closed_at_once() -> None:
     """Not when the stray node answers the next time: it may not."""
-    terms = terms_of((0, STRAY), (1, OURS), (2, OURS), (3, OURS), looking=True)
+    terms = terms_of((0, STRAY), (1, OURS), (2, OURS), (3, OURS), read_only=True)
     assert not terms.closed_for(0.003)
     terms.take_part()
     assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)

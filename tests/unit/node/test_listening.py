@@ -242,7 +242,7 @@ async def test_a_node_without_a_vote_may_be_listened_to(frozen: bool) -> None:
     """A notice is a hint and no vote."""
     server = MemoryNode(latency=LATENCY)
     server.set(b"redlock:{meta}", b"1:another:0:99999999999999:1:60000")
-    terms = Terms(key=b"redlock:{meta}", size=1, quarantine_ms=60_000, looking=False)
+    terms = Terms(key=b"redlock:{meta}", size=1, quarantine_ms=60_000, read_only=False)
     async with hearing(server, terms=terms) as it:
         assert it.node.standing.state is NodeState.QUARANTINED
         if frozen:

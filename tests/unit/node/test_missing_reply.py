@@ -12,7 +12,7 @@ from aioredlock_ng._core.command import Command, Proof, Silence
 from aioredlock_ng._core.quarantine import Vow
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.greeting import _fits_look
+from aioredlock_ng._node.greeting import _fits_sentinel
 from aioredlock_ng._node.link import heartbeat
 from aioredlock_ng._node.pipe import TAGS, DesynchronisedError, Pipe
 from aioredlock_ng._node.probe import Probe
@@ -35,7 +35,7 @@ def mutex(name: str, *, fenced: bool) -> Primitive:
 def look() -> Command:
     """Build the question that follows a plain vote."""
     command = look_for(SENTINEL)
-    return Command(command.purpose, owner=b"", fits=_fits_look, keys=(SENTINEL,), verb=b"GET")
+    return Command(command.purpose, owner=b"", fits=_fits_sentinel, keys=(SENTINEL,), verb=b"GET")
 
 
 def fenced_commands() -> list[Command]:
