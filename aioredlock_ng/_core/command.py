@@ -53,7 +53,7 @@ class Proof(Enum):
     NONE = "none"
     """It does not: nothing is asked that counts as a vote, or there is no sentinel."""
     STAMPED = "stamped"
-    """The node adds what it vowed by as the last `STAMP_SIZE` arguments, and the script looks."""
+    """The node adds the expected sentinel as the last `STAMP_SIZE` arguments, and the script compares."""
     PROBED = "probed"
     """The node reads the sentinel behind it, in the same write, and compares."""
 

@@ -20,9 +20,9 @@ to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, t
 
 A client *greets* a node when it connects and with every heartbeat: the node compares its sentinel with its
 present identity, and writes a new one when it is missing or another server's.  A sentinel that lets the
-client vote is the client's *vow* on this node.  It goes along with every command that counts as a vote, and
-the node grants only what comes with exactly the sentinel that it has.  So ``FLUSHALL``, a restart with old
-data, and another client's quarantine are noticed by the first command that could be fooled by them.
+client vote is the *expected sentinel* of this node.  It goes along with every command that counts as a
+vote, and the node grants only what comes with exactly the sentinel that it has.  So ``FLUSHALL``, a restart
+with old data, and another client's quarantine are noticed by the first command that could be fooled by them.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def taken_back(
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vow:
+class ExpectedSentinel:
     """What a vote is asked for with: the sentinel that was judged good, and the floor in it."""
 
     sentinel: bytes = b""
@@ -253,7 +253,7 @@ class Vow:
     floor: int = 0
 
 
-NO_VOW: Final = Vow()
+NO_SENTINEL: Final = ExpectedSentinel()
 
 
 @final
@@ -261,8 +261,8 @@ NO_VOW: Final = Vow()
 class Judgement:
     """What the answer to a greeting means for the client."""
 
-    vow: Vow = NO_VOW
-    """`NO_VOW` when the node has no vote."""
+    expected: ExpectedSentinel = NO_SENTINEL
+    """`NO_SENTINEL` when the node has no vote."""
     reason: str = ""
     """Why it has none, in words."""
     wait: float | None = None
@@ -308,4 +308,6 @@ def _judge(sentinel: bytes, *, identity: bytes, now_ms: int, size: int) -> Judge
         wait = left_ms / 1000
         reason = f"restart quarantine: no vote for another {wait:.1f} s"
         return Judgement(reason=reason, wait=wait, quarantine_ms=known.quarantine_ms)
-    return Judgement(vow=Vow(sentinel=sentinel, floor=known.floor), quarantine_ms=known.quarantine_ms)
+    return Judgement(
+        expected=ExpectedSentinel(sentinel=sentinel, floor=known.floor), quarantine_ms=known.quarantine_ms
+    )

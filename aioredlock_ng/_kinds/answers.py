@@ -18,7 +18,7 @@ _new: Final = tuple.__new__
 RELEASED: Final = Answer(_GRANT, "released", wait=0.0)
 
 NO_VOTE: Final = Answer(Vote.SILENT, SENTINEL_CHANGED)
-"""What a node says whose sentinel is not the one that was vowed by (R12)."""
+"""What a node says whose sentinel is not the expected one (R12)."""
 
 WITHOUT_VOTE: Final = 10
 """Added to what an extension answers on such a node."""

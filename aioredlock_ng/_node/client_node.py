@@ -17,7 +17,7 @@ from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import NoScriptError, ResponseError
 
 from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
-from .._core.quarantine import NO_VOW, Vow
+from .._core.quarantine import NO_SENTINEL, ExpectedSentinel
 from . import NodeEnv, NodeState
 from .base import BaseNode
 from .callers import ClientCaller, ClusterCaller, facts_of, knock
@@ -104,9 +104,10 @@ class ClientNode(BaseNode):
     async def _call(self, command: Command) -> Reply:
         try:
             async with asyncio.timeout(self.env.connect_timeout + CALL_LIMIT):
-                vow = self._greeting.judgement.vow if self._greeting is not None else NO_VOW
+                greeting = self._greeting
+                expected = greeting.judgement.expected if greeting is not None else NO_SENTINEL
                 reply = await self._execute(command)
-                if command.proof is Proof.PROBED and await self._has_changed(vow):
+                if command.proof is Proof.PROBED and await self._has_changed(expected):
                     return CHANGED
         except Exception as error:  # noqa: BLE001 (whatever a client raises is silence, with its reason)
             return self._failed(command, why(error))
@@ -127,15 +128,15 @@ class ClientNode(BaseNode):
             self._ledger.record(command, self.env.clock.now())
         return Silence(without_secrets(reason, command))
 
-    async def _has_changed(self, vow: Vow) -> bool:
-        """Whether the sentinel is not the one that was vowed by any more.
+    async def _has_changed(self, expected: ExpectedSentinel) -> bool:
+        """Whether the sentinel is not the expected one any more.
 
         By a greeting, since the call may have gone to another server than the calls before it.
         """
         assert self._greeting is not None, "only where there is a sentinel"
         greeting = self._greeting.read_only(b"")
         reply = await self._execute(greeting)
-        return not greeting.fits(reply) or not self._greeting.still_vows(vow, reply)
+        return not greeting.fits(reply) or not self._greeting.still_matches(expected, reply)
 
     async def _execute(self, command: Command) -> Any:
         """Call, and return the answer; `MISFIT` for a script's that is to another call."""

@@ -13,7 +13,15 @@ from typing import Final, cast, final
 from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
 from .._core.keyspace import COUNTER, marks_begin
-from .._core.quarantine import NO_VOW, UNKNOWN_IDENTITY, Judgement, Vow, judge, parse, parse_any
+from .._core.quarantine import (
+    NO_SENTINEL,
+    UNKNOWN_IDENTITY,
+    ExpectedSentinel,
+    Judgement,
+    judge,
+    parse,
+    parse_any,
+)
 from .._core.rights import glob_escaped
 from .._core.terms import Terms
 from .._log import report
@@ -98,7 +106,7 @@ class Greeting:
             return Judgement(reason="its clock has jumped: its vote does not count until that is settled")
         if self._terms.conflict:
             # Another quorum may grant what we hold: no vote, for extensions either (R12a).
-            return replace(self._judgement, vow=NO_VOW)
+            return replace(self._judgement, expected=NO_SENTINEL)
         return self._judgement
 
     @property
@@ -116,8 +124,8 @@ class Greeting:
 
     def stamp(self, *, with_identity: bool) -> tuple[bytes, ...]:
         """Return what a vote is asked for with; see `STAMP_SIZE`."""
-        vow = self.judgement.vow
-        return vow.sentinel, b"%d" % vow.floor, self._identity if with_identity else b""
+        expected = self.judgement.expected
+        return expected.sentinel, b"%d" % expected.floor, self._identity if with_identity else b""
 
     # -- what there is to say ------------------------------------------------------------------
 
@@ -181,16 +189,16 @@ class Greeting:
         """Build a greeting that writes nothing."""
         return self._built(_scripts.GREET, (nonce, b"0", b"0", b"", b"0", b"", b"0"))
 
-    def still_vows(self, vow: Vow, reply: list[object]) -> bool:
-        """Whether a greeting was answered by the same server, with the sentinel that was vowed by.
+    def still_matches(self, expected: ExpectedSentinel, reply: list[object]) -> bool:
+        """Whether a greeting was answered by the same server, with the sentinel that was expected.
 
         Whose that is stands in it: another server has a copy after a failover, and greetings since then may
-        have come to know that one.  Without a vow there is nothing to keep.
+        have come to know that one.  Without an expected sentinel nothing matches.
         """
-        vowed, identity = parse_any(vow.sentinel), reply[3]
-        if vowed is None or reply[1] != vow.sentinel:
+        known, identity = parse_any(expected.sentinel), reply[3]
+        if known is None or reply[1] != expected.sentinel:
             return False
-        return identity == vowed.identity or identity == UNKNOWN_IDENTITY == self._identity
+        return identity == known.identity or identity == UNKNOWN_IDENTITY == self._identity
 
     def _built(self, script: Script, args: tuple[bytes, ...]) -> Command:
         return Command(

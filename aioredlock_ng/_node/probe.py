@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from .._core.command import Reply, Silence, Sink
-from .._core.quarantine import SENTINEL_CHANGED, Vow
+from .._core.quarantine import SENTINEL_CHANGED, ExpectedSentinel
 
 CHANGED: Final = Silence(SENTINEL_CHANGED)
 
@@ -16,14 +16,14 @@ _NO_ROOM: Final = Silence("its sentinel could not be read: too many commands in 
 class Probe:
     """The sink of ``SET key owner NX PX ttl`` and of the ``GET`` of the sentinel that follows it.
 
-    The SET counts only if the sentinel is still the one that was vowed by: then the node has not lost its
+    The SET counts only if the sentinel is still the expected one: then the node has not lost its
     memory before the SET.
     """
 
-    __slots__ = ("_first", "_sink", "_vow")
+    __slots__ = ("_expected", "_first", "_sink")
 
-    def __init__(self, vow: Vow, sink: Sink) -> None:
-        self._vow = vow
+    def __init__(self, expected: ExpectedSentinel, sink: Sink) -> None:
+        self._expected = expected
         self._sink = sink
         self._first: list[Reply] = []
 
@@ -45,6 +45,6 @@ class Probe:
         if not isinstance(first, Silence):
             if isinstance(reply, Silence):
                 first = reply
-            elif reply != self._vow.sentinel:
+            elif reply != self._expected.sentinel:
                 first = CHANGED
         self._sink.on_reply(node, first)

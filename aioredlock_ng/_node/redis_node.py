@@ -84,7 +84,7 @@ class RedisNode(BaseNode):
         assert self._greeting is not None, "only where there is a sentinel"
         assert self._link is not None, "connected"
         pipe = self._link.pipe
-        probe = Probe(self._greeting.judgement.vow, sink)
+        probe = Probe(self._greeting.judgement.expected, sink)
         if not pipe.put(command, probe, index):
             return False
         if not pipe.put(self._greeting.get_sentinel, probe, index):

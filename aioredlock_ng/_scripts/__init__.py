@@ -21,10 +21,10 @@ def _load(name: str, *parts: str) -> Script:
     return Script(name, b"".join(source.read_bytes() for source in sources))
 
 
-ACQUIRE: Final = _load("acquire", "identity", "vow", "counter")
-RAISE: Final = _load("raise", "identity", "vow", "counter")
-SET_ALL: Final = _load("set_all", "identity", "vow")
-EXTEND: Final = _load("extend", "identity", "vow", "counter")
+ACQUIRE: Final = _load("acquire", "identity", "sentinel_matches", "counter")
+RAISE: Final = _load("raise", "identity", "sentinel_matches", "counter")
+SET_ALL: Final = _load("set_all", "identity", "sentinel_matches")
+EXTEND: Final = _load("extend", "identity", "sentinel_matches", "counter")
 TOP_UP: Final = _load("top_up", "counter")
 RELEASE: Final = _load("release", "counter")
 GREET: Final = _load("greet", "identity", "counter", "sentinel")

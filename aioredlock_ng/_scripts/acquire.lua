@@ -4,7 +4,7 @@
 -- ARGV[2]  ttl, milliseconds
 -- ARGV[3]  ballot: the fence that the client proposes
 -- ARGV[4]  how long a counter lives unused, milliseconds
--- ARGV[5]  the sentinel that the client vowed by
+-- ARGV[5]  the sentinel that the client expects
 -- ARGV[6]  the floor in it
 -- ARGV[7]  this server's identity, or empty
 -- ARGV[8]  the tag of this request, with which the answer begins (R15)
@@ -12,7 +12,7 @@
 --          wait ms left, or -1 for no expiry.  {tag, -1, 0, µs}: this node has no vote.  µs is its time of day.
 local call = redis.call
 local us, ms = clock()
-if not vouched(KEYS[#KEYS], ARGV[5], ARGV[7]) then
+if not sentinel_matches(KEYS[#KEYS], ARGV[5], ARGV[7]) then
   return {ARGV[8], -1, 0, us}
 end
 local n, mine = (#KEYS - 1) / 2, 0

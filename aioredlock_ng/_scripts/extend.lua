@@ -1,10 +1,10 @@
 -- Keys that are all ours live at least ttl from now.  Never creates, never shortens (R8).
--- KEYS     n locks; with a fence their n counters; with a vow the sentinel
+-- KEYS     n locks; with a fence their n counters; where votes rest on it the sentinel
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds, > 0
 -- ARGV[3]  the lease's fence, 0 without
 -- ARGV[4]  how long a counter lives unused, milliseconds
--- ARGV[5]  the sentinel that the client vowed by; these three are left out where there are no sentinels
+-- ARGV[5]  the sentinel that the client expects; these three are left out where there are no sentinels
 -- ARGV[6]  the floor in it
 -- ARGV[7]  this server's identity, or empty
 -- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
@@ -13,7 +13,7 @@
 local n, fence, vote, floor = #KEYS, tonumber(ARGV[3]), 0, 0
 if #ARGV > 5 then
   n = n - 1
-  if vouched(KEYS[#KEYS], ARGV[5], ARGV[7]) then
+  if sentinel_matches(KEYS[#KEYS], ARGV[5], ARGV[7]) then
     floor = tonumber(ARGV[6])
   else
     vote = 10

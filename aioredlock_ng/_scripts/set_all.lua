@@ -1,8 +1,8 @@
 -- Several names at once, all or nothing, without a fence (for one name that is SET NX PX).
--- KEYS     n locks; with a vow the sentinel
+-- KEYS     n locks; where votes rest on it the sentinel
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
--- ARGV[3]  the sentinel that the client vowed by; these three are left out where there are no sentinels
+-- ARGV[3]  the sentinel that the client expects; these three are left out where there are no sentinels
 -- ARGV[4]  the floor in it
 -- ARGV[5]  this server's identity, or empty
 -- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
@@ -11,7 +11,7 @@
 local n, wait = #KEYS, 0
 if #ARGV > 3 then
   n = n - 1
-  if not vouched(KEYS[#KEYS], ARGV[3], ARGV[5]) then
+  if not sentinel_matches(KEYS[#KEYS], ARGV[3], ARGV[5]) then
     return {ARGV[#ARGV], -2}
   end
 end

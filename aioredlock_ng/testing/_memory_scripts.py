@@ -44,7 +44,7 @@ def _set_all(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int
     owner, ttl_ms, *stamp = argv
     if stamp:
         *keys, sentinel = keys
-        if not _vouched(server, sentinel, stamp):
+        if not _sentinel_matches(server, sentinel, stamp):
             return -2
     wait = _wait(server, keys)
     if wait == 0:
@@ -57,9 +57,9 @@ def _identity(server: MemoryProcess) -> bytes:
     return (server.run_id + server.replid).encode()
 
 
-def _vouched(server: MemoryProcess, sentinel: bytes, stamp: list[bytes]) -> bool:
-    vow, _, expected = stamp
-    return vow != b"" and server.get(sentinel) == vow and expected in (b"", _identity(server))
+def _sentinel_matches(server: MemoryProcess, sentinel: bytes, stamp: list[bytes]) -> bool:
+    expected, _, identity = stamp
+    return expected != b"" and server.get(sentinel) == expected and identity in (b"", _identity(server))
 
 
 def _reading(server: MemoryProcess, counter: bytes, floor: int) -> int:
@@ -87,7 +87,7 @@ def _acquire(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
     *keys, sentinel = keys
     owner, ttl_ms, proposed, keep_ms, *stamp = argv
     time_us = server.time_us()
-    if not _vouched(server, sentinel, stamp):
+    if not _sentinel_matches(server, sentinel, stamp):
         return [-1, 0, time_us]
     locks, counters = keys[: len(keys) // 2], keys[len(keys) // 2 :]
     mine = [key for key in locks if server.get(key) == owner]
@@ -108,7 +108,7 @@ def _acquire(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
 def _raise(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     *keys, sentinel = keys
     owner, fence, keep_ms, *stamp = argv
-    if not _vouched(server, sentinel, stamp):
+    if not _sentinel_matches(server, sentinel, stamp):
         return -1
     locks, counters = keys[: len(keys) // 2], keys[len(keys) // 2 :]
     if any(server.get(key) != owner for key in locks):
@@ -123,7 +123,7 @@ def _extend(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     without_vote, floor = 0, 0
     if stamp:
         *keys, sentinel = keys
-        if _vouched(server, sentinel, stamp):
+        if _sentinel_matches(server, sentinel, stamp):
             floor = int(stamp[1])
         else:
             without_vote = 10

@@ -13,7 +13,7 @@ from aioredlock_ng._core.fencing import at
 from tests.conformance.tools import OURS, Asked, Master, Value, connected
 
 SENTINEL: Final = b"redlock:{meta}"
-VOW: Final = b"1:somebody:0:0:5:0:0:0:use:us"
+EXPECTED: Final = b"1:somebody:0:0:5:0:0:0:use:us"
 CLAIM: Final = Claim(born_ms=5, label=b"us: 1")
 TTL: Final = 60.0
 KEEP: Final = 600.0
@@ -33,7 +33,7 @@ def counters(names: str) -> list[bytes]:
 
 
 class Stage:
-    """One node, whose sentinel is `VOW` unless a test changes it."""
+    """One node, whose sentinel is `EXPECTED` unless a test changes it."""
 
     def __init__(self, master: Master, node: Asked) -> None:
         self.master = master
@@ -62,9 +62,9 @@ class Stage:
         return [ttl for _, ttl in self.master.look([*locks(names), *counters(names)])]
 
     async def identity(self) -> bytes:
-        """Return the server's identity; the sentinel is `VOW` again then."""
+        """Return the server's identity; the sentinel is `EXPECTED` again then."""
         _, _, identity, _ = await self.greet()
-        self.put(SENTINEL, VOW)
+        self.put(SENTINEL, EXPECTED)
         return identity
 
     async def acquire(
@@ -72,24 +72,28 @@ class Stage:
     ) -> Any:
         """Run `acquire.lua`."""
         keys = [*locks(names), *counters(names), SENTINEL]
-        vow, who = stamp or (VOW, b"")
-        return await self.node.run(_scripts.ACQUIRE, keys, OURS, TTL_MS, ballot, KEEP_MS, vow, floor, who)
+        expected, identity = stamp or (EXPECTED, b"")
+        return await self.node.run(
+            _scripts.ACQUIRE, keys, OURS, TTL_MS, ballot, KEEP_MS, expected, floor, identity
+        )
 
     async def raise_(
         self, fence: int, names: str = "a", *, floor: int = 0, stamp: Sequence[bytes] = ()
     ) -> Any:
         """Run `raise.lua`."""
         keys = [*locks(names), *counters(names), SENTINEL]
-        vow, who = stamp or (VOW, b"")
-        return await self.node.run(_scripts.RAISE, keys, OURS, fence, KEEP_MS, vow, floor, who)
+        expected, identity = stamp or (EXPECTED, b"")
+        return await self.node.run(_scripts.RAISE, keys, OURS, fence, KEEP_MS, expected, floor, identity)
 
     async def extend(
         self, fence: int, names: str = "a", *, floor: int = 0, stamp: Sequence[bytes] = ()
     ) -> Any:
         """Run `extend.lua` with a fence."""
         keys = [*locks(names), *counters(names), SENTINEL]
-        vow, who = stamp or (VOW, b"")
-        return await self.node.run(_scripts.EXTEND, keys, OURS, TTL_MS, fence, KEEP_MS, vow, floor, who)
+        expected, identity = stamp or (EXPECTED, b"")
+        return await self.node.run(
+            _scripts.EXTEND, keys, OURS, TTL_MS, fence, KEEP_MS, expected, floor, identity
+        )
 
     async def top_up(self, fence: int, names: str = "a") -> Any:
         """Run `top_up.lua` with a fence."""
@@ -140,6 +144,6 @@ class Stage:
 async def staged(master: Master) -> AsyncIterator[Stage]:
     """Give an empty node with the sentinel that all requests expect."""
     master.flush()
-    master.put([(SENTINEL, VOW, None)])
+    master.put([(SENTINEL, EXPECTED, None)])
     async with connected(master) as node:
         yield Stage(master, node)

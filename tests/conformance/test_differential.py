@@ -21,7 +21,7 @@ from aioredlock_ng._core.quarantine import Sentinel
 from aioredlock_ng._node.pipe import untagged
 from tests.conformance.conftest import MemoryMaster, RealMaster
 from tests.conformance.rules import TAG, run_at, some_fence
-from tests.conformance.stage import SENTINEL, VOW, counters, locks
+from tests.conformance.stage import EXPECTED, SENTINEL, counters, locks
 from tests.conformance.tools import OTHERS, OURS, WRONG, Entry, Value, kind_of
 from tests.servers import EACH_ARM, Nodes, make_fresh
 
@@ -128,15 +128,15 @@ class Player:
         """Return one of two owners."""
         return self.random.choice((*[OURS] * 5, OTHERS))
 
-    def vow(self, stored: Value) -> bytes:
-        """Return what is vowed by: most often the truth."""
+    def expected(self, stored: Value) -> bytes:
+        """Return the expected sentinel: most often the truth."""
         truth = stored if isinstance(stored, bytes) else b""
-        return self.random.choice((*[truth] * 10, VOW, b""))
+        return self.random.choice((*[truth] * 10, EXPECTED, b""))
 
     def stamp(self, stored: Value) -> tuple[bytes, int, bytes]:
         """Return what stands at the end of a vote."""
         identity = self.pair.identity
-        return self.vow(stored), self.number(), self.random.choice((*[b"", identity] * 5, b"-"))
+        return self.expected(stored), self.number(), self.random.choice((*[b"", identity] * 5, b"-"))
 
     def value(self, key: bytes) -> Value:
         """Return something that may come to be under a key."""
@@ -177,8 +177,18 @@ class Player:
             lambda _: (_scripts.SET_ALL, plain, owner, ttl),
             lambda s: (_scripts.SET_ALL, [*plain, SENTINEL], owner, ttl, *self.stamp(s)),
             lambda _: (_scripts.INSPECT, plain[:1]),
-            lambda s: (_scripts.GREET, [SENTINEL], b"n", 5, self.wait(), self.vow(s), fence, CLAIM, fence),
-            lambda s: (_scripts.TAKE_BACK, [SENTINEL], b"n", 5, self.wait(), self.vow(s), CLAIM, *UNDER),
+            lambda s: (
+                _scripts.GREET,
+                [SENTINEL],
+                b"n",
+                5,
+                self.wait(),
+                self.expected(s),
+                fence,
+                CLAIM,
+                fence,
+            ),
+            lambda s: (_scripts.TAKE_BACK, [SENTINEL], b"n", 5, self.wait(), self.expected(s), CLAIM, *UNDER),
             lambda _: (_scripts.INIT, [SENTINEL], 5, 0, self.random.choice((0, fence)), b"us"),
         ]
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioredlock_ng._core.fencing import START_LAG_MS, at
-from tests.conformance.stage import KEEP, SENTINEL, TTL, VOW, Stage, counters, locks, staged
+from tests.conformance.stage import EXPECTED, KEEP, SENTINEL, TTL, Stage, counters, locks, staged
 from tests.conformance.tools import OTHERS, OURS, WRONG, Master, lives
 
 FAR = 60.0
@@ -147,18 +147,18 @@ async def test_another_type_is_no_certificate(stage: Stage, what: str) -> None:
 async def test_nothing_is_granted_without_a_vote(stage: Stage, why: str) -> None:
     """A sentinel that is not exactly the expected one, or another server's identity: nothing changes."""
     identity = await stage.identity()
-    assert (await stage.acquire("b", stamp=(VOW, identity)))[0] == 1, "this is what a vote looks like"
+    assert (await stage.acquire("b", stamp=(EXPECTED, identity)))[0] == 1, "this is what a vote looks like"
     now = await stage.fence(0)
-    stamp = (VOW, b"")
+    stamp = (EXPECTED, b"")
     if why == "missing":
         stage.put(SENTINEL, None)
         stamp = (b"", b"")
     elif why == "another":
-        stage.put(SENTINEL, VOW.replace(b"somebody", b"another!"))
+        stage.put(SENTINEL, EXPECTED.replace(b"somebody", b"another!"))
     elif why == "longer":
-        stage.put(SENTINEL, VOW + b"0")
+        stage.put(SENTINEL, EXPECTED + b"0")
     else:
-        stamp = (VOW, identity[:-1])
+        stamp = (EXPECTED, identity[:-1])
     code, nothing, time_us = await stage.acquire(stamp=stamp)
     assert (code, nothing) == (-1, 0)
     assert abs(time_us // 1000 - await stage.now_ms()) < 8000

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioredlock_ng._core.fencing import at
-from tests.conformance.stage import KEEP, SENTINEL, TTL, VOW, Stage, counters, locks, staged
+from tests.conformance.stage import EXPECTED, KEEP, SENTINEL, TTL, Stage, counters, locks, staged
 from tests.conformance.tools import OTHERS, OURS, WRONG, Master, lives
 
 FAR = 60.0
@@ -62,7 +62,7 @@ async def test_what_an_extension_answers(stage: Stage, vote: bool) -> None:
 
     Only what was extended is changed at all.
     """
-    stamp = (VOW, b"") if vote else (VOW + b"0", b"")
+    stamp = (EXPECTED, b"") if vote else (EXPECTED + b"0", b"")
     more = 0 if vote else 10
     fence = await stage.fence(0)
     stage.put(locks("a")[0], OURS, 30.0)
@@ -83,7 +83,7 @@ async def test_an_extension_asks_for_the_identity_where_it_is_told_one(stage: St
     """With another server's it has no vote."""
     right = await stage.identity()
     stage.put(locks("a")[0], OURS, 30.0)
-    stamp = (VOW, right if identity == "right" else b"x" + right)
+    stamp = (EXPECTED, right if identity == "right" else b"x" + right)
     assert await stage.extend(1, stamp=stamp) == (1 if identity == "right" else 11)
 
 

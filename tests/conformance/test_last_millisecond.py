@@ -17,7 +17,7 @@ from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.pipe import untagged
 from tests.conformance.rules import TAG
-from tests.conformance.stage import KEEP, SENTINEL, TTL, VOW, counters, locks
+from tests.conformance.stage import EXPECTED, KEEP, SENTINEL, TTL, counters, locks
 from tests.conformance.tools import OTHERS, OURS
 from tests.servers import Nodes, make_fresh
 
@@ -40,7 +40,7 @@ def client(shared_sets: Callable[[str], Nodes]) -> Iterator[redis.Redis]:
     with redis.Redis.from_url(nodes.urls[0]) as made:
         if "valkey_version" in made.info("server"):
             pytest.skip("the server on PATH is a Valkey, which deletes a key that is put to end now")
-        made.set(SENTINEL, VOW)
+        made.set(SENTINEL, EXPECTED)
         yield made
 
 
@@ -48,7 +48,7 @@ def run_at_the_end_of(key: int, command: Command, client: redis.Redis) -> object
     """Run a command's script when the key of that number, counted from 1, is in its last millisecond."""
     _, source, *words = command.words_in_full
     if command.proof is Proof.STAMPED:
-        words += [VOW, b"0", b""]
+        words += [EXPECTED, b"0", b""]
     before = ENDING_NOW % (key, OTHERS, key, key)
     return untagged(client.execute_command("EVAL", before + source, *words, TAG), TAG)
 

@@ -15,7 +15,7 @@ from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
 from aioredlock_ng._core.fencing import floor_at, granted, raised, reading
 from aioredlock_ng._core.quarantine import Sentinel, greeted, initialised, taken_back
 from tests.conformance.rules import run_at, some_fence, some_time
-from tests.conformance.stage import KEEP_MS, SENTINEL, TTL_MS, VOW, counters, locks
+from tests.conformance.stage import EXPECTED, KEEP_MS, SENTINEL, TTL_MS, counters, locks
 from tests.conformance.tools import OURS
 from tests.servers import Nodes
 
@@ -49,13 +49,15 @@ def put(client: redis.Redis[bytes], key: bytes, value: Any) -> None:
 def test_acquires_follow_the_rules(client: redis.Redis[bytes]) -> None:
     """The fence granted for random counters, floors, ballots and times is exact, and stored in full."""
     random = Random(1)
-    client.set(SENTINEL, VOW)
+    client.set(SENTINEL, EXPECTED)
     for _ in range(TRIES):
         now_us = some_time(random)
         stored, floor, ballot = stored_or_nothing(random, now_us), *(some_fence(random, now_us) for _ in "xx")
         put(client, COUNTER, stored)
         client.delete(LOCK)
-        reply = run_at(client, now_us, _scripts.ACQUIRE, KEYS, OURS, TTL_MS, ballot, KEEP_MS, VOW, floor, b"")
+        reply = run_at(
+            client, now_us, _scripts.ACQUIRE, KEYS, OURS, TTL_MS, ballot, KEEP_MS, EXPECTED, floor, b""
+        )
         now_ms = now_us // 1000
         fence = granted(reading(stored, floor=floor, now_ms=now_ms), ballot, now_ms)
         assert (reply, client.get(COUNTER)) == ([1, fence, now_us], b"%d" % fence), (stored, floor, ballot)
@@ -65,13 +67,13 @@ def test_acquires_follow_the_rules(client: redis.Redis[bytes]) -> None:
 def test_raises_follow_the_rules(client: redis.Redis[bytes]) -> None:
     """The answer, and the counter then: raised, refused, or above already."""
     random, answers = Random(2), set()
-    client.set(SENTINEL, VOW)
+    client.set(SENTINEL, EXPECTED)
     client.set(LOCK, OURS)
     for _ in range(TRIES):
         now_us = some_time(random)
         stored, floor, fence = stored_or_nothing(random, now_us), *(some_fence(random, now_us) for _ in "xx")
         put(client, COUNTER, stored)
-        reply = run_at(client, now_us, _scripts.RAISE, KEYS, OURS, fence, KEEP_MS, VOW, floor, b"")
+        reply = run_at(client, now_us, _scripts.RAISE, KEYS, OURS, fence, KEEP_MS, EXPECTED, floor, b"")
         after = raised(reading(stored, floor=floor, now_ms=now_us // 1000), fence, now_us // 1000)
         wanted = -2 if after is None else 1 if after == fence else -3
         kept = stored if after is None else after
@@ -117,7 +119,7 @@ def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
         stored = some_sentinel(random, now_us, identity)
         put(client, SENTINEL, stored)
         quarantine_ms = random.choice((0, 1, 60_000, random.randrange(86_400_001)))
-        restart = random.choice((b"", stored or b"", VOW))
+        restart = random.choice((b"", stored or b"", EXPECTED))
         floor = random.choice((0, floor_at(now_us + random.randrange(-(10**9), 10**9))))
         claim = some_claim(random)
         lift = random.choice((0, floor_at(now_us + random.randrange(-(10**7), 10**7))))
@@ -173,7 +175,7 @@ def test_taking_back_follows_the_rules(client: redis.Redis[bytes]) -> None:
         now_us = some_time(random)
         stored, claim = some_sentinel(random, now_us, identity), some_claim(random)
         put(client, SENTINEL, stored)
-        seen = random.choice((stored, stored, stored, VOW)) or b""
+        seen = random.choice((stored, stored, stored, EXPECTED)) or b""
         quarantine_ms = random.choice((0, 60_000, random.randrange(86_400_001)))
         args = (b"nonce", 5, quarantine_ms, seen, bytes(claim), b"none:*", b"none:fence:{")
         reply = run_at(client, now_us, _scripts.TAKE_BACK, [SENTINEL], *args)

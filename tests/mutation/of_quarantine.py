@@ -9,14 +9,15 @@ MUTATIONS = (
         rule="R12",
         name="the acquire script does not look at the sentinel",
         edits=(
-            TextEdit("_scripts/parts/vow.lua", "return vow ~= '' and", "return true or vow ~= '' and"),
+            TextEdit(
+                "_scripts/parts/sentinel_matches.lua",
+                "return expected ~= '' and",
+                "return true or expected ~= '' and",
+            ),
             Edit(
-                "_vouched",
-                'vow != b"" and server.get(sentinel) == vow and expected in (b"", _identity(server))',
-                """
-                True
-                or vow != b"" and server.get(sentinel) == vow and expected in (b"", _identity(server))
-                """,
+                "_sentinel_matches",
+                "server.get(sentinel) == expected",
+                "True",
             ),
         ),
         test="unit/test_quarantine.py::test_a_flush_is_noticed_by_the_next_acquire[fenced]",
@@ -26,9 +27,11 @@ MUTATIONS = (
         name="it is enough for the scripts that there is a sentinel",
         edits=(
             TextEdit(
-                "_scripts/parts/vow.lua", "redis.call('GET', sentinel) == vow", "redis.call('GET', sentinel)"
+                "_scripts/parts/sentinel_matches.lua",
+                "redis.call('GET', key) == expected",
+                "redis.call('GET', key)",
             ),
-            Edit("_vouched", "server.get(sentinel) == vow", "server.get(sentinel) is not None"),
+            Edit("_sentinel_matches", "server.get(sentinel) == expected", "server.get(sentinel) is not None"),
         ),
         test="conformance/test_fenced_acquire.py::test_nothing_is_granted_without_a_vote[memory-another]",
     ),
@@ -37,7 +40,9 @@ MUTATIONS = (
         name="it is enough for the Lua scripts that there is a sentinel",
         edits=(
             TextEdit(
-                "_scripts/parts/vow.lua", "redis.call('GET', sentinel) == vow", "redis.call('GET', sentinel)"
+                "_scripts/parts/sentinel_matches.lua",
+                "redis.call('GET', key) == expected",
+                "redis.call('GET', key)",
             ),
         ),
         test="conformance/test_fenced_acquire.py::test_nothing_is_granted_without_a_vote[path-another]",
@@ -51,7 +56,7 @@ MUTATIONS = (
                 """
                 if isinstance(reply, Silence):
                     first = reply
-                elif reply != self._vow.sentinel:
+                elif reply != self._expected.sentinel:
                     first = CHANGED
                 """,
                 """
@@ -241,8 +246,8 @@ MUTATIONS = (
         name="a plain vote over a client is proven by any server that has the sentinel",
         edits=(
             Edit(
-                "Greeting.still_vows",
-                "return identity == vowed.identity or identity == UNKNOWN_IDENTITY == self._identity",
+                "Greeting.still_matches",
+                "return identity == known.identity or identity == UNKNOWN_IDENTITY == self._identity",
                 "return identity == self._identity",
             ),
         ),

@@ -271,7 +271,7 @@ async def test_a_server_without_memory_still_releases(one: LocalNodes, client: M
 async def test_a_forgotten_script_is_sent_with_its_stamp(
     one: LocalNodes, client: MakeClient, kind: str, protocol: int
 ) -> None:
-    """EVAL carries the same vow as EVALSHA: the only node grants, extends and raises at once."""
+    """EVAL carries the sentinel as EVALSHA does: the only node grants, extends and raises at once."""
     (url,) = one.urls
     async with over([node(kind, url, client, protocol=protocol)], ttl=30, restart_quarantine=60) as manager:
         await all_up(manager)

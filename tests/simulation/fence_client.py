@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 from aioredlock_ng._core.fencing import floor_at
-from aioredlock_ng._core.quarantine import NO_VOW
+from aioredlock_ng._core.quarantine import NO_SENTINEL
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng._core.terms import Terms
 from aioredlock_ng._core.validity import valid_until
@@ -36,7 +36,7 @@ class Connection:
         self.node = node
         self.requests: deque[Message] = deque()
         self.replies: deque[tuple[OnReply, Any]] = deque()
-        self.vow = NO_VOW
+        self.expected = NO_SENTINEL
         self._heard_us = 0
         """What time the node had when it was last greeted; a restart of its quarantine goes by it."""
         self.cut = False
@@ -64,7 +64,7 @@ class Connection:
         terms, judge = self._client.terms, self._client.world.rules.judge
         judged = judge(sentinel, identity=identity, now_us=now_us, role="master", size=terms.size)
         terms.adopt(judged.quarantine_ms)
-        self.vow = judged.vow
+        self.expected = judged.expected
 
     def carry(self, node: ModelNode) -> None:
         """Bring the next request to the node, or the next reply back; requests that are behind, too."""
@@ -124,12 +124,12 @@ class Attempt:
         client = self.client
         ballot = self._world.rules.ballot(client.seen, client.wall_ms)
         for connection in list(client.connections):
-            if connection.vow is NO_VOW:
+            if connection.expected is NO_SENTINEL:
                 self._on_granted(connection.node, None)
                 continue
-            connection.send(ModelNode.acquire, (self.claim, ballot, connection.vow), self._on_granted)
+            connection.send(ModelNode.acquire, (self.claim, ballot, connection.expected), self._on_granted)
             if self._world.chance("repeat"):  # a user's own client may send a command again (R17)
-                connection.send(ModelNode.acquire, (self.claim, ballot, connection.vow))
+                connection.send(ModelNode.acquire, (self.claim, ballot, connection.expected))
 
     def _on_granted(self, node: int, reply: tuple[int, int] | None) -> None:
         fence, time_ms = reply or (0, 0)
@@ -174,7 +174,7 @@ class Attempt:
         self._waiting = set(below)
         self._world.in_between(self)
         for node in below:
-            args = (self.claim, fence, connections[node].vow)
+            args = (self.claim, fence, connections[node].expected)
             connections[node].send(ModelNode.raise_, args, self._on_raised)
 
     def _on_raised(self, node: int, reply: int | None) -> None:
@@ -233,7 +233,7 @@ class Attempt:
                 self._top_up(missing)
 
         for connection in list(self.client.connections):
-            args = (self.claim, self.fence, connection.vow)
+            args = (self.claim, self.fence, connection.expected)
             connection.send(ModelNode.extend, args, on_extended)
 
     def _top_up(self, missing: set[int]) -> None:
@@ -297,16 +297,16 @@ class Client:
         """Lose the connection to `node`, and greet on the next one."""
         before, after = self.connections[node], Connection(self, node)
         self.connections[node] = after
-        if self.world.rules.forgets_vows or before.vow is NO_VOW:
+        if self.world.rules.forgets_sentinels or before.expected is NO_SENTINEL:
             after.greet()
         else:
-            after.vow = before.vow
+            after.expected = before.expected
         before.fail(late=late)
 
     def distrust(self, node: int) -> None:
-        """Take note that a node does not know our vow any more, and ask anew."""
+        """Take note that a node has not the expected sentinel any more, and ask anew."""
         connection = self.connections[node]
-        connection.vow = NO_VOW
+        connection.expected = NO_SENTINEL
         if not connection.greeting:
             connection.greet()
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aioredlock_ng import _scripts
 from aioredlock_ng._core import fencing
 from aioredlock_ng._core.command import Script
-from aioredlock_ng._core.quarantine import Vow
+from aioredlock_ng._core.quarantine import ExpectedSentinel
 from aioredlock_ng.testing import Snapshot
 from aioredlock_ng.testing._memory_data import NodeClock
 from aioredlock_ng.testing._memory_process import MemoryProcess
@@ -98,13 +98,13 @@ class ModelNode:
         sentinel: bytes = self._run(_scripts.INIT, [SENTINEL], self._size, quarantine_ms, floor, b"")
         return sentinel
 
-    def acquire(self, claim: Claim, ballot: int, vow: Vow) -> tuple[int, int]:
+    def acquire(self, claim: Claim, ballot: int, expected: ExpectedSentinel) -> tuple[int, int]:
         """Return the counter, or 0 when taken, or `NO_VOTE`; and the node's time in milliseconds."""
         repeated = self._holders(claim) == {b"%d" % claim.owner}
         before = [self.counter(name) for name in claim.names]
-        words = (claim.owner, claim.ttl_ms, ballot, claim.keep_ms, *_stamp(vow, vow.floor))
+        words = (claim.owner, claim.ttl_ms, ballot, claim.keep_ms, *_stamp(expected, expected.floor))
         code, fence, now_us = self._run(_scripts.ACQUIRE, [*claim.locks, *claim.counters, SENTINEL], *words)
-        self._note(code, before, vow.floor)
+        self._note(code, before, expected.floor)
         if code == 1 and not repeated:
             for name in claim.names:
                 if fence <= self._greatest.get(name, 0):
@@ -112,19 +112,19 @@ class ModelNode:
         self._note_greatest(claim)
         return (fence if code == 1 else code), now_us // 1000
 
-    def raise_(self, claim: Claim, fence: int, vow: Vow) -> int:
+    def raise_(self, claim: Claim, fence: int, expected: ExpectedSentinel) -> int:
         """Return the answer of ``raise.lua``."""
-        floor = self._rules.raise_floor(vow.floor)
+        floor = self._rules.raise_floor(expected.floor)
         before = [self.counter(name) for name in claim.names]
-        words = (claim.owner, fence, claim.keep_ms, *_stamp(vow, floor))
+        words = (claim.owner, fence, claim.keep_ms, *_stamp(expected, floor))
         code: int = self._run(_scripts.RAISE, [*claim.locks, *claim.counters, SENTINEL], *words)
         self._note(code, before, floor)
         self._note_greatest(claim)
         return code
 
-    def extend(self, claim: Claim, fence: int, vow: Vow) -> int:
+    def extend(self, claim: Claim, fence: int, expected: ExpectedSentinel) -> int:
         """Return the answer of ``extend.lua``."""
-        words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *_stamp(vow, vow.floor))
+        words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *_stamp(expected, expected.floor))
         code: int = self._run(_scripts.EXTEND, [*claim.locks, *claim.counters, SENTINEL], *words)
         self._note_greatest(claim)
         return code
@@ -208,5 +208,5 @@ def _counter(name: str) -> bytes:
     return b"fence:" + name.encode()
 
 
-def _stamp(vow: Vow, floor: int) -> tuple[bytes, int, bytes]:
-    return vow.sentinel, floor, b""
+def _stamp(expected: ExpectedSentinel, floor: int) -> tuple[bytes, int, bytes]:
+    return expected.sentinel, floor, b""

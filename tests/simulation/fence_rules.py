@@ -45,15 +45,15 @@ class Rules:
     """What is run in place of ``raise.lua``."""
 
     raise_floor: Callable[[int], int] = _as_it_is
-    """The floor that a raise reads the counter with, of the vow's."""
+    """The floor that a raise reads the counter with, of the expected sentinel."""
     new_owner: Callable[[int, int], int] = _new_owner
     """The owner of a client's attempt; the attempts of all clients are numbered."""
     quarantine: Callable[[int], int] = _as_it_is
     """The quarantine that clients ask for, of what the ttl demands; milliseconds."""
     keep_ms: tuple[int, ...] = (KEEP_MS, 2 * KEEP_MS)
     """How long the clients let their counters live, each its own."""
-    forgets_vows: bool = True
-    """Whether a vow ends with the connection that it was made on."""
+    forgets_sentinels: bool = True
+    """Whether an expected sentinel ends with the connection that it was read on."""
 
     @contextlib.contextmanager
     def in_force(self) -> Iterator[None]:
@@ -145,7 +145,7 @@ BROKEN: Final[dict[str, Rules]] = {
     "no cap on the raise": Rules(agreeable=_greatest_of, of_scripts={"raised": _without_cap}),
     "a raise without the floor": Rules(raise_floor=lambda _floor: 0),
     "a floor by another node's clock": Rules(of_scripts={"initialised": _initialised_by_others}),
-    "a vow that outlives its connection": Rules(forgets_vows=False),
+    "an expected sentinel that outlives its connection": Rules(forgets_sentinels=False),
 }
 """Variants that break the order of the fences, or make one twice."""
 

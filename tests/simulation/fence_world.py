@@ -8,7 +8,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final
 
-from aioredlock_ng._core.quarantine import NO_VOW
+from aioredlock_ng._core.quarantine import NO_SENTINEL
 
 from .fence_client import Attempt, Client, Connection, Phase
 from .fence_faults import FAULTS, NAMES, UNTIMED, ahead, initialise, keep, pause, relapse
@@ -207,8 +207,8 @@ class World:
         elif draw() < (1 / 3 if "contention" in self.traits else 1 / 10) or not self._busy:
             self._begin(client)
         for connection in client.connections:
-            if not connection.greeting and (connection.vow is NO_VOW or draw() < 0.02):
-                connection.greet(connection.vow.sentinel if self.chance("repeat") else b"")
+            if not connection.greeting and (connection.expected is NO_SENTINEL or draw() < 0.02):
+                connection.greet(connection.expected.sentinel if self.chance("repeat") else b"")
 
     def _go_on(self, client: Client, attempt: Attempt) -> None:
         chance = self.random.random()

@@ -433,7 +433,7 @@ async def test_a_plain_vote_is_followed_by_a_look_at_the_sentinel() -> None:
 @pytest.mark.parametrize("names", ["a", "ab"])
 @MODES
 def test_a_node_that_forgot_the_scripts_votes_at_once(mode: dict[str, Any], names: str) -> None:
-    """After SCRIPT FLUSH the source goes along again, with the vow: the very next try is won (R12)."""
+    """After SCRIPT FLUSH the source goes along, with the sentinel: the very next try is won (R12)."""
 
     async def main() -> None:
         async with world(**mode) as w:
@@ -621,7 +621,7 @@ def newer(node: MemoryNode, *, ready_ms: int = 0, size: int = 3) -> bytes:
 
 @virtual
 async def test_a_sentinel_of_a_newer_version_counts_as_present(caplog: pytest.LogCaptureFixture) -> None:
-    """It is vowed by and looked at as any other, reported once for each node, and never rewritten (R12)."""
+    """It is expected and compared as any other, reported once for each node, and never rewritten (R12)."""
     nodes = fresh()
     for node in nodes:
         node.set(META, newer(node))

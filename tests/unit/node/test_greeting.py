@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aioredlock_ng._core.quarantine import NO_VOW, UNKNOWN_IDENTITY, Sentinel
+from aioredlock_ng._core.quarantine import NO_SENTINEL, UNKNOWN_IDENTITY, Sentinel
 from aioredlock_ng._core.terms import Terms
 from aioredlock_ng._node.greeting import Greeting
 
@@ -26,22 +26,22 @@ def test_a_copy_of_the_sentinel_is_no_proof(heard: str) -> None:
     """After a failover the replica has it, too, though not all locks; whichever server greeted last."""
     greeting = Greeting("node", Terms(b"{meta}", 1, 0))
     greeting.take(answer(sentinel(ONE), ONE), 0.0)
-    vow = greeting.judgement.vow
-    assert vow.sentinel
-    assert greeting.still_vows(vow, answer(sentinel(ONE), ONE))
+    expected = greeting.judgement.expected
+    assert expected.sentinel
+    assert greeting.still_matches(expected, answer(sentinel(ONE), ONE))
     after_failover = answer(sentinel(ONE), OTHER)
     if heard == "the other server":
         greeting.take(after_failover, 0.0)
-    assert not greeting.still_vows(vow, after_failover)
+    assert not greeting.still_matches(expected, after_failover)
 
 
-def test_without_a_vow_there_is_no_proof() -> None:
-    """A node that was flushed since the call was asked for has no sentinel, as the client has no vow."""
+def test_without_an_expected_sentinel_there_is_no_proof() -> None:
+    """A node that was flushed since the call was asked for has no sentinel, as the client expects none."""
     greeting = Greeting("node", Terms(b"{meta}", 1, 0))
     flushed = answer(b"", ONE)
     greeting.take(flushed, 0.0)
-    assert greeting.judgement.vow is NO_VOW
-    assert not greeting.still_vows(NO_VOW, flushed)
+    assert greeting.judgement.expected is NO_SENTINEL
+    assert not greeting.still_matches(NO_SENTINEL, flushed)
 
 
 @pytest.mark.parametrize(
@@ -52,15 +52,15 @@ def test_a_server_that_does_not_tell_who_it_is(first: bytes, then: bytes, proven
     assert UNKNOWN_IDENTITY == b"-"
     greeting = Greeting("node", Terms(b"{meta}", 1, 0))
     greeting.take(answer(sentinel(ONE), first), 0.0)
-    assert greeting.still_vows(greeting.judgement.vow, answer(sentinel(ONE), then)) is proven
+    assert greeting.still_matches(greeting.judgement.expected, answer(sentinel(ONE), then)) is proven
 
 
-def test_a_newer_versions_sentinel_can_be_vowed_by() -> None:
+def test_a_newer_versions_sentinel_can_be_expected() -> None:
     """As far as it can be read it counts."""
     newer = b"2:%b:1:0:1:0:and:more" % ONE
     greeting = Greeting("node", Terms(b"{meta}", 1, 0))
     greeting.take(answer(newer, ONE), 0.0)
-    vow = greeting.judgement.vow
-    assert vow.sentinel == newer
-    assert greeting.still_vows(vow, answer(newer, ONE))
-    assert not greeting.still_vows(vow, answer(newer, OTHER))
+    expected = greeting.judgement.expected
+    assert expected.sentinel == newer
+    assert greeting.still_matches(expected, answer(newer, ONE))
+    assert not greeting.still_matches(expected, answer(newer, OTHER))

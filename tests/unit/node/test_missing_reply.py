@@ -9,7 +9,7 @@ import pytest
 
 from aioredlock_ng._admin.inspection import look_for
 from aioredlock_ng._core.command import Command, Proof, Silence
-from aioredlock_ng._core.quarantine import Vow
+from aioredlock_ng._core.quarantine import ExpectedSentinel
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.greeting import _fits_sentinel
@@ -21,7 +21,7 @@ from tests.unit.node.test_pipe import Recorder
 
 OURS, THEIRS = (b"%040x:1700000000000:%b" % (number, label) for number, label in ((1, b"us"), (2, b"them")))
 SENTINEL: Final = b"redlock:{meta}"
-VOW: Final = b"1:somebody:0:0:5:0:0:0:use:us"
+EXPECTED: Final = b"1:somebody:0:0:5:0:0:0:use:us"
 NAMES: Final = ("free", "taken", "ours", "free too", "ours too", "taken too")
 
 
@@ -58,14 +58,14 @@ class Talk:
 
     def __init__(self, commands: list[Command]) -> None:
         node = MemoryNode()
-        node.set(SENTINEL, VOW)
+        node.set(SENTINEL, EXPECTED)
         for name in NAMES:
             if not name.startswith("free"):
                 node.set(b"redlock:" + name.encode(), OURS if name.startswith("ours") else THEIRS, 30.0)
         node._server.load_all()
         self.commands = commands
         self.pipe = Pipe(lambda _entry, _message: None, lambda: None)
-        self.pipe.stamp = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in (VOW, b"0", b""))
+        self.pipe.stamp = b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in (EXPECTED, b"0", b""))
         self.sinks = [Recorder() for _ in commands]
         for command, sink in zip(commands, self.sinks, strict=True):
             assert self.pipe.put(command, sink, 0)
@@ -175,7 +175,7 @@ def test_a_plain_vote_rests_on_the_look_behind_it(missing: int) -> None:
             locks = [mutex(name, fenced=False) for name in NAMES]
             talk = Talk([one for lock in locks for one in (lock.acquire(OURS, 10.0), look())])
             assert all(command.proof is Proof.PROBED for command in talk.commands[::2])
-            probes = [Probe(Vow(sentinel=VOW), vote) for vote in votes]
+            probes = [Probe(ExpectedSentinel(sentinel=EXPECTED), vote) for vote in votes]
             entries = talk.pipe._entries
             for number, (command, _, index) in enumerate(list(entries)):
                 entries[number] = (command, probes[number // 2], index)
