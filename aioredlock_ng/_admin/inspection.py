@@ -1,4 +1,4 @@
-"""Looking at a lock from outside: who holds it where; and, for administrators, taking it away."""
+"""Looking at a lock from outside: its holder on each node; and, for administrators, taking it away."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class LockInspection:
 
     @property
     def holder(self) -> str | None:
-        """Who holds it; None when nobody does or another program."""
+        """What the holder calls itself; None when the lock is free or another program's."""
         return self.agreed[0].holder if self.agreed else None
 
     @property

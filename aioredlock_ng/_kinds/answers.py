@@ -17,6 +17,8 @@ _new: Final = tuple.__new__
 
 RELEASED: Final = Answer(_GRANT, "released", wait=0.0)
 
+HELD_BY_ANOTHER: Final = Answer(_REFUSAL, "the key is held by another client")
+
 NO_VOTE: Final = Answer(Vote.SILENT, SENTINEL_CHANGED)
 """What a node says whose sentinel is not the expected one (R12)."""
 
@@ -99,14 +101,14 @@ def read_extend(reply: Reply) -> Answer:
         return Answer(Vote.SILENT, NO_VOTE.reason, missing=reply == WITHOUT_VOTE)
     if reply == 0:
         return Answer(_REFUSAL, "the key is gone", missing=True)
-    return Answer(_REFUSAL, "the key is held by somebody else")
+    return HELD_BY_ANOTHER
 
 
 def read_top_up(reply: Reply) -> Answer:
     """Read the answer to a top-up: GRANTED where all is ours again."""
     if not isinstance(reply, int):
         return silent(reply)
-    return GRANTED if reply == 0 else Answer(_REFUSAL, "the key is held by another client")
+    return GRANTED if reply == 0 else HELD_BY_ANOTHER
 
 
 def read_release(reply: Reply) -> Answer:
