@@ -29,7 +29,7 @@ class Settings:
     seconds: float = 30.0
     """For each question and loop; its cases share them."""
     least: int = 4
-    """Turns of everybody, at least, however long they take."""
+    """Turns of each peer, at least, however long they take."""
     limit: float = 5.0
     """How much longer than it should a turn may take."""
     cycles: int = 40
@@ -37,7 +37,7 @@ class Settings:
     slice: float = 0.4
     """A turn of many tasks."""
     hot: float = 1.0
-    """A turn with a hot name: longer than anybody's wait, if possible."""
+    """A turn with a hot name: longer than any wait, if possible."""
     tasks: tuple[int, ...] = (1, 10, 100, 1000)
     rates: tuple[float, ...] = (100, 500, 2000)
     sections: tuple[float, ...] = (0, 0.001, 0.01)
@@ -90,7 +90,7 @@ class Bench:
     _missing: set[str] = field(default_factory=set)
 
     def say(self, what: str) -> None:
-        """Tell who waits what is going on."""
+        """Tell the user what is going on."""
         print(f"[{self.loop}] {what}", file=sys.stderr, flush=True)
 
     def peers(self, fits: Callable[[Spec], bool]) -> list[str]:

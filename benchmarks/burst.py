@@ -1,4 +1,4 @@
-"""What a burst costs those who hold locks: ``python -m benchmarks.burst``, from the root of a checkout.
+"""What a burst costs the holders of locks: ``python -m benchmarks.burst``, from the root of a checkout.
 
 One manager holds leases over servers of this machine.  Then thousands of tasks ask for free names at once,
 all together or through a semaphore, with all else equal; the two take turns, another one first each time.

@@ -12,7 +12,7 @@ from benchmarks.report import Row, percentile
 from benchmarks.slices import NAMES
 
 BASES: Final = ("floor", "floor-c", "aioredlock")
-"""Whom the others are compared with, in the columns ``to_…``."""
+"""What the others are compared with, in the columns ``to_…``."""
 
 _firsts = count(0, 40)
 

@@ -139,16 +139,16 @@ class Taken(Generic[K]):
         return self.of[key]
 
     def get(self, key: K) -> Turns | None:
-        """Return the turns of somebody who may not be here."""
+        """Return the turns of a peer that may not be here."""
         return self.of.get(key)
 
 
 async def take_turns(
     turns: Mapping[K, Turn], *, seconds: float, at_least: int, warm: bool = False
 ) -> Taken[K]:
-    """Let everybody have a turn, again and again, each time another one first, until the time is over.
+    """Let every peer have a turn, again and again, each time another one first, until the time is over.
 
-    With `warm` everybody has one before that is not kept: connections are made, and tables grow.
+    With `warm` each has one before that is not kept: connections are made, and tables grow.
     """
     if warm:
         before = await take_turns(turns, seconds=0, at_least=1)

@@ -96,7 +96,7 @@ async def cycles(manager: LockManager, names: Sequence[str]) -> list[float]:
 
 
 async def latency(report: Report, nodes: LocalNodes, loop: str, seconds: float) -> None:
-    """One task, nobody else: how long a cycle takes."""
+    """One task, no contention: how long a cycle takes."""
     times: dict[str, list[float]] = {mode: [] for mode in MODES}
     medians: dict[str, list[float]] = {mode: [] for mode in MODES}
     turn, ends = 0, time.perf_counter() + seconds

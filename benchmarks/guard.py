@@ -64,7 +64,7 @@ LIMITS: Final = (
 
 
 async def measure(settings: Settings) -> dict[str, Taken[str]]:
-    """Let everybody take turns at each of the three."""
+    """Let all peers take turns at each of the three."""
     bench = Bench(settings, Report(), "asyncio")
     try:
         async with bench.over(settings.peers) as (_, workers):

@@ -28,7 +28,7 @@ FENCED: Final = Primitive(
 
 
 @final
-class Nobody:
+class NoSink:
     """Waits for replies and does nothing with them."""
 
     pending = True
@@ -49,7 +49,7 @@ def new_pipe() -> Pipe:
 
 def round_(make: Callable[[], Command], replies: Sequence[bytes]) -> Callable[[], None]:
     """Return what makes one command and passes it, and then the replies, through the pipes of five nodes."""
-    sink, pipes = Nobody(), [new_pipe() for _ in range(NODES)]
+    sink, pipes = NoSink(), [new_pipe() for _ in range(NODES)]
 
     def run() -> None:
         command = make()
@@ -64,7 +64,7 @@ def round_(make: Callable[[], Command], replies: Sequence[bytes]) -> Callable[[]
 
 def parsing(make: Callable[[], Command], replies: Sequence[bytes]) -> Callable[[], None]:
     """Return what feeds a pipe with the replies to many commands, which came at once."""
-    sink, command = Nobody(), make()
+    sink, command = NoSink(), make()
     together = b"".join(replies[number % len(replies)] for number in range(1, BATCH + 1))
 
     def run() -> None:

@@ -98,7 +98,7 @@ def plots(report: Report) -> Iterable[tuple[str, Figure]]:
 def source(report: Report) -> str:
     """Say where the figures come from."""
     block = report.environments[0]
-    return f"{block['server']}, {block['python']}, {block['cpus']} CPUs; everybody took turns within one run"
+    return f"{block['server']}, {block['python']}, {block['cpus']} CPUs; all peers took turns within one run"
 
 
 # -- what they share -------------------------------------------------------------------------------------

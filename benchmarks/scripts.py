@@ -146,7 +146,7 @@ def ways(client: Redis) -> Iterator[Way]:
     if can(client, *of.delifeq(0)):
         yield Way(name="SET NX PX; DELIFEQ", acquire=of.acquire, release=of.delifeq)
         yield Way(
-            name="acquire.lua; DELIFEQ (raises nobody)",
+            name="acquire.lua; DELIFEQ (raises none)",
             acquire=of.acquire_fenced,
             release=of.delifeq,
             fenced=True,
@@ -214,7 +214,7 @@ def _fence_in(way: Way, answers: Sequence[Any], i: int) -> int:
     if not way.fenced:
         return 0
     _, code, fence, _ = answers[i]
-    assert code == 1, "nobody else is here"
+    assert code == 1, "no other client is here"
     return int(fence)
 
 

@@ -1,4 +1,4 @@
-"""What a worker measures in one turn: everybody's cycles are started, timed and counted by the same code.
+"""What a worker measures in one turn: all peers' cycles are started, timed and counted by the same code.
 
 A slice takes a peer and returns figures; times are seconds of the monotonic clock, which the processes of
 one machine share.  Nothing but the standard library here: workers live in foreign environments.
@@ -68,7 +68,7 @@ def schedule(rate: float, seconds: float, seed: int | None) -> Iterator[float]:
 
 
 async def latency(peer: Peer, *, prefix: str, first: int, count: int, seconds: float) -> Figures:
-    """One task and nobody else: the time to acquire, and with the release."""
+    """One task without contention: the time to acquire, and with the release."""
     acquires, cycles = [], []
     acquired = 0.0
 

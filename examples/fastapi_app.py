@@ -35,7 +35,9 @@ async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, LockManager]]:
 
 
 app = FastAPI(lifespan=lifespan, responses=LOCK_RESPONSES)
-add_exception_handlers(app)  # 409 while somebody else holds the lock, 503 when it cannot be had or was lost
+add_exception_handlers(
+    app
+)  # 409 while another request holds the lock, 503 when it cannot be acquired or was lost
 
 UNKNOWN_WAIT = 5
 """Seconds after which a client may ask again when no moment is known: nodes are down."""

@@ -1,4 +1,4 @@
-"""An account in PostgreSQL that takes no write from a holder whose lock has gone to somebody else.
+"""An account in PostgreSQL that takes no write from a holder whose lock has gone to another one.
 
 A process is frozen past its ttl between its reading and its writing.  Ends with 0 only if that is refused.
 Needs `psycopg[binary]`, and makes and drops a table `redlock_account` where `REDLOCK_POSTGRES_DSN` leads.
@@ -17,14 +17,14 @@ from psycopg import AsyncConnection
 
 TABLE = "CREATE TABLE redlock_account (id int PRIMARY KEY, balance bigint NOT NULL, fence bigint NOT NULL)"
 
-# Who reads in order to write puts the fence down first: from here on no earlier holder changes what is read.
+# To read in order to write, put the fence down first: from here on no earlier holder changes what is read.
 READ = """
     UPDATE redlock_account SET fence = %(fence)s
     WHERE id = %(id)s AND fence <= %(fence)s RETURNING balance
 """
 
-# No row: somebody with a greater fence was here, so the lock was lost, whatever its holder believes.
-# Of several changes this comes first, in the same transaction: until its end nobody else changes the row.
+# No row: a holder with a greater fence was here, so the lock was lost, whatever its holder believes.
+# Of several changes this comes first, in the same transaction: until its end no other changes the row.
 WRITE = """
     UPDATE redlock_account SET balance = %(balance)s, fence = %(fence)s
     WHERE id = %(id)s AND fence <= %(fence)s

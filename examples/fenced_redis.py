@@ -1,4 +1,4 @@
-"""An account in Redis that takes no write from a holder whose lock has gone to somebody else.
+"""An account in Redis that takes no write from a holder whose lock has gone to another one.
 
 A process is frozen past its ttl between its reading and its writing.  Ends with 0 only if that is refused.
 Runs over the nodes in `REDLOCK_URLS` (separated by commas), else over three local ones of its own.  The Redis
@@ -27,7 +27,7 @@ class Account:
     async def read(self, fence: int) -> int | None:
         """Return the balance, and refuse older fences from here on; None if this one is older."""
         async with Redis.from_url(self.url) as redis:
-            # Who reads in order to write claims first: no earlier holder changes what is read.
+            # A holder that reads in order to write claims first: no earlier holder changes what is read.
             if not await claim(redis, self.key, fence):
                 return None
             return int(await redis.hget(self.key, "value"))

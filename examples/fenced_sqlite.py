@@ -1,4 +1,4 @@
-"""An account in SQLite that takes no write from a holder whose lock has gone to somebody else.
+"""An account in SQLite that takes no write from a holder whose lock has gone to another one.
 
 A process is frozen past its ttl between its reading and its writing.  Ends with 0 only if that is refused.
 Runs over the nodes in `REDLOCK_URLS` (separated by commas), else over three local ones of its own:
@@ -16,10 +16,10 @@ from _frozen_holder import show
 
 TABLE = "CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, fence INTEGER NOT NULL)"
 
-# Who reads in order to write puts the fence down first: from here on no earlier holder changes what is read.
+# To read in order to write, put the fence down first: from here on no earlier holder changes what is read.
 READ = "UPDATE account SET fence = :fence WHERE id = :id AND fence <= :fence RETURNING balance"
 
-# No row: somebody with a greater fence was here, so the lock was lost, whatever its holder believes.
+# No row: a holder with a greater fence was here, so the lock was lost, whatever its holder believes.
 WRITE = "UPDATE account SET balance = :balance, fence = :fence WHERE id = :id AND fence <= :fence"
 
 

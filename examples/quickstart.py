@@ -20,7 +20,7 @@ async def add(manager: LockManager) -> None:
     global total  # noqa: PLW0603 (what the lock protects)
     async with manager.lock("quickstart", ttl=5) as lease:
         seen = total
-        await asyncio.sleep(0.01)  # time for somebody else to get in between, were it not for the lock
+        await asyncio.sleep(0.01)  # time for another task to get in between, were it not for the lock
         lease.check()  # right before the write: is it still ours?
         total = seen + 1
 
@@ -34,7 +34,7 @@ async def show(manager: LockManager) -> None:
         try:
             await asyncio.create_task(manager.lock("quickstart", blocking_timeout=0.2).acquire())
         except LockTakenError as error:
-            print(f"somebody else: {error}")
+            print(f"another client: {error}")
     print(manager)
 
 

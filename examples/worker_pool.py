@@ -19,7 +19,7 @@ from aioredlock_ng.testing import local_nodes
 ITEMS = [f"item-{number:02}" for number in range(40)]
 WORKERS = 3
 TASKS = 4  # of one worker
-LOOK_AGAIN = 0.05  # seconds; somebody else's item may turn out to be nobody's, when its worker has died
+LOOK_AGAIN = 0.05  # seconds; another worker's item may be free again, when that one has died
 
 
 async def handle(item: str, done: Path) -> None:
@@ -37,7 +37,7 @@ async def take(manager: LockManager, done: Path) -> None:
             # The label is one for all items: metrics by item would be as many as there are items.
             lease = await manager.lock(f"pool:{item}", ttl=5, label="pool:{item}").try_acquire()
             if lease is None:
-                continue  # somebody else is at it
+                continue  # another worker is at it
             try:
                 async with lease:
                     if not (
@@ -45,7 +45,7 @@ async def take(manager: LockManager, done: Path) -> None:
                     ).exists():  # look again: it may have been done before the lock was ours
                         await handle(item, done)
             except LockLostError as error:
-                print(f"{item} is given up: {error}", file=sys.stderr)  # whoever takes it next begins anew
+                print(f"{item} is given up: {error}", file=sys.stderr)  # the next worker begins anew
         await asyncio.sleep(LOOK_AGAIN)
 
 

@@ -25,7 +25,7 @@ class Peer:
 
     async def cycle(self, name: str, body: Body) -> None:
         owner = secrets.token_hex(20)
-        while not await self._acquire(name, owner):  # noqa: ASYNC110 (nobody tells of a release)
+        while not await self._acquire(name, owner):  # noqa: ASYNC110 (no notice tells of a release)
             await asyncio.sleep(random.uniform(0, 0.05))
         await body()
         await self._release(name, owner)

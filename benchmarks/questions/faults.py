@@ -69,7 +69,7 @@ async def urls_of(nodes: LocalNodes, fault: str) -> AsyncIterator[list[str]]:
 
 
 def strike(nodes: LocalNodes, fault: str) -> None:
-    """Let it happen, to nodes that everybody is connected to."""
+    """Let it happen, to nodes that all peers are connected to."""
     if fault == "frozen":
         nodes.pause(0)
     elif fault == "dead":

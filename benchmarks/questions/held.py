@@ -11,7 +11,7 @@ from benchmarks.servers import cpu_of
 
 TABLE = "Held leases with the watchdog, ttl 10 s"
 SLOWEST = 100
-"""Leases per second that everybody can acquire, and release."""
+"""Leases per second that every peer can acquire, and release."""
 
 
 async def ask(bench: Bench) -> None:

@@ -116,5 +116,5 @@ def slowest(turns: Turns) -> float | None:
 
 
 def fairness(figures: Figures) -> float:
-    """Return the p99 of the waits as a multiple of what one turn of everybody takes."""
+    """Return the p99 of the waits as a multiple of what one turn of each waiter takes."""
     return percentile(figures["waits"], 0.99) * figures["rate"] / figures["tasks"]

@@ -1,4 +1,4 @@
-"""How long does a cycle (acquire and release) take when nobody else wants the name?"""
+"""How long does a cycle (acquire and release) take without contention?"""
 
 from __future__ import annotations
 

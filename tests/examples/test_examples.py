@@ -24,7 +24,7 @@ STORY: Final = (
 """What the examples say that freeze a holder."""
 
 PROGRAMS: Final = {
-    "quickstart.py": r"\A10 tasks added 1 each: 10\n(.|\n)*somebody else: lock 'quickstart' is held",
+    "quickstart.py": r"\A10 tasks added 1 each: 10\n(.|\n)*another client: lock 'quickstart' is held",
     "worker_pool.py": r"\A40 items done once each, by [123] processes: \[[\d, ]+\]\n\Z",
     "migration.py": r"\Aredis-py's Lock holds it: free in \d+ s at .*\nevery call has its counterpart\n\Z",
     **{f"fenced_{resource}.py": STORY for resource in ("sqlite", "postgres", "redis")},
