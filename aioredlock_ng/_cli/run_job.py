@@ -144,10 +144,10 @@ class Job:
             return await lock.acquire()
         except LockTakenError as error:
             if self._plan.taken_code != 0:  # a zero says that this is as good as any end
-                say(await self._who_has_it(manager, error.retry_after))
+                say(await self._describe_holder(manager, error.retry_after))
             raise
 
-    async def _who_has_it(self, manager: LockManager, retry_after: float | None) -> str:
+    async def _describe_holder(self, manager: LockManager, retry_after: float | None) -> str:
         nodes = await manager.inspect(self._plan.name)
         (holder, _), *_ = Counter(node.holder for node in nodes if node.held).most_common(1) or [(None, 0)]
         by = f"held by {ascii(holder)[1:-1]}" if holder else "taken"

@@ -25,7 +25,7 @@ def _the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(QUARANTINE_VARIABLE)
 
 
-async def test_a_fresh_prefix_waits_until_somebody_knows_better(
+async def test_a_fresh_prefix_waits_until_it_is_initialised(
     shared_nodes: Nodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says why and what ends it, an acquire fails in its time, and `init` ends the wait."""

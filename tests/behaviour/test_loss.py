@@ -76,7 +76,7 @@ async def test_key_deleted_on_a_minority(shared_nodes: Nodes, deleted: list[int]
     assert keys(shared_nodes.urls) == {}
 
 
-async def test_key_taken_by_somebody_else(shared_nodes: Nodes) -> None:
+async def test_key_taken_by_another_client(shared_nodes: Nodes) -> None:
     """A lock that another client has on a majority is lost, and neither extended nor released there."""
     async with quiet(), LockManager(shared_nodes.urls, ttl=1.0) as manager:
         with pytest.raises(LockLostError) as lost:

@@ -87,7 +87,7 @@ async def test_turns_rotate():
     assert [len(taken[name].figures) for name in "abc"] == [3, 3, 3]
 
 
-async def test_who_is_in_trouble_has_no_more_turns():
+async def test_a_peer_in_trouble_has_no_more_turns():
     """A peer that gets stuck drops out with what it did; ratios are of the turns that both had."""
     rates = {"base": iter([1.0, 2.0, 4.0]), "late": iter([3.0, 6.0]), "never": iter([])}
 

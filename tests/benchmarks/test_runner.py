@@ -87,7 +87,7 @@ def test_every_question_has_figures_for_every_peer(tmp_path: Path):
 
 
 @pytest.mark.heavy
-def test_who_hangs_on_a_frozen_node_is_reported(tmp_path: Path):
+def test_a_peer_that_hangs_on_a_frozen_node_is_reported(tmp_path: Path):
     """A peer that hangs on a frozen node costs the run the limit at most; the others have their figures."""
     peers = ("ours-plain", "ours-fenced", "pottery")
     settings = replace(SMALL, peers=peers, limit=0.7)

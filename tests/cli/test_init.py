@@ -80,7 +80,7 @@ async def fence(manager: LockManager) -> int:
 # -- what it is for ----------------------------------------------------------------------------------
 
 
-async def test_fresh_nodes_wait_until_somebody_knows_better(
+async def test_fresh_nodes_wait_until_they_are_initialised(
     raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Before, no lock can be acquired; after it, within a heartbeat; all nodes have one floor."""
@@ -298,7 +298,7 @@ def test_more_keys_than_can_be_looked_at(
     assert init(urls, "--force") == 0
 
 
-def test_who_may_not_look_is_told_so(
+def test_a_user_who_may_not_scan_is_told_so(
     raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without the right to search, on however few nodes, nothing is changed."""
@@ -312,7 +312,7 @@ def test_who_may_not_look_is_told_so(
     assert init(urls, "--force") == 0
 
 
-def test_who_may_not_read_the_time_is_told_so(
+def test_a_user_who_may_not_read_the_time_is_told_so(
     raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The script cannot do without; the other nodes are initialised."""

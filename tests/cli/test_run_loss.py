@@ -96,7 +96,7 @@ def test_a_killed_holders_command_is_gone_in_time(runs: Runs) -> None:
     assert run.err == message
 
 
-def test_a_message_that_nobody_reads_holds_nothing_up(runs: Runs) -> None:
+def test_a_message_that_is_not_read_holds_nothing_up(runs: Runs) -> None:
     """The run is killed, and its standard error is a full pipe: the command is gone before the lock is."""
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)

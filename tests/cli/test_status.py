@@ -68,7 +68,7 @@ async def run(nodes: Nodes | None, *arguments: str, **options: Any) -> subproces
     )
 
 
-async def test_it_shows_who_holds_what_since_when(shared_nodes: Nodes) -> None:
+async def test_it_shows_each_locks_holder_and_since_when(shared_nodes: Nodes) -> None:
     """Nodes, and a line per lock: name, holder, local time and age, time left, on how many nodes."""
     began = time.time()
     async with held(shared_nodes, "invoice:42", "report"):

@@ -149,7 +149,7 @@ async def test_the_longest_label_is_shown_whole(masters: Masters, make_manager: 
 
 @pytest.mark.parametrize("by", ["url", "client"])
 @pytest.mark.parametrize("look", ["survey", "inspect"])
-async def test_who_has_looked_can_lock_at_once(look: str, by: str, shared_nodes: Nodes) -> None:
+async def test_a_client_that_has_read_can_lock_at_once(look: str, by: str, shared_nodes: Nodes) -> None:
     """On a server that has never seen the prefix, the first try after a look is greeted for (R12)."""
     url = shared_nodes.urls[0]
     async with Redis.from_url(url) as client:

@@ -175,7 +175,7 @@ async def test_a_lock_of_another_type_does_not_keep_the_others(stage: Stage) -> 
     assert stage.stored("ab") == [WRONG, None, None, b"%d" % fence]
 
 
-async def test_a_release_repeated_late_harms_nobody(stage: Stage) -> None:
+async def test_a_release_repeated_late_does_no_harm(stage: Stage) -> None:
     """The ledger repeats it (R5): it neither deletes nor raises what has become another client's."""
     fence = (await stage.acquire())[1]
     assert await stage.release(fence) == [1, 0, 0]

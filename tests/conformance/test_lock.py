@@ -236,7 +236,7 @@ async def test_several_names_of_which_one_is_lost_are_not_extended(
     assert values(masters, b"redlock:b") == [FOREIGN] * 3 + [None] * 2
 
 
-async def test_inspection_tells_who_holds_it(masters: Masters, make_manager: Callable[..., Any]) -> None:
+async def test_inspection_names_the_holder(masters: Masters, make_manager: Callable[..., Any]) -> None:
     """Per node: held or free, how long, by which holder, and whether it is ours; never the owner value."""
     first, second = await make_manager(holder="first"), await make_manager(holder="second")
     assert [entry.held for entry in await first.inspect("res")] == [False] * 5
@@ -338,9 +338,7 @@ async def test_a_wrong_type_on_a_minority_costs_its_votes(masters: Masters, mana
     await eventually(lambda: values(masters) == [WRONG] * 2 + [None] * 3)
 
 
-async def test_scripts_that_all_servers_forgot_are_noticed_by_nobody(
-    masters: Masters, manager: LockManager
-) -> None:
+async def test_scripts_that_all_servers_forgot_are_not_missed(masters: Masters, manager: LockManager) -> None:
     """SCRIPT FLUSH at any time changes nothing for a lock."""
     async with manager.lock("a", "b", ttl=30) as lease:
         for master in masters:

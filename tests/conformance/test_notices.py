@@ -95,7 +95,7 @@ async def test_a_release_tells_the_channel_of_every_key_that_it_deleted(
 
 
 @with_and_without_a_fence
-async def test_a_quiet_release_tells_nobody(
+async def test_a_quiet_release_publishes_nothing(
     stage: Stage, make_listener: Callable[..., Any], fence: int
 ) -> None:
     """It deletes just the same, and counts no listener."""
@@ -108,7 +108,7 @@ async def test_a_quiet_release_tells_nobody(
 
 
 @with_and_without_a_fence
-async def test_a_release_that_deletes_nothing_tells_nobody(
+async def test_a_release_that_deletes_nothing_publishes_nothing(
     stage: Stage, make_listener: Callable[..., Any], fence: int
 ) -> None:
     """Neither of what was not there nor of what is another's; it counts the listeners all the same (R33)."""
@@ -144,7 +144,7 @@ async def test_what_we_write_is_known_as_ours(stage: Stage, label: bytes) -> Non
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
-async def test_who_hears_is_counted(stage: Stage, make_listener: Callable[..., Any], number: int) -> None:
+async def test_listeners_are_counted(stage: Stage, make_listener: Callable[..., Any], number: int) -> None:
     """A release knows how many connections were told: none, where none listens."""
     listeners = [await make_listener("a") for _ in range(number)]
     hold(stage, "a")
@@ -163,7 +163,7 @@ async def test_another_type_under_a_name_does_not_silence_the_others(
     assert await all_told([listener]) == [told("b", 1)]
 
 
-async def test_who_releases_and_listens_gets_notice_and_answer(
+async def test_a_listener_that_releases_gets_notice_and_answer(
     stage: Stage, make_listener: Callable[..., Any]
 ) -> None:
     """On one connection, whole and in either order: servers differ."""
@@ -175,7 +175,7 @@ async def test_who_releases_and_listens_gets_notice_and_answer(
     assert sorted(both, key=str) == sorted([[b"message", locks("a")[0], b"1"], [TAG, 1, 0, 1]], key=str)
 
 
-async def test_nobody_is_told_who_listens_no_longer(stage: Stage, make_listener: Callable[..., Any]) -> None:
+async def test_a_listener_that_left_gets_no_notice(stage: Stage, make_listener: Callable[..., Any]) -> None:
     """Unsubscribing counts from the moment that it is executed, and is confirmed in its turn."""
     listener = await make_listener("ab")
     listener.send(b"UNSUBSCRIBE", *locks("a"))
@@ -187,7 +187,7 @@ async def test_nobody_is_told_who_listens_no_longer(stage: Stage, make_listener:
     assert await all_told([listener]) == [told("b", 1)]
 
 
-async def test_who_listens_is_known(stage: Stage, make_listener: Callable[..., Any]) -> None:
+async def test_the_number_of_listeners_is_known(stage: Stage, make_listener: Callable[..., Any]) -> None:
     """Subscribing twice is once, leaving what one never listened to is no error, and each is confirmed."""
     listener = await make_listener("a")
     listener.send(b"SUBSCRIBE", *locks("ab"))
@@ -231,7 +231,7 @@ def as_user(any_nodes: Nodes) -> Iterator[Callable[[str], str]]:
     ],
 )
 @with_and_without_a_fence
-async def test_who_may_not_publish_releases_all_the_same(
+async def test_a_user_who_may_not_publish_releases_all_the_same(
     any_nodes: Nodes, as_user: Callable[[str], str], rights: str, heard: str, fence: int
 ) -> None:
     """The answer is -1 instead of a number, even where some of the notices were allowed."""

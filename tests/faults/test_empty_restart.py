@@ -35,7 +35,7 @@ AGREEING: Final = 2.0
 
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 @pytest.mark.parametrize("lose", LOSSES)
-async def test_nobody_gets_a_lock_that_a_node_forgot(
+async def test_no_client_gets_a_lock_that_a_node_forgot(
     lose: Loss, fencing: bool, make_nodes: Callable[..., LocalNodes], tmp_path: Path
 ) -> None:
     """With a quarantine B must wait until A's lease has ended, though a majority of nodes is free."""

@@ -173,7 +173,7 @@ class Nth:
 
 @pytest.mark.parametrize("number", [1, 2, 5, 10])
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
-async def test_a_missing_reply_gives_nobody_what_another_holds(
+async def test_a_missing_reply_gives_no_client_what_another_holds(
     fencing: bool, number: int, proxies: list[ChaosProxy], shared_nodes: Nodes
 ) -> None:
     """On a single node, where each answer decides, whichever is missing: A is never granted what B holds.

@@ -233,7 +233,7 @@ async def test_our_own_clock_blames_no_node(nodes5: LocalNodes, caplog: pytest.L
     assert "this machine's clock has" in caplog.text
 
 
-async def test_one_clock_far_ahead_keeps_nobody_from_agreeing(nodes: ClockedNodes) -> None:
+async def test_one_clock_far_ahead_keeps_no_client_from_agreeing(nodes: ClockedNodes) -> None:
     """Of four nodes one is an hour ahead, one has just lost its memory: three of them agree on a fence."""
     async with LockManager(nodes.urls, ttl=1.0, restart_quarantine=1.0) as manager:
         await all_up(manager)

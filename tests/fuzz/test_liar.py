@@ -99,7 +99,7 @@ streams = st.lists(st.one_of(resp.garbage, resp.values.map(resp.encode)), min_si
 @example([resp.POISON["a list as a key"]])
 @example([b":1\r\n" * 500])
 @example([b""])
-def test_a_master_that_speaks_garbage_stops_nobody(healthy: Nodes, streams: list[bytes]) -> None:
+def test_a_master_that_speaks_garbage_stops_no_client(healthy: Nodes, streams: list[bytes]) -> None:
     """Whatever it says, the majority locks and extends, no exception reaches the loop, and closing works."""
     with asyncio.Runner() as runner:
         runner.run(live_beside(healthy.urls[:2], streams))

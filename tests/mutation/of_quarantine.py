@@ -257,6 +257,6 @@ MUTATIONS = (
         rule="R12a",
         name="a client that was refused is inside as soon as the older quorum's node is emptied",
         edits=(Edit("Terms.hear", "heard_at - view.emptied_at < TAKING_BACK_MS / 1000", "False"),),
-        test="unit/test_stray_clients.py::test_who_was_refused_is_not_inside_when_the_node_is_emptied",
+        test="unit/test_stray_clients.py::test_a_refused_client_is_not_inside_when_the_node_is_emptied",
     ),
 )

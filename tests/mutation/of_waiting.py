@@ -95,7 +95,7 @@ MUTATIONS = (
         rule="R13",
         name="a minority of notices wakes a waiter",
         edits=(Edit("Ear.free", "len(self._free) >= self._quorum", "self._free"),),
-        test="unit/test_wakeup.py::test_a_minority_of_notices_wakes_nobody",
+        test="unit/test_wakeup.py::test_a_minority_of_notices_wakes_no_waiter",
     ),
     Mutation(
         rule="R13",

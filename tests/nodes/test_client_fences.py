@@ -164,7 +164,7 @@ async def test_a_probe_costs_one_node_its_vote_and_no_more(nodes3: LocalNodes, c
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_user_without_info_gets_a_sentinel_that_names_nobody(
+async def test_a_user_without_info_gets_a_sentinel_without_identity(
     one: LocalNodes, client: MakeClient, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     """One warning says what goes unnoticed then; locks and fences work, and a flush is still noticed."""

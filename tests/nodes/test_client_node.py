@@ -709,7 +709,7 @@ async def test_a_pooled_connection_that_the_server_closed_costs_no_vote(
         assert went == ["up"] * 3
 
 
-async def test_a_pool_that_cannot_close_what_is_idle_harms_nobody(nodes3: LocalNodes) -> None:
+async def test_a_pool_that_cannot_close_what_is_idle_does_no_harm(nodes3: LocalNodes) -> None:
     """As one with connections of a loop that is closed: the node is down like any, and comes back."""
 
     class Stubborn(ConnectionPool):
@@ -902,7 +902,7 @@ class Faulty(CredentialProvider):
         raise KeyError("no such vault")
 
 
-async def test_a_client_that_fails_in_its_own_way_harms_nobody(
+async def test_a_client_that_fails_in_its_own_way_does_no_harm(
     make_nodes: Callable[..., LocalNodes], client: MakeClient
 ) -> None:
     """An error that is not redis-py's is a silent vote with a reason; the other nodes go on."""

@@ -274,7 +274,7 @@ def _bytes(value: Any) -> Any:
     return value.encode() if isinstance(value, str) else value
 
 
-async def test_a_user_who_may_not_ask_for_info_is_fine(one: LocalNodes) -> None:
+async def test_a_user_without_info_is_fine(one: LocalNodes) -> None:
     """Only the name that the server has for itself stays unknown."""
     (url,) = one.urls
     grant(url, MINIMAL.replace(" +info", ""))
@@ -812,7 +812,7 @@ PEERS = {
 
 
 @pytest.mark.parametrize("peer", PEERS)
-async def test_a_peer_that_is_no_redis_harms_nobody(nodes3: LocalNodes, peer: str) -> None:
+async def test_a_peer_that_is_no_redis_does_no_harm(nodes3: LocalNodes, peer: str) -> None:
     """It is a silent vote with a reason; the other nodes go on, and the manager closes as always."""
     async with listening(PEERS[peer]) as url:
         manager = LockManager([*nodes3.urls[:2], url], connect_timeout=0.3)
@@ -829,7 +829,7 @@ async def test_a_peer_that_is_no_redis_harms_nobody(nodes3: LocalNodes, peer: st
 
 
 @pytest.mark.parametrize("host", ["a" * 64 + ".example", "two..dots", "127.0.0.1"])
-async def test_an_address_that_cannot_be_reached_harms_nobody(nodes3: LocalNodes, host: str) -> None:
+async def test_an_address_that_cannot_be_reached_does_no_harm(nodes3: LocalNodes, host: str) -> None:
     """A name that is none and a port where nothing listens are votes with a reason like any other."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -389,7 +389,7 @@ UNKNOWN = b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`,
     ],
     ids=["unknown", "echoed", "NOPERM", "NOPROTO", "OK", "no map", "hung up"],
 )
-async def test_who_does_not_speak_resp3_is_spoken_to_in_resp2(
+async def test_a_server_without_resp3_is_spoken_to_in_resp2(
     make_nodes: MakeNodes, hello: bytes, remembered: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At once, said once and without secrets; one that said so is not asked again, one that hung up is."""
@@ -450,7 +450,7 @@ async def test_a_password_that_is_a_word_of_every_day_hides_no_reason() -> None:
     assert "connect" in node.reason
 
 
-async def test_who_does_not_speak_resp3_on_a_unix_socket(
+async def test_a_server_without_resp3_on_a_unix_socket(
     make_nodes: MakeNodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The same there, where redis-py does the handshake at another moment."""
@@ -464,7 +464,7 @@ async def test_who_does_not_speak_resp3_on_a_unix_socket(
     assert len(warnings(caplog)) == 1
 
 
-async def test_whoever_agrees_to_resp3_and_goes_on_in_resp2_is_found_out(
+async def test_a_server_that_agrees_to_resp3_and_goes_on_in_resp2_is_found_out(
     make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A subscription there would keep the connection from all else."""
@@ -503,7 +503,7 @@ async def test_a_wrong_password_is_the_reason_whatever_the_protocol(
     assert warnings(caplog) == []
 
 
-async def test_nothing_is_sent_that_nobody_asked_for(url: str) -> None:
+async def test_nothing_is_sent_without_a_request(url: str) -> None:
     """The handshake is what we know of it, and then there are heartbeats and subscriptions alone."""
     async with proxied(url) as (proxy, through), hearing(through) as it:
         await it.hear()

@@ -264,7 +264,7 @@ def orders(seed: int, *, with_event: bool) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("with_event", [False, True])
-def test_who_is_first_of_those_due_at_once_is_drawn(with_event: bool) -> None:
+def test_the_first_of_those_due_at_once_is_drawn(with_event: bool) -> None:
     """Processes among themselves, and with what happens outside: each is first now and then, and last."""
     names = {*"abc", *(["event"] if with_event else [])}
     seen = orders(1, with_event=with_event)
@@ -278,7 +278,7 @@ def test_equal_seeds_are_equal_runs() -> None:
     assert orders(1, with_event=True) != orders(2, with_event=True)
 
 
-def test_who_looks_on_changes_nothing(machines: Machines) -> None:
+def test_an_observer_changes_nothing(machines: Machines) -> None:
     """Looks come on time, also where nothing else happens, and see what was before them; no order changes."""
     one = machines.process()
     one.spawn(machines.ticks("one", 2, every=2.0))
@@ -314,7 +314,7 @@ def test_a_run_ends_when_it_is_told(machines: Machines) -> None:
     assert (machines.seen, machines.timeline.now) == ([("event", 2.0)], START + 3)
 
 
-def test_only_those_run_who_are_let(machines: Machines) -> None:
+def test_only_processes_that_are_let_run(machines: Machines) -> None:
     """A process that is not among those of a run takes no turn in it, whatever happens to it."""
     inside, outside = machines.process(), machines.process()
     for name, process in (("inside", inside), ("outside", outside)):

@@ -35,7 +35,7 @@ OWNER = b"0123456789abcdef0123456789abcdef01234567"
 
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("look", ["survey", "inspect", "force_release"])
-def test_who_has_looked_can_lock_at_once(look: str, number: int) -> None:
+def test_a_client_that_has_read_can_lock_at_once(look: str, number: int) -> None:
     """The first try after that is not made before the nodes know this client, be it one or two (R12)."""
 
     async def main() -> None:
@@ -261,7 +261,7 @@ async def test_a_survey_of_names_searches_nothing() -> None:
 
 
 @virtual
-async def test_a_survey_tells_who_is_silent() -> None:
+async def test_a_survey_tells_which_nodes_are_silent() -> None:
     """A dead and a frozen node are named with the reason, and the rest is shown."""
     async with world(5) as w, w.manager.lock("a"):
         w.nodes[1].crash()

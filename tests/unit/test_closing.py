@@ -61,7 +61,7 @@ def test_closing_tells_leases_without_a_body(extension, asked_before):
 
 
 @virtual
-async def test_closing_wakes_those_who_watch_a_lease():
+async def test_closing_wakes_tasks_that_watch_a_lease():
     """A task that only waits for `lost` hears of the closing before aclose() returns."""
     async with world() as w:
         lease = await w.manager.lock("a").acquire()

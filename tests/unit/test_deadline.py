@@ -645,7 +645,7 @@ async def test_on_lost_raise_keeps_the_note():
 
 
 @virtual
-async def test_release_under_a_running_body_cancels_nobody():
+async def test_release_under_a_running_body_cancels_no_task():
     """After an explicit release the body runs on; check() says `released`, and the exit is quiet."""
     async with world() as w:
 
@@ -704,7 +704,7 @@ async def test_release_after_the_loss_does_not_hide_it():
 
 
 @virtual
-async def test_acquire_never_cancels_anybody():
+async def test_acquire_never_cancels_a_task():
     """The loss of a lease from acquire() sets `lost` and cancels neither its acquirer nor any other task."""
     async with world() as w:
 

@@ -847,7 +847,7 @@ def test_a_lost_majority_is_never_resurrected(gone):
 
 
 @virtual
-async def test_an_unknown_round_tops_nobody_up():
+async def test_an_unknown_round_tops_no_node_up():
     """Without a proven majority a missing key stays missing."""
     async with world(5) as w:
         lease = await w.manager.lock("a").acquire()

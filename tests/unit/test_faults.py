@@ -431,7 +431,7 @@ async def test_what_was_wrong_before_is_wrong_afterwards() -> None:
 
 @pytest.mark.parametrize("kind", [Restart, Relapse])
 @virtual
-async def test_who_was_down_before_comes_back(kind: type[Fault]) -> None:
+async def test_a_node_that_was_down_before_comes_back(kind: type[Fault]) -> None:
     """A fault that brings another process brings it whatever a test has done before: it runs."""
     node = MemoryNode()
     node.crash()

@@ -294,7 +294,7 @@ class Crowd:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_whoever_comes_and_goes(seed):
+def test_tasks_that_come_and_go(seed):
     """Tasks that hand on, wait, give up and are cancelled at any moment: one at a time, and nothing stays."""
 
     @virtual

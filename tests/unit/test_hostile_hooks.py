@@ -216,7 +216,7 @@ async def test_hooks_are_looked_at_once():
 
 
 @virtual
-async def test_a_node_that_fails_is_told_to_everybody():
+async def test_a_node_that_fails_is_told_to_all_callers():
     """A node's run() that raises ends the manager: bodies stop, keys are given up, the cause is chained."""
     masters = [MemoryNode(latency=LATENCY) for _ in range(3)]
     nodes: list[Any] = [master.link() for master in masters]

@@ -61,7 +61,7 @@ def test_late_grants_are_no_holder(names, how):
 
 
 @virtual
-async def test_those_who_wait_behind_late_grants_hear_the_same():
+async def test_waiters_behind_late_grants_hear_the_same():
     """Contenders of one process that queue behind such a try are not told of a holder either."""
     async with world(latency=JUST_TOO_LATE) as w:
         head = asyncio.create_task(w.manager.lock("a").acquire())

@@ -305,7 +305,7 @@ async def hold_stubbornly(w: World, seconds: float, **options: Any) -> None:
 
 
 @virtual
-async def test_aclose_wakes_those_who_wait():
+async def test_aclose_wakes_waiters():
     """Waiters in the queue, between two tries and in the middle of one get ManagerClosedError."""
     async with world() as w:
         w.occupy("taken", 1000.0)

@@ -175,7 +175,7 @@ async def test_a_message_is_neither_replayed_nor_kept() -> None:
 
 
 @virtual
-async def test_nobody_listens_without_a_connection() -> None:
+async def test_no_listener_is_left_without_a_connection() -> None:
     """A command that is executed past every connection cannot subscribe."""
     node = MemoryNode()
     reply: Any = node.execute([b"SUBSCRIBE", CHANNEL])

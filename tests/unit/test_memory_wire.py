@@ -530,7 +530,7 @@ async def test_a_way_that_is_cut_during_the_handshake_is_cut() -> None:
 
 @pytest.mark.parametrize("direction", ["requests", "replies"])
 @virtual
-async def test_nobody_connects_through_a_cut_way(direction: str) -> None:
+async def test_no_client_connects_through_a_cut_way(direction: str) -> None:
     """It times out by `connect_timeout`, again and again, and succeeds when the way is mended."""
     node = MemoryNode(latency=LATENCY)
     wire = node.wire()

@@ -395,7 +395,7 @@ async def test_one_server_twice_is_told_by_an_event() -> None:
 
 
 @virtual
-async def test_who_knows_of_a_conflict_writes_no_sentinel() -> None:
+async def test_a_client_that_knows_of_a_conflict_writes_no_sentinel() -> None:
     """A client with a wrong list goes on trying; a node that restarts empty becomes ours anyway (A4)."""
     async with world(restart_quarantine=QUARANTINE) as w:
         wrong = make([*w.nodes[:2], MemoryNode(), MemoryNode(), w.nodes[2]], restart_quarantine=QUARANTINE)

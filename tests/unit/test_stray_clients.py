@@ -322,7 +322,7 @@ async def test_two_lists_that_do_not_meet() -> None:
 
 
 @virtual
-async def test_who_was_refused_is_not_inside_when_the_node_is_emptied() -> None:
+async def test_a_refused_client_is_not_inside_when_the_node_is_emptied() -> None:
     """The stray client has a majority without it: it lets the older quorum's clients claim it again first."""
     async with world(5, holder="us", restart_quarantine=QUARANTINE) as w:
         others = [MemoryNode(latency=LATENCY) for _ in range(2)]

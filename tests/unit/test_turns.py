@@ -196,7 +196,7 @@ def test_a_turn_ends_with_a_pause(alone):
 
 
 @virtual
-async def test_who_comes_now_and_then_never_pauses():
+async def test_a_task_that_comes_now_and_then_never_pauses():
     """A pause is for a process that never lets go: a lock wanted every now and then is had at once."""
     async with world() as w:
         for _ in range(10):

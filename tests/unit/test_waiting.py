@@ -238,7 +238,7 @@ def test_the_time_to_start_is_part_of_the_wait(patience):
 
 
 @virtual
-async def test_zero_asks_nobody_while_a_lease_of_this_process_lives():
+async def test_zero_asks_no_node_while_a_lease_of_this_process_lives():
     """A single try of a name that this process holds is answered at once and without I/O."""
     async with world() as w, w.manager.lock("a") as lease:
         await asyncio.sleep(1)
@@ -473,7 +473,7 @@ async def test_a_lock_over_several_names_waits_for_all_of_them():
 
 
 @virtual
-async def test_who_gives_up_at_one_of_several_gates_frees_the_others():
+async def test_a_task_that_gives_up_at_one_of_several_gates_frees_the_others():
     """A lock over a, b, c that runs out of time at b has let go of a."""
     async with world() as w, w.manager.lock("b"):
         end, seconds = await timed(w.manager.lock("a", "b", "c", blocking_timeout=0.5).acquire)
@@ -933,7 +933,7 @@ async def test_waits_are_jittered_and_capped(monkeypatch):
 
 
 @virtual
-async def test_who_is_told_of_releases_polls_seldom():
+async def test_a_waiter_that_is_told_of_releases_polls_seldom():
     """Where releases are told of, every wait from the first one is between half the cap and the cap."""
     async with world() as w:
         for waits in await waits_of_two(w):
@@ -942,7 +942,7 @@ async def test_who_is_told_of_releases_polls_seldom():
 
 
 @pytest.mark.parametrize("silent", ["f----", "ff---", "fff--"])
-def test_who_may_miss_releases_polls_as_ever(silent):
+def test_a_waiter_that_may_miss_releases_polls_as_ever(silent):
     """To poll seldom takes notices from a majority of the nodes: from three of five."""
 
     async def main() -> None:

@@ -143,7 +143,7 @@ async def test_nodes_that_were_free_all_along_need_no_notice():
 
 
 @virtual
-async def test_a_minority_of_notices_wakes_nobody():
+async def test_a_minority_of_notices_wakes_no_waiter():
     """What a single node of three tells makes no waiter ask."""
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()
@@ -178,7 +178,7 @@ def test_a_release_between_refusal_and_subscription_is_not_missed(after):
 
 
 @virtual
-async def test_a_notice_wakes_whoever_waits_for_one_of_several_names():
+async def test_a_notice_wakes_a_waiter_for_one_of_several_names():
     """A lock over several names listens to each of them, and gets in when the last one is free."""
     async with world() as w, w.process(retry=NO_POLL) as other:
         first, second = await w.manager.lock("b").acquire(), await w.manager.lock("c").acquire()
@@ -197,7 +197,7 @@ async def test_a_notice_wakes_whoever_waits_for_one_of_several_names():
 
 
 @virtual
-async def test_a_lock_over_several_names_wakes_whoever_waits_for_one_of_them():
+async def test_a_lock_over_several_names_wakes_a_waiter_for_one_of_them():
     """Its release is told on the channel of each name."""
     async with world() as w:
         lease = await w.manager.lock("0", NAME, "z").acquire()
@@ -236,7 +236,7 @@ def test_a_lost_notice_costs_at_most_a_poll(how, seed, monkeypatch):
 
 
 @virtual
-async def test_who_was_disconnected_listens_again():
+async def test_a_disconnected_client_listens_again():
     """After its connections have broken a waiter hears of the next release all the same."""
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()
@@ -251,7 +251,7 @@ async def test_who_was_disconnected_listens_again():
 
 
 @virtual
-async def test_a_holder_that_tells_nobody_is_polled():
+async def test_a_holder_that_publishes_nothing_is_polled():
     """A plain DEL by another implementation is found out within one wait: at most the cap of the policy."""
     async with world() as w:
         for number in range(10):
@@ -296,7 +296,7 @@ async def test_the_waits_of_a_poll_grow_from_try_to_try(monkeypatch):
 
 
 @virtual
-async def test_a_forged_notice_lets_nobody_in():
+async def test_a_forged_notice_lets_no_client_in():
     """A message on the channel from any client makes waiters ask, and the answer is that the lock is held."""
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()
@@ -446,7 +446,7 @@ def test_what_a_notice_says_is_read_with_care(message, crowd):
 
 
 @virtual
-async def test_who_is_not_refused_listens_to_nothing():
+async def test_a_client_that_is_not_refused_listens_to_nothing():
     """A lock that is free costs no subscription, nor does a single try of one that is not."""
     async with world() as w, w.process() as other:
         lease = await w.manager.lock(NAME).acquire()
@@ -459,7 +459,7 @@ async def test_who_is_not_refused_listens_to_nothing():
 
 
 @pytest.mark.parametrize("how", ["won", "timed out", "cancelled", "closed", "failed"])
-def test_nobody_listens_when_nobody_waits(how):
+def test_no_process_listens_without_a_waiter(how):
     """However the last waiter of a process ends: its subscriptions end with it, and not before."""
 
     @virtual
@@ -556,7 +556,7 @@ async def test_many_names_leave_no_subscription():
 
 
 @virtual
-async def test_who_waits_for_a_notice_counts_as_waiting():
+async def test_a_task_that_waits_for_a_notice_counts_as_waiting():
     """The statistics count all that wait, for a notice as for the turn, and none afterwards."""
     async with world() as w, w.process(retry=NO_POLL) as other:
         lease = await w.manager.lock(NAME, extension=PLAIN).acquire()

@@ -138,7 +138,7 @@ async def test_a_bad_body_leaves_no_key() -> None:
 
 
 @virtual
-async def test_one_lease_for_all_who_ask() -> None:
+async def test_one_lease_for_all_that_ask() -> None:
     """An alias that several dependencies of a request use is one lock, as FastAPI caches dependencies."""
     OrderLock = Annotated[Lease, locked(TEMPLATE)]  # noqa: N806 (a type)
     app = new_app()

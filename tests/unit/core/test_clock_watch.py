@@ -326,7 +326,7 @@ def test_a_long_round_trip_leaves_room_for_a_like_step() -> None:
     assert answer(watch, 0, 0.1, 5.0).own == pytest.approx(-5.0, abs=1.1)
 
 
-def test_what_nobody_could_have_in_common_is_not_counted_together() -> None:
+def test_steps_of_different_sizes_are_not_counted_together() -> None:
     """A vague step that would fit either of two others does not make the three alike."""
     watch = watching(5, sampled=[0, 1])
     answer(watch, 2, 0.0, trip=4.0)
@@ -344,7 +344,7 @@ def test_two_pauses_add_up() -> None:
     assert answer(watch, 1, 1.1, 8.0).own == pytest.approx(-8.0, abs=0.02)
 
 
-def test_an_answer_from_before_the_pause_acquits_nobody() -> None:
+def test_an_answer_from_before_the_pause_acquits_no_node() -> None:
     """Questions asked before the suspicion say nothing, as their answers may have lain in a buffer."""
     watch = watching(3)
     asked = 1.0

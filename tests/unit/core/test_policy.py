@@ -186,7 +186,7 @@ CROWDS = st.integers(0, 10**9)
 
 
 @given(st.floats(0, 1), st.integers(0, 10**9), CROWDS, CHANCES)
-def test_who_was_told_steps_aside_for_a_bounded_time(
+def test_the_jitter_after_a_notice_is_bounded(
     round_trip: float, splits: int, crowd: int, chance: float
 ) -> None:
     """However many tries had no winner, the wait after a notice is finite and shorter than the base."""
@@ -209,7 +209,7 @@ def test_a_waiter_that_is_told_alone_does_not_step_aside() -> None:
     assert notice_jitter(RetryPolicy(), 0.5, round_trip=0.001, splits=1, crowd=1) == pytest.approx(0.001)
 
 
-def test_who_is_told_of_releases_still_asks_now_and_then() -> None:
+def test_a_waiter_that_is_told_of_releases_still_asks_now_and_then() -> None:
     """A reminder comes after half of the cap to all of it: a lost notice costs no more (R13)."""
     assert [reminder(RetryPolicy(cap=0.4), chance) for chance in (0.0, 0.5)] == pytest.approx([0.2, 0.3])
 

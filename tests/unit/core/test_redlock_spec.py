@@ -359,7 +359,7 @@ def test_step_2_the_timeout_is_small_compared_to_the_ttl() -> None:
 
 
 @pytest.mark.parametrize("down", ["frozen", "crashed", "slow"])
-def test_step_2_a_master_that_is_down_holds_nobody_up(down: str) -> None:
+def test_step_2_a_master_that_is_down_holds_no_round_up(down: str) -> None:
     """Two of five masters do not answer: the lock comes in the round trip of the others."""
 
     async def main() -> None:
@@ -666,7 +666,7 @@ def test_the_first_key_to_expire_outlives_the_validity(seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
-def test_nobody_else_gets_in_while_a_majority_of_keys_is_set(size: int) -> None:
+def test_no_other_client_gets_in_while_a_majority_of_keys_is_set(size: int) -> None:
     """Whichever Q masters a holder has, the remaining ones are too few for any other."""
 
     async def attempt(held: tuple[int, ...]) -> None:
@@ -987,7 +987,7 @@ def test_the_number_of_extensions_is_limited(limit: int) -> None:
     run(main)
 
 
-def test_extensions_are_limited_unless_somebody_says_otherwise() -> None:
+def test_extensions_are_limited_unless_the_policy_says_otherwise() -> None:
     """The default has a limit; no limit has to be written out."""
     assert ExtensionPolicy().max_extensions is not None
     assert ExtensionPolicy().exhausted(ExtensionPolicy().max_extensions or 0)
@@ -997,7 +997,7 @@ def test_extensions_are_limited_unless_somebody_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize("quarantine", [60.0, pytest.param(0, marks=pytest.mark.heavy)])
-def test_fences_grow_whoever_forgets(quarantine: float) -> None:
+def test_fences_grow_whichever_node_forgets(quarantine: float) -> None:
     """Fencing tokens: each lease has a greater one than all before, also after masters have lost their
     data.
     """

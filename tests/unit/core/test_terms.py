@@ -65,7 +65,7 @@ def test_a_stray_that_went_before_the_majority_came() -> None:
     assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
 
 
-def test_who_begins_to_take_part_is_closed_at_once() -> None:
+def test_a_client_that_begins_to_take_part_is_closed_at_once() -> None:
     """Not when the stray node answers the next time: it may not."""
     terms = terms_of((0, STRAY), (1, OURS), (2, OURS), (3, OURS), read_only=True)
     assert not terms.closed_for(0.003)

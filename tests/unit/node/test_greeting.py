@@ -47,7 +47,7 @@ def test_without_an_expected_sentinel_there_is_no_proof() -> None:
 @pytest.mark.parametrize(
     ("first", "then", "proven"), [(b"-", b"-", True), (b"-", ONE, True), (ONE, b"-", False)]
 )
-def test_a_server_that_does_not_tell_who_it_is(first: bytes, then: bytes, proven: bool) -> None:
+def test_a_server_that_does_not_tell_its_identity(first: bytes, then: bytes, proven: bool) -> None:
     """Then the sentinel alone has to do; but not where it told a moment ago."""
     assert UNKNOWN_IDENTITY == b"-"
     greeting = Greeting("node", Terms(b"{meta}", 1, 0))

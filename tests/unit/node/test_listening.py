@@ -110,7 +110,7 @@ async def test_what_is_submitted_behind_it_is_executed_behind_it() -> None:
 
 
 @virtual
-async def test_who_listens_no_longer_is_not_told() -> None:
+async def test_a_listener_that_left_is_not_told() -> None:
     """Neither by what is on its way nor by what is published later; the server forgets it."""
     server = MemoryNode(latency=LATENCY)
     async with hearing(server) as it:

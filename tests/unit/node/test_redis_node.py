@@ -175,7 +175,7 @@ def verbs(server: MemoryNode) -> list[str]:
 
 
 @simulated
-async def test_a_node_comes_up_and_says_who_it_is() -> None:
+async def test_a_node_comes_up_and_tells_its_identity() -> None:
     """Connected, it is UP, knows the server's name for itself, and soon how far away it is."""
     server = MemoryNode(latency=LATENCY)
     node = server.link()
