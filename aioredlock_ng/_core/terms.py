@@ -89,7 +89,7 @@ class Terms:
         self.own_quarantine_ms = quarantine_ms
         self.quarantine_ms = quarantine_ms
         self.read_only = read_only
-        """Whether it takes no locks, so far: then it writes no sentinels, and may look at any quorum."""
+        """Whether it takes no locks, so far: then it writes no sentinels, and may read from any quorum."""
         self.starting = True
         """Whether nodes that have not answered yet may do so any moment."""
         self._label = label
@@ -103,7 +103,7 @@ class Terms:
     def take_part(self) -> None:
         """Use the nodes for locks from now on."""
         self.read_only = False
-        self._look_over()
+        self._reassess()
 
     def adopt(self, quarantine_ms: int) -> bool:
         """Take over a longer quarantine; return whether it is longer than this client's own."""
@@ -131,13 +131,13 @@ class Terms:
             self._claim = min(known, key=lambda claim: claim.rank)
             if sentinel.claim.how == BY_INIT:
                 self._forget_strays(sentinel.claim.born_ms)
-        self._look_over()
+        self._reassess()
 
     def lose(self, node: object) -> None:
         """Take note that a node cannot be reached any more."""
         if node in self._views:
             self._views[node].reached = False
-            self._look_over()
+            self._reassess()
 
     def _forget_strays(self, stated_ms: int) -> None:
         """Forget whose a node was that went out of reach before an operator has stated whose they all are."""
@@ -145,7 +145,7 @@ class Terms:
             if not view.reached and self._strays(view) and view.time_ms < stated_ms:
                 del self._views[node]
 
-    def _look_over(self) -> None:
+    def _reassess(self) -> None:
         reached = list(self._reached())
         self.conflict = any(
             not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
@@ -169,7 +169,7 @@ class Terms:
 
     # -- what follows --------------------------------------------------------------------------
 
-    def may_take(self, node: object) -> bool:
+    def may_take_back(self, node: object) -> bool:
         """Whether a node is another quorum's that has to give it back."""
         view = self._views.get(node)
         return view is not None and view.reached and self._has_to_be_given_back(view)
@@ -190,7 +190,7 @@ class Terms:
                 return True
         return self._has_to_be_given_back(stray)
 
-    def is_strays(self, node: object) -> bool:
+    def is_stray(self, node: object) -> bool:
         """Whether a node was another quorum's when it last told whose it was."""
         return node in self._views and self._strays(self._views[node])
 

@@ -147,8 +147,8 @@ class Node(Protocol):
         """Judge the node anew, since another one's answer may concern the whole quorum (R12a)."""
 
     @property
-    def says_more(self) -> bool:
-        """Whether what the node has answered is not the end yet of its greeting."""
+    def greeting_pending(self) -> bool:
+        """Whether another greeting follows the last one at once or soon."""
 
     def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
         """Take the node's vote away while its clock is suspected to have jumped; give it back (R14)."""

@@ -14,7 +14,7 @@ from .failures import MOVED
 from .greeting import Greeting
 from .ledger import Ledger
 
-MAX_TOLD: Final = 8
+MAX_LOGGED: Final = 8
 """Different reasons that are logged for one node while it is down."""
 
 
@@ -33,12 +33,12 @@ class BaseNode(Node):
         self._round_trip: float | None = None
         self._mismatched = 0
         self._closed = False
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._env: NodeEnv | None = None
         self._greeting: Greeting | None = None
         """None when nothing rests on sentinels."""
         self._votes_at: float | None = None
-        self._more: asyncio.TimerHandle | None = None
+        self._next_greeting: asyncio.TimerHandle | None = None
         self._conflict = False
         self._waits = False
         """Whether it was quarantined for a known time when it was last judged."""
@@ -146,28 +146,28 @@ class BaseNode(Node):
             self._stamp()
         else:
             self._judged()
-        self._say_more()
+        self._greet_again()
 
-    def _say_more(self) -> None:
-        """Greet again, now or in a moment, if there is more to say than the last greeting did."""
+    def _greet_again(self) -> None:
+        """Greet again, now or in a moment, if the last greeting was not the final one."""
         assert self._greeting is not None, "only a node with a sentinel greets"
-        wants_in = self._greeting.wants_in(self.env.clock.now())
-        if wants_in is not None and wants_in <= self.env.node_timeout:
-            if self._more is not None:
-                self._more.cancel()
-            self._more = asyncio.get_running_loop().call_later(wants_in, self._greet)
-        elif not self.says_more:
-            self._said_all()
+        due_in = self._greeting.due_in(self.env.clock.now())
+        if due_in is not None and due_in <= self.env.node_timeout:
+            if self._next_greeting is not None:
+                self._next_greeting.cancel()
+            self._next_greeting = asyncio.get_running_loop().call_later(due_in, self._greet)
+        elif not self.greeting_pending:
+            self._greeting_done()
 
     @property
-    def says_more(self) -> bool:
+    def greeting_pending(self) -> bool:
         """As in `Node`."""
         if self._greeting is None:
             return False
-        return self._greeting.is_about_to_say_more(self.env.clock.now(), self.env.node_timeout)
+        return self._greeting.is_due_soon(self.env.clock.now(), self.env.node_timeout)
 
-    def _said_all(self) -> None:
-        """Take note that the node has been told all that there is to say for now."""
+    def _greeting_done(self) -> None:
+        """Note that no greeting is due for now."""
         self.settled.set()
 
     def _judged(self) -> None:
@@ -175,7 +175,7 @@ class BaseNode(Node):
         self._stamp()
         if not self._closed and (self._greeting is None or self._greeting.heard):
             reason = self.without_vote
-            if reason and self._state in (NodeState.CONNECTING, NodeState.DOWN) and self.says_more:
+            if reason and self._state in (NodeState.CONNECTING, NodeState.DOWN) and self.greeting_pending:
                 self._reason = reason  # it is only just being greeted
                 return
             self._become(NodeState.QUARANTINED if reason else NodeState.UP, reason)
@@ -217,14 +217,14 @@ class BaseNode(Node):
         waited, waits = self._waits, self._votes_in is not None
         self._waits = waits
         if state is NodeState.UP:
-            self._told.clear()
+            self._logged.clear()
         elif state is NodeState.DOWN:
             self._run_id = None  # another server may answer there next time
             if self._greeting is not None:
                 self._greeting.restart()
-            new = reason not in self._told and len(self._told) < MAX_TOLD
+            new = reason not in self._logged and len(self._logged) < MAX_LOGGED
             changed = changed or (new and not self._closed)
-            self._told.add(reason)
+            self._logged.add(reason)
         if changed:
             level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
             orderly = self._closed and state is NodeState.DOWN

@@ -95,8 +95,8 @@ class ClusterCaller:
         return reply
 
 
-async def knock(caller: ClientCaller | ClusterCaller) -> None:
-    """Ask for a sign of life; that we may not ask is one, too."""
+async def ping(caller: ClientCaller | ClusterCaller) -> None:
+    """Ask for a sign of life; a refusal is one, too."""
     try:
         await caller.call((b"PING",))
     except ResponseError as error:

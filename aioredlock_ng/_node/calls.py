@@ -24,7 +24,7 @@ MAX_EXTENSIONS: Final = 2048
 LAST_CALLS: Final = 10.0
 """Seconds for which the calls that are left when a node is closed may be made, at most."""
 
-IN_VAIN: Final = 2
+MAX_IDLE_WAITS: Final = 2
 """Times in a row that no call may end meanwhile: it may be the loop that stood still, and not the server."""
 
 _KEEPING: Final = (Purpose.EXTEND, Purpose.TOP_UP)
@@ -82,14 +82,14 @@ class Calls:
         call.add_done_callback(forget)
         return call
 
-    async def end(self, patience: float) -> None:
-        """Make what waits, while calls end within `patience` seconds; then cancel what is left."""
-        in_vain = 0
+    async def end(self, timeout: float) -> None:
+        """Make what waits, while calls end within `timeout` seconds; then cancel what is left."""
+        idle_waits = 0
         with anyio.move_on_after(LAST_CALLS):
-            while self.tasks and in_vain < IN_VAIN:
+            while self.tasks and idle_waits < MAX_IDLE_WAITS:
                 before = self._ended
-                await asyncio.wait(set(self.tasks), timeout=patience)
-                in_vain = in_vain + 1 if self._ended == before else 0
+                await asyncio.wait(set(self.tasks), timeout=timeout)
+                idle_waits = idle_waits + 1 if self._ended == before else 0
         for task in self.tasks:
             task.cancel()
         if self.tasks:
@@ -110,8 +110,8 @@ class Calls:
         finally:
             place.leave()
 
-    def spare(self, call: Call) -> bool:
-        """Spare the server a call whose answer comes too late; False when it has been made, or may not be.
+    def cancel_if_queued(self, call: Call) -> bool:
+        """Cancel a call that is still queued, and whose answer would be too late; False when it is not.
 
         One that waits for its owner's call before it stays: what follows must not overtake that one.
         """

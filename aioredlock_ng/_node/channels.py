@@ -81,12 +81,12 @@ class Channels:
     `send` queues a command, whose reply comes later, or returns False when it cannot do so now.
     """
 
-    __slots__ = ("_by_name", "_late", "_send")
+    __slots__ = ("_by_name", "_send", "_unsent")
 
     def __init__(self, send: Callable[[Command, Sink], bool]) -> None:
         self._send = send
         self._by_name: dict[bytes, _Channel] = {}
-        self._late: dict[bytes, _Channel] = {}
+        self._unsent: dict[bytes, _Channel] = {}
         """Those of which the server has not been told what is wanted now."""
 
     def __len__(self) -> int:
@@ -100,32 +100,32 @@ class Channels:
                 return
             channel = self._by_name[name] = _Channel(name, self)
         channel.wanted = True
-        self._tell(channel)
+        self._send_wanted(channel)
 
     def remove(self, name: bytes) -> None:
         """Listen to it no longer."""
         if channel := self._by_name.get(name):
             channel.wanted = False
-            self._tell(channel)
+            self._send_wanted(channel)
             self.settle(channel)
 
-    def _tell(self, channel: _Channel) -> bool:
+    def _send_wanted(self, channel: _Channel) -> bool:
         """Send what is wanted now, unless that was the last thing that was sent; False if it cannot be."""
-        self._late.pop(channel.name, None)
+        self._unsent.pop(channel.name, None)
         if channel.wanted is channel.asked or channel.refused:
             return True
         verb = _SUBSCRIBE if channel.wanted else _UNSUBSCRIBE
         if not self._send(listening(verb, channel.name), channel):
-            self._late[channel.name] = channel
+            self._unsent[channel.name] = channel
             return False
         channel.asked = channel.wanted
         channel.unanswered += 1
         return True
 
-    def tell_all(self) -> None:
+    def send_unsent(self) -> None:
         """Send what could not be sent before, as far as there is room now."""
-        for channel in list(self._late.values())[:SENT_AT_ONCE]:
-            if not self._tell(channel):
+        for channel in list(self._unsent.values())[:SENT_AT_ONCE]:
+            if not self._send_wanted(channel):
                 return
 
     def settle(self, channel: _Channel) -> None:
@@ -134,16 +134,16 @@ class Channels:
             return
         channel.asked = channel.stands  # they differ when the last command was not executed
         if channel.wanted is not channel.asked:
-            self._late[channel.name] = channel
+            self._unsent[channel.name] = channel
         elif not channel.wanted:
-            self._late.pop(channel.name, None)
+            self._unsent.pop(channel.name, None)
             del self._by_name[channel.name]
 
     def disconnected(self) -> None:
         """Note that the connection has ended, and with it all that the server knew."""
         wanted = [name for name, channel in self._by_name.items() if channel.wanted]
         self._by_name = {name: _Channel(name, self) for name in wanted}  # the old ones may still be answered
-        self._late = dict(self._by_name)
+        self._unsent = dict(self._by_name)
 
     def stands(self, name: bytes) -> bool:
         """Whether what is published there is heard."""

@@ -20,7 +20,7 @@ from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
 from .._core.quarantine import NO_SENTINEL, ExpectedSentinel
 from . import NodeEnv, NodeState
 from .base import BaseNode
-from .callers import ClientCaller, ClusterCaller, facts_of, knock
+from .callers import ClientCaller, ClusterCaller, facts_of, ping
 from .calls import Calls
 from .failures import why, without_secrets
 from .fork import generation
@@ -162,8 +162,8 @@ class ClientNode(BaseNode):
             reply = await asyncio.wait_for(asyncio.shield(call), self.env.node_timeout)
         except TimeoutError:
             release = command.purpose is Purpose.RELEASE
-            spared = not release and self._calls.spare(call)
-            reply = Silence(f"no answer within {self.env.node_timeout:.3g} s", sent=not spared)
+            cancelled = not release and self._calls.cancel_if_queued(call)
+            reply = Silence(f"no answer within {self.env.node_timeout:.3g} s", sent=not cancelled)
             if release:  # its answer may still be of interest
                 call.add_done_callback(lambda ended: self._late(command, sink, index, ended))
         if command.purpose is Purpose.RELEASE:  # an answer to a release is none of other rounds of its owner
@@ -218,10 +218,10 @@ class ClientNode(BaseNode):
         try:
             async with asyncio.timeout(self.env.connect_timeout):
                 if self._greeting is None:
-                    await self._outlasting(knock(self._caller))
+                    await self._outlasting(ping(self._caller))
                 else:
                     self._heard(await self._outlasting(self._present(self._greeting)), asked_at)
-                    self._say_more()
+                    self._greet_again()
                 await self._identify()
         except TimeoutError:
             return f"no answer within {self.env.connect_timeout:.3g} s"
@@ -265,7 +265,7 @@ class ClientNode(BaseNode):
         for _ in range(2):  # to look, and then to write
             if not self._closed:
                 await self._look()
-            if not self.says_more:
+            if not self.greeting_pending:
                 return
 
     def _greet(self) -> None:

@@ -35,8 +35,8 @@ _RUN_ID: Final = 40
 NO_EVICTION: Final = "noeviction"
 """The one ``maxmemory-policy`` by which a server forgets nothing."""
 
-MAX_TOLD: Final = 32
-"""Different lines that the log gets about one node, for they are kept; what is said again is not told."""
+MAX_LOGGED: Final = 32
+"""Different lines that are logged about one node, for they are kept; a repeated one is not logged."""
 
 _UNHEARD: Final = Judgement(reason="it has not been greeted yet: whether it may vote is unknown")
 
@@ -70,10 +70,10 @@ class Greeting:
         """Whether the last greeting that was sent writes nothing."""
         self._answered_read_only = False
         """Whether that is so of the last one that was answered."""
-        self._taking = ""
+        self._taken_from = ""
         """Which quorum the last greeting that was sent is to take the node back from."""
-        self._told: set[str] = set()
-        self._whose = ""
+        self._logged: set[str] = set()
+        self._other_quorum = ""
         """Which quorum the node was another's of when it last answered, in words; empty when of none."""
         self._restart_of = b""
         """The sentinel whose quarantine must begin anew; empty once a greeting that said so was answered."""
@@ -112,7 +112,7 @@ class Greeting:
     @property
     def conflict(self) -> str:
         """Whose the node is if it is another quorum's, and stays so, in or out of reach; else empty."""
-        return self._whose if self._terms.conflict and self._terms.is_strays(self) else ""
+        return self._other_quorum if self._terms.conflict and self._terms.is_stray(self) else ""
 
     def strayed(self, now: float) -> bool:
         """Whether a node of the quorum is another one's, or was a moment ago."""
@@ -127,17 +127,17 @@ class Greeting:
         expected = self.judgement.expected
         return expected.sentinel, b"%d" % expected.floor, self._identity if with_identity else b""
 
-    # -- what there is to say ------------------------------------------------------------------
+    # -- the next greeting ------------------------------------------------------------------
 
     def restart_quarantine(self, floor: int) -> None:
         """Let the quarantine begin anew with the next greeting, unless another client has seen to it."""
         self._restart_of, self._restart_floor = self._sentinel, floor
 
-    def wants_in(self, now: float) -> float | None:
-        """Return in how many seconds there is more to say than the last greeting did; None: there is not."""
+    def due_in(self, now: float) -> float | None:
+        """Return in how many seconds the next greeting is due, beside the heartbeat; None: none is."""
         if not self._answered:
             return None
-        if self._terms.may_take(self):
+        if self._terms.may_take_back(self):
             return 0.0
         if not self._terms.may_write:
             return None
@@ -146,11 +146,11 @@ class Greeting:
         lift = self._terms.lift(self, now)
         return None if lift is None else lift[1]
 
-    def is_about_to_say_more(self, now: float, soon: float) -> bool:
-        """Whether there is more to say within `soon` seconds, or as soon as other nodes have answered."""
-        wants_in = self.wants_in(now)
-        if wants_in is not None:
-            return wants_in <= soon
+    def is_due_soon(self, now: float, soon: float) -> bool:
+        """Whether a greeting is due within `soon` seconds, or as soon as other nodes have answered."""
+        due_in = self.due_in(now)
+        if due_in is not None:
+            return due_in <= soon
         return self._answered and self._terms.starting and self._terms.undecided and self._is_to_be_written
 
     @property
@@ -169,10 +169,10 @@ class Greeting:
     def command(self, nonce: bytes, now: float) -> Command:
         """Build the next greeting: look first, write after (R12a)."""
         terms = self._terms
-        self._restart_sent, self._sent_read_only, self._taking = b"", False, ""
+        self._restart_sent, self._sent_read_only, self._taken_from = b"", False, ""
         size, quarantine = b"%d" % terms.size, b"%d" % terms.quarantine_ms
-        if self._answered and terms.may_take(self):
-            self._taking = self._judgement.reason
+        if self._answered and terms.may_take_back(self):
+            self._taken_from = self._judgement.reason
             pattern, counters = glob_escaped(terms.prefix) + b"*", marks_begin(terms.prefix, COUNTER)
             args = (nonce, size, quarantine, self._sentinel, bytes(terms.claim()), pattern, counters)
             return self._built(_scripts.TAKE_BACK, args)
@@ -233,18 +233,18 @@ class Greeting:
             size=self._terms.size,
         )
         self._terms.hear(self, sentinel, heard_at=heard_at, time_ms=time_us // 1000)
-        if judged.conflict or not self._terms.is_strays(self):  # else it was emptied, and is the other's yet
-            self._whose = judged.reason if judged.conflict else ""
+        if judged.conflict or not self._terms.is_stray(self):  # else it was emptied, and is the other's yet
+            self._other_quorum = judged.reason if judged.conflict else ""
         if (
             self._restart_of and self._restart_sent == self._restart_of
         ):  # else this one was on its way already
             overtaken = judged.wait is None and judged.quarantine_ms and sentinel != self._restart_of
             self._restart_of = sentinel if overtaken else b""  # else done, or not ours to write
-        self._tell(judged)
-        taken_from = "" if judged.conflict else self._taking
+        self._log_findings(judged)
+        taken_from = "" if judged.conflict else self._taken_from
         return Greeted(time_us / 1_000_000, same_server, changed, taken_from)
 
-    def _tell(self, judged: Judgement) -> None:
+    def _log_findings(self, judged: Judgement) -> None:
         """Log what an operator should know, each thing once."""
         if self._identity == UNKNOWN_IDENTITY:
             self._warn(
@@ -254,7 +254,7 @@ class Greeting:
         if judged.unknown_format:
             self._warn("its sentinel was written by another version; it is left as it is")
         if self._terms.adopt(judged.quarantine_ms):
-            self._say(
+            self._log_once(
                 logging.INFO,
                 f"its restart quarantine is {judged.quarantine_ms / 1000:g} s, longer than this client's, "
                 "and holds: set restart_quarantine alike everywhere",
@@ -269,11 +269,11 @@ class Greeting:
             )
 
     def _warn(self, what: str) -> None:
-        self._say(logging.WARNING, what)
+        self._log_once(logging.WARNING, what)
 
-    def _say(self, level: int, what: str) -> None:
-        if what not in self._told and len(self._told) < MAX_TOLD:
-            self._told.add(what)
+    def _log_once(self, level: int, what: str) -> None:
+        if what not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add(what)
             report(level, "node %s: %s", self._node, what, node=self._node)
 
 

@@ -48,8 +48,8 @@ class RedisNode(BaseNode):
         self._answered = asyncio.Event()
         self._answered.set()
         self._channels = Channels(self._send_to_channel)
-        self._deaf = False  # whether this connection's server lets us listen to nothing
-        self._told_deaf = False
+        self._may_not_subscribe = False  # whether this connection's server refuses subscriptions
+        self._warned_of_refusal = False
 
     @property
     def in_flight(self) -> int:
@@ -99,12 +99,12 @@ class RedisNode(BaseNode):
         if STALE_ROLE in message and self._link is not None:
             self._link.give_up("READONLY: the server is not a master any more")
         if is_refusal(command, message):
-            self._deaf = True
-            self._tell_deaf(message)
+            self._may_not_subscribe = True
+            self._warn_of_refusal(message)
 
-    def _tell_deaf(self, message: str) -> None:
-        if not self._told_deaf:
-            self._told_deaf = True
+    def _warn_of_refusal(self, message: str) -> None:
+        if not self._warned_of_refusal:
+            self._warned_of_refusal = True
             report(
                 logging.WARNING,
                 "node %s refuses subscriptions to releases (%s): waiters will poll; the user in its URL "
@@ -145,7 +145,7 @@ class RedisNode(BaseNode):
     @property
     def can_hear(self) -> bool:
         """As in `Node`."""
-        return self._link is not None and self._link.resp3 and not self._deaf
+        return self._link is not None and self._link.resp3 and not self._may_not_subscribe
 
     def _send_to_channel(self, command: Command, sink: Sink) -> bool:
         link = self._link
@@ -199,11 +199,11 @@ class RedisNode(BaseNode):
 
     async def _serve(self, link: Link) -> None:
         """Keep one connection until it is lost."""
-        self._link, self._deaf = link, False
+        self._link, self._may_not_subscribe = link, False
         link.pipe.on_notice = self._noticed
         self._ledger.reconnected(self.env.clock.now())
         self._repeat_releases(link)  # before any acquire
-        self._channels.tell_all()
+        self._channels.send_unsent()
         self._greet()
         if self._greeting is None:
             self._judged()
@@ -239,7 +239,7 @@ class RedisNode(BaseNode):
                 return
             answered = link.pipe.answered
             self._repeat_releases(link)
-            self._channels.tell_all()
+            self._channels.send_unsent()
             self._greet()
 
     def _repeat_releases(self, link: Link) -> None:
@@ -287,15 +287,15 @@ class RedisNode(BaseNode):
         if self._greeting is not None and self._link is not None and not self._link.lost.done():
             self._heard(reply, self._pinged_at)
             self._look_again()
-            self._say_more()
+            self._greet_again()
             return
         if not isinstance(reply, Silence):
             self._judged()
         self._answered.set()
 
-    def _said_all(self) -> None:
+    def _greeting_done(self) -> None:
         """As in `BaseNode`."""
-        super()._said_all()
+        super()._greeting_done()
         if not self._pinging:
             self._answered.set()
 

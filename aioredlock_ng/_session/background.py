@@ -89,7 +89,7 @@ class Background:
                     for node in self._nodes:
                         tasks.start_soon(self._wait_for, node, tasks.cancel_scope)
                 with anyio.move_on_after(self._runtime.node_timeout):
-                    while any(node.says_more for node in self._nodes):
+                    while any(node.greeting_pending for node in self._nodes):
                         self._news.clear()
                         await self._news.wait()
         finally:

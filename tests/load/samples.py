@@ -149,5 +149,5 @@ def _node_books(node: Any) -> dict[str, int]:
         "book owed": standing.owed,
         "book unresolved": len(node._ledger._unresolved),
         "book channels": len(node._channels),
-        "book channels late": len(node._channels._late),
+        "book channels unsent": len(node._channels._unsent),
     }

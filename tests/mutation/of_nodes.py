@@ -187,7 +187,7 @@ MUTATIONS = (
     Mutation(
         rule="R17",
         name="a call that came too late for its turn is spared though its owner's before it is under way",
-        edits=(Edit("Calls.spare", "queued = call in self._queued", "queued = not call.done()"),),
+        edits=(Edit("Calls.cancel_if_queued", "queued = call in self._queued", "queued = not call.done()"),),
         test="unit/node/test_calls.py::test_a_call_that_waits_for_a_place_can_be_spared",
     ),
     Mutation(

@@ -178,7 +178,7 @@ MUTATIONS = (
         name="a stray use closes the quorum only if its node answers last",
         edits=(
             Edit(
-                "Terms._look_over",
+                "Terms._reassess",
                 "view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)",
                 "pass",
             ),
@@ -214,7 +214,7 @@ MUTATIONS = (
         name="what a node that is out of reach has said is forgotten",
         edits=(
             Edit(
-                "Terms._look_over",
+                "Terms._reassess",
                 """
                 self.conflict = any(
                     not self._may_be_ours(view) for view in self._views.values() if self._strays(view)

@@ -20,14 +20,14 @@ from .stray_world import Rule
 @contextlib.contextmanager
 def going_on() -> Iterator[None]:
     """One node belongs to another quorum, and the client goes on with the others."""
-    look_over = Terms._look_over
+    reassess = Terms._reassess
 
     def without_conflict(terms: Terms) -> None:
-        look_over(terms)
+        reassess(terms)
         terms.conflict = False
 
     with (
-        patch.object(Terms, "_look_over", without_conflict),
+        patch.object(Terms, "_reassess", without_conflict),
         patch.object(Terms, "closed_for", lambda _self, _now: 0.0),
     ):
         yield
@@ -39,7 +39,7 @@ def forgetting() -> Iterator[None]:
 
     def lose(terms: Terms, node: object) -> None:
         if terms._views.pop(node, None) is not None:
-            terms._look_over()
+            terms._reassess()
 
     with patch.object(Terms, "lose", lose):
         yield

@@ -49,10 +49,10 @@ def test_a_stray_closes_the_quorum_whichever_node_answers_last(order: tuple[str,
     answers = [(node, STRAY if kind == "S" else OURS) for node, kind in enumerate(order)]
     terms = terms_of(*answers)
     stray = order.index("S")
-    assert terms.may_take(stray)
+    assert terms.may_take_back(stray)
     assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
     terms.lose(stray)
-    assert not terms.may_take(stray)
+    assert not terms.may_take_back(stray)
     assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
 
 
@@ -138,7 +138,7 @@ def test_a_node_that_was_emptied_is_the_other_quorums_for_a_moment_yet(stray: by
         terms.hear(0, b"", heard_at=moment, time_ms=NOW_MS + round(moment * 1000))
         assert terms.conflict
         assert not terms.may_write
-        assert terms.is_strays(0)
+        assert terms.is_stray(0)
     terms.hear(0, b"", heard_at=1.0 + TAKING_BACK_MS / 1000, time_ms=NOW_MS + 4000)
     assert not terms.conflict
     assert terms.may_write

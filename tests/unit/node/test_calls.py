@@ -104,7 +104,7 @@ async def test_a_call_that_waits_for_a_place_can_be_spared() -> None:
     queued = [calls.start(command(Purpose.ACQUIRE, b"b%d" % i)) for i in range(2)]
     release = calls.start(command(Purpose.RELEASE, b"b0"))
     await turns(3)
-    assert [calls.spare(call) for call in (first, behind, queued[0])] == [False, False, True]
+    assert [calls.cancel_if_queued(call) for call in (first, behind, queued[0])] == [False, False, True]
     await turns(3)
     assert queued[0].cancelled()
     server.answer(AT_ONCE)
@@ -158,7 +158,7 @@ async def test_waiters_that_have_gone_are_out_of_the_line() -> None:
     for _ in range(AT_ONCE):
         late = calls.start(command(Purpose.ACQUIRE))
         await turns(2)
-        assert calls.spare(late)
+        assert calls.cancel_if_queued(late)
         server.answer()
         await turns(3)
     assert not calls._turnstile._others

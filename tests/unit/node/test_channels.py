@@ -122,11 +122,11 @@ def test_a_new_connection_is_told_all_that_is_wanted(server: Server) -> None:
     assert not server.channels.stands(B)
     assert len(server.channels) == 1
     assert server.sent == []
-    server.channels.tell_all()
+    server.channels.send_unsent()
     assert server.words == [(b"SUBSCRIBE", B)]
     server.answer()
     assert server.channels.stands(B)
-    server.channels.tell_all()
+    server.channels.send_unsent()
     assert server.sent == []
 
 
@@ -138,14 +138,14 @@ def test_what_finds_no_room_is_sent_later(server: Server) -> None:
     server.channels.remove(B)
     assert len(server.channels) == 1
     server.room = True
-    server.channels.tell_all()
+    server.channels.send_unsent()
     assert server.words == [(b"SUBSCRIBE", A)]
     server.answer()
     server.room = False
     server.channels.remove(A)
     assert not server.channels.stands(A)
     server.room = True
-    server.channels.tell_all()
+    server.channels.send_unsent()
     assert server.words == [(b"UNSUBSCRIBE", A)]
     server.answer()
     assert len(server.channels) == 0
@@ -159,7 +159,7 @@ def test_what_still_stands_need_not_be_sent_again(server: Server) -> None:
     server.channels.remove(A)
     server.channels.add(A)
     server.room = True
-    server.channels.tell_all()
+    server.channels.send_unsent()
     assert server.sent == []
     assert server.channels.stands(A)
 
@@ -170,13 +170,13 @@ def test_a_refusal_is_taken_for_the_connections_life(server: Server) -> None:
     server.channels.add(A)
     server.answer()
     for _ in range(3):
-        server.channels.tell_all()
+        server.channels.send_unsent()
         server.channels.add(A)
     assert server.sent == []
     assert not server.channels.stands(A)
     server.refuses = ""
     server.break_()
-    server.channels.tell_all()
+    server.channels.send_unsent()
     server.answer()
     assert server.channels.stands(A)
 
@@ -203,7 +203,7 @@ def test_an_error_that_passes_is_answered_by_asking_again(server: Server) -> Non
     server.answer()
     assert server.sent == []
     server.refuses = ""
-    server.channels.tell_all()
+    server.channels.send_unsent()
     assert server.words == [(b"SUBSCRIBE", A)]
     server.answer()
     assert server.channels.stands(A)
@@ -224,7 +224,7 @@ def test_what_could_not_be_taken_back_stands(
     server.channels.add(A)
     assert server.channels.stands(A)
     server.channels.remove(A)
-    server.channels.tell_all()
+    server.channels.send_unsent()
     assert server.words == again
 
 
@@ -236,7 +236,7 @@ def test_without_room_one_channel_is_tried_at_each_look(server: Server) -> None:
     tried: list[tuple[bytes, ...]] = []
     server.channels._send = lambda command, _: bool(tried.append(command.words))
     for _ in range(3):
-        server.channels.tell_all()
+        server.channels.send_unsent()
     assert tried == [(b"SUBSCRIBE", A), (b"SUBSCRIBE", B), (b"SUBSCRIBE", A)]
 
 
@@ -261,7 +261,7 @@ def test_a_new_connection_is_not_flooded(server: Server) -> None:
         server.channels.add(b"redlock:%d" % number)
     server.break_()
     for expected in (SENT_AT_ONCE, SENT_AT_ONCE, 1, 0):
-        server.channels.tell_all()
+        server.channels.send_unsent()
         assert len(server.sent) == expected
         server.answer(expected)
 
@@ -311,7 +311,7 @@ def test_in_every_order_what_stands_is_true_and_what_is_wanted_comes_to_stand(se
             case 7:
                 server.room = not server.room
             case 8:
-                server.channels.tell_all()
+                server.channels.send_unsent()
             case 9:
                 server.refuses = "" if server.refuses else chance.choice(errors)
             case _:
@@ -325,7 +325,7 @@ def test_in_every_order_what_stands_is_true_and_what_is_wanted_comes_to_stand(se
         server.break_()  # the next connection has the right
     for _ in range(2):  # the first may tell what the errors left open
         server.answer(len(server.sent))
-        server.channels.tell_all()
+        server.channels.send_unsent()
     server.answer(len(server.sent))
     assert {one for one in names if server.channels.stands(one)} == server.listening == wanted
     assert len(server.channels) == len(wanted)
