@@ -16,8 +16,8 @@ local stored = redis.call('GET', KEYS[1])
 if size == 0 then
   return {ARGV[8], ARGV[1], stored or '', us, me, role}
 end
-local function written(who, floor, ready, span, closed, claim)
-  local value = string.format('1:%s:%.0f:%.0f:%.0f:%.0f:%s:%s', who, floor, ready, size, span, closed, claim)
+local function written(server, floor, ready, span, closed, claim)
+  local value = string.format('1:%s:%.0f:%.0f:%.0f:%.0f:%s:%s', server, floor, ready, size, span, closed, claim)
   if value ~= stored then
     redis.call('SET', KEYS[1], value)
   end
@@ -27,8 +27,8 @@ local new_floor = (ms + 12000) * 1024 + us % 1000
 if not stored then
   return written(me, new_floor, ms + wait(quarantine), quarantine, '0', ARGV[6])
 end
-local who, floor, ready, known, span, closed, claim = fields(stored)
-if not who or tonumber(known) ~= size then
+local server, floor, ready, known, span, closed, claim = fields(stored)
+if not server or tonumber(known) ~= size then
   return {ARGV[8], ARGV[1], stored, us, me, role}
 end
 floor, ready, span = tonumber(floor), tonumber(ready), tonumber(span)
@@ -37,7 +37,7 @@ local anew = ms + wait(longest)
 if tonumber(closed) <= ms then  -- it is over: a clock that goes back does not begin it again
   closed = '0'
 end
-if me ~= '-' and me ~= who then
+if me ~= '-' and me ~= server then
   return written(me, math.max(new_floor, floor), anew, longest, closed, claim)
 end
 floor = math.max(floor, math.min(tonumber(ARGV[7]), new_floor))
@@ -49,4 +49,4 @@ end
 if ready > anew then  -- the clock went back since, and counters may have ended while it was ahead
   floor, ready = math.max(new_floor, floor), anew
 end
-return written(who, floor, ready, longest, closed, claim)
+return written(server, floor, ready, longest, closed, claim)

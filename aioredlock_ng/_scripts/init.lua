@@ -10,8 +10,8 @@
 local us, ms = clock()
 local me, own, asked = identity(), (ms + 12000) * 1024 + us % 1000, tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
-local who, floor, ready, size, span, closed, claim = fields(stored or '')
-if (stored and not who) or (asked > 0 and (who ~= me or size ~= ARGV[1])) then
+local server, floor, ready, size, span, closed, claim = fields(stored or '')
+if (stored and not server) or (asked > 0 and (server ~= me or size ~= ARGV[1])) then
   return {ARGV[5], stored or ''}
 end
 floor = tonumber(floor) or 0

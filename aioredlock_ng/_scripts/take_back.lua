@@ -13,8 +13,8 @@
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local stored = redis.call('GET', KEYS[1])
-local who, floor, _, _, span = fields(stored or '')
-if stored ~= ARGV[4] or not who then
+local server, floor, _, _, span = fields(stored or '')
+if stored ~= ARGV[4] or not server then
   return {ARGV[8], ARGV[1], stored or '', us, me, role}
 end
 -- What cannot be seen, for want of the right or since there are too many keys, may live for a day.

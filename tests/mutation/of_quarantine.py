@@ -78,7 +78,7 @@ MUTATIONS = (
         name="a restart with old data goes unnoticed",
         edits=(
             Edit("greeted", "identity not in (UNKNOWN_IDENTITY, known.identity)", "False"),
-            TextEdit("_scripts/greet.lua", "if me ~= '-' and me ~= who then", "if false then"),
+            TextEdit("_scripts/greet.lua", "if me ~= '-' and me ~= server then", "if false then"),
         ),
         test="conformance/test_sentinel_scripts.py::test_another_servers_sentinel_is_replaced[memory-older]",
     ),
