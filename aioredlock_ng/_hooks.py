@@ -46,10 +46,10 @@ _NAMES: Final = frozenset(METHODS.values())
 
 
 @final
-class Audience:
+class HookList:
     """The hooks of one manager.  A hook that raises is logged once and never affects a lock."""
 
-    __slots__ = ("_listeners", "_reported")
+    __slots__ = ("_listeners", "_reported", "wanted")
 
     def __init__(self, hooks: Iterable[object]) -> None:
         self._listeners: dict[type[Event], list[tuple[object, Callable[[Any], object]]]] = {
@@ -61,10 +61,8 @@ class Audience:
                 if (method := _method(hook, name)) is not None:
                     self._listeners[event].append((hook, method))
         self._reported: set[int] = set()
-
-    def wants(self, event: type[Event]) -> bool:
-        """Whether any hook listens for `event`; an event that none listens for need not be made."""
-        return bool(self._listeners[event])
+        self.wanted = frozenset(event for event, methods in self._listeners.items() if methods)
+        """The events that hooks listen for; others need not be made."""
 
     def tell(self, event: Event) -> None:
         """Call the hooks that listen for this event."""

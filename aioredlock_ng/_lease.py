@@ -8,17 +8,15 @@ import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, NoReturn, Self, final
+from typing import Generic, NoReturn, Self, final
 
 from ._core.quorum import Extension, Vote, extension_verdict
 from ._hold.body import Body
 from ._hold.holding import Holding, extension_decided
 from ._options import Fence_co, OnLost, Seconds
 from ._round.round import all_answered, majority_answered
+from ._session.runtime import Runtime
 from .errors import LossReason, NodeVote, QuorumUnavailableError, printable
-
-if TYPE_CHECKING:
-    from ._session.runtime import Runtime
 
 
 class ReleaseOutcome(StrEnum):
@@ -62,6 +60,7 @@ _OUTCOMES = {
 
 
 @final
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
 class Lease(Generic[Fence_co]):
     """One holding of a lock, from its win to its release.
 
@@ -69,12 +68,9 @@ class Lease(Generic[Fence_co]):
     being extended, is released, and warns (`ResourceWarning`).
     """
 
-    __slots__ = ("__weakref__", "_holding", "_on_lost", "_runtime")
-
-    def __init__(self, runtime: Runtime, holding: Holding, on_lost: OnLost) -> None:
-        self._runtime = runtime
-        self._holding = holding
-        self._on_lost = on_lost
+    _runtime: Runtime
+    _holding: Holding
+    _on_lost: OnLost
 
     def __repr__(self) -> str:
         names = printable(self.names)
@@ -209,10 +205,10 @@ class Lease(Generic[Fence_co]):
         """
         self._runtime.check_here()
         self.check()
-        self.bind()
+        self._bind()
         return self
 
-    def bind(self) -> None:
+    def _bind(self) -> None:
         """Arm the lease as the deadline of the current task (R7).  Used by `Lock`; no await inside."""
         if self._holding.body is not None:
             raise RuntimeError(f"a lease has one body, and {self!r} has one already")
@@ -240,7 +236,7 @@ class Lease(Generic[Fence_co]):
             exc.add_note(str(holding.error()))
         if isinstance(exc, GeneratorExit):
             return  # the coroutine is being thrown away: it must not wait, and the releases are queued
-        if holding.handed_on:  # it is free for nobody else: come back when the releases have been written
+        if holding.handed_on:  # a task of this process has it next: come back when the releases are written
             await asyncio.sleep(0)
         else:
             await round_.wait(majority_answered)  # then another client can get in
@@ -254,7 +250,7 @@ class Lease(Generic[Fence_co]):
         )
 
     def __del__(self) -> None:
-        """Give up a lease that nobody can release any more."""
+        """Give up a lease that no task can release any more."""
         holding = self._holding
         if holding.released or holding.loss is LossReason.LOOP_CLOSED or sys.is_finalizing():
             return

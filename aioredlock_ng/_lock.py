@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Generic, NoReturn, final
 
 from ._acquire.acquisition import Acquisition, Request
 from ._lease import Lease
-from ._options import Fence_co
+from ._options import Fence_co, OnLost
 from ._session import lifecycle
+from ._session.lifecycle import Lifecycle
 from .errors import LockTakenError, printable
-
-if TYPE_CHECKING:
-    from ._manager import LockManager
 
 
 @final
 class Lock(Generic[Fence_co]):
     """A description of a lock, made by `LockManager.lock`.  Safe to enter from many tasks at once."""
 
-    __slots__ = ("_entries", "_manager", "_request")
+    __slots__ = ("_entries", "_life", "_on_lost", "_request")
 
-    def __init__(self, manager: LockManager[Fence_co], request: Request) -> None:
-        self._manager = manager
+    def __init__(self, life: Lifecycle, request: Request, on_lost: OnLost) -> None:
+        self._life = life
         self._request = request
+        self._on_lost: OnLost = on_lost
         self._entries: list[tuple[asyncio.Task[object] | None, Lease[Fence_co]]] = []
 
     def __repr__(self) -> str:
@@ -33,7 +32,7 @@ class Lock(Generic[Fence_co]):
     @property
     def names(self) -> tuple[str, ...]:
         """The lock's names, sorted and without duplicates."""
-        return self._request.names
+        return self._request.primitive.names
 
     if not TYPE_CHECKING:  # a type checker says itself that a lock cannot be awaited
 
@@ -45,10 +44,10 @@ class Lock(Generic[Fence_co]):
             )
 
     async def acquire(self) -> Lease[Fence_co]:
-        """Wait for the lock and return its lease, which nobody but its holder ends.
+        """Wait for the lock and return its lease, which only its holder ends.
 
         Raises:
-            LockTakenError: somebody held it until the `blocking_timeout` ran out.
+            LockTakenError: another client held it until the `blocking_timeout` ran out.
             QuorumUnavailableError: too few nodes answered at the last try.
             WouldDeadlockError: the calling task is inside an ``async with`` of the same name.
             ManagerClosedError: the manager is closed.
@@ -57,10 +56,10 @@ class Lock(Generic[Fence_co]):
         return await self._acquire(self._request.blocking_timeout)
 
     async def try_acquire(self) -> Lease[Fence_co] | None:
-        """Try once, without waiting; None when somebody holds the lock.
+        """Try once, without waiting; None when another client holds the lock.
 
         Raises:
-            QuorumUnavailableError: too few nodes answered: nobody may hold it, so this is not None.
+            QuorumUnavailableError: too few nodes answered: the lock may be free, so this is not None.
             ManagerClosedError, ConfigurationError: as `acquire`.
         """
         try:
@@ -68,22 +67,25 @@ class Lock(Generic[Fence_co]):
         except LockTakenError:
             return None
 
-    async def _acquire(self, patience: float | None) -> Lease[Fence_co]:
-        manager = self._manager
+    async def _acquire(self, given: float | None) -> Lease[Fence_co]:
+        """Acquire within `given` seconds; None: without an end, 0: by a single try."""
+        life, request = self._life, self._request
         if (stand_in := lifecycle.stand_in) is not None:
-            patience = stand_in.blocking_timeout(patience)
-        began = manager.clock.now()
-        limit, quorum_timeout = patience, self._request.quorum_timeout
-        if quorum_timeout is not None:
-            limit = quorum_timeout if patience is None else min(patience, quorum_timeout)
-        runtime = await manager.ready(limit)  # the first use connects, within the caller's time
-        holding = await Acquisition(runtime, self._request, patience=patience, began=began).run()
-        return Lease(runtime, holding, self._request.on_lost)
+            given = stand_in.blocking_timeout(given)
+        began = life.clock.now()
+        runtime = life.at_hand
+        if runtime is None:  # the first use connects, within the caller's time
+            limit, quorum_timeout = given, request.quorum_timeout
+            if quorum_timeout is not None:
+                limit = quorum_timeout if given is None else min(given, quorum_timeout)
+            runtime = await life.ready(limit)
+        holding = await Acquisition(runtime.shared, request, given=given, began=began).run()
+        return Lease(runtime, holding, self._on_lost)
 
     async def __aenter__(self) -> Lease[Fence_co]:
         """Acquire, and run the block under the lease; raises as `acquire` does."""
         lease = await self.acquire()
-        lease.bind()  # no await since the win was judged (R7)
+        lease._bind()  # noqa: SLF001 (no await since the win was judged, R7)
         self._entries.append((asyncio.current_task(), lease))
         return lease
 
@@ -91,7 +93,7 @@ class Lock(Generic[Fence_co]):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Release the lease of the block that ends here; raises as `Lease.__aexit__` does."""
-        if self._manager.inherited:
+        if self._life.inherited:
             return  # the lease is the parent's, and so is its end
         await self._pop().__aexit__(exc_type, exc, tb)
 

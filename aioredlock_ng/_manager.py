@@ -7,7 +7,8 @@ import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, final, overload
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, final, overload
 
 from ._acquire.acquisition import Request
 from ._admin import initialise as _initialise
@@ -18,8 +19,9 @@ from ._admin.survey import Survey, survey
 from ._clock import Clock, SystemClock
 from ._core.diagnosis.findings import Finding
 from ._core.policy import ExtensionPolicy, RetryPolicy
+from ._core.validity import min_validity, valid_until
 from ._decorator import locked
-from ._hooks import Audience
+from ._hooks import HookList
 from ._lock import Lock
 from ._node_list import split_urls
 from ._options import (
@@ -38,7 +40,7 @@ from ._options import (
     checked_quorum_timeout,
 )
 from ._session import lifecycle
-from ._session.lifecycle import Life
+from ._session.lifecycle import Lifecycle
 from ._session.statistics import ManagerStatistics, statistics_of
 from ._specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged
 from .errors import ConfigurationError
@@ -52,7 +54,7 @@ URLS_VARIABLE: Final = "REDLOCK_URLS"
 
 
 @final
-class LockManager(Life, Generic[Fence_co]):
+class LockManager(Generic[Fence_co]):
     """A Redlock over N independent Redis or Valkey masters.
 
     It may be made anywhere, also at module level: it binds to the running loop, and connects, at its
@@ -84,7 +86,7 @@ class LockManager(Life, Generic[Fence_co]):
         extension: when and how often held locks are extended, and when their body is stopped.
         on_lost: ``"cancel"``: a lost lease cancels the body of its ``async with``; ``"raise"``: it only
             raises at the end of the body.
-        holder: who this is, readable by anybody who can read the keys; default ``host:pid``.
+        holder: what this process calls itself, for all that can read the keys; default ``host:pid``.
         hooks: objects with methods of `events.Hooks`.
         clock: for tests on virtual time.
         random: for tests; its numbers make the owner values, so it must be secure in production.
@@ -154,15 +156,16 @@ class LockManager(Life, Generic[Fence_co]):
             holder=holder,
         )
         refuse_untagged(made, options.prefix)
-        super().__init__(
+        self._options = options
+        self._primitives = Primitives(options)
+        self._life = Lifecycle(
             made,
             options,
             make_nodes=functools.partial(make_nodes, specs),
             clock=SystemClock() if clock is None else clock,
             random=secrets.SystemRandom() if random is None else random,
-            audience=Audience(hooks),
+            hooks=HookList(hooks),
         )
-        self._primitives = Primitives(options)
 
     @overload
     @classmethod
@@ -190,6 +193,68 @@ class LockManager(Life, Generic[Fence_co]):
                 f"{URLS_VARIABLE} must list node URLs, such as redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3"
             )
         return cls(urls, **options)
+
+    def __repr__(self) -> str:
+        return repr(self._life) if hasattr(self, "_life") else "<LockManager not made>"
+
+    # -- its life ------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Bind to the running loop and connect; no node needs to be up.
+
+        Returns when every node has been tried once, or a majority is connected and the others have
+        had a `node_timeout` more, or after `connect_timeout`.
+
+        Raises:
+            ConfigurationError: two nodes turned out to be one server, or one belongs to a quorum of another
+                size.
+            ManagerClosedError: the manager was closed in this loop.
+            RuntimeError: the manager belongs to another event loop, which is not closed, or another process.
+        """
+        await self._life.start()
+
+    async def aclose(self) -> None:
+        """Release every lease, end all tasks, close the connections (R18).  Idempotent.
+
+        In this loop it stays closed; used in another one, it starts anew.
+
+        Bodies under a lease are cancelled (reason ``manager_closed``) and waited for, at most until
+        their deadline.  Nodes that do not answer take two `node_timeout`s at most: one for the releases, one
+        for the connection, as long as a server has not read all that it was sent.
+        """
+        await self._life.aclose()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.aclose()  # without an enter there is no exit that would do it
+            raise
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    @property
+    def available(self) -> bool:
+        """Whether a majority of the nodes may vote now, as far as is known without asking them."""
+        return self.unavailable_for == 0
+
+    @property
+    def unavailable_for(self) -> float:
+        """Seconds until a majority of the nodes may vote, as far as is known without asking them.
+
+        0 when it may now; more than 0 during a restart quarantine; `math.inf` when no moment is known: the
+        manager is not started or is closed, too few nodes are up, or they cannot be one quorum.
+        """
+        return self._life.unavailable_for
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that `Lease.valid_until` is read on."""
+        return self._life.clock
 
     # -- locks ---------------------------------------------------------------------------------
 
@@ -225,7 +290,7 @@ class LockManager(Life, Generic[Fence_co]):
             at_least: seconds for which the names stay taken since the lock was asked for, also when the
                 block ends sooner; default 0.  For work that must not run twice in a while, such as cron jobs
                 of hosts whose clocks differ.  Where it is longer than the ttl it takes its place.  The names
-                then stay taken beyond `Lease.release` and `aclose`, for everybody; only `force_release` frees
+                then stay taken beyond `Lease.release` and `aclose`, for all; only `force_release` frees
                 them.  No longer than the restart quarantine; without one (fewer than three nodes) it rests
                 on the nodes not losing their memory.
 
@@ -237,17 +302,20 @@ class LockManager(Life, Generic[Fence_co]):
         if extension is not None:
             checked_policy(extension)
         least = options.checked_at_least(at_least)
+        seconds = max(least, options.ttl if ttl is None else options.checked_ttl(ttl))
+        policy = options.extension if extension is None else extension
         request = Request(
             primitive=primitive,
-            ttl=max(least, options.ttl if ttl is None else options.checked_ttl(ttl)),
+            ttl=seconds,
+            validity=valid_until(0.0, seconds),
+            least_validity=min_validity(seconds, options.node_timeout, policy.grace * seconds),
             at_least=least,
             blocking_timeout=checked_blocking(blocking, blocking_timeout),
             quorum_timeout=checked_quorum_timeout(quorum_timeout),
-            extension=options.extension if extension is None else extension,
-            on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
+            extension=policy,
             label=checked_label(label),
         )
-        return Lock(self, request)
+        return Lock(self._life, request, options.on_lost if on_lost is None else checked_on_lost(on_lost))
 
     def locked(
         self, template: str, **options: Unpack[LockOptions]
@@ -273,18 +341,18 @@ class LockManager(Life, Generic[Fence_co]):
 
     async def inspect(self, name: str) -> tuple[NodeInspection, ...]:
         """Return what each node holds under `name`: whether, how long, by whom, and whether by us."""
-        runtime = await self._start(looking=True)
+        runtime = await self._life.start(read_only=True)
         return await _admin.inspect(runtime, self._key(name))
 
     async def force_release(self, name: str) -> tuple[NodeInspection, ...]:
-        """Delete the key of `name` on every node, whoever holds it, and return what was there.
+        """Delete the key of `name` on every node, whatever process holds it, and return what was there.
 
         For administrators only: the holder, if alive, works on until its next extension is refused.  Where
         the name stayed taken by `at_least`, the process that had it asks for it again within a minute.
         """
-        runtime = await self._start(looking=True)
+        runtime = await self._life.start(read_only=True)
         found = await _admin.force_release(runtime, self._key(name))
-        runtime.cooldowns.end(name)
+        runtime.queue.cooldowns.end(name)
         return found
 
     async def survey(self, *names: str, limit: int = 1000) -> Survey:
@@ -307,7 +375,7 @@ class LockManager(Life, Generic[Fence_co]):
             raise ValueError(f"limit must be at least 1, got {limit!r}")
         prefix = self._options.prefix
         keys = tuple(map(self._key, dict.fromkeys(names)))
-        return await survey(await self._start(looking=True), prefix, keys, limit)
+        return await survey(await self._life.start(read_only=True), prefix, keys, limit)
 
     async def init(self, *, force: bool = False) -> tuple[NodeInitialisation, ...]:
         """State that no lock can be alive under the prefix: nodes without memory of locks may vote at once.
@@ -323,7 +391,7 @@ class LockManager(Life, Generic[Fence_co]):
             ConfigurationError: nothing rests on sentinels (``fencing=False`` without a quarantine), or a node
                 belongs to a quorum of another size; the message says whose.
         """
-        return await _initialise.initialise(await self._settled(), force=force)
+        return await _initialise.initialise(await self._life.settled(), force=force)
 
     async def diagnose(self) -> tuple[Finding, ...]:
         """Look for what silently voids a quorum, and say what to do about it: ``aioredlock-ng doctor``.
@@ -336,14 +404,14 @@ class LockManager(Life, Generic[Fence_co]):
             ManagerClosedError: the manager is closed, or was meanwhile.
         """
         from ._admin.diagnosis import gather
-        from ._core.diagnosis.judge import judge  # here: who only locks need not import all this
+        from ._core.diagnosis.judge import judge  # here: a process that only locks need not import all this
 
-        runtime = await self._settled()
+        runtime = await self._life.settled()
         if lifecycle.stand_in is not None:
             return ()  # of nodes that are not asked there is nothing to find
         facts = await gather(runtime)
-        if runtime.closing:
-            raise runtime.closed_error()  # what looked like dead nodes was our own end
+        if runtime.availability.closing:
+            raise runtime.availability.closed_error()  # what looked like dead nodes was our own end
         return judge(facts)
 
     def _key(self, name: str) -> bytes:
@@ -351,4 +419,4 @@ class LockManager(Life, Generic[Fence_co]):
 
     def statistics(self) -> ManagerStatistics:
         """Return nodes, held leases, waiters and counters as they are now; without I/O, from any thread."""
-        return statistics_of(self._nodes, self._counters, self._runtime)
+        return statistics_of(self._life.nodes, self._life.counters, self._life.runtime)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
@@ -150,7 +151,7 @@ class SyncLock(threading.local):
         future = self._manager.submit(acquire)
         try:
             if (lease := future.result()) is not None:
-                self._manager.submit(lease.bind).result()  # `aclose` waits for its end
+                self._manager.submit(lease._bind).result()  # noqa: SLF001  # `aclose` waits for its end
             return lease and SyncLease(lease, self._manager)
         except BaseException:  # such as a KeyboardInterrupt, at any moment
             if not future.cancel() and future.exception() is None and future.result() is not None:
@@ -164,7 +165,7 @@ class SyncLock(threading.local):
 
     def __exit__(self, *exc_info: object) -> None:
         lease = self._entered.pop().lease
-        if not self._manager.manager.inherited:  # otherwise a forked child leaves its parent's block
+        if not self._manager.inherited:  # otherwise a forked child leaves its parent's block
             try:
                 self._manager.submit(lease.__aexit__, *exc_info).result()
             except ManagerClosedError:  # then it was released with the manager
@@ -197,6 +198,7 @@ class SyncLockManager:
             hooks = (self.losses, *hooks)
         self.manager = make(on_lost="raise", hooks=hooks, **options)
         self._thread = threading.Thread(target=anyio.run, args=(self._run,), daemon=True)
+        self._started_in: int | None = None  # the process that the thread runs in
         self._gate, self._started = threading.RLock(), threading.Event()
 
     def __repr__(self) -> str:
@@ -283,7 +285,7 @@ class SyncLockManager:
 
         Waits for the blocks of other threads, at most until their deadline; they end in `LockLostError`.
         """
-        if not self.manager.inherited:
+        if not self.inherited:
             with suppress(ManagerClosedError):
                 self.submit(self.manager.aclose).result()
             with self._gate, suppress(RuntimeError):  # another thread has stopped it
@@ -296,6 +298,11 @@ class SyncLockManager:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    @property
+    def inherited(self) -> bool:
+        """Whether this is a forked child and the thread is its parent's."""
+        return self._started_in not in (None, os.getpid())
+
     async def _run(self) -> None:
         async with BlockingPortal() as self._portal:
             self._started.set()
@@ -303,12 +310,13 @@ class SyncLockManager:
 
     def submit(self, function: Callable[..., Any], *args: object) -> Future[Any]:
         """Run a function in the thread of the loop; locks and leases do.  Raises when that cannot be."""
-        if self.manager.inherited:
+        if self.inherited:
             raise RuntimeError("this SyncLockManager was used before a fork: make one per process, after it")
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 (asyncio exports it)
             raise RuntimeError("a SyncLockManager would block this event loop: use a LockManager here")
         with self._gate:  # a loop that ends after it was seen to run would never answer
             if self._thread.ident is None:
+                self._started_in = os.getpid()
                 self._thread.start()
             self._started.wait()
             try:

@@ -25,7 +25,7 @@ from aioredlock_ng._core.command import Proof
 from aioredlock_ng._core.fencing import ballot
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.pipe import TAGS
+from aioredlock_ng._node.pipe import TAGS, words
 from aioredlock_ng.testing import LocalNodes, NoServerError
 from benchmarks.report import Report, environment
 
@@ -69,11 +69,11 @@ class Locks:
 
     def acquire(self, i: int) -> Sequence[Words]:
         """The page's command."""
-        return (_mutex(i, fenced=False).acquire(OWNER, TTL).words,)
+        return (words(_mutex(i, fenced=False).acquire(OWNER, TTL)),)
 
     def release(self, i: int, _: int) -> Sequence[Words]:
         """The page's script."""
-        return ((*_mutex(i, fenced=False).release(OWNER, TTL).words, TAGS[0]),)
+        return ((*words(_mutex(i, fenced=False).release(OWNER, TTL)), TAGS[0]),)
 
     def acquire_and_look(self, i: int) -> Sequence[Words]:
         """The page's command, and a look whether the node remembers."""
@@ -84,11 +84,11 @@ class Locks:
         proposed = ballot(0, int(time.time() * 1000))
         command = _mutex(i, fenced=True).acquire(OWNER, TTL, proposed)
         assert command.proof is Proof.STAMPED, "a node adds the stamp"
-        return ((*command.words, *self._stamp, TAGS[0]),)
+        return ((*words(command), *self._stamp, TAGS[0]),)
 
     def release_fenced(self, i: int, fence: int) -> Sequence[Words]:
         """The script, with the fence."""
-        return ((*_mutex(i, fenced=True).release(OWNER, TTL, fence).words, TAGS[0]),)
+        return ((*words(_mutex(i, fenced=True).release(OWNER, TTL, fence)), TAGS[0]),)
 
     def delifeq(self, i: int, _: int = 0) -> Sequence[Words]:
         """Valkey 9: one native command."""

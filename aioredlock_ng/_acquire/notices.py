@@ -6,7 +6,7 @@ own release, so that it stands when that one tells how long the lock will stay.
 
 A notice says how many were told, so that not all of a crowd follow it (R33).
 
-Notices are hints.  They never count as votes, and none has to arrive: who waits asks again after its back-off
+Notices are hints.  They never count as votes, and none has to arrive: a waiter asks again after its back-off
 anyway, and a notice that was lost costs that much.
 """
 
@@ -25,7 +25,7 @@ MAX_DIGITS: Final = 6
 
 
 @final
-class Ear:
+class ReleaseWaiter:
     """One contender that waits until the lock is free on a majority of the nodes."""
 
     __slots__ = ("_free", "_future", "_late", "_nodes", "_quorum", "crowd")
@@ -71,52 +71,43 @@ class Ear:
 
 
 @final
-class Wakeups:
+class Notices:
     """The subscriptions of one manager, by channel; one contender for each (`_local/local_queue`)."""
 
-    __slots__ = ("_ears", "_nodes", "_quorum")
+    __slots__ = ("_nodes", "_quorum", "_waiters")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._quorum = majority(len(nodes))
-        self._ears: dict[bytes, Ear | None] = {}
+        self._waiters: dict[bytes, ReleaseWaiter | None] = {}
 
-    def listen(self, channels: Iterable[bytes]) -> Ear:
-        """Listen to these channels from now on, with an ear that has heard nothing yet."""
-        ear = Ear(len(self._nodes))
+    def listen(self, channels: Iterable[bytes]) -> ReleaseWaiter:
+        """Listen to these channels from now on, with a waiter that has heard nothing yet."""
+        waiter = ReleaseWaiter(len(self._nodes))
         for channel in channels:
-            if channel not in self._ears:
+            if channel not in self._waiters:
                 for node in self._nodes:
                     node.subscribe(channel)
-            self._ears[channel] = ear
-        return ear
+            self._waiters[channel] = waiter
+        return waiter
 
     def rest(self, channels: Iterable[bytes]) -> None:
-        """Keep the subscriptions for the next contender, though nobody waits for their notices now."""
+        """Keep the subscriptions for the next contender, though no call waits for their notices now."""
         for channel in channels:
-            if channel in self._ears:
-                self._ears[channel] = None
+            if channel in self._waiters:
+                self._waiters[channel] = None
 
     def drop(self, channel: bytes) -> None:
-        """Listen no more: nobody waits."""
-        if channel in self._ears:
-            del self._ears[channel]
+        """Listen no more: no call waits."""
+        if channel in self._waiters:
+            del self._waiters[channel]
             for node in self._nodes:
                 node.unsubscribe(channel)
-
-    @property
-    def any(self) -> bool:
-        """Whether there is any subscription."""
-        return bool(self._ears)
 
     @property
     def deaf(self) -> bool:
         """Whether too few nodes can tell of releases at all."""
         return sum(node.can_hear for node in self._nodes) < self._quorum
-
-    def listening(self, channel: bytes) -> bool:
-        """Whether this manager is subscribed there, or about to be."""
-        return channel in self._ears
 
     def hears(self, channels: Sequence[bytes], foreign: Container[int] = ()) -> bool:
         """Whether a majority would tell of a release on all of these channels.
@@ -130,8 +121,8 @@ class Wakeups:
 
     def on_notice(self, node: Node, channel: bytes, message: object) -> None:
         """Take a notice."""
-        if (ear := self._ears.get(channel)) is not None:
-            ear.told(self._nodes.index(node), _crowd(message))
+        if (waiter := self._waiters.get(channel)) is not None:
+            waiter.told(self._nodes.index(node), _crowd(message))
 
 
 def _crowd(message: object) -> int:

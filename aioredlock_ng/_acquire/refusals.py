@@ -1,70 +1,175 @@
-"""What a call is told when a task of its own process is in its way: for that no node is asked."""
+"""What a call of `acquire` is told that does not get the lock: by the nodes, or by its own process (R13)."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
 
+from .._clock import Clock
+from .._core.command import Answer
+from .._core.quorum import Tally, Verdict, Vote
+from .._core.validity import free_after
+from .._local.local_queue import Held, LocalQueue, NameEntry
+from .._node import Node
+from .._round.round import Round
 from ..errors import (
     LockNotAcquiredError,
     LockTakenError,
+    NodeVote,
     QuorumUnavailableError,
     WouldDeadlockError,
     printable,
 )
 
-if TYPE_CHECKING:
-    from .._hold.holding import Holding
-    from .._local.local_queue import Gate
-    from .._session.runtime import Runtime
+WRONG_TYPE: Final = "WRONGTYPE"
+"""The error of a node where something that is not a lock lives under the lock's key."""
+
+# -- by the nodes --------------------------------------------------------------------------------------
 
 
-def refuse_deadlock(runtime: Runtime, names: tuple[str, ...]) -> None:
-    """Fail if this task, inside the body of a lease of ours, would wait for its own release."""
-    task = asyncio.current_task()
-    for name in names:
-        gate = runtime.gates.get(name)
-        body = gate.holding.body if gate is not None and gate.holding is not None else None
-        if body is not None and body.task is task:
-            msg = f"this task holds {printable((name,))} and would wait for itself (not reentrant)"
-            raise WouldDeadlockError(msg, names=names)
+def knows_why(asked: Round, undo: Round) -> bool:
+    """Whether it is certain why the round was lost, and how long the keys in the way will stay.
 
-
-def cooling(runtime: Runtime, names: tuple[str, ...]) -> LockTakenError | None:
-    """Return the error for a name that stays taken after its release by this process, or None (R34)."""
-    if not runtime.cooldowns or not (left := runtime.cooldowns.left(names, runtime.clock.now())):
-        return None
-    msg = f"lock {printable(names)} was released, but stays taken for {left:.3f} s yet (at_least)"
-    return LockTakenError(msg, names=names, retry_after=left, holder=runtime.holder)
-
-
-def held_here(runtime: Runtime, names: tuple[str, ...], holding: Holding) -> LockTakenError:
-    """Return the error for a lock that this process holds."""
-    return LockTakenError(
-        f"lock {printable(names)} is held by this process",
-        names=names,
-        retry_after=max(0.0, holding.valid_until - runtime.clock.now()),
-        holder=runtime.holder,
+    Each node that refused tells that with its release.  Without a quorum every node that can
+    answer is heard, so that the error shows which ones are at fault.
+    """
+    tally = asked.tally
+    if undo.tally.pending == 0:
+        return True
+    if not tally.taken:
+        return tally.taken is False and tally.pending == 0
+    return all(
+        then is not None
+        for first, then in zip(asked.answers, undo.answers, strict=True)
+        if first is not None and first.vote is Vote.REFUSED
     )
 
 
-def in_the_way(
-    runtime: Runtime, names: tuple[str, ...], gate: Gate, verdict: LockNotAcquiredError | None = None
-) -> LockNotAcquiredError:
-    """Return the error for a call behind `gate`: what the nodes said last to the task before it (R13)."""
-    if gate.holding is not None:
-        return held_here(runtime, names, gate.holding)
-    if (error := cooling(runtime, names)) is not None:
-        return error
-    last = verdict or gate.refusal
-    if isinstance(last, LockTakenError):
-        return LockTakenError(
-            last.args[0], names=names, votes=last.votes, retry_after=last.retry_after, holder=last.holder
-        )
-    if last is not None:
-        return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
-    asked = None if gate.attempt is None else gate.attempt.asked
-    if asked is None or asked.tally.pending or asked.tally.answered >= asked.tally.quorum:
-        return LockTakenError(f"another task of this process is acquiring {printable(names)}", names=names)
-    msg = f"lock {printable(names)}: too few nodes have answered yet"
+def without_fence(names: tuple[str, ...], asked: Round) -> QuorumUnavailableError:
+    """Return the error for a try that a majority granted, without a certificate for its fence (R10)."""
+    msg = (
+        f"lock {printable(names)}: a majority granted it, but the nodes did not agree on a fence; "
+        "after a loss of their memory that may take two seconds"
+    )
     return QuorumUnavailableError(msg, names=names, votes=asked.votes())
+
+
+def refusal_by_nodes(names: tuple[str, ...], asked: Round, undo: Round) -> tuple[LockNotAcquiredError, bool]:
+    """Tell contention from fault, with every node's answer and the time to try again.
+
+    Returns the error, and whether another try is pointless.  `undo` are the releases of the try.
+    """
+    votes = tuple(map(_with_wait, asked.votes(), undo.answers))
+    if asked.tally.verdict is Verdict.WON:
+        msg = f"lock {printable(names)}: a majority granted it too late to be of use"
+        return QuorumUnavailableError(msg, names=names, votes=votes), False
+    tally = Tally(len(votes))
+    for vote in votes:
+        tally.cast(vote.vote)
+    quorum = tally.quorum
+    if tally.answered < quorum:
+        wrong = sum(WRONG_TYPE in vote.reason for vote in votes)  # old servers wrap the errors of scripts
+        answered = f"{tally.answered} of {len(votes)} nodes voted, {quorum} are needed"
+        msg = f"lock {printable(names)}: {answered}"
+        return QuorumUnavailableError(msg, names=names, votes=votes), wrong > len(votes) - quorum
+    waits = [0.0 if v.vote is Vote.GRANTED else v.retry_after for v in votes if v.vote is not Vote.SILENT]
+    holder = _holder(asked, undo)
+    msg = f"lock {printable(names)} is held by {holder or 'another client'}"
+    wait = free_after(waits, quorum)
+    return LockTakenError(msg, names=names, votes=votes, retry_after=wait, holder=holder), False
+
+
+def _with_wait(vote: NodeVote, undo: Answer | None) -> NodeVote:
+    """Add to a refusal what the release that followed it found under the key."""
+    if vote.vote is not Vote.REFUSED or undo is None:
+        return vote
+    if undo.vote is Vote.SILENT:
+        if undo.reason.startswith(WRONG_TYPE):
+            return NodeVote(vote.node, Vote.SILENT, undo.reason)
+        return vote
+    return NodeVote(vote.node, vote.vote, vote.reason, undo.wait)
+
+
+def _holder(asked: Round, undo: Round) -> str | None:
+    """Return what the holder calls itself that a majority of the nodes names; None without such."""
+    labels = Counter(
+        then.found
+        for first, then in zip(asked.answers, undo.answers, strict=True)
+        if first is not None and first.vote is Vote.REFUSED and then is not None
+    )
+    label, count = labels.most_common(1)[0] if labels else (None, 0)
+    if not isinstance(label, bytes) or count < asked.tally.quorum:
+        return None
+    text = label.decode(errors="replace")
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def not_asked(names: tuple[str, ...], nodes: Sequence[Node], most: int) -> QuorumUnavailableError:
+    """Return the error for a call that has not come to its first try; `most` tries were in flight."""
+    reason = f"not asked: {most} tries of this process were under way, and others before this one"
+    votes = tuple(NodeVote(node.name, Vote.SILENT, reason) for node in nodes)
+    return QuorumUnavailableError(f"lock {printable(names)}: {reason}", names=names, votes=votes)
+
+
+# -- by this process -----------------------------------------------------------------------------------
+
+
+@final
+@dataclass(slots=True, eq=False)
+class LocalRefusals:
+    """What a call is told when a task of its own process is in its way: for that no node is asked."""
+
+    queue: LocalQueue
+    clock: Clock
+    holder: str
+
+    def check_deadlock(self, names: tuple[str, ...]) -> None:
+        """Fail if this task, inside the body of a lease of ours, would wait for its own release."""
+        task = asyncio.current_task()
+        for name in names:
+            entry = self.queue.entries.get(name)
+            if entry is not None and entry.held is not None and entry.held.task is task:
+                msg = f"this task holds {printable((name,))} and would wait for itself (not reentrant)"
+                raise WouldDeadlockError(msg, names=names)
+
+    def cooling(self, names: tuple[str, ...]) -> LockTakenError | None:
+        """Return the error for a name that stays taken after its release by this process, or None (R34)."""
+        cooldowns = self.queue.cooldowns
+        if not cooldowns.until or not (left := cooldowns.left(names, self.clock.now())):
+            return None
+        msg = f"lock {printable(names)} was released, but stays taken for {left:.3f} s yet (at_least)"
+        return LockTakenError(msg, names=names, retry_after=left, holder=self.holder)
+
+    def held_here(self, names: tuple[str, ...], held: Held) -> LockTakenError:
+        """Return the error for a lock that this process holds."""
+        return LockTakenError(
+            f"lock {printable(names)} is held by this process",
+            names=names,
+            retry_after=max(0.0, held.valid_until - self.clock.now()),
+            holder=self.holder,
+        )
+
+    def in_the_way(
+        self, names: tuple[str, ...], entry: NameEntry, verdict: LockNotAcquiredError | None = None
+    ) -> LockNotAcquiredError:
+        """Return the error for a call behind `entry`: what the nodes told the task before it last (R13)."""
+        if entry.held is not None:
+            return self.held_here(names, entry.held)
+        if (error := self.cooling(names)) is not None:
+            return error
+        last = verdict or entry.refusal
+        if isinstance(last, LockTakenError):
+            return LockTakenError(
+                last.args[0], names=names, votes=last.votes, retry_after=last.retry_after, holder=last.holder
+            )
+        if last is not None:
+            return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
+        asked = entry.asked
+        if asked is None or asked.tally.pending or asked.tally.answered >= asked.tally.quorum:
+            msg = f"another task of this process is acquiring {printable(names)}"
+            return LockTakenError(msg, names=names)
+        msg = f"lock {printable(names)}: too few nodes have answered yet"
+        return QuorumUnavailableError(msg, names=names, votes=asked.votes())

@@ -86,7 +86,7 @@ async def look(runtime: Runtime, key: bytes) -> list[Answer]:
 
 def owners_of(runtime: Runtime) -> set[bytes]:
     """Return the owner values of this manager's leases."""
-    return {holding.owner for holding in runtime.holdings}
+    return {holding.owner for holding in runtime.holdings.all}
 
 
 def _fits_inspection(reply: object) -> bool:

@@ -19,7 +19,7 @@ from .._kinds.primitive import Primitive
 from .._node.channels import listening
 from .._node.client_node import ClientNode
 from .._node.link import heartbeat
-from .._node.pipe import PUSH, untagged
+from .._node.pipe import PUSH, untagged, words
 from .._round.round import Round, all_answered
 from .._specs import primitive_of
 from ..errors import NodeVote
@@ -158,7 +158,7 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
     """Make what is to be tried on one node, in this order."""
     names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
     one, two = _mutex(runtime, names[:1]), _mutex(runtime, names[1:])
-    mine, other = runtime.new_owner(), runtime.new_owner()
+    mine, other = runtime.owners.new(), runtime.owners.new()
     fence = TRIAL_FENCE if runtime.options.fencing else 0
     look = look_for(two.keys[1])
     tag = b"in full"
@@ -167,7 +167,7 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
         owner=b"",
         fits=lambda reply: look.fits(untagged(reply, tag)),
         keys=(),
-        args=(*look.words_in_full[1:], tag),
+        args=(*words(look, in_full=True)[1:], tag),
         verb=b"EVAL",
     )
     steps = [

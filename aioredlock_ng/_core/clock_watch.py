@@ -101,7 +101,7 @@ class _Suspicion:
 class ClockWatch:
     """Judges the clocks of `size` nodes by their samples; a step ahead above `limit` seconds voids a vote."""
 
-    __slots__ = ("_ahead", "_back", "_limit", "_median", "_offsets", "_since", "_size")
+    __slots__ = ("_ahead", "_back", "_limit", "_offsets", "_since", "_size", "median_ahead")
 
     def __init__(self, size: int, limit: float) -> None:
         self._size = size
@@ -109,7 +109,12 @@ class ClockWatch:
         self._offsets: dict[int, _Offset] = {}
         self._ahead: dict[int, _Suspicion] = {}
         self._back: dict[int, _Suspicion] = {}
-        self._median: float | None = None
+        self.median_ahead: float | None = None
+        """The median over the sampled nodes (the lower one) of how far they are ahead at least.
+
+        Added to the own time it is a clock for ballots (R10): fewer than half of the nodes that were
+        sampled cannot move it past the others.
+        """
         self._since = -math.inf
 
     def __repr__(self) -> str:
@@ -127,13 +132,15 @@ class ClockWatch:
         self._find_median()
         return self._judge(heard_at) if self._ahead or self._back else NOTHING
 
-    def ahead(self, node: int, heard_at: float, node_time: float) -> bool:
-        """Tell whether this answer's clock is more than `limit` ahead: a vote that must not count."""
+    def believes(self, node: int, heard_at: float, node_time: float) -> bool:
+        """Tell whether an answer's vote may count: its node is trusted, and not more than `limit` ahead."""
+        if node in self._ahead:
+            return False
         known = self._offsets.get(node)
         if known is None:
-            return False
+            return True
         slack = CLOCK_DRIFT_FACTOR * (heard_at - known.since)
-        return node_time - heard_at > known.high + slack + self._limit
+        return node_time - heard_at <= known.high + slack + self._limit
 
     def trusted(self, node: int) -> bool:
         """False from the suspicion of a step ahead until it is judged; then its sentinel speaks (R12)."""
@@ -143,14 +150,6 @@ class ClockWatch:
         """Return where *node - own* lay at the last sample that fitted; None without samples."""
         known = self._offsets.get(node)
         return None if known is None else (known.low, known.high)
-
-    def median_ahead(self) -> float | None:
-        """Return the median over the sampled nodes (the lower one) of how far they are ahead at least.
-
-        Added to the own time it is a clock for ballots (R10): fewer than half of the nodes that were
-        sampled cannot move it past the others.
-        """
-        return self._median
 
     def forget(self, node: int) -> None:
         """Another server answers there now."""
@@ -185,7 +184,7 @@ class ClockWatch:
                     self._offsets.clear()
                     self._ahead.clear()
                     self._back.clear()
-                    self._median = None
+                    self.median_ahead = None
                     self._since = now
                     return Conclusion(own=-suspicion.seconds)
         return Conclusion(steps=self._resolve(self._ahead, now), back=self._resolve(self._back, now))
@@ -206,7 +205,7 @@ class ClockWatch:
 
     def _find_median(self) -> None:
         lows = sorted(known.low for known in self._offsets.values())
-        self._median = lows[(len(lows) - 1) // 2] if lows else None
+        self.median_ahead = lows[(len(lows) - 1) // 2] if lows else None
 
 
 def _suspect(pending: dict[int, _Suspicion], node: int, new: _Suspicion) -> None:

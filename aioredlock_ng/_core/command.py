@@ -124,26 +124,6 @@ class Command:
         name = self.script.name if self.script else self.verb.decode()
         return f"<Command {self.purpose.value} {name} {[ascii(key) for key in self.keys]}>"
 
-    @property
-    def words(self) -> tuple[bytes, ...]:
-        """The command as it goes over the wire, but for a stamp; a script is named by its digest."""
-        return (*head(self.verb, self.script, self.keys), *self.args)
-
-    @property
-    def words_in_full(self) -> tuple[bytes, ...]:
-        """The same with the script's source, for a server that does not know the digest."""
-        if self.script is None:
-            return self.words
-        return (b"EVAL", self.script.source, b"%d" % len(self.keys), *self.keys, *self.args)
-
-
-def head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Return what a command begins with: all but its arguments."""
-    assert bool(verb) != (script is not None), "a command is either a verb or a script"
-    if script is None:
-        return (verb, *keys)
-    return (b"EVALSHA", script.digest, b"%d" % len(keys), *keys)
-
 
 class Sink(Protocol):
     """Waits for the replies to one command, one per node."""

@@ -22,35 +22,31 @@ KNOWN_FOR: Final = 60.0
 class Cooldowns:
     """Until when names stay taken that this process has released; `now` is the manager's clock."""
 
-    __slots__ = ("_until",)
+    __slots__ = ("until",)
 
     def __init__(self) -> None:
-        self._until: OrderedDict[str, tuple[float, float]] = OrderedDict()  # and until when that is known
-
-    def __bool__(self) -> bool:
-        """Whether there may be any."""
-        return bool(self._until)
+        self.until: OrderedDict[str, tuple[float, float]] = OrderedDict()  # and until when that is known
 
     def begin(self, names: Iterable[str], until: float, now: float) -> None:
         """Note that these names stay taken `until` then."""
         for name in names:
-            self._until.pop(name, None)
-            self._until[name] = until, min(until, now + KNOWN_FOR)
-        while len(self._until) > MAX_COOLING:
-            self._until.popitem(last=False)
+            self.until.pop(name, None)
+            self.until[name] = until, min(until, now + KNOWN_FOR)
+        while len(self.until) > MAX_COOLING:
+            self.until.popitem(last=False)
 
     def left(self, names: Iterable[str], now: float) -> float:
         """Return the seconds until the last of these names is free; forget what is over."""
         longest = 0.0
         for name in names:
-            if (known := self._until.get(name)) is not None:
+            if (known := self.until.get(name)) is not None:
                 until, known_until = known
                 if known_until <= now:
-                    del self._until[name]
+                    del self.until[name]
                 else:
                     longest = max(longest, until - now)
         return longest
 
     def end(self, name: str) -> None:
         """Forget a name: its keys have been deleted."""
-        self._until.pop(name, None)
+        self.until.pop(name, None)

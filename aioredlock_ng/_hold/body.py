@@ -37,7 +37,7 @@ class Body:
             self.task.cancel("the lock was lost")
 
     def disarm(self, exc: BaseException | None) -> bool:
-        """End the binding; True when `exc` is our own cancellation and nobody else's.
+        """End the binding; True when `exc` is our own cancellation, and no other.
 
         Must run before the first await of the exit: Python 3.11 and 3.12 raise a stray
         CancelledError there even after `uncancel()`, 3.13 does not.

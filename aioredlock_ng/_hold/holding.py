@@ -11,26 +11,32 @@ between reading and writing it.
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, final
+from dataclasses import dataclass, field
+from random import Random
+from typing import final
 
-from .._acquire.attempt import unsent_in
-from .._acquire.telling import tell_extended, tell_extensions_low, tell_lost, tell_released
+from .._clock import Clock
 from .._core.command import Answer, Reply
 from .._core.policy import EXTENSION_RETRY, ExtensionPolicy
 from .._core.quorum import Extension, Tally, extension_verdict
 from .._core.validity import valid_until
+from .._counters import Counters
+from .._hooks import HookList
 from .._kinds.primitive import Primitive
-from .._log import report
+from .._local.handoff import HandoffWindow
+from .._local.local_queue import Ticket
+from .._node import Node
+from .._round.deadlines import Deadlines
+from .._round.releases import Releases
 from .._round.round import Round
-from ..errors import LockLostError, LossReason, NodeVote, printable
-
-if TYPE_CHECKING:
-    from .._local.handoff import Turn
-    from .._local.local_queue import Pass
-    from .._session.runtime import Runtime
-    from .body import Body
+from ..errors import LockLostError, LossReason, NodeVote
+from .body import Body
+from .loss import lost_error
+from .telling import tell_extended, tell_extensions_low, tell_lost, tell_released, tell_topped_up
+from .watchdog import Watchdog
 
 
 def extension_decided(tally: Tally) -> bool:
@@ -39,25 +45,49 @@ def extension_decided(tally: Tally) -> bool:
 
 
 @final
+@dataclass(slots=True, eq=False, kw_only=True)
+class Holdings:
+    """Every lease of one manager that is not released, and what all of them use."""
+
+    nodes: Sequence[Node]
+    node_timeout: float
+    clock: Clock
+    random: Random
+    deadlines: Deadlines
+    releases: Releases
+    watchdog: Watchdog
+    hooks: HookList
+    counters: Counters
+    all: dict[Holding, None] = field(default_factory=dict)
+    """In the order of their wins."""
+
+    @property
+    def held(self) -> int:
+        """How many are held, by what is known and by the clock; any thread may ask."""
+        return sum(holding.held for holding in tuple(self.all))
+
+
+@final
 class Holding:
     """A won lock, from the win to its release."""
 
     def __init__(
         self,
-        runtime: Runtime,
+        holdings: Holdings,
         primitive: Primitive,
         *,
         owner: bytes,
         fence: int,
         ttl: float,
         asked_at: float,
+        valid_until: float,
         won: Round,
         extension: ExtensionPolicy,
         label: str,
-        way: Pass,
+        ticket: Ticket,
         at_least: float = 0.0,
     ) -> None:
-        self._runtime = runtime
+        self._of = holdings
         self._primitive = primitive
         self.owner = owner
         self.fence = fence  # 0: without
@@ -66,30 +96,35 @@ class Holding:
         self._since = asked_at
         self._extension = extension
         self.label = label
-        self._way = way
+        self._ticket = ticket
         self.taken_until = asked_at + at_least
         """Until when the names stay taken, released or not (R34)."""
         self._round = won  # the last round that was won, for `votes`
-        self._unsent = unsent_in(won)
+        self._unsent = won.unsent
         if fence:
             won.thin_out()  # a lease may live for long
         self._extending: Round | None = None
         self._retries = 0
-        self._extend_at = asked_at + extension.every * ttl
-        self._release: Round | None = None
         self._by_watchdog = 0
+        self._extend_at = math.inf if extension.max_extensions == 0 else asked_at + extension.every * ttl
+        self._release: Round | None = None
         self.extensions = 0
-        self.valid_until = valid_until(asked_at, ttl)
+        self.valid_until = valid_until
         self.loss: LossReason | None = None
         self._blame: Round | None = None  # the last round that failed since the last that was won
         self._lost: asyncio.Event | None = None
-        self._ended: asyncio.Future[None] | None = None
+        self._ended: asyncio.Event | None = None
         self.stays = 0.0
         """Seconds, at the release, for which the names stayed taken; 0: they were free (R34)."""
         self.handed_on = False
         """Whether another task of this process asks next, in the same write as the release."""
         self.body: Body | None = None
         """The task that runs under the lease, while an ``async with`` binds one."""
+        holdings.all[self] = None
+        watchdog = holdings.watchdog
+        watchdog.fresh[self] = None
+        if min(self._extend_at, self.deadline) < watchdog.wakes_at:
+            watchdog.wake()
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -99,24 +134,31 @@ class Holding:
         return self._primitive.names
 
     @property
+    def task(self) -> asyncio.Task[object] | None:
+        """The task of the body, while there is one."""
+        return None if self.body is None else self.body.task
+
+    @property
     def released(self) -> bool:
         """Whether the releases have been queued."""
         return self._release is not None
 
     @property
+    def over(self) -> bool:
+        """Whether it was lost or released."""
+        return self._release is not None or self.loss is not None
+
+    @property
     def held(self) -> bool:
         """Whether the lock is ours, by what is known and by the clock; no I/O."""
-        return self._release is None and not self._refused and self._runtime.clock.now() < self.valid_until
+        if self._release is not None or self.loss is LossReason.REFUSED:
+            return False  # a majority said that it is not ours: then the clock has no say any more
+        return self._of.clock.now() < self.valid_until
 
     @property
     def age(self) -> float:
         """Seconds since the lock was asked for."""
-        return self._runtime.clock.now() - self._since
-
-    @property
-    def _refused(self) -> bool:
-        """A majority said that the lock is not ours: then the clock has no say any more."""
-        return self.loss is LossReason.REFUSED
+        return self._of.clock.now() - self._since
 
     @property
     def deadline(self) -> float:
@@ -126,42 +168,24 @@ class Holding:
     @property
     def due(self) -> float:
         """When the watchdog has to look at it next."""
-        if self._extending is not None or not self._extends:
-            return self.deadline
-        return min(self._extend_at, self.deadline)
+        return self.deadline if self._extending is not None else min(self._extend_at, self.deadline)
 
-    @property
-    def _extends(self) -> bool:
-        return not self._extension.exhausted(self._by_watchdog)
-
-    async def ended(self, timeout: float) -> None:
-        """Wait for the release, at most `timeout` seconds."""
-        if self._release is None and timeout > 0:
-            self._ended = self._ended or asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._ended,), timeout=timeout)
+    async def ended(self) -> None:
+        """Wait for the release."""
+        if self._release is None:
+            self._ended = self._ended or asyncio.Event()
+            await self._ended.wait()
 
     def votes(self) -> tuple[NodeVote, ...]:
         """Return what the nodes said in the last round that was won."""
         return self._round.votes()
 
     def error(self) -> LockLostError:
-        """Return the error for a lease that is not held."""
-        if self.loss is None and self._release is not None:
-            reason, why = LossReason.RELEASED, "was released"
-        else:
-            reason = self.loss or LossReason.EXPIRED
-            why = {
-                LossReason.EXPIRED: "was lost: its validity ended before a majority extended it",
-                LossReason.REFUSED: "was lost: a majority of the nodes does not hold it any more",
-                LossReason.EXTENSIONS_EXHAUSTED: (
-                    f"was lost after {self._by_watchdog} extensions, which is ExtensionPolicy.max_extensions"
-                ),
-                LossReason.MANAGER_CLOSED: "was given up: its manager was closed",
-                LossReason.LOOP_CLOSED: "was lost: its event loop was closed before it was released",
-            }.get(reason, "was lost")
-        return LockLostError(
-            f"lock {printable(self.names)} {why}", reason=reason, names=self.names, votes=self._why()
-        )
+        """Return the error for a lease that is not held, with the votes that explain it, late ones too."""
+        released = self.loss is None and self._release is not None
+        reason = LossReason.RELEASED if released else self.loss or LossReason.EXPIRED
+        votes = () if self._blame is None else self._blame.votes()
+        return lost_error(self.names, reason, votes, extensions=self._by_watchdog)
 
     @property
     def lost(self) -> asyncio.Event:
@@ -172,44 +196,29 @@ class Holding:
                 self._lost.set()
         return self._lost
 
-    def _why(self) -> tuple[NodeVote, ...]:
-        """Return what the nodes said in the round that explains a loss, late answers included."""
-        return () if self._blame is None else self._blame.votes()
-
-    # -- what happens to it --------------------------------------------------------------------
+    # -- extension -----------------------------------------------------------------------------
 
     def look(self, now: float) -> None:
         """Do what is due: end it at its deadline, else extend it.  Called by the watchdog."""
         if now >= self.deadline:
             self.expire()
-        elif self._extends and self._extending is None and now >= self._extend_at:
+        elif self._extending is None and now >= self._extend_at:
             self.extend(self.wanted, by_watchdog=True)
-
-    def expire(self) -> None:
-        """Give it up because its time is over."""
-        exhausted = self._extension.enabled and not self._extends
-        self._blame = self._blame or self._extending
-        self.lose(LossReason.EXTENSIONS_EXHAUSTED if exhausted else LossReason.EXPIRED)
-
-    def judge(self) -> None:
-        """Notice an end by the clock that the watchdog has not come round to."""
-        if self._release is None and self.loss is None and self._runtime.clock.now() >= self.valid_until:
-            self.expire()
 
     def extend(self, ttl: float, *, by_watchdog: bool = False) -> Round:
         """Ask all nodes to let the lock live `ttl` seconds from now (R8); one round at a time."""
         assert self._extending is None, "one extension round per lease"
         assert self._release is None, "nothing is sent after the release (R6)"
-        runtime = self._runtime
+        of = self._of
         self.wanted = max(self.wanted, ttl)
-        asked_at = runtime.clock.now()
+        asked_at = of.clock.now()
 
         def heed(node: int, answer: Answer) -> None:
             if answer.missing and extension_verdict(round_.tally) is Extension.EXTENDED:
                 self._top_up([node], ttl)
 
-        round_ = self._extending = Round(runtime.nodes, runtime.deadlines, self._primitive.read_extend, heed)
-        round_.ask(self._primitive.extend(self.owner, ttl, self.fence), runtime.node_timeout)
+        round_ = self._extending = Round(of.nodes, of.deadlines, self._primitive.read_extend, heed)
+        round_.ask(self._primitive.extend(self.owner, ttl, self.fence), of.node_timeout)
         round_.then(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
         return round_
 
@@ -221,15 +230,17 @@ class Holding:
     def _extended(self, round_: Round, asked_at: float, ttl: float, by_watchdog: bool) -> None:  # noqa: FBT001
         """Take the outcome of an extension round."""
         self._extending = None
-        if self._release is not None or self.loss is not None:
+        if self.over:
             return  # whatever it says, it comes too late
-        now = self._runtime.clock.now()
+        now = self._of.clock.now()
         outcome = extension_verdict(round_.tally)
         if now >= self.deadline:
+            # Too late: never extended back to life, not even by an answer that waited for this loop.
             self._blame = round_
-            self.expire()  # never extended back to life, not even by an answer that waited for us
+            self.expire()
             return
         if outcome is Extension.LOST:
+            # A majority does not hold it: lost at once, whatever the clock says.
             self._blame = round_
             self.lose(LossReason.REFUSED)
             return
@@ -239,16 +250,19 @@ class Holding:
             if by_watchdog and self._extension.runs_low(self._by_watchdog):
                 self._warn_of_the_end(now)
         else:
-            self._blame = round_  # should the deadline decide, this is why
-            chance = self._runtime.random.random()
-            self._extend_at = now + EXTENSION_RETRY.backoff(self._retries, chance, least=0.5)
+            # No majority answered: ask again soon, and let the deadline decide.
+            self._blame = round_  # then this is why
+            chance = self._of.random.random()
+            self._plan_extension(now + EXTENSION_RETRY.backoff(self._retries, chance, least=0.5))
             self._retries += 1
-        self._runtime.watchdog.watch(self)
+        self._of.watchdog.watch(self)
 
     def _won(self, round_: Round, asked_at: float, ttl: float) -> None:
+        when = self._extend_at
         if (gained := valid_until(asked_at, ttl)) > self.valid_until:
             self.valid_until = gained
-            self._extend_at = asked_at + self._extension.every * ttl
+            when = asked_at + self._extension.every * ttl
+        self._plan_extension(when)
         self._ttl = max(self._ttl, ttl)
         self.extensions += 1
         self._blame = None
@@ -258,49 +272,58 @@ class Holding:
             node for node, answer in enumerate(round_.answers) if answer is not None and answer.missing
         ]
         self._top_up(missing, ttl)  # those that answer later are heeded then
-        self._runtime.counters.extended += 1
-        tell_extended(self._runtime, self, topped_up=len(missing))
+        self._of.counters.extended += 1
+        remaining = self.valid_until - self._of.clock.now()
+        tell_extended(self._of.hooks, self, remaining=remaining, topped_up=len(missing))
+
+    def _plan_extension(self, when: float) -> None:
+        """Have the watchdog extend it at `when`, unless its extensions are used up."""
+        self._extend_at = math.inf if self._extension.exhausted(self._by_watchdog) else when
 
     def _warn_of_the_end(self, now: float) -> None:
         """Say for how long the extensions that are left can hold the lock."""
         limit, used = self._extension.max_extensions, self._by_watchdog
         assert limit is not None, "what has no limit does not run low"
         left = self._extension.time_left(used, deadline=self.deadline - now, ttl=self.wanted)
-        tell_extensions_low(self._runtime, self, used=used, limit=limit, left=left)
+        tell_extensions_low(self._of.hooks, self, used=used, limit=limit, left=left)
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
         if not missing or self.loss is not None or not self.held:
             return
         command = self._primitive.top_up(self.owner, ttl, self.fence)
-        self._runtime.counters.topped_up += len(missing)
-        for node in missing:
-            name = self._runtime.nodes[node].name
-            report(
-                logging.INFO,
-                "node %s had lost lock %s and is given it back",
-                name,
-                printable(self.names),
-                lock=self.names,
-                node=name,
-                fence=self.fence,
-            )
-            self._runtime.nodes[node].submit(command, _TopUp(self), node)
+        self._of.counters.topped_up += len(missing)
+        for index in missing:
+            node = self._of.nodes[index]
+            tell_topped_up(self, node.name)
+            node.submit(command, _TopUp(self), index)
         self._unsent = [node for node in self._unsent if node not in missing]
+
+    # -- loss ----------------------------------------------------------------------------------
+
+    def expire(self) -> None:
+        """Give it up because its time is over."""
+        exhausted = self._extension.enabled and self._extension.exhausted(self._by_watchdog)
+        self._blame = self._blame or self._extending
+        self.lose(LossReason.EXTENSIONS_EXHAUSTED if exhausted else LossReason.EXPIRED)
+
+    def judge(self) -> None:
+        """Notice an end by the clock that the watchdog has not come round to."""
+        if not self.over and self._of.clock.now() >= self.valid_until:
+            self.expire()
 
     def lose(self, reason: LossReason) -> None:
         """Note that the lease is lost and tell its body.
 
         Nothing is released here: the keys still protect the body's clean-up.
         """
-        if self.loss is not None or self._release is not None:
+        if self.over:
             return
         self.loss = reason
-        runtime = self._runtime
-        runtime.watchdog.forget(self)
-        for name in self._way.names:
-            runtime.turns.lose(name)
-        self._way.open()
+        self._of.watchdog.forget(self)
+        for name in self._ticket.names:
+            self._ticket.queue.handoff.end(name)
+        self._ticket.leave()
         if self._lost is not None:
             self._lost.set()
         if self.body is not None:
@@ -309,7 +332,7 @@ class Holding:
 
     def abandon(self) -> None:
         """Note that its loop was closed under it: nothing can be sent or woken any more, only told."""
-        if self.loss is not None or self._release is not None:
+        if self.over:
             return
         self.loss = LossReason.LOOP_CLOSED
         if self._lost is not None:
@@ -318,51 +341,52 @@ class Holding:
         self._tell_lost()
 
     def _tell_lost(self) -> None:
-        runtime = self._runtime
-        runtime.counters.lost += 1
-        tell_lost(runtime, self, self.error(), held_for=runtime.clock.now() - self._since)
+        self._of.counters.lost += 1
+        tell_lost(self._of.hooks, self, self.error(), held_for=self.age)
+
+    # -- release -------------------------------------------------------------------------------
 
     def release(self) -> Round:
         """Queue the releases on all nodes, now (R6); the round that it returns knows their answers."""
         if self._release is not None:
             return self._release
         self.judge()
-        runtime = self._runtime
-        now = runtime.clock.now()
+        of, now = self._of, self._of.clock.now()
         self.stays = max(0.0, self.taken_until - now)
-        over = self._give_back(now)
-        self._way.open()  # first: then the next acquire leaves in the same write, behind these releases (R15)
-        round_ = self._release = runtime.release(
+        over, ticket = self._give_back(now), self._ticket
+        names = ticket.names
+        ticket.leave()  # first: then the next acquire leaves in the same write, behind these (R15)
+        round_ = self._release = of.releases.release(
             self._primitive,
             self.owner,
             keeps=self.wanted,
             fence=self.fence,
             unsent=self._unsent,
-            timeout=runtime.node_timeout,
             quiet=self.handed_on,
             stays=self.stays,
         )
-        for turn in over:
-            turn.release, turn.listened = round_, any(map(runtime.wakeups.listening, self._primitive.keys))
-        runtime.watchdog.forget(self)
-        runtime.holdings.pop(self, None)
-        runtime.counters.released += 1
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
-        tell_released(runtime, self, held_for=now - self._since)
+        for window in over:
+            window.release, window.listened = round_, ticket.queue.listened(names)
+        of.watchdog.forget(self)
+        of.all.pop(self, None)
+        of.counters.released += 1
+        if self._ended is not None:
+            self._ended.set()
+        tell_released(of.hooks, self, held_for=now - self._since, stays=self.stays)
         return round_
 
-    def _give_back(self, now: float) -> list[Turn]:
-        """Note that this process gives the names back; returns the turns that end with this release (R13)."""
-        runtime, way = self._runtime, self._way
+    def _give_back(self, now: float) -> list[HandoffWindow]:
+        """Note that this process gives the names back; returns the windows that this release ends (R13)."""
+        ticket, queue = self._ticket, self._ticket.queue
         if not self.stays:
-            over = [turn for name in way.names if (turn := runtime.turns.give_back(name, now)) is not None]
-            self.handed_on = not over and way.hand_on()
+            windows = (queue.handoff.give_back(name, self._since, now) for name in ticket.names)
+            over = [window for window in windows if window is not None]
+            self.handed_on = not over and ticket.hand_on()
             return over
-        for name in way.names:
-            runtime.turns.lose(name)
-        # After a loss the way has no names any more: then the nodes alone tell who may have them next.
-        runtime.cooldowns.begin(way.names, self.taken_until, now)
+        for name in ticket.names:
+            queue.handoff.end(name)
+        # After a loss the ticket has no names any more: then the nodes alone tell when the names are free.
+        queue.cooldowns.begin(ticket.names, self.taken_until, now)
         return []
 
 

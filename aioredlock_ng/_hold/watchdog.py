@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
-import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, Protocol, final
 
 from .._clock import Clock
-from .._round.futures import ring
-
-if TYPE_CHECKING:
-    from .holding import Holding
-
-log = logging.getLogger("aioredlock_ng")
+from .._round.deadlines import DeadlineHeap
+from .._round.futures import ring, wait_for
 
 TICK: Final = 0.25
 """Seconds: while leases are held the watchdog looks at least this often, since the loop's timers
@@ -30,8 +23,20 @@ COALESCE: Final = 0.001
 MAX_LOOKS: Final = 256
 """Leases that it looks at in one turn of the loop: to extend them all takes some 20 ms."""
 
-SPARE_ENTRIES: Final = 64
-"""Entries of ended leases that the heap may hold beyond twice the living ones."""
+
+class Watched(Protocol):
+    """What the watchdog looks at."""
+
+    @property
+    def due(self) -> float:
+        """When it has to be looked at next."""
+
+    @property
+    def over(self) -> bool:
+        """Whether it need not be looked at any more."""
+
+    def look(self, now: float) -> None:
+        """Do what is due."""
 
 
 @final
@@ -44,29 +49,35 @@ class Watchdog:
     def __init__(self, clock: Clock, on_stall: Callable[[float, float], None]) -> None:
         self._clock = clock
         self._on_stall = on_stall
-        self._heap: list[tuple[float, int, Holding]] = []
-        self._order = itertools.count()
-        self._watched: dict[Holding, int] = {}  # the number of its one valid entry in the heap
+        self._heap: DeadlineHeap[Watched] = DeadlineHeap()
+        self.fresh: dict[Watched, None] = {}
+        """Leases that were won since it looked last: most are released before it has to look at all."""
         self._alarm: asyncio.Future[bool] | None = None
-        self._wakes_at = float("inf")  # when the alarm goes off, or was rung
+        self.wakes_at = float("inf")
+        """When it will look next; what is due before must `wake` it."""
         self._lately = False  # whether there was a lease since the last sleep began
 
-    def watch(self, holding: Holding) -> None:
-        """Look at `holding` when it is next due; call again whenever that has moved."""
-        due = holding.due
+    def watch(self, watched: Watched) -> None:
+        """Look at `watched` when it is next due; call again whenever that has moved."""
         self._lately = True
-        number = self._watched[holding] = next(self._order)
-        heapq.heappush(self._heap, (due, number, holding))
-        if len(self._heap) > 2 * len(self._watched) + SPARE_ENTRIES:
-            self._heap = [entry for entry in self._heap if self._watched.get(entry[2]) == entry[1]]
-            heapq.heapify(self._heap)
-        if due < self._wakes_at and self._alarm is not None and not self._alarm.done():
-            ring(self._alarm)
-            self._wakes_at = self._clock.now()
+        self.fresh.pop(watched, None)
+        self._heap.push(watched, watched.due)
+        if watched.due < self.wakes_at:
+            self.wake()
 
-    def forget(self, holding: Holding) -> None:
-        """Stop looking at `holding`; its entries in the heap are dropped when they come up."""
-        self._watched.pop(holding, None)
+    def wake(self) -> None:
+        """Look as soon as this turn of the loop is over."""
+        if self._alarm is not None and not self._alarm.done():
+            ring(self._alarm)
+            self.wakes_at = self._clock.now()
+
+    def forget(self, watched: Watched) -> None:
+        """Stop looking at `watched`."""
+        if watched in self.fresh:
+            del self.fresh[watched]
+            self._lately = True
+        else:
+            self._heap.drop(watched)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -83,22 +94,19 @@ class Watchdog:
         alarm = self._alarm = loop.create_future()
         began = self._clock.now()
         ahead = began - loop.time()  # grows by what the machine is suspended
-        timer: asyncio.TimerHandle | None = None
-        self._wakes_at = float("inf")
-        held = bool(self._watched)
+        while self.fresh:
+            watched, _ = self.fresh.popitem()
+            self._heap.push(watched, watched.due)
+        held = bool(self._heap)
         lately, self._lately = self._lately, False
+        delay = None
         if held or lately:
-            delay = min(max(self._heap[0][0] - began, COALESCE), TICK) if self._heap else TICK
-            self._wakes_at = began + delay
-            timer = loop.call_later(delay, ring, alarm)
-        try:
-            await alarm
-        finally:
-            if timer is not None:
-                timer.cancel()
+            delay = min(max(self._heap.next_due() - began, COALESCE), TICK)
+        self.wakes_at = float("inf") if delay is None else began + delay
+        await wait_for(alarm, delay)
         now = self._clock.now()
-        late = now - self._wakes_at
-        if late > STALL and (held or self._lately):
+        late = now - self.wakes_at
+        if late > STALL and (held or self._lately or self.fresh):
             self._on_stall(late, min(late, max(0.0, now - loop.time() - ahead)))
 
     def _judge(self, now: float) -> None:
@@ -106,12 +114,11 @@ class Watchdog:
 
         Deadlines come first: a lost lease is not extended.
         """
-        looks = 0
-        while looks < MAX_LOOKS and self._heap and self._heap[0][0] <= now:
-            _, number, holding = heapq.heappop(self._heap)
-            if self._watched.get(holding) == number:
-                looks += 1
-                holding.look(now)
-                if holding in self._watched:
-                    self.watch(holding)
-                    assert holding.due > now, "a look settles what is due"
+        for _ in range(MAX_LOOKS):
+            watched = self._heap.pop(now)
+            if watched is None:
+                return
+            watched.look(now)
+            if not watched.over:
+                self.watch(watched)
+                assert watched.due > now, "a look settles what is due"

@@ -15,16 +15,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from .._clock import Clock
-from .._core.quorum import Tally, Vote
+from .._core.quorum import Tally
 from .._round.futures import give_up
-from ..errors import NodeVote, QuorumUnavailableError, printable
-
-if TYPE_CHECKING:
-    from .._acquire.waiting import Patience
-    from .._session.runtime import Runtime
 
 MAX_TRIES: Final = 128
 """Tries of one manager that may be in flight at once.  Twice as many are no faster: it takes a loop some
@@ -124,28 +119,3 @@ class Admission:
         before = self._clock.now() - self._node_timeout
         while self._singles and next(iter(self._singles.values())) <= before:
             give_up(self._singles.popitem(last=False)[0])
-
-
-async def stand_in_line(runtime: Runtime, patience: Patience) -> bool:
-    """Wait for a place, in the time that the caller gave; False when it has not come."""
-    admission, began, single_try = runtime.admission, runtime.clock.now(), patience.single_try
-    place = admission.line_up(single_try=single_try)
-    if place is None:
-        return False
-    left = None if single_try else patience.left()
-    called = False
-    try:
-        called = await runtime.pause(place, None if left is None else max(0.0, left))
-    finally:
-        if not called:
-            admission.step_out(place)
-    patience.stood_in_line(runtime.clock.now() - began)
-    return called
-
-
-def not_asked(runtime: Runtime, names: tuple[str, ...]) -> QuorumUnavailableError:
-    """Return the error for a call that has not come to its first try."""
-    tries = f"{runtime.admission.most} tries of this process"
-    reason = f"not asked: {tries} were under way, and others before this one"
-    votes = tuple(NodeVote(node.name, Vote.SILENT, reason) for node in runtime.nodes)
-    return QuorumUnavailableError(f"lock {printable(names)}: {reason}", names=names, votes=votes)

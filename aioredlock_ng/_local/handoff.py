@@ -1,86 +1,94 @@
-"""Turns: a process that hands a name from task to task lets other processes have it (rule R13).
+"""Hand-off windows: a process that hands a name from task to task lets other processes have it (rule R13).
 
 When a name is handed on inside the process, the next acquire leaves in the same write as the release before
-it, and nobody else is told.  So that others get in, a turn is bounded in time and in count.  The release that
-ends it is told to all who listen, and the next contender of this process lets them ask first: for `YIELD`
-seconds, or until the next release, if anybody listened or nobody can be told; else for a `GLIMPSE`.
+it, and no other process is told.  So that others get in, a window is bounded in time and in count.  The
+release that ends it is told to all that listen, and the next contender of this process lets them ask first:
+for `YIELD` seconds, or until the next release, if others listened or cannot be told; else for
+`YIELD_WITHOUT_LISTENERS`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, final
 
-if TYPE_CHECKING:
-    from .._round.round import Round
+from .._round.round import Round
 
-TURN: Final = 0.05
+WINDOW: Final = 0.05
 """Seconds for which one process may hand a name from task to task before it lets others ask."""
 
 MAX_HAND_OFFS: Final = 1024
-"""How often it may do so in one turn."""
+"""How often it may do so in one window."""
 
 YIELD: Final = 0.025
-"""Seconds for which it then keeps from asking, at most: who began to poll lately has asked by then."""
+"""Seconds for which it then keeps from asking, at most: a process that began to poll lately has asked."""
 
-GLIMPSE: Final = 0.001
-"""Seconds for which it keeps from asking when nobody listens: who polls may still be there."""
+YIELD_WITHOUT_LISTENERS: Final = 0.001
+"""Seconds for which it keeps from asking when no other process listens: one that polls may still be there."""
 
-MAX_TURNS: Final = 1024
-"""Names whose turns are remembered after their gate has gone; the oldest gives way."""
+MAX_WINDOWS: Final = 1024
+"""Names whose windows are remembered after their last release; the oldest gives way."""
 
 
 @final
 @dataclass(slots=True, eq=False)
-class Turn:
+class HandoffWindow:
     """A stretch of time in which this process has had a name again and again."""
 
     began: float
     used: float
-    """When the name was last given back; before that, when it was taken."""
+    """When the name was last given back."""
     count: int = 0
     """How often it was given back."""
     over: bool = False
     release: Round | None = None
-    """The release that ended it: set by who was told that it is over."""
+    """The release that ended it: set by the holding that was told that it is over."""
     listened: bool = False
     """Whether this process itself listened to that release."""
 
 
 @final
-class Turns:
-    """The turns of one process, by name.  Times are the manager's clock."""
+class HandoffWindows:
+    """The windows of one process, by name.  Times are the manager's clock."""
 
-    __slots__ = ("_turns",)
+    __slots__ = ("windows",)
 
     def __init__(self) -> None:
-        self._turns: OrderedDict[str, Turn] = OrderedDict()
+        self.windows: OrderedDict[str, HandoffWindow] = OrderedDict()
+        """By name; a name that is not in it need not be asked about."""
 
-    def take(self, name: str, now: float) -> Turn | None:
-        """Note that this process is about to ask for `name`; returns a turn that is over, once."""
-        turn = self._turns.get(name)
-        if turn is not None and now - turn.used < YIELD:
-            if not turn.over:
-                return None
-        else:
-            turn = None  # others had their moment
-        self._turns[name] = Turn(now, now)
-        self._turns.move_to_end(name)
-        if len(self._turns) > MAX_TURNS:
-            self._turns.popitem(last=False)
-        return turn
-
-    def give_back(self, name: str, now: float) -> Turn | None:
-        """Note that this process gives `name` back; returns its turn if this release ends it."""
-        turn = self._turns.get(name)
-        if turn is None:
+    def take(self, name: str, now: float) -> HandoffWindow | None:
+        """Note that this process is about to ask for `name`; returns a window that is over, once."""
+        window = self.windows.get(name)
+        if window is None or not window.over:
             return None
-        turn.used = now
-        turn.count += 1
-        turn.over = now - turn.began >= TURN or turn.count >= MAX_HAND_OFFS
-        return turn if turn.over else None
+        if now - window.used >= YIELD:
+            del self.windows[name]  # others had their moment
+            return None
+        self._begin(name, HandoffWindow(now, now))
+        return window
 
-    def lose(self, name: str) -> None:
-        """Note that somebody else has `name`: this process has had its turn."""
-        self._turns.pop(name, None)
+    def give_back(self, name: str, asked: float, now: float) -> HandoffWindow | None:
+        """Note that this process gives `name` back, which it asked for when it was `asked`.
+
+        Returns its window if this release ends it.
+        """
+        window = self.windows.get(name)
+        if window is None or (window.count and asked - window.used >= YIELD):  # others had their moment
+            window = HandoffWindow(asked, now)
+            self._begin(name, window)
+        window.used = now
+        window.count += 1
+        window.over = now - window.began >= WINDOW or window.count >= MAX_HAND_OFFS
+        return window if window.over else None
+
+    def end(self, name: str) -> None:
+        """Note that another process has `name`: this one has had its time."""
+        self.windows.pop(name, None)
+
+    def _begin(self, name: str, window: HandoffWindow) -> None:
+        self.windows[name] = window
+        self.windows.move_to_end(name)
+        if len(self.windows) > MAX_WINDOWS:
+            self.windows.popitem(last=False)

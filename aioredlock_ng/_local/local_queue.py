@@ -1,207 +1,251 @@
-"""The local queue per name: one contender per process and name reaches the nodes (rule R13).
+"""The local queue: requests of one process that exclude each other reach the nodes one by one (rule R13).
 
-Tasks of one process that want the same name queue here, first in, first out, instead of fighting
-each other over the network.  The gate is for calm, not for safety: who passes still has to win the
-quorum.
+Tasks of one process that want the same name queue here, first in, first out, instead of fighting each other
+over the network.  Whether two of them exclude each other is for the lock kind to say.  The queue is for calm,
+not for safety: a task that is let in still has to win the quorum.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import Final, Protocol, final
 
+from .._core.cooldown import Cooldowns
+from .._kinds.primitive import Primitive
 from .._round.futures import give_up
+from .._round.round import Round
+from ..errors import LockNotAcquiredError
 from .admission import Admission
-
-if TYPE_CHECKING:
-    from .._acquire.attempt import Attempt
-    from .._hold.holding import Holding
-    from ..errors import LockNotAcquiredError, LockTakenError
+from .handoff import HandoffWindows
 
 MAX_WAITERS: Final = 65536
 """Tasks of one process that may wait for one name."""
 
 
+class Held(Protocol):
+    """What the queue knows of a lock that a task of this process holds."""
+
+    @property
+    def valid_until(self) -> float:
+        """When its validity ends, on the manager's clock."""
+
+    @property
+    def task(self) -> asyncio.Task[object] | None:
+        """The task that runs under it, while an ``async with`` binds one."""
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Ticket:
+    """The right to contend for some names; `leave` lets the next in line in."""
+
+    queue: LocalQueue
+    primitive: Primitive
+    names: tuple[str, ...] = ()
+    """Those that it was let in for, and has not left."""
+    asked: Round | None = None
+    """What the contender is asking the nodes."""
+    held: Held | None = None
+    """What it has won."""
+    notice_pending: bool = False
+    """Whether the release before it was not published, because it asks at once; a place is kept for that."""
+
+    def now_held(self, held: Held, taken: Callable[[], LockNotAcquiredError]) -> None:
+        """Tell the tasks behind this one that the names are held now."""
+        self.held = held
+        for name in self.names:
+            entry = self.queue.entries[name]
+            entry.refusal = None
+            if entry.single_tries:
+                entry.judged(taken())
+            if entry.listened:
+                self.queue.idle(name, entry)
+
+    def refused(self, error: LockNotAcquiredError, answered_at: float) -> None:
+        """Tell the tasks behind this one what the nodes said last, and when a quorum last answered."""
+        for name in self.names:
+            entry = self.queue.entries[name]
+            entry.refusal, entry.answered_at = error, answered_at
+            entry.judged(error)
+
+    def listens(self) -> None:
+        """Note that this process listens to releases of the names."""
+        for name in self.names:
+            self.queue.entries[name].listened = True
+
+    def hand_on(self) -> bool:
+        """Tell whether another task of this process asks as soon as this one leaves.
+
+        If so, the release need not be published, and a place is kept for the question.
+        """
+        if len(self.names) == 1 and self.queue.entries[self.names[0]].next_asks:
+            self.notice_pending = self.queue.admission.reserve()
+        return self.notice_pending
+
+    def leave(self) -> None:
+        """Let the next in line in, once."""
+        names, self.names = self.names, ()
+        for name in names:
+            self.queue.leave(name, self)
+
+
 @final
 @dataclass(slots=True, eq=False)
 class Place:
-    """A place in the queue; `future` is True when it is first, False when waiting is over."""
+    """A place in the queue; `future` is True when its ticket was let in, False when waiting is over."""
 
     future: asyncio.Future[bool]
+    ticket: Ticket
     alone: bool
-    """Whether this name is all that is wanted: then who is first asks at once."""
+    """Whether this name is all that is wanted: then the first in line asks at once."""
     verdict: LockNotAcquiredError | None = None
     """What the contender before a single try was told: it waits for no more than that."""
 
 
 @final
 @dataclass(slots=True, eq=False)
-class Gate:
-    """The queue of one name."""
+class NameEntry:
+    """One name: which tickets are in, and which places wait."""
 
+    inside: list[Ticket]
     queue: OrderedDict[Place, None] | None = None
-    """Who waits, once somebody has; most gates are passed without."""
-    holding: Holding | None = None
-    """The lease of this process that holds the name, once there is one."""
-    attempt: Attempt | None = None
-    """What the contender that is through the gate is trying."""
+    """The places that wait, once there is one; most names are passed without."""
     refusal: LockNotAcquiredError | None = None
     """What the nodes said last to a contender."""
     answered_at: float = 0.0
     """Since when no quorum has answered, by the manager's clock, if that is the `refusal`."""
-    untold: bool = False
-    """Whether the last release was not published, and no task has asked since; a place is kept for one."""
-    tries: list[Place] | None = None
-    """The places of single tries: they wait for a verdict on the contender, not for their turn."""
+    single_tries: list[Place] | None = None
+    """The places that wait for a verdict on the contender, not for their turn."""
+    listened: bool = False
+    """Whether this process listens to releases of the name."""
 
     @property
     def next_asks(self) -> bool:
-        """Whether the first in the queue asks as soon as it is let through."""
+        """Whether the first in line asks as soon as it is let in."""
         for place in self.queue or ():
             if not place.future.done():
                 return place.alone
         return False
 
+    @property
+    def held(self) -> Held | None:
+        """What a task of this process holds under the name."""
+        for ticket in self.inside:
+            if ticket.held is not None:
+                return ticket.held
+        return None
+
+    @property
+    def asked(self) -> Round | None:
+        """What a contender that is in is asking the nodes."""
+        for ticket in self.inside:
+            if ticket.asked is not None:
+                return ticket.asked
+        return None
+
+    def admits(self, primitive: Primitive) -> bool:
+        """Whether no ticket that is in excludes `primitive`."""
+        return not any(primitive.kind.conflicts(ticket.primitive.kind) for ticket in self.inside)
+
     def judged(self, verdict: LockNotAcquiredError) -> None:
-        """Send away those that waited for no more than a verdict; each leaves the queue itself."""
-        tries, self.tries = self.tries, None
-        for place in tries or ():
+        """Send away the places that wait for no more than a verdict; each steps out of the queue itself."""
+        single_tries, self.single_tries = self.single_tries, None
+        for place in single_tries or ():
             place.verdict = verdict
             give_up(place.future)
 
 
 @final
-class Pass:
-    """The right to contend for some names; `open` gives it to the next in line."""
+class LocalQueue:
+    """The queues of one manager, by name; a name has an entry while a ticket is in for it."""
 
-    __slots__ = ("_gates", "names")
-
-    def __init__(self, gates: Gates, names: tuple[str, ...]) -> None:
-        self._gates = gates
-        self.names = names
-
-    def take_place(self) -> bool:
-        """Take over the place among the tries in flight that was kept for this pass, if one was."""
-        gate = self._gates[self.names[0]]
-        kept, gate.untold = gate.untold, False
-        return kept
-
-    def trying(self, attempt: Attempt) -> None:
-        """Show who waits behind this pass what is being tried."""
-        for name in self.names:
-            self._gates[name].attempt = attempt
-
-    def held_by(self, holding: Holding, taken: Callable[[], LockTakenError]) -> None:
-        """Tell who waits behind this pass that the names are held now."""
-        for name in self.names:
-            gate = self._gates[name]
-            gate.holding, gate.refusal = holding, None
-            if gate.tries:
-                gate.judged(taken())
-            if not gate.queue:
-                self._gates.on_idle(name)
-
-    def hand_on(self) -> bool:
-        """Tell whether somebody else of this process asks as soon as this pass is opened.
-
-        If so, the release need not be published, and a place is kept for the question.
-        """
-        if len(self.names) != 1:
-            return False
-        gate = self._gates[self.names[0]]
-        gate.untold = gate.next_asks and self._gates.admission.reserve()
-        return gate.untold
-
-    def refused(self, error: LockNotAcquiredError, answered_at: float) -> None:
-        """Tell the tasks behind this pass what the nodes said last, and when a quorum last answered."""
-        for name in self.names:
-            gate = self._gates[name]
-            gate.refusal, gate.answered_at = error, answered_at
-            gate.judged(error)
-
-    def open(self) -> None:
-        """Let the next in line through, once."""
-        names, self.names = self.names, ()
-        for name in names:
-            self._gates.open(name)
-
-
-@final
-class Gates:
-    """The gates of one manager, by name; a gate exists while somebody is through it."""
-
-    __slots__ = ("_gates", "admission", "on_idle", "on_untold")
+    __slots__ = ("_announce", "_on_idle", "admission", "cooldowns", "entries", "handoff")
 
     def __init__(
-        self, admission: Admission, on_idle: Callable[[str], None], on_untold: Callable[[str], None]
+        self, admission: Admission, on_idle: Callable[[str], None], announce: Callable[[str], None]
     ) -> None:
-        self._gates: dict[str, Gate] = {}
+        self.entries: dict[str, NameEntry] = {}
+        self._on_idle = on_idle  # called when no task waits any more for a name that was listened to
+        self._announce = announce  # called when a name is free, and no process has been told
         self.admission = admission
-        self.on_idle = on_idle
-        """Called when nobody waits for a name any more, whether or not it is held."""
-        self.on_untold = on_untold
-        """Called when a name is free, and nobody has been told."""
+        self.handoff = HandoffWindows()
+        self.cooldowns = Cooldowns()
 
-    def __getitem__(self, name: str) -> Gate:
-        return self._gates[name]
+    def listened(self, names: Iterable[str]) -> bool:
+        """Whether this process listens to releases of one of these names."""
+        entries = (self.entries.get(name) for name in names)
+        return any(entry.listened for entry in entries if entry is not None)
 
-    def get(self, name: str) -> Gate | None:
-        """Return the gate of `name` if somebody is through it."""
-        return self._gates.get(name)
-
-    def enter(self, name: str) -> bool:
-        """Pass the gate of `name` if it is free; else ask for a place in its `queue`."""
-        if name in self._gates:
+    def enter(self, name: str, ticket: Ticket) -> bool:
+        """Let `ticket` in for `name` if nothing that is in, or waits, excludes it; else take a `place`."""
+        entry = self.entries.get(name)
+        if entry is None:
+            self.entries[name] = NameEntry([ticket])
+        elif entry.queue or not entry.admits(ticket.primitive):
             return False
-        self._gates[name] = Gate()
+        else:
+            entry.inside.append(ticket)
+        ticket.names += (name,)
         return True
 
-    def queue(self, name: str, *, single_try: bool, alone: bool) -> Place:
-        """Return a place in the queue of `name`; who stops waiting there must call `leave`."""
-        place = Place(asyncio.get_running_loop().create_future(), alone)
-        gate = self._gates[name]
-        if gate.queue is None:
-            gate.queue = OrderedDict()
-        gate.queue[place] = None
+    def place(self, name: str, ticket: Ticket, *, single_try: bool) -> Place:
+        """Return a place in the queue of `name`; a task that stops waiting there calls `step_out`."""
+        alone = len(ticket.primitive.names) == 1
+        place = Place(asyncio.get_running_loop().create_future(), ticket, alone)
+        entry = self.entries[name]
+        if entry.queue is None:
+            entry.queue = OrderedDict()
+        entry.queue[place] = None
         if single_try:
-            gate.tries = gate.tries or []
-            gate.tries.append(place)
+            entry.single_tries = entry.single_tries or []
+            entry.single_tries.append(place)
         return place
 
-    def leave(self, name: str, place: Place) -> None:
-        """Stop waiting; what came in the same moment goes to the next in line."""
+    def step_out(self, name: str, place: Place) -> None:
+        """Stop waiting; a ticket that was let in at the same moment leaves again."""
         future = place.future
         if future.done() and not future.cancelled() and future.result():
-            self.open(name)
-            return
+            return  # its `Ticket.leave` lets the next in
         future.cancel()
-        gate = self._gates.get(name)
-        if gate is not None and gate.queue and place in gate.queue:
-            del gate.queue[place]
-            if not gate.queue and gate.holding is not None:
-                self.on_idle(name)
+        entry = self.entries.get(name)
+        if entry is not None and entry.queue and place in entry.queue:
+            del entry.queue[place]
+            self._admit(name, entry)
+            if entry.held is not None:
+                self.idle(name, entry)
 
-    def open(self, name: str) -> None:
-        """Let the next in line through."""
-        gate = self._gates[name]
-        gate.holding = gate.attempt = None
-        while gate.queue:
-            place, _ = gate.queue.popitem(last=False)
-            if not place.future.done():
-                if not place.alone:  # it may have to wait for other names first
-                    self._tell(name, gate)
-                place.future.set_result(True)
-                return
-        del self._gates[name]
-        self.on_idle(name)
-        self._tell(name, gate)
-
-    def _tell(self, name: str, gate: Gate) -> None:
-        """Make up for a quiet release if the task that the name was handed to has gone without asking."""
-        if gate.untold:
-            gate.untold = False
+    def leave(self, name: str, ticket: Ticket) -> None:
+        """Take `ticket` out, and let in what can be let in now, in the order of the queue."""
+        entry = self.entries[name]
+        entry.inside.remove(ticket)
+        self._admit(name, entry, ticket)
+        if not entry.inside:
+            del self.entries[name]
+            self.idle(name, entry)
+        if ticket.notice_pending:  # handed to a task that has gone without asking, or may ask much later
+            ticket.notice_pending = False
             self.admission.leave()
-            self.on_untold(name)
+            self._announce(name)
+
+    def _admit(self, name: str, entry: NameEntry, after: Ticket | None = None) -> None:
+        """Let in what nothing excludes any more, in the order of the queue; `after` is what has just left."""
+        while entry.queue:
+            place = next(iter(entry.queue))
+            if not place.future.done():  # else its wait has just ended
+                if not entry.admits(place.ticket.primitive):
+                    return
+                entry.inside.append(place.ticket)
+                place.ticket.names += (name,)
+                if after is not None and after.notice_pending and place.alone:  # it asks at once
+                    after.notice_pending, place.ticket.notice_pending = False, True
+                place.future.set_result(True)
+            del entry.queue[place]
+
+    def idle(self, name: str, entry: NameEntry) -> None:
+        """Tell that releases of `name` need not be listened to: no task of this process waits for it."""
+        if entry.listened and not entry.queue:
+            entry.listened = False
+            self._on_idle(name)

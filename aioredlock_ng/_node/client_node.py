@@ -25,7 +25,7 @@ from .calls import Calls
 from .failures import why, without_secrets
 from .fork import generation
 from .greeting import Greeting
-from .pipe import MISFIT, untagged
+from .pipe import MISFIT, untagged, words
 from .plain import plain, text
 from .probe import CHANGED
 
@@ -142,7 +142,7 @@ class ClientNode(BaseNode):
         """Call, and return the answer; `MISFIT` for a script's that is to another call."""
         raw = command.purpose is Purpose.OTHER
         if command.script is None:
-            return plain(await self._caller.call(command.words, raw=raw))
+            return plain(await self._caller.call(words(command), raw=raw))
         stamp: tuple[bytes, ...] = ()
         if command.proof is Proof.STAMPED:
             assert self._greeting is not None, "only where there is a sentinel"
@@ -150,10 +150,10 @@ class ClientNode(BaseNode):
             stamp = self._greeting.stamp(with_identity=True)
         tag = b"%d" % next(_TAGS)
         try:
-            reply = await self._caller.call((*command.words, *stamp, tag), raw=raw)
+            reply = await self._caller.call((*words(command), *stamp, tag), raw=raw)
         except NoScriptError:
             # What follows for this owner is chained behind this call: nothing can overtake it.
-            reply = await self._caller.call((*command.words_in_full, *stamp, tag))
+            reply = await self._caller.call((*words(command, in_full=True), *stamp, tag))
         return untagged(plain(reply), tag)
 
     async def _answer(self, command: Command, sink: Sink, index: int, call: asyncio.Task[Reply]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 import struct
 from collections.abc import Callable
@@ -45,7 +46,7 @@ class Link(asyncio.Protocol):
         self._lost: asyncio.Future[str] = self.loop.create_future()
         self._ended: asyncio.Future[None] = self.loop.create_future()
         flush_soon = _flusher(self.loop).soon
-        self.pipe = Pipe(on_failure, lambda: flush_soon(self))
+        self.pipe = Pipe(on_failure, functools.partial(flush_soon, self))
         self.mismatched = False
         """Whether a reply came that cannot belong to its request (R15)."""
         self._generation = generation()
@@ -58,7 +59,7 @@ class Link(asyncio.Protocol):
 
     def flush(self) -> None:
         """Write what is queued."""
-        if not self.pipe.closed and (data := self.pipe.take()):
+        if data := self.pipe.take():
             try:
                 self._transport.write(data)
             except Exception as error:  # noqa: BLE001 (whatever it is, it must not keep other links from writing)

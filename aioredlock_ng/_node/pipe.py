@@ -25,7 +25,6 @@ from .._core.command import (
     Script,
     Silence,
     Sink,
-    head,
 )
 from .failures import without_secrets
 
@@ -66,6 +65,8 @@ MISFIT: Final = object()
 
 _TAG_ARGUMENTS: Final = tuple(b"$%d\r\n%b\r\n" % (len(tag), tag) for tag in TAGS)
 """The tags as they stand at the end of a packed command."""
+
+_packed: Final[Callable[[tuple[bytes, ...]], bytes]] = hiredis.pack_command  # type: ignore[assignment]
 
 _NOTHING: Final = object()
 """What the parser returns when no reply is complete (its default, False, is a RESP3 value)."""
@@ -169,8 +170,8 @@ class Pipe:
         return not self._room
 
     def take(self) -> bytes:
-        """Return the bytes to be written now."""
-        data = b"".join(self._out)
+        """Return the bytes to be written now; of a closed pipe none."""
+        data = b"".join(self._out) if self._room else b""
         self._out.clear()
         return data
 
@@ -269,24 +270,35 @@ class Pipe:
         return entries
 
 
+def words(command: Command, *, in_full: bool = False) -> tuple[bytes, ...]:
+    """Return a command without stamp and tag; a script by its digest, or `in_full`."""
+    if in_full and command.script is not None:
+        return (b"EVAL", command.script.source, b"%d" % len(command.keys), *command.keys, *command.args)
+    return (*_head(command.verb, command.script, command.keys), *command.args)
+
+
+def _head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return what a command begins with: all but its arguments."""
+    assert bool(verb) != (script is not None), "a command is either a verb or a script"
+    if script is None:
+        return (verb, *keys)
+    return (b"EVALSHA", script.digest, b"%d" % len(keys), *keys)
+
+
 def _pack_once(command: Command) -> bytes:
     """Pack a command for all nodes; what a connection adds, stamp and tag, is counted but not in it."""
     count, begins = _packed_head(command.verb, command.script, command.keys)
     args = command.args
     count += len(args) + (0 if command.script is None else _added_to(command))
-    command.packed = b"*%d\r\n%b%b" % (
-        count,
-        begins,
-        b"".join([b"$%d\r\n%b\r\n" % (len(a), a) for a in args]),
-    )
+    command.packed = b"*%d\r\n%b%b" % (count, begins, _packed(args).partition(b"\r\n")[2])
     return command.packed
 
 
 @lru_cache(maxsize=MAX_HEADS)
 def _packed_head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[int, bytes]:
     """Return how many words a command begins with that is sent again and again, and these words, packed."""
-    words = head(verb, script, keys)
-    return len(words), _packed(words).partition(b"\r\n")[2]
+    begins = _head(verb, script, keys)
+    return len(begins), _packed(begins).partition(b"\r\n")[2]
 
 
 def _added_to(script: Command) -> int:
@@ -297,15 +309,10 @@ def _added_to(script: Command) -> int:
 def _pack_in_full(command: Command) -> bytes:
     """Pack a script with its source, and without what a connection adds."""
     added = _added_to(command)
-    return _packed((*command.words_in_full, *(b"",) * added))[: -added * len(_BLANK)]
+    return _packed((*words(command, in_full=True), *(b"",) * added))[: -added * len(_BLANK)]
 
 
 def pack_stamp(arguments: tuple[bytes, ...]) -> bytes:
     """Return arguments as they stand at the end of a packed command."""
     assert len(arguments) == STAMP_SIZE, "what the commands leave room for"
     return _packed(arguments).partition(b"\r\n")[2]
-
-
-def _packed(words: tuple[bytes, ...]) -> bytes:
-    packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # the stub says a tuple of one
-    return packed

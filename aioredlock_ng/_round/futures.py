@@ -1,4 +1,4 @@
-"""The loop, and futures: True when what a task waits for has come, False when the waiting is over."""
+"""The loop, and waiting with a limit: a future is True when what a task waits for has come, else False."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ import asyncio
 
 
 def ring(future: asyncio.Future[bool]) -> None:
-    """Tell who waits, unless that is over, that it has come."""
+    """Tell the waiting task, unless its wait is over, that what it waits for has come."""
     if not future.done():
         future.set_result(True)
 
 
 def give_up(future: asyncio.Future[bool]) -> None:
-    """End the waiting, unless it is over."""
+    """End the wait in vain, unless it is over."""
     if not future.done():
         future.set_result(False)
+
+
+async def wait_for(future: asyncio.Future[bool], seconds: float | None) -> bool:
+    """Wait for `future`, at most `seconds` (None: no limit), and return its result; False: the time is up."""
+    timer = None if seconds is None else future.get_loop().call_later(seconds, give_up, future)
+    try:
+        return await future
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def running_loop() -> asyncio.AbstractEventLoop:

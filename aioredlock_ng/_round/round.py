@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias, final
 
 from .._core.command import GRANTED, Answer, Command, Reply, Silence
-from .._core.quorum import Tally, Vote
+from .._core.quorum import Tally, Verdict, Vote
 from .._node import Node
 from ..errors import NodeVote
 from .deadlines import Deadlines
-from .futures import ring
+from .futures import wait_for
 
 Decided: TypeAlias = Callable[[Tally], bool]
 """Whether a tally is all that a waiter needs to know."""
@@ -22,13 +22,18 @@ NO_REPLY: Final = Silence("no answer yet")
 """Stands for the reply that has not come."""
 
 
+def verdict_known(tally: Tally) -> bool:
+    """Wait until the round is won or lost."""
+    return tally.verdict is not Verdict.PENDING
+
+
 def all_answered(tally: Tally) -> bool:
-    """Wait for everybody, silence included: for reports."""
+    """Wait for every node, silence included: for reports."""
     return tally.pending == 0
 
 
 def majority_answered(tally: Tally) -> bool:
-    """Wait until a majority has answered, or nobody will."""
+    """Wait until a majority has answered, or no further node will."""
     return tally.answered >= tally.quorum or tally.pending == 0
 
 
@@ -54,6 +59,7 @@ class Round:
         "answers",
         "learns",
         "tally",
+        "unsent",
     )
 
     def __init__(
@@ -73,31 +79,32 @@ class Round:
         self.learns = False
         self.tally = Tally(len(nodes))
         self.answers: list[Answer | None] = [None] * len(nodes)
+        self.unsent: list[int] = []
+        """The nodes that were provably never sent the command."""
 
     def ask(self, command: Command, timeout: float, *, known: Mapping[int, Answer] = NOTHING_KNOWN) -> None:
-        """Put `command` in every node's queue in this turn of the loop; nobody is waited for.
+        """Put `command` in every node's queue in this turn of the loop; no node is waited for.
 
         Nodes whose answer is `known` are not asked.
         """
-        for index, node in enumerate(self._nodes):
-            if index in known:
-                self._take(index, known[index])
-            else:
-                node.submit(command, self, index)
+        for node, answer in known.items():
+            self.answers[node] = answer
+            self.tally.cast(answer.vote)
+        for index, node_ in enumerate(self._nodes):
+            if index not in known:
+                node_.submit(command, self, index)
         if self.tally.pending:
             self._timeout = timeout
             self._deadlines.watch(self, timeout)
 
     @property
     def pending(self) -> bool:
-        """Whether anybody waits for the outcome."""
+        """Whether a task waits for the outcome."""
         return bool(self._waiting) or self._then is not None
 
     def on_reply(self, node: int, reply: Reply) -> None:
-        """Take a node's reply and let go whoever knows enough now."""
-        self._take(node, self._read(reply))
-
-    def _take(self, node: int, answer: Answer) -> None:
+        """Take a node's reply, and let every waiter go that knows enough now."""
+        answer = self._read(reply)
         if self._heed is not None:
             self._heed(node, answer)
         if self.answers[node] is not None:  # it was counted as silent when the time was up, and stays so
@@ -105,6 +112,8 @@ class Round:
                 self.answers[node] = answer
             return
         self.answers[node] = answer
+        if not answer.sent:
+            self.unsent.append(node)
         tally = self.tally
         tally.cast(answer.vote)
         for decided, future in self._waiting:
@@ -120,7 +129,7 @@ class Round:
         return not self.tally.pending
 
     def time_out(self) -> None:
-        """Count everybody who has not answered as silent: silence is an answer (R1)."""
+        """Count every node that has not answered as silent: silence is an answer (R1)."""
         silence = Silence(f"no answer within {self._timeout:.3g} s")
         for node, answer in enumerate(self.answers):
             if answer is None:
@@ -138,20 +147,19 @@ class Round:
         """Wait until `decided`, at the latest until the round's time is up, at most `within` seconds."""
         if decided(self.tally):
             return
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
+        future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         waiter = (decided, future)
         self._waiting.append(waiter)
-        timer = None if within is None else loop.call_later(within, ring, future)
         try:
-            await future
+            if within is None:  # the round's own time limit ends it
+                await future
+            else:
+                await wait_for(future, within)
         finally:
-            if timer is not None:
-                timer.cancel()
             self._waiting.remove(waiter)
 
     def thin_out(self) -> None:
-        """Keep the votes alone of those who granted: what came with them has been used, and takes memory."""
+        """Keep of the grants the votes alone: what came with them has been used, and takes memory."""
         answers = self.answers
         for node, answer in enumerate(answers):
             if answer is not None and answer.vote is Vote.GRANTED:

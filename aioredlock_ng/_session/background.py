@@ -29,13 +29,13 @@ _COMPARE: Final = (
 class Background:
     """The nodes and the watchdog of one manager, under one supervisor."""
 
-    def __init__(self, runtime: Runtime, *, looking: bool) -> None:
+    def __init__(self, runtime: Runtime, *, read_only: bool) -> None:
         self._runtime = runtime
-        self._terms = terms_of(runtime, looking=looking)
+        self._terms = terms_of(runtime, read_only=read_only)
         self._nodes = runtime.nodes
         self._quarantined: set[Node] = set()
-        self._quarantine_log = QuarantineLog(runtime.nodes, runtime.unavailable_for)
-        self._takes_part = not looking
+        self._quarantine_log = QuarantineLog(runtime.nodes, runtime.availability.seconds)
+        self._takes_part = not read_only
         self._joining = anyio.Lock()
         self._news = asyncio.Event()  # of a node's sentinel
         self.settled = asyncio.Event()
@@ -53,7 +53,7 @@ class Background:
             on_time=self._told_time,
             on_greeted=self._greeted,
             on_taken_back=self._taken_back,
-            on_notice=runtime.wakeups.on_notice,
+            on_notice=runtime.notices.on_notice,
         )
         for node in self._nodes:
             node.bind(env)
@@ -61,7 +61,7 @@ class Background:
 
     async def _supervise(self) -> None:
         """Keep everything alive, until `aclose` or the loop's own end."""
-        stop_bodies = True  # without the watchdog nobody would stop them in time
+        stop_bodies = True  # without the watchdog nothing else would stop them in time
         try:
             async with anyio.create_task_group() as tasks:
                 for node in self._nodes:
@@ -69,10 +69,10 @@ class Background:
                 tasks.start_soon(self._runtime.watchdog.run, name="aioredlock_ng watchdog")
                 tasks.start_soon(self._settle, name="aioredlock_ng start")
         except asyncio.CancelledError:
-            stop_bodies = False  # whoever tears the loop down cancels the bodies, too, and once is enough
+            stop_bodies = False  # what tears the loop down cancels the bodies, too, and once is enough
             raise
         except BaseException as error:
-            self._runtime.failure = error  # whoever wants a lock from now on is told
+            self._runtime.availability.failure = error  # every acquire from now on is told
             report(logging.CRITICAL, "the lock manager has failed; every lease is given up", exc_info=error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
@@ -144,7 +144,7 @@ class Background:
                 -seconds,
                 node=node.name,
             )
-        self._runtime.audience.tell(ClockStepped(node=node.name, seconds=seconds))
+        self._runtime.hooks.tell(ClockStepped(node=node.name, seconds=seconds))
 
     def _report_own_step(self, seconds: float) -> None:
         report(
@@ -152,13 +152,13 @@ class Background:
             "half of the nodes or more seem to have jumped alike: so this machine's clock has, by %.3f s",
             seconds,
         )
-        self._runtime.audience.tell(ClockStepped(node=None, seconds=seconds))
+        self._runtime.hooks.tell(ClockStepped(node=None, seconds=seconds))
 
     async def take_part(self) -> None:
         """Use the nodes for locks from now on: write sentinels where there are none (R12)."""
         if self._terms is None or self._takes_part:
             return
-        async with self._joining:  # who comes meanwhile waits, too; the first one may be cancelled
+        async with self._joining:  # a call that comes meanwhile waits, too; the first one may be cancelled
             if not self._takes_part:
                 self._terms.take_part()
                 self._reconsider()
@@ -167,15 +167,15 @@ class Background:
 
     def _find_conflict(self) -> None:
         """Find out why nothing can be locked over these nodes, if so (A4)."""
-        if self._runtime.closing:
-            return  # what is found while nodes go down one by one, is nobody's concern any more
+        if self._runtime.availability.closing:
+            return  # what is found while nodes go down one by one is of no concern any more
         conflict = same_server(self._nodes)
         if self._terms is not None and not self._terms.read_only:
             conflict = conflict or _unfit(self._nodes) or _other_quorum(self._nodes)
-        if conflict != self._runtime.conflict and conflict is not None:
+        if conflict != self._runtime.availability.conflict and conflict is not None:
             report(logging.ERROR, "%s", conflict)
-            self._runtime.audience.tell(Misconfigured(reason=conflict))
-        self._runtime.conflict = conflict
+            self._runtime.hooks.tell(Misconfigured(reason=conflict))
+        self._runtime.availability.conflict = conflict
 
     def _greeted(self, _node: Node) -> None:
         self._reconsider()
@@ -189,16 +189,16 @@ class Background:
 
     def _look_over(self) -> None:
         self._find_conflict()
-        if not self._runtime.closing:
+        if not self._runtime.availability.closing:
             self._quarantine_log.look()
 
     def _taken_back(self, node: Node, taken_from: str) -> None:
         reason = f"node {node.name} was another quorum's and is taken back: {taken_from}"
         report(logging.ERROR, "%s; %s", reason, _COMPARE)
-        self._runtime.audience.tell(Misconfigured(reason=reason))
+        self._runtime.hooks.tell(Misconfigured(reason=reason))
 
     def _node_changed(self, node: Node) -> None:
-        if node.standing.state is NodeState.DOWN and not self._runtime.closing:
+        if node.standing.state is NodeState.DOWN and not self._runtime.availability.closing:
             self._reconsider()
         else:
             self._look_over()
@@ -206,7 +206,7 @@ class Background:
         quarantined = standing.state is NodeState.QUARANTINED
         self._runtime.counters.quarantined += quarantined and node not in self._quarantined
         (self._quarantined.add if quarantined else self._quarantined.discard)(node)
-        self._runtime.audience.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
+        self._runtime.hooks.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
 
     @property
     def over(self) -> bool:
@@ -230,10 +230,10 @@ class Background:
         try:
             await self._end_bodies(stop=stop_bodies)
         finally:
-            for holding in list(runtime.holdings):
+            for holding in list(runtime.holdings.all):
                 holding.release()
             try:
-                await runtime.released()
+                await runtime.releases.answered()
             finally:
                 ends = await asyncio.gather(*(node.aclose() for node in self._nodes), return_exceptions=True)
                 for error in filter(None, ends):
@@ -245,12 +245,14 @@ class Background:
         The closing task's own lease is released like by a `release` of its own.
         """
         current = asyncio.current_task()
-        others = [h for h in self._runtime.holdings if h.body is None or h.body.task is not current]
+        others = [h for h in self._runtime.holdings.all if h.body is None or h.body.task is not current]
         for holding in others if stop else ():
             holding.lose(LossReason.MANAGER_CLOSED)
         for holding in others:
             if holding.body is not None:
-                await holding.ended(holding.deadline - self._runtime.clock.now())
+                left = holding.deadline - self._runtime.clock.now()
+                with anyio.move_on_after(max(0.0, left)):
+                    await holding.ended()
 
 
 def same_server(nodes: Sequence[Node]) -> str | None:
@@ -280,7 +282,7 @@ def _other_quorum(nodes: Sequence[Node]) -> str | None:
     return None
 
 
-def terms_of(runtime: Runtime, *, looking: bool) -> Terms | None:
+def terms_of(runtime: Runtime, *, read_only: bool) -> Terms | None:
     """Return what a manager's sentinels say; None when nothing rests on them."""
     options = runtime.options
     if options.sentinel is None:
@@ -291,5 +293,5 @@ def terms_of(runtime: Runtime, *, looking: bool) -> Terms | None:
         milliseconds(options.restart_quarantine) if options.restart_quarantine else 0,
         prefix=options.prefix,
         label=runtime.holder.encode(),
-        read_only=looking,
+        read_only=read_only,
     )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from .._counters import Counters
 from .._node import Node, NodeState, Standing
-from .runtime import Counters, Runtime
+from .runtime import Runtime
 
 
 @final
@@ -115,9 +116,9 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, runtime: Runtime | 
             NodeStatistics.of(node.name, node.standing, runtime.clock_of(i) if runtime else None)
             for i, node in enumerate(nodes)
         ),
-        held=runtime.held if runtime else 0,
+        held=runtime.holdings.held if runtime else 0,
         leases=_leases(runtime) if runtime else (),
-        waiting=runtime.waiting if runtime else 0,
+        waiting=len(runtime.pauses) if runtime else 0,
         acquired=counters.acquired,
         refused=counters.refused,
         gave_up=counters.gave_up,
@@ -130,13 +131,13 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, runtime: Runtime | 
         topped_up=counters.topped_up,
         quarantined=counters.quarantined,
         steps=counters.steps,
-        conflict=runtime.conflict if runtime else None,
+        conflict=runtime.availability.conflict if runtime else None,
     )
 
 
 def _leases(runtime: Runtime) -> tuple[LeaseStatistics, ...]:
     """List what is held now; any thread may ask."""
-    held = [holding for holding in tuple(runtime.holdings) if holding.held]
+    held = [holding for holding in tuple(runtime.holdings.all) if holding.held]
     return tuple(
         LeaseStatistics(
             names=holding.names, label=holding.label, fence=holding.fence or None, age=holding.age

@@ -16,10 +16,11 @@ from .. import _scripts
 from .._clock import Clock, wall_of
 from .._core.command import Command, Purpose, Reply, Silence, Sink
 from .._core.fencing import at
+from .._counters import Counters
 from .._node import Node, NodeState, Standing
 from .._session import lifecycle
-from .._session.lifecycle import Life
-from .._session.runtime import Counters, Runtime
+from .._session.lifecycle import Lifecycle
+from .._session.runtime import Runtime
 from ..errors import LossReason
 
 _REPLIES: Final[dict[Purpose, Reply]] = {
@@ -45,7 +46,7 @@ _SILENCE: Final = Silence("no node answers: all locks are bypassed, and refused 
 Refuse: TypeAlias = bool | Literal["quorum"]
 """What happens to locks: granted, taken, or not to be had because no node answers."""
 
-_runtimes: Final[WeakKeyDictionary[Runtime, Life]] = WeakKeyDictionary()
+_runtimes: Final[WeakKeyDictionary[Runtime, Lifecycle]] = WeakKeyDictionary()
 """Whose call each runtime was made for, of all blocks: a lease may outlive the block that it began in."""
 
 
@@ -134,11 +135,11 @@ class _Bypassed:
     def __init__(self, refuse: Refuse) -> None:
         self._refuse = refuse
 
-    async def ready(self, life: Life) -> Runtime:
+    async def ready(self, life: Lifecycle) -> Runtime:
         """Return a runtime over nodes that grant everything at once, or refuse it, or say nothing."""
         await asyncio.sleep(0)  # as a real acquire does: a loop of acquires lets other tasks run
         clock = _StandingClock(life.clock)
-        names = [node.name for node in life._nodes]  # noqa: SLF001 (here and below: the seam hands it over)
+        names = [node.name for node in life.nodes]
         made: list[_Willing]
         if self._refuse:
             made = [_Unwilling(name, silent=self._refuse == "quorum") for name in names]
@@ -146,8 +147,7 @@ class _Bypassed:
             fence = _fences.next(clock)  # one for all names of the call, so that each sees its counter grow
             made = [_Willing(name, fence) for name in names]
         nodes = [cast("Node", node) for node in made]
-        options, random, audience = life._options, life._random, life._audience  # noqa: SLF001
-        runtime = Runtime(nodes, options, clock, random, audience, counters=Counters())
+        runtime = Runtime(nodes, life.options, clock, life.random, life.hooks, counters=Counters())
         _runtimes[runtime] = life
         return runtime
 
@@ -158,16 +158,16 @@ class _Bypassed:
     def unavailable_for(self) -> float:
         return math.inf if self._refuse == "quorum" else 0.0
 
-    def end(self, life: Life) -> None:
+    def end(self, life: Lifecycle) -> None:
         """Release what `life` holds; the bodies learn of it, but for the one that closes the manager."""
         for runtime in bypassed(life):
-            for holding in list(runtime.holdings):
+            for holding in list(runtime.holdings.all):
                 if holding.body is None or holding.body.task is not asyncio.current_task():
                     holding.lose(LossReason.MANAGER_CLOSED)
                 holding.release()
 
 
-def bypassed(life: Life) -> list[Runtime]:
+def bypassed(life: Lifecycle) -> list[Runtime]:
     """Return the runtimes of the bypassed leases that a manager has in the running loop."""
     loop = asyncio.get_running_loop()
     return [runtime for runtime, owner in _runtimes.items() if owner is life and runtime.loop is loop]

@@ -33,9 +33,9 @@ def lose(manager: LockManager[int | None], name: str, reason: LossReason = LossR
     """
     if reason not in FORCIBLE:
         raise ValueError(f"reason must be one of {', '.join(FORCIBLE)}, got {reason!r}")
-    own = manager._runtime  # noqa: SLF001 (users have no way to it, for good reason)
-    runtimes = bypassed(manager) if own is None else [own, *bypassed(manager)]
-    held = [(r, h) for r in runtimes for h in r.holdings if h.held and h.loss is None]
+    life = manager._life  # noqa: SLF001 (users have no way to it, for good reason)
+    runtimes = bypassed(life) if life.runtime is None else [life.runtime, *bypassed(life)]
+    held = [(r, h) for r in runtimes for h in r.holdings.all if h.held and h.loss is None]
     losing = [(runtime, holding) for runtime, holding in held if name in holding.names]
     if not losing:
         names = printable(sorted({name for _, holding in held for name in holding.names}))

@@ -19,7 +19,7 @@ from redis import Redis
 from aioredlock_ng import _scripts
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.pipe import TAGS
+from aioredlock_ng._node.pipe import TAGS, words
 from benchmarks.peers import TTL
 
 OWNER = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)
@@ -30,7 +30,7 @@ def packed(name: str) -> tuple[bytes, bytes]:
     """Return an acquire and its release as they go over the wire: the package's own words."""
     mutex = Primitive(MUTEX, (name,), (b"redlock:" + name.encode(),))
     acquire, release = mutex.acquire(OWNER, TTL), mutex.release(OWNER, TTL)
-    return hiredis.pack_command(acquire.words), hiredis.pack_command((*release.words, TAGS[0]))
+    return hiredis.pack_command(words(acquire)), hiredis.pack_command((*words(release), TAGS[0]))
 
 
 def compiled(source: Path) -> ctypes.CDLL:
@@ -44,8 +44,8 @@ def compiled(source: Path) -> ctypes.CDLL:
 def sizes_of_answers(connection: socket.socket) -> list[int]:
     """Return how long a node's answers to an acquire and to its release are."""
     sizes = []
-    for words in packed("warm"):
-        connection.sendall(words)
+    for question in packed("warm"):
+        connection.sendall(question)
         sizes.append(len(connection.recv(4096)))
     return sizes
 

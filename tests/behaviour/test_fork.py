@@ -46,7 +46,7 @@ async def main():
             await asyncio.sleep(0.001)
         tasks = [asyncio.create_task(manager.lock("queued").acquire())]
         await asyncio.sleep(0)
-        assert all(node._link.pipe._out for node in manager._nodes), "queued, and not sent yet"
+        assert all(node._link.pipe._out for node in manager._life.nodes), "queued, and not sent yet"
         fork()
         queued = await tasks[0]
         for lease in (held, block, queued):

@@ -15,7 +15,7 @@ import redis
 from aioredlock_ng._core.command import Command, Proof
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.pipe import untagged
+from aioredlock_ng._node.pipe import untagged, words
 from tests.conformance.rules import TAG
 from tests.conformance.stage import EXPECTED, KEEP, SENTINEL, TTL, counters, locks
 from tests.conformance.tools import OTHERS, OURS
@@ -46,11 +46,11 @@ def client(shared_sets: Callable[[str], Nodes]) -> Iterator[redis.Redis]:
 
 def run_at_the_end_of(key: int, command: Command, client: redis.Redis) -> object:
     """Run a command's script when the key of that number, counted from 1, is in its last millisecond."""
-    _, source, *words = command.words_in_full
+    _, source, *rest = words(command, in_full=True)
     if command.proof is Proof.STAMPED:
-        words += [EXPECTED, b"0", b""]
+        rest += [EXPECTED, b"0", b""]
     before = ENDING_NOW % (key, OTHERS, key, key)
-    return untagged(client.execute_command("EVAL", before + source, *words, TAG), TAG)
+    return untagged(client.execute_command("EVAL", before + source, *rest, TAG), TAG)
 
 
 def mutex(names: str, *, fenced: bool) -> Primitive:

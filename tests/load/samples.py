@@ -90,7 +90,7 @@ def sample(managers: Iterable[LockManager], *, objects: bool = True) -> dict[str
     found["fds"] = descriptors()
     found["rss"] = resident()
     for manager in managers:
-        if (runtime := manager._runtime) is not None:
+        if (runtime := manager._life.runtime) is not None:
             found.update(books(runtime))
     if objects:
         gc.collect()
@@ -124,17 +124,17 @@ def books(runtime: Runtime) -> Counter[str]:
     watchdog, deadlines = runtime.watchdog, runtime.deadlines
     found = Counter(
         {
-            "book gates": len(runtime.gates._gates),
-            "book turns": len(runtime.turns._turns),
-            "book ears": len(runtime.wakeups._ears),
-            "book holdings": len(runtime.holdings),
-            "book attempts": len(runtime.attempts),
-            "book releases": len(runtime._releases),
-            "book pauses": runtime.waiting,
-            "book watched": len(watchdog._watched),
-            "book watchdog heap": len(watchdog._heap),
-            "book deadlines heap": len(deadlines._entries) + len(deadlines._new),
-            "book eternal": len(runtime._eternal),
+            "book names": len(runtime.queue.entries),
+            "book windows": len(runtime.queue.handoff.windows),
+            "book waiters": len(runtime.notices._waiters),
+            "book holdings": len(runtime.holdings.all),
+            "book attempts": len(runtime.tries.in_flight),
+            "book releases": len(runtime.releases._rounds),
+            "book pauses": len(runtime.pauses),
+            "book watched": len(watchdog.fresh) + len(watchdog._heap),
+            "book watchdog heap": len(watchdog._heap._entries),
+            "book deadlines heap": len(deadlines._heap._entries) + len(deadlines._new),
+            "book eternal": len(runtime.shared.eternal._reported),
         }
     )
     for node in runtime.nodes:

@@ -55,8 +55,8 @@ LONG: Final = {
     "rss": Tolerance(share=0.10, units=12 * MIB),
     "fds": Tolerance(share=0, units=4),
     "tasks": Tolerance(share=0.10, units=12),
-    "book turns": Tolerance(share=0.25, units=256),  # bounded by MAX_TURNS for each manager
-    "book unresolved": AFTER_A_CUT,
+    "book windows": Tolerance(share=0.25, units=256),  # bounded by MAX_WINDOWS for each manager
+    "book doubts": AFTER_A_CUT,
     "book owed": AFTER_A_CUT,
     "book in flight": FULL_PIPES,
     "book deadlines": FULL_PIPES,  # of the rounds that a frozen node keeps open for a `node_timeout`
@@ -67,7 +67,7 @@ LONG: Final = {
     "object Command": FULL_PIPES,
     "object Round": FULL_PIPES,
     "object Tally": FULL_PIPES,
-    "object Turn": Tolerance(share=0.25, units=256),
+    "object HandoffWindow": Tolerance(share=0.25, units=256),
 }
 """What may differ between the quarters of a run of minutes."""
 
@@ -79,7 +79,7 @@ SHORT: Final = {
     **LONG,
     **{name: NO_TELLING for name, usual in LONG.items() if usual in (AFTER_A_CUT, FULL_PIPES)},
     "rss": Tolerance(share=0, units=64 * MIB),
-    "book turns": Tolerance(share=0, units=2048),
+    "book windows": Tolerance(share=0, units=2048),
 }
 """What may differ between the quarters of a run of seconds.  The first that fits counts."""
 
@@ -204,14 +204,14 @@ async def _at_rest(managers: Sequence[LockManager]) -> dict[str, float]:
     while True:
         held: dict[str, float] = {}
         for manager in managers:
-            assert manager._runtime is not None
+            assert manager._life.runtime is not None
             held |= {
                 name: count
-                for name, count in books(manager._runtime).items()
+                for name, count in books(manager._life.runtime).items()
                 if count
-                and name not in ("book turns", "book eternal", "book releases")
+                and name not in ("book windows", "book eternal", "book releases")
                 and not (name == "book watchdog heap" and count <= 64)  # entries of the ended, bounded
-                and not (name == "book in flight" and count <= len(manager._runtime.nodes))  # heartbeats
+                and not (name == "book in flight" and count <= len(manager._life.runtime.nodes))  # heartbeats
             }
         if not held or time.monotonic() > deadline:
             return held
@@ -227,7 +227,7 @@ def _left_behind(idle: set[asyncio.Task[Any]], objects: Any, fds: int) -> dict[s
         "object Holding",
         "object Attempt",
         "object Lease",
-        "object Gate",
+        "object NameEntry",
         "object Link",
     )
     left = {kind: now[kind] - objects[kind] for kind in kinds if now[kind] > objects[kind]}

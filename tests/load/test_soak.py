@@ -43,7 +43,7 @@ async def keep_a_descriptor(mill: Mill) -> None:
 
 async def keep_a_book_entry(mill: Mill) -> None:
     """Leave names in a manager's book of gates."""
-    gates = mill.managers[0]._runtime.gates
+    gates = mill.managers[0]._life.runtime.queue
     for _ in range(40):
         gates.enter(f"forgotten:{next(mill.numbers)}")
 
@@ -56,7 +56,7 @@ async def keep_memory(mill: Mill) -> None:
 LEAKS = {
     "tasks": keep_a_task,
     "fds": keep_a_descriptor,
-    "book gates": keep_a_book_entry,
+    "book names": keep_a_book_entry,
     "rss": keep_memory,
 }
 
@@ -96,9 +96,9 @@ def test_a_series_that_begins_late_counts_as_zero_before() -> None:
 @pytest.mark.parametrize("tolerances", [LONG, SHORT], ids=["long", "short"])
 def test_steady_leaks_are_beyond_every_tolerance(tolerances: dict[str, Tolerance]) -> None:
     """In either kind of run one task, descriptor or gate more with every sample, of 200, is found."""
-    samples = [{"tasks": 60.0 + i, "fds": 40.0 + i, "book gates": 40.0 + 2 * i} for i in range(200)]
+    samples = [{"tasks": 60.0 + i, "fds": 40.0 + i, "book names": 40.0 + 2 * i} for i in range(200)]
     found = {one.name for one in trends(samples, tolerances, Tolerance(share=0.25, units=100)) if one.growing}
-    assert found == {"tasks", "fds", "book gates"}
+    assert found == {"tasks", "fds", "book names"}
 
 
 class Holder:

@@ -127,12 +127,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Holding.held",
-                """
-                self._release is None
-                and not self._refused
-                and self._runtime.clock.now() < self.valid_until
-                """,
-                "self._release is None and not self._refused",
+                "self._of.clock.now() < self.valid_until",
+                "True",
             ),
         ),
         test="unit/test_deadline.py::test_a_body_that_outlives_validity_without_a_pause[True]",

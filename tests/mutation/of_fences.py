@@ -159,8 +159,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt.__init__",
-                "self.owner = runtime.new_owner()",
-                'self.owner = runtime.__dict__.setdefault("owner", runtime.new_owner())',
+                "self.owner = tries.owners.new()",
+                'self.owner = getattr(Attempt, "one", None) or tries.owners.new(); Attempt.one = self.owner',
             ),
         ),
         test="unit/test_waiting.py::test_every_try_has_an_owner_of_its_own",
@@ -168,11 +168,7 @@ MUTATIONS = (
     Mutation(
         rule="A5",
         name="two tries share their random bits",
-        edits=(
-            Edit(
-                "Runtime.new_owner", "self._random_owners.pop().encode()", "self._random_owners[0].encode()"
-            ),
-        ),
+        edits=(Edit("Owners.new", "self._digits.pop().encode()", "self._digits[0].encode()"),),
         test="security/test_owner_values.py::test_a_lost_attempt_uses_up_its_value",
     ),
     Mutation(

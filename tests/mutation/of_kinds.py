@@ -12,25 +12,23 @@ MUTATIONS = (
             Edit(
                 "Holding.release",
                 """
-                runtime.release(
+                of.releases.release(
                     self._primitive,
                     self.owner,
                     keeps=self.wanted,
                     fence=self.fence,
                     unsent=self._unsent,
-                    timeout=runtime.node_timeout,
                     quiet=self.handed_on,
                     stays=self.stays,
                 )
                 """,
                 """
-                runtime.release(
+                of.releases.release(
                     self._primitive,
                     self.owner,
                     keeps=self.wanted,
                     fence=self.fence,
                     unsent=self._unsent,
-                    timeout=runtime.node_timeout,
                     quiet=self.handed_on,
                 )
                 """,
@@ -69,23 +67,23 @@ MUTATIONS = (
             Edit(
                 "Attempt.undo",
                 """
-                self._runtime.release(
+                self._of.releases.release(
                     self._primitive,
                     self.owner,
                     keeps=self._ttl,
                     fence=0,
-                    unsent=unsent_in(self.asked),
+                    unsent=self.asked.unsent,
                     timeout=timeout,
                 )
                 """,
                 """
-                self._runtime.release(
+                self._of.releases.release(
                     self._primitive,
                     self.owner,
                     keeps=self._ttl,
                     fence=0,
                     stays=self._ttl,
-                    unsent=unsent_in(self.asked),
+                    unsent=self.asked.unsent,
                     timeout=timeout,
                 )
                 """,
@@ -97,7 +95,7 @@ MUTATIONS = (
         rule="R34",
         name="the other tasks of the process ask the nodes meanwhile",
         edits=(
-            Edit("Holding._give_back", "runtime.cooldowns.begin(way.names, self.taken_until, now)", "pass"),
+            Edit("Holding._give_back", "queue.cooldowns.begin(ticket.names, self.taken_until, now)", "pass"),
         ),
         test="unit/test_at_least.py::test_tasks_of_this_process_wait_without_io_and_in_order",
     ),

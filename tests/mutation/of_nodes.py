@@ -163,7 +163,7 @@ MUTATIONS = (
     Mutation(
         rule="R16",
         name="a wrong type is waited for",
-        edits=(Edit("_refusal", "wrong > len(votes) - quorum", "False"),),
+        edits=(Edit("refusal_by_nodes", "wrong > len(votes) - quorum", "False"),),
         test="unit/test_waiting.py::test_a_wrong_type_fails_at_once_if_it_costs_the_quorum[wrong0-True]",
     ),
     Mutation(
@@ -223,7 +223,7 @@ MUTATIONS = (
     Mutation(
         rule="hooks",
         name="a hook's exception affects the lock",
-        edits=(Edit("Audience.tell", "(KeyboardInterrupt, SystemExit)", "Exception"),),
+        edits=(Edit("HookList.tell", "(KeyboardInterrupt, SystemExit)", "Exception"),),
         test="unit/test_manager.py::test_a_raising_hook_is_logged_once_and_affects_nothing",
     ),
     Mutation(

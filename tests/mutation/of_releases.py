@@ -15,7 +15,7 @@ MUTATIONS = (
     Mutation(
         rule="R5",
         name="a try that is no win is not undone",
-        edits=(Edit("Attempt.undo", "unsent_in(self.asked)", "range(len(self.asked.answers))"),),
+        edits=(Edit("Attempt.undo", "self.asked.unsent", "range(len(self.asked.answers))"),),
         test="unit/core/test_redlock_spec.py::test_step_5_a_failure_is_undone_on_all_masters[taken0]",
     ),
     Mutation(
@@ -24,7 +24,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt.undo",
-                "unsent_in(self.asked)",
+                "self.asked.unsent",
                 """
                 [
                     i for i, a in enumerate(self.asked.answers) if a is None or a.vote is not Vote.GRANTED
@@ -190,10 +190,13 @@ MUTATIONS = (
             Edit(
                 "Holding.release",
                 """
-                runtime.watchdog.forget(self)
-                runtime.holdings.pop(self, None)
+                of.watchdog.forget(self)
+                of.all.pop(self, None)
                 """,
-                "runtime.holdings.pop(self, None)",
+                "of.all.pop(self, None)",
+            ),
+            Edit(
+                "Holding.over", "self._release is not None or self.loss is not None", "self.loss is not None"
             ),
             Edit(
                 "Holding.extend", 'assert self._release is None, "nothing is sent after the release (R6)"', ""

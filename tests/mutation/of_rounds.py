@@ -11,10 +11,10 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Round.ask",
-                "node.submit(command, self, index)",
+                "node_.submit(command, self, index)",
                 """
                 loop = asyncio.get_running_loop()
-                loop.call_later(0.001 * index, node.submit, command, self, index)
+                loop.call_later(0.001 * index, node_.submit, command, self, index)
                 """,
             ),
         ),
@@ -65,8 +65,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "SystemClock.now",
-                "time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)",
-                "time.time()",
+                "functools.partial(time.clock_gettime, _CLOCK)",
+                "time.time",
             ),
         ),
         test="unit/test_rules_time.py::test_the_clock_is_the_suspend_safe_one",
@@ -77,8 +77,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "SystemClock.now",
-                "time.monotonic() if _CLOCK is None else time.clock_gettime(_CLOCK)",
-                "time.monotonic()",
+                "functools.partial(time.clock_gettime, _CLOCK)",
+                "time.monotonic",
             ),
         ),
         test="unit/test_rules_time.py::test_the_clock_is_the_suspend_safe_one",
@@ -89,8 +89,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Watchdog._sleep",
-                "delay = min(max(self._heap[0][0] - began, COALESCE), TICK) if self._heap else TICK",
-                "delay = max(self._heap[0][0] - began, COALESCE) if self._heap else TICK",
+                "delay = min(max(self._heap.next_due() - began, COALESCE), TICK)",
+                "delay = max(self._heap.next_due() - began, COALESCE) if self._heap else TICK",
             ),
         ),
         test="unit/test_extension.py::test_a_suspended_machine_loses_by_the_suspend_safe_clock",
@@ -99,13 +99,13 @@ MUTATIONS = (
         rule="R3",
         name="the time is read after the question was sent",
         edits=(
-            Edit("Attempt.ask", "self.asked_at = runtime.clock.now()", ""),
+            Edit("Attempt.ask", "self.asked_at = of.clock.now()", ""),
             Edit(
                 "Attempt.ask",
                 "self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)",
                 """
                 self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)
-                self.asked_at = runtime.clock.now()
+                self.asked_at = of.clock.now()
                 """,
             ),
         ),
@@ -117,10 +117,10 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt.ask",
-                "await self.asked.wait(_decided)",
+                "await self.asked.wait(verdict_known)",
                 """
-                await self.asked.wait(_decided)
-                self.asked_at = runtime.clock.now()
+                await self.asked.wait(verdict_known)
+                self.asked_at = of.clock.now()
                 """,
             ),
         ),
@@ -141,16 +141,16 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt.ask",
-                "await self.asked.wait(_decided)",
+                "await self.asked.wait(verdict_known)",
                 """
-                self.asked.then(_decided, lambda: setattr(self, 'judged_at', runtime.clock.now()))
-                await self.asked.wait(_decided)
+                self.asked.then(verdict_known, lambda: setattr(self, 'judged_at', of.clock.now()))
+                await self.asked.wait(verdict_known)
                 """,
             ),
             Edit(
-                "Acquisition._try",
-                "left = valid_until(attempt.asked_at, request.ttl) - runtime.clock.now()",
-                "left = valid_until(attempt.asked_at, request.ttl) - attempt.judged_at",
+                "Acquisition._hold",
+                "valid_until - shared.clock.now()",
+                "valid_until - attempt.judged_at",
             ),
         ),
         test="unit/test_rules_time.py::test_a_win_is_judged_when_the_task_goes_on",
@@ -162,13 +162,11 @@ MUTATIONS = (
             Edit(
                 "Attempt._raise",
                 """
-                round_ = self._raising = Round(
-                    runtime.nodes, runtime.deadlines, self._primitive.read_raise
-                )
+                round_ = self._raising = Round(of.nodes, of.deadlines, self._primitive.read_raise)
                 """,
                 """
-                self.asked_at = runtime.clock.now()
-                round_ = self._raising = Round(runtime.nodes, runtime.deadlines, self._primitive.read_raise)
+                self.asked_at = of.clock.now()
+                round_ = self._raising = Round(of.nodes, of.deadlines, self._primitive.read_raise)
                 """,
             ),
         ),
@@ -179,9 +177,9 @@ MUTATIONS = (
         name="a win is worth having however little is left of it",
         edits=(
             Edit(
-                "Acquisition._try",
-                "won and left > min_validity(request.ttl, runtime.node_timeout, grace)",
-                "won and left > 0",
+                "Acquisition._hold",
+                "valid_until - shared.clock.now() <= request.least_validity",
+                "valid_until - shared.clock.now() <= 0",
             ),
         ),
         test="unit/core/test_redlock_spec.py::test_step_3_the_time_it_took_must_leave_some_validity[500]",

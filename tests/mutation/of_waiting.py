@@ -7,27 +7,24 @@ from .mutation import Edit, Mutation, TextEdit
 MUTATIONS = (
     Mutation(
         rule="R13",
-        name="the gate lets the last in line through first",
-        edits=(Edit("Gates.open", "gate.queue.popitem(last=False)", "gate.queue.popitem(last=True)"),),
+        name="the local queue lets the last in line in first",
+        edits=(Edit("LocalQueue._admit", "next(iter(entry.queue))", "next(reversed(entry.queue))"),),
         test="unit/test_waiting.py::test_tasks_of_one_process_get_the_lock_in_the_order_of_their_calls",
     ),
     Mutation(
         rule="R13",
-        name="the gate opens at the body's exit, not at the loss",
-        edits=(Edit("Holding.lose", "self._way.open()", ""),),
+        name="the next task is let in at the body's exit, not at the loss",
+        edits=(Edit("Holding.lose", "self._ticket.leave()", ""),),
         test="unit/test_waiting.py::test_the_gate_opens_at_loss_by_the_clock",
     ),
     Mutation(
         rule="R13",
-        name="there is no gate",
+        name="there is no local queue",
         edits=(
             Edit(
-                "Gates.enter",
-                """
-                if name in self._gates:
-                    return False
-                """,
-                "",
+                "LocalQueue.enter",
+                "entry.queue or not entry.admits(ticket.primitive)",
+                "False",
             ),
         ),
         test="unit/test_waiting.py::test_one_contender_per_process_and_name_reaches_the_nodes",
@@ -47,7 +44,7 @@ MUTATIONS = (
         name="blocking_timeout=0 tries twice",
         edits=(
             Edit(
-                "Acquisition._contend",
+                "Acquisition._acquire",
                 "hopeless or (left is not None and left <= 0)",
                 "hopeless or (left is not None and left <= 0 and self._attempts > 1)",
             ),
@@ -59,14 +56,14 @@ MUTATIONS = (
         name="there is a sleep after the last try",
         edits=(
             Edit(
-                "Acquisition._contend",
+                "Acquisition._acquire",
                 """
                 if hopeless or (left is not None and left <= 0):
                     raise error
                 """,
                 """
                 if hopeless or (left is not None and left <= 0):
-                    await runtime.sleep(runtime.options.retry.cap)
+                    await shared.pauses.sleep(shared.retry.cap)
                     raise error
                 """,
             ),
@@ -94,7 +91,7 @@ MUTATIONS = (
     Mutation(
         rule="R13",
         name="a minority of notices wakes a waiter",
-        edits=(Edit("Ear.free", "len(self._free) >= self._quorum", "self._free"),),
+        edits=(Edit("ReleaseWaiter.free", "len(self._free) >= self._quorum", "self._free"),),
         test="unit/test_wakeup.py::test_a_minority_of_notices_wakes_no_waiter",
     ),
     Mutation(
@@ -116,7 +113,7 @@ MUTATIONS = (
         rule="R13",
         name="a minority of foreign keys has the others polled",
         edits=(
-            Edit("Wakeups.hears", "return sum(tell) >= self._quorum", "return sum(tell) >= len(self._nodes)"),
+            Edit("Notices.hears", "return sum(tell) >= self._quorum", "return sum(tell) >= len(self._nodes)"),
         ),
         test="unit/test_foreign_holders.py::test_a_minority_of_foreign_keys_is_not_polled",
     ),
@@ -161,7 +158,7 @@ MUTATIONS = (
     Mutation(
         rule="R33",
         name="what a notice says of the crowd is not heard",
-        edits=(Edit("Waiting.for_next_try", "crowd = ear.crowd or self._crowd", "crowd = self._crowd"),),
+        edits=(Edit("Waiting.for_next_try", "crowd = waiter.crowd or self._crowd", "crowd = self._crowd"),),
         test="unit/test_crowds.py::test_a_crowd_that_goes_home_is_not_waited_for[2]",
     ),
     Mutation(
@@ -169,7 +166,7 @@ MUTATIONS = (
         name="what is told late of one release counts for the next",
         edits=(
             Edit(
-                "Ear.pass_by",
+                "ReleaseWaiter.pass_by",
                 "self._late.update(node for node in self._nodes if node not in self._free)",
                 "pass",
             ),
@@ -214,9 +211,9 @@ MUTATIONS = (
         name="a grant with a time that is ahead is part of a certificate",
         edits=(
             Edit(
-                "ClockWatch.ahead",
-                "return node_time - heard_at > known.high + slack + self._limit",
-                "return False",
+                "ClockWatch.believes",
+                "return node_time - heard_at <= known.high + slack + self._limit",
+                "return True",
             ),
         ),
         test=(

@@ -140,8 +140,8 @@ async def test_many_leases_over_a_pool(shared_nodes: Any, client: MakeClient, co
     clients = [client(url, max_connections=connections) for url in urls]
     async with LockManager(clients, node_timeout=15.0, ttl=60.0) as manager:
         await up(manager)
-        assert manager._runtime is not None
-        assert manager._runtime.admission.most == MAX_TRIES_BY_CLIENTS
+        assert manager._life.runtime is not None
+        assert manager._life.runtime.admission.most == MAX_TRIES_BY_CLIENTS
         leases = await asyncio.gather(*(manager.lock(f"held {i}").acquire() for i in range(3 * AT_ONCE)))
         burst = [asyncio.create_task(manager.lock(f"n{i}").acquire()) for i in range(3 * AT_ONCE)]
         await asyncio.gather(*(lease.extend() for lease in leases))
@@ -599,7 +599,7 @@ async def test_an_acquire_that_the_network_delivers_behind_its_release_is_undone
             with pytest.raises(QuorumUnavailableError):
                 await manager.lock("res", ttl=60, blocking=False).acquire()
             if kind == "url":
-                manager._nodes[0]._link.give_up("test")
+                manager._life.nodes[0]._link.give_up("test")
             await eventually(lambda: network.released, what="the release has passed")
             assert network.kept
             assert "cmdstat_set" not in ask(url, "INFO", "commandstats")
@@ -1000,7 +1000,7 @@ async def test_what_is_owed_is_repeated_as_far_as_there_is_room(
     async with Noting(port=nodes3.ports[0]) as client, LockManager([client], prefix="alone:") as manager:
         await up(manager)
         await eventually(lambda: not any(node.in_flight for node in manager.statistics().nodes))
-        node, mutex = manager._nodes[0], Primitive(MUTEX, ("res",), (b"alone:res",))
+        node, mutex = manager._life.nodes[0], Primitive(MUTEX, ("res",), (b"alone:res",))
         monkeypatch.setattr(calls, "MAX_RELEASES", 3)
         client.most = 0
         for number in range(5):
@@ -1044,7 +1044,7 @@ async def test_what_a_release_is_told_later_reaches_no_other_round(
     async with LockManager([client(nodes3.urls[0])], prefix="alone:") as manager:
         await up(manager)
         lease = await manager.lock("res", extension=PLAIN).acquire()
-        node, heard = manager._nodes[0], Replies()
+        node, heard = manager._life.nodes[0], Replies()
         mutex, owner = Primitive(MUTEX, ("res",), (b"alone:res",)), lease._holding.owner
         node._ledger.record(
             mutex.release(owner, 10.0), node.env.clock.now()
@@ -1062,8 +1062,8 @@ async def test_what_comes_after_the_end_or_a_fork_is_told_so(
     ping, forked, closed = heartbeat(b"x"), Replies(), Replies()
     async with LockManager([client(url) for url in nodes3.urls]) as manager:
         await up(manager)
-        assert manager._runtime is not None
-        node = manager._runtime.nodes[0]
+        assert manager._life.runtime is not None
+        node = manager._life.runtime.nodes[0]
         with monkeypatch.context() as patch:
             patch.setattr(client_node, "generation", lambda: -2)
             node.submit(ping, forked, 0)

@@ -57,7 +57,7 @@ async def becomes(manager: LockManager, state: NodeState, *, within: float = 30.
 
 def leads_to(manager: LockManager) -> str | None:
     """Return what the server behind a manager's first node calls itself."""
-    return manager._nodes[0].standing.run_id
+    return manager._life.nodes[0].standing.run_id
 
 
 def run_id(url: str) -> str:
@@ -270,7 +270,7 @@ async def test_a_search_does_not_go_on_on_another_server(six: Cluster, client: M
     async with LockManager([client()], prefix=prefix, node_timeout=PATIENT) as manager:
         await becomes(manager, NodeState.UP)
         ask(six.urls[source], "EVAL", "for i = 1, 2000 do redis.call('SET', KEYS[1] .. i, '') end", 1, prefix)
-        caller: Any = manager._nodes[0]._caller  # type: ignore[attr-defined]
+        caller: Any = manager._life.nodes[0]._caller  # type: ignore[attr-defined]
         cursor, _ = await caller.call((b"SCAN", b"0", b"COUNT", b"10"))
         cursor, _ = await caller.call((b"SCAN", cursor, b"COUNT", b"10"))
         six.move(prefix, six.another(source))
@@ -298,7 +298,7 @@ async def test_a_server_with_all_slots_is_a_node_by_url(alone: LocalNodes) -> No
     async with LockManager(alone.urls, prefix=prefix, node_timeout=PATIENT) as manager:
         async with manager.lock("a", "b") as lease:
             await lease.extend()
-            assert manager._nodes[0].can_hear
+            assert manager._life.nodes[0].can_hear
             assert [lock.name for lock in (await manager.survey()).locks] == ["a", "b"]
         await eventually(lambda: not lock_keys(alone.urls[0], prefix))
         (mode,) = [one for one in await manager.diagnose() if one.check == "mode"]

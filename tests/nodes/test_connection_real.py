@@ -50,7 +50,7 @@ def one(make_nodes: MakeNodes) -> LocalNodes:
 
 def node_of(manager: LockManager, i: int = 0) -> RedisNode:
     """Return a manager's node."""
-    node = manager._nodes[i]
+    node = manager._life.nodes[i]
     assert isinstance(node, RedisNode)
     return node
 

@@ -521,7 +521,7 @@ async def test_facts_are_read_in_both_protocols(url: str) -> None:
     for protocol in (2, 3):
         async with LockManager([f"{url}?protocol={protocol}"]) as manager:
             await eventually(lambda: manager.statistics().nodes[0].state is NodeState.UP)
-            assert manager._nodes[0].standing.run_id == ask(url, "INFO", "server")["run_id"]
+            assert manager._life.nodes[0].standing.run_id == ask(url, "INFO", "server")["run_id"]
             findings: list[Any] = await manager.diagnose()
             seen.append(
                 {

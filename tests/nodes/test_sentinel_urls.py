@@ -62,7 +62,7 @@ def node_of(manager: LockManager) -> NodeStatistics:
 
 def leads_to(manager: LockManager) -> str | None:
     """Return what the server that a manager's first node leads to calls itself."""
-    return manager._nodes[0].standing.run_id
+    return manager._life.nodes[0].standing.run_id
 
 
 async def up(manager: LockManager, within: float = 20.0) -> None:
@@ -97,8 +97,8 @@ async def test_a_sentinel_url_is_a_node_like_any(run: Run, nodes3: LocalNodes) -
     async with LockManager([url, *nodes3.urls[1:]], node_timeout=PATIENT) as manager:
         await up(manager)
         assert node_of(manager).name == url
-        assert isinstance(manager._nodes[0], RedisNode)
-        assert manager._nodes[0].can_hear
+        assert isinstance(manager._life.nodes[0], RedisNode)
+        assert manager._life.nodes[0].can_hear
         async with manager.lock("res") as lease:
             await lease.extend()
             assert lock_keys(nodes3.urls[0]) == [b"redlock:res"]
@@ -193,7 +193,7 @@ async def test_sentinels_that_do_not_answer_are_passed_over(
             began = time.monotonic()
             await eventually(lambda: node_of(manager).state is not NodeState.UP)
             await up(manager)
-        node = manager._nodes[0]
+        node = manager._life.nodes[0]
         assert isinstance(node, RedisNode)
         assert node._endpoint._sentinels._hosts[0] == ("127.0.0.1", port)  # type: ignore[attr-defined]
         assert time.monotonic() - began < 20

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from aioredlock_ng import LockManager, LockTakenError
-from aioredlock_ng._session.runtime import OWNER_BITS, OWNERS_AT_ONCE
+from aioredlock_ng._acquire.attempt import OWNER_BITS, OWNERS_AT_ONCE
 from aioredlock_ng.testing import MemoryNode
 from tests.behaviour.tools import python
 from tests.unit.worlds import sent, sim, virtual
@@ -83,7 +83,7 @@ async def owners(manager: LockManager, node: MemoryNode, number: int) -> list[by
 
 def test_the_source_is_the_systems() -> None:
     """A manager that is given no source draws from the operating system, 160 bits for each value."""
-    runtime_random = LockManager(["redis://any"])._random
+    runtime_random = LockManager(["redis://any"])._life.random
     assert type(runtime_random) is secrets.SystemRandom
     assert OWNER_BITS == 160
 

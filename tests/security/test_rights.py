@@ -72,7 +72,7 @@ async def test_it_is_enough(grant: Callable[[str], str], caplog: pytest.LogCaptu
         await live(manager)
         async with manager.lock("heard"):
             waiting = asyncio.create_task(other.lock("heard", blocking_timeout=5).acquire())
-            node = other._nodes[0]
+            node = other._life.nodes[0]
             await eventually(lambda: node.hears(b"redlock:heard"), what="it listens")
         await (await waiting).release()
     assert not caplog.records

@@ -95,12 +95,12 @@ class Client:
         """Return the owner values that it asks or holds locks with."""
         if self._manager is None:
             return set()
-        runtime = self._manager._runtime
-        return self.books.owners() | {one.owner for one in (*runtime.holdings, *runtime.attempts)}
+        runtime = self._manager._life.runtime
+        return self.books.owners() | {one.owner for one in (*runtime.holdings.all, *runtime.tries.in_flight)}
 
     def state_of(self, node: int) -> NodeState:
         """Return how one of its nodes stands for it; none does while it opens or closes."""
-        if self._manager is None or self._manager._runtime.closing:
+        if self._manager is None or self._manager._life.runtime.availability.closing:
             return NodeState.DOWN
         return self._manager.statistics().nodes[node].state
 

@@ -11,12 +11,14 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng._acquire import acquisition, attempt
+from aioredlock_ng import _manager
+from aioredlock_ng._acquire import attempt
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._hold import body, holding
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._round.round import Round
+from aioredlock_ng._session.runtime import Runtime
 from aioredlock_ng.testing import _memory_scripts
 from tests.simulation.campaign import DETERMINISM, campaign
 from tests.simulation.checks_words import Rule
@@ -59,16 +61,22 @@ def _releases_in_flight_that_are_not_recorded(patch: pytest.MonkeyPatch) -> None
 
 
 def _closing_without_release(patch: pytest.MonkeyPatch) -> None:
-    release = holding.Holding.release
+    close, release = Runtime.close, holding.Holding.release
+    closing: list[holding.Holdings] = []
+
+    def closed(self: Runtime) -> None:
+        closing.append(self.holdings)
+        close(self)
 
     def released(self: holding.Holding) -> Round | None:
-        return None if self._runtime.closing and self.body is None else release(self)
+        return None if self._of in closing and self.body is None else release(self)
 
+    patch.setattr(Runtime, "close", closed)
     patch.setattr(holding.Holding, "release", released)
 
 
 def _validity_beyond_the_ttl(patch: pytest.MonkeyPatch) -> None:
-    for module in (acquisition, holding):
+    for module in (_manager, holding):
         patch.setattr(module, "valid_until", lambda asked_at, ttl: asked_at + TOO_LONG * ttl)
 
 

@@ -107,7 +107,7 @@ async def _crowd(processes: int, seconds: float, old: int, draw: random.Random) 
 
 def forget_crowds(manager: LockManager) -> None:
     """Have a manager know nothing of crowds: neither its releases nor notices say anything of them."""
-    runtime = manager._runtime
+    runtime = manager._life.runtime
     assert runtime is not None
     release = runtime.release
 
@@ -119,5 +119,5 @@ def forget_crowds(manager: LockManager) -> None:
     runtime.release = without_crowd
     for node in runtime.nodes:
         node._env = replace(
-            node.env, on_notice=lambda node, channel, _: runtime.wakeups.on_notice(node, channel, b"")
+            node.env, on_notice=lambda node, channel, _: runtime.notices.on_notice(node, channel, b"")
         )

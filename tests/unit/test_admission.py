@@ -10,13 +10,13 @@ from collections.abc import Iterator
 import pytest
 
 from aioredlock_ng import Lease, LockManager, LockTakenError, ManagerClosedError, QuorumUnavailableError
-from aioredlock_ng._acquire.waiting import Patience
+from aioredlock_ng._acquire.acquisition import Acquisition
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._hold import watchdog
 from aioredlock_ng._hold.holding import Holding
 from aioredlock_ng._local import admission
-from aioredlock_ng._local.admission import MAX_TRIES_BY_CLIENTS, Admission, stand_in_line
-from aioredlock_ng._local.handoff import GLIMPSE, TURN
+from aioredlock_ng._local.admission import MAX_TRIES_BY_CLIENTS, Admission
+from aioredlock_ng._local.handoff import WINDOW, YIELD_WITHOUT_LISTENERS
 from aioredlock_ng._node import pipe
 from aioredlock_ng.testing.memory_node import MemoryNode
 from tests.unit.worlds import LATENCY, TIMEOUT, End, count, in_task, sent, sim, turns, virtual, world
@@ -49,8 +49,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 def places(manager: LockManager) -> Admission:
     """Return a manager's admission."""
-    assert manager._runtime is not None
-    return manager._runtime.admission
+    assert manager._life.runtime is not None
+    return manager._life.runtime.admission
 
 
 def assert_deserted(manager: LockManager) -> None:
@@ -166,8 +166,8 @@ async def test_a_call_stands_in_line_before_it_does_anything(few_places):
         await turns(1)
         late = ends(w.manager, "late")
         await turns(2)
-        assert w.manager._runtime is not None
-        assert w.manager._runtime.gates.get("late") is None
+        assert w.manager._life.runtime is not None
+        assert w.manager._life.runtime.queue.entries.get("late") is None
         assert len(places(w.manager)._line) == 1
         assert [end.error for end in await asyncio.gather(*burst, *late)] == [None] * (PLACES + 1)
 
@@ -177,12 +177,12 @@ async def test_a_call_that_lets_others_ask_takes_no_place(few_places):
     """It stood in line before it found that its process has had its turn: it pauses without a place."""
     async with world() as w:
         async with w.manager.lock("had"):
-            await asyncio.sleep(TURN)
+            await asyncio.sleep(WINDOW)
         burst = ends(w.manager, *(f"{number}" for number in range(PLACES)))
         await turns(1)
         assert places(w.manager).full
         (again,) = ends(w.manager, "had")
-        await asyncio.sleep(ROUND_TRIP + GLIMPSE / 2)
+        await asyncio.sleep(ROUND_TRIP + YIELD_WITHOUT_LISTENERS / 2)
         assert asked(w.nodes[0]) == ["had", "0", "1", "2", "3"]
         assert places(w.manager).in_flight == 0
         assert [end.error for end in await asyncio.gather(*burst, again)] == [None] * (PLACES + 1)
@@ -298,18 +298,19 @@ async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places):
 async def test_a_single_try_is_given_the_time_in_line_and_no_more(few_places):
     """What it had waited for before, a manager that starts, say, is part of its `node_timeout` (R13)."""
     async with world() as w:
-        runtime = w.manager._runtime
+        runtime = w.manager._life.runtime
         assert runtime is not None
         while places(w.manager).enter():
             pass
         before = TIMEOUT / 4
-        patience = Patience(runtime.clock, runtime.clock.now() - before, 0.0, TIMEOUT)
-        in_line = asyncio.create_task(stand_in_line(runtime, patience))
+        began = runtime.clock.now() - before
+        call = Acquisition(runtime.shared, w.manager.lock("a")._request, given=0.0, began=began)
+        in_line = asyncio.create_task(call._stand_in_line())
         await asyncio.sleep(TIMEOUT / 2)
         for _ in range(PLACES + 1):
             places(w.manager).leave()
-        assert await in_line
-        assert patience.for_answers() == pytest.approx(TIMEOUT - before)
+        await in_line
+        assert call._budget.for_answers() == pytest.approx(TIMEOUT - before)
         assert_deserted(w.manager)
 
 

@@ -115,12 +115,12 @@ async def test_a_win_that_counts_one_server_twice_is_no_win():
     async with make(nodes) as manager:
         task = in_task(manager.lock("a").acquire)
         await asyncio.sleep(LATENCY / 2)  # asked, and not answered yet
-        runtime = manager._runtime
+        runtime = manager._life.runtime
         assert runtime is not None
-        runtime.conflict = "nodes left and right are one server"
+        runtime.availability.conflict = "nodes left and right are one server"
         end = await task
         assert isinstance(end.error, ConfigurationError)
-        runtime.conflict = None
+        runtime.availability.conflict = None
         await asyncio.sleep(3 * LATENCY)
         assert [locks(node) for node in nodes] == [()] * 3
 
@@ -191,7 +191,7 @@ def test_a_coroutine_that_is_thrown_away_inside_a_block(how):
 async def test_a_forked_child_has_no_connection(monkeypatch):
     """What a child would send over its parent's connections is answered with silence, and never sent."""
     async with world() as w, w.manager.lock("a"):
-        runtime = w.manager._runtime
+        runtime = w.manager._life.runtime
         assert runtime is not None
         assert all(isinstance(node, RedisNode) for node in runtime.nodes)
         executed = [len(node.executed) for node in w.nodes]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import Lease, LockManager, LockTakenError, RetryPolicy
-from aioredlock_ng._acquire.notices import Ear
+from aioredlock_ng._acquire.notices import ReleaseWaiter
 from aioredlock_ng.testing._memory_server import MemoryServer
 from tests.unit.crowds import NAME, SECTION, Figures, crowd
 from tests.unit.worlds import ANOTHER, LATENCY, PREFIX, World, count, in_task, opened, sim, virtual, world
@@ -206,7 +206,7 @@ def test_what_comes_late_of_a_release_that_was_let_pass_is_not_the_next_one() ->
 
     @virtual
     async def main() -> None:
-        ear = Ear(5)
+        ear = ReleaseWaiter(5)
         for node in (0, 1, 2):
             assert not ear.enough().done()
             ear.told(node, 50)

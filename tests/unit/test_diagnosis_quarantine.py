@@ -320,7 +320,7 @@ async def test_a_node_whose_clock_has_jumped() -> None:
             node.freeze()  # so that no node can acquit our own clock
         w.nodes[0].step_clock(30)
         await asyncio.sleep(0.6)
-        assert not w.manager._runtime.clocks.trusted(0)  # type: ignore[union-attr]
+        assert not w.manager._life.runtime.clocks.trusted(0)  # type: ignore[union-attr]
         for node in w.nodes[1:]:
             node.thaw()
         findings = await w.manager.diagnose()
@@ -346,7 +346,7 @@ def test_a_node_that_evicts_is_a_warning_at_connect(
     async def main() -> None:
         nodes = [MemoryNode(), MemoryNode(), MemoryNode()]
         manager = make(nodes, **options)
-        endpoint = manager._nodes[1]._endpoint  # type: ignore[attr-defined]
+        endpoint = manager._life.nodes[1]._endpoint  # type: ignore[attr-defined]
         connect = endpoint.connect
 
         async def connect_to_evicting(*arguments: Any) -> Any:

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from aioredlock_ng import LockManager, LockTakenError, RetryPolicy
-from aioredlock_ng._local.handoff import TURN
+from aioredlock_ng._local.handoff import WINDOW
 from aioredlock_ng.testing._memory_connection import MemoryConnection
 from tests.listening import Listener, listen_in_memory
 from tests.unit.worlds import LATENCY, PREFIX, World, count, in_task, sent, sim, turns, virtual, world
@@ -72,7 +72,7 @@ def test_a_release_and_the_next_acquire_leave_in_one_write(fencing, writes):
         async with world(5, fencing=fencing) as w:
             lease = await w.manager.lock(NAME).acquire()
             waiter = asyncio.create_task(w.manager.lock(NAME).acquire())
-            await asyncio.sleep(TURN / 2)
+            await asyncio.sleep(WINDOW / 2)
             del writes[:]
             released = sim().time()
             release = asyncio.create_task(lease.release())
@@ -146,7 +146,7 @@ async def test_only_the_last_release_is_told():
         tasks = [in_task(lambda: hot(w.manager, 1, 1)) for _ in range(10)]
         ends = await asyncio.gather(*tasks)
         await asyncio.sleep(ROUND_TRIP)
-        assert ends[-1].at - ends[0].at < TURN, "it is one turn"
+        assert ends[-1].at - ends[0].at < WINDOW, "it is one turn"
         assert count(w.nodes[0], "release") == 10
         for listener in listeners:
             assert listener.told == [NOTICE]
@@ -160,7 +160,7 @@ async def test_a_lock_that_is_not_handed_on_is_told():
         listeners = await listening(w)
         both = await w.manager.lock(NAME, "b").acquire()
         next_in_line = in_task(w.manager.lock(NAME).acquire)
-        await asyncio.sleep(TURN / 4)
+        await asyncio.sleep(WINDOW / 4)
         await both.release()
         assert [listener.told for listener in listeners] == [[NOTICE]] * 3
         assert (await next_in_line).error is None
@@ -169,7 +169,7 @@ async def test_a_lock_that_is_not_handed_on_is_told():
         del listeners[0].told[:]
         lease, other = await w.manager.lock(NAME).acquire(), await w.manager.lock("b").acquire()
         next_in_line = in_task(w.manager.lock(NAME, "b").acquire)
-        await asyncio.sleep(TURN / 4)
+        await asyncio.sleep(WINDOW / 4)
         await lease.release()
         assert listeners[0].told == [NOTICE], "the next one still waits for b"
         await other.release()
@@ -202,7 +202,7 @@ def test_a_taker_that_is_cancelled_leaves_nothing(turn, others):
             taker = in_task(w.manager.lock(NAME).acquire)
             behind = [in_task(w.manager.lock(NAME).acquire) for _ in range(others)]
             waiter = in_task(elsewhere.lock(NAME).acquire)
-            await asyncio.sleep(TURN / 2)
+            await asyncio.sleep(WINDOW / 2)
             released = sim().time()
             release = asyncio.create_task(lease.release())
             await turns(turn)
@@ -226,12 +226,12 @@ async def test_a_taker_whose_time_ends_at_the_hand_off_asks_once():
     async with world() as w:
         lease = await w.manager.lock(NAME).acquire()
         began = sim().time()
-        taker = in_task(w.manager.lock(NAME, blocking_timeout=TURN / 2).acquire)
-        await asyncio.sleep(TURN / 2 - 1e-9)
+        taker = in_task(w.manager.lock(NAME, blocking_timeout=WINDOW / 2).acquire)
+        await asyncio.sleep(WINDOW / 2 - 1e-9)
         await lease.release()
         end = await taker
         assert end.error is None
-        assert end.at - began == pytest.approx(TURN / 2 + ROUND_TRIP)
+        assert end.at - began == pytest.approx(WINDOW / 2 + ROUND_TRIP)
 
 
 @virtual
@@ -315,7 +315,7 @@ def test_tasks_that_come_and_go(seed):
             assert all(not node._server._channels for node in w.nodes)
             for manager in managers:
                 assert manager.statistics().waiting == manager.statistics().held == 0
-                assert manager._runtime is not None
-                assert not manager._runtime.gates._gates
+                assert manager._life.runtime is not None
+                assert not manager._life.runtime.queue.entries
 
     main()

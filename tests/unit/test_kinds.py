@@ -16,7 +16,7 @@ from aioredlock_ng._core.command import Answer, Command, Proof, Purpose, Reply, 
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.pipe import TAGS, untagged
+from aioredlock_ng._node.pipe import TAGS, untagged, words
 from aioredlock_ng.testing import MemoryNode, SimLoop
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:me"
@@ -44,13 +44,13 @@ fenced = pytest.mark.parametrize("mutex", [FENCED_ONE, FENCED_TWO], ids=["one na
 def test_one_name_is_taken_by_the_pages_set() -> None:
     """``SET key owner NX PX ttl``, without a script."""
     command = ONE.acquire(OWNER, 10.0)
-    assert command.words == command.words_in_full == (b"SET", b"p:a", OWNER, b"NX", b"PX", b"10000")
+    assert words(command) == words(command, in_full=True) == (b"SET", b"p:a", OWNER, b"NX", b"PX", b"10000")
 
 
 def test_several_names_are_taken_by_one_script() -> None:
     """All keys in one atomic command: all or nothing."""
     command = TWO.acquire(OWNER, 10.0)
-    assert command.words == (b"EVALSHA", _scripts.SET_ALL.digest, b"2", b"p:a", b"p:b", OWNER, b"10000")
+    assert words(command) == (b"EVALSHA", _scripts.SET_ALL.digest, b"2", b"p:a", b"p:b", OWNER, b"10000")
 
 
 @fenced
@@ -67,7 +67,7 @@ def test_a_fence_is_made_by_one_script_whatever_the_number_of_names(mutex: Primi
 def test_a_plain_vote_is_proven_only_where_there_is_a_sentinel() -> None:
     """The page's SET stays as it is; with a quarantine the node looks at the sentinel behind it (R12)."""
     watched = Primitive(MUTEX, ONE.names, ONE.keys, sentinel=SENTINEL)
-    assert watched.acquire(OWNER, 10.0).words == ONE.acquire(OWNER, 10.0).words
+    assert words(watched.acquire(OWNER, 10.0)) == words(ONE.acquire(OWNER, 10.0))
     assert [one.acquire(OWNER, 1.0).proof for one in (ONE, TWO, watched)] == [
         Proof.NONE, Proof.NONE, Proof.PROBED,
     ]  # fmt: skip
@@ -192,8 +192,8 @@ def test_an_answer_of_another_shape_does_not_fit(command: Command, fitting: list
 def test_a_push_is_no_answer() -> None:
     """What a server tells unasked is a list, too, and fits nothing, whatever is in it (R13, R15)."""
     reader = hiredis.Reader()
-    for words in ([b"1", b"2", b"3"], [b"1"], [b"0", b"0"]):
-        reader.feed(b">%d\r\n" % len(words) + b"".join(b":%b\r\n" % word for word in words))
+    for numbers in ([b"1", b"2", b"3"], [b"1"], [b"0", b"0"]):
+        reader.feed(b">%d\r\n" % len(numbers) + b"".join(b":%b\r\n" % number for number in numbers))
         push = reader.gets()
         assert isinstance(push, list)
         for mutex in (ONE, TWO, FENCED_ONE, FENCED_TWO):
@@ -330,7 +330,7 @@ def ask(node: MemoryNode, command: Command) -> Reply:
     """Execute a command and return its answer, which must fit."""
     reader = hiredis.Reader()
     tag = () if command.script is None else (TAGS[0],)
-    reader.feed(node.execute([*command.words_in_full, *tag]))
+    reader.feed(node.execute([*words(command, in_full=True), *tag]))
     reply: Any = reader.gets()
     assert not isinstance(reply, hiredis.ReplyError), reply
     if tag:

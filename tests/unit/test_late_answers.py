@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aioredlock_ng import Lease, LockNotAcquiredError, NodeState, QuorumUnavailableError, Vote
-from aioredlock_ng._local.handoff import TURN
+from aioredlock_ng._local.handoff import WINDOW
 from aioredlock_ng.events import NodeChanged, Refused
 from tests.unit.worlds import LATENCY, TIMEOUT, TTL, in_task, turns, virtual, world
 
@@ -83,7 +83,7 @@ def test_a_verdict_is_not_older_than_the_last_holder(how):
         async with world() as w:
             lease = await w.manager.lock("a").acquire()
             waiter = asyncio.create_task(w.manager.lock("a").acquire())
-            await asyncio.sleep(TURN / 2)  # else the waiter would keep still, and ask no node
+            await asyncio.sleep(WINDOW / 2)  # else the waiter would keep still, and ask nobody
             for node in w.nodes:
                 node.freeze()
             release = asyncio.create_task(lease.release())

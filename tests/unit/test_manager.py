@@ -561,6 +561,7 @@ async def test_another_process_is_refused():
         before = [len(node.executed) for node in w.nodes]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fork, "_generation", fork.generation() + 1)
+            patch.setattr(asyncio, "_get_running_loop", lambda: None)  # as in a forked child
             for use in (w.manager.start, w.manager.lock("a").acquire, lambda: w.manager.inspect("a")):
                 with pytest.raises(RuntimeError, match="fork"):
                     await use()

@@ -10,7 +10,7 @@ import pytest
 
 from aioredlock_ng import LockTakenError, NodeState, Vote
 from aioredlock_ng._core.policy import RetryPolicy
-from aioredlock_ng._local.handoff import TURN, YIELD
+from aioredlock_ng._local.handoff import WINDOW, YIELD
 from aioredlock_ng.events import NodeChanged
 from aioredlock_ng.testing import MemoryNode, memory_node
 from tests.listening import listen_in_memory
@@ -98,7 +98,7 @@ def test_a_try_while_the_process_lets_others_ask(into: float) -> None:
             for how in ("try", "zero"):
                 lease = await w.manager.lock("a").acquire()
                 head = asyncio.create_task(w.manager.lock("a").acquire())
-                await asyncio.sleep(TURN + 0.01)
+                await asyncio.sleep(WINDOW + 0.01)
                 await lease.release()
                 released = sim().time()
                 await asyncio.sleep(into)

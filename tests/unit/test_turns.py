@@ -12,10 +12,12 @@ import pytest
 from aioredlock_ng import LockLostError, LockManager, LockTakenError
 from aioredlock_ng._acquire import acquisition
 from aioredlock_ng._clock import SystemClock
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._local import handoff, local_queue
 from aioredlock_ng._local.admission import Admission
-from aioredlock_ng._local.handoff import GLIMPSE, TURN, YIELD, Turns
-from aioredlock_ng._local.local_queue import Gates
+from aioredlock_ng._local.handoff import WINDOW, YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindows
+from aioredlock_ng._local.local_queue import LocalQueue, Ticket
 from aioredlock_ng.testing import MemoryNode
 from tests.counting import counted
 from tests.unit.worlds import LATENCY, World, in_task, opened, sim, virtual, world
@@ -89,7 +91,7 @@ def test_two_busy_processes_take_turns(tasks, hold, seed):
             both = await watched({one: tasks, other: tasks}, hold)
         numbers = [len(times) for times in both]
         assert min(numbers) >= 0.8 * sum(numbers) / 2, numbers
-        assert max(map(longest_wait, both)) <= 2 * (TURN + hold)
+        assert max(map(longest_wait, both)) <= 2 * (WINDOW + hold)
 
     main()
 
@@ -109,7 +111,7 @@ def test_four_busy_processes_share(seed):
             shares = await watched(dict.fromkeys(managers, 5), 0.001)
         numbers = [len(times) for times in shares]
         assert min(numbers) >= 0.5 * sum(numbers) / 4, numbers
-        assert max(map(longest_wait, shares)) <= 24 * TURN, "three draw for each turn: 20 were seen"
+        assert max(map(longest_wait, shares)) <= 24 * WINDOW, "three draw for each turn: 20 were seen"
 
     main()
 
@@ -125,10 +127,10 @@ def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
         nodes = apart(5)
         async with opened(nodes, seed=1) as one, opened(nodes, seed=2) as other, at_it({one: tasks}, hold):
             for number in range(30):
-                await asyncio.sleep(YIELD + number * TURN / 23)
+                await asyncio.sleep(YIELD + number * WINDOW / 23)
                 began = sim().time()
                 async with other.lock(NAME):
-                    assert sim().time() - began <= TURN + YIELD + 2 * hold
+                    assert sim().time() - began <= WINDOW + YIELD + 2 * hold
 
     main()
 
@@ -136,7 +138,7 @@ def test_a_busy_process_lets_a_newcomer_in(tasks, hold):
 @virtual
 async def test_a_turn_is_bounded_in_count(monkeypatch):
     """However little time hand-offs take, another process gets in after so many of them."""
-    monkeypatch.setattr(handoff, "TURN", 1000.0)
+    monkeypatch.setattr(handoff, "WINDOW", 1000.0)
     monkeypatch.setattr(handoff, "MAX_HAND_OFFS", 5)
     async with world() as w, w.process() as other, at_it({w.manager: 4}, 0.0) as (times,):
         await asyncio.sleep(0.1)
@@ -164,7 +166,7 @@ def test_the_price_of_turns_is_small(tasks, monkeypatch):
         counts.append(len(times))
 
     main()
-    monkeypatch.setattr(handoff, "TURN", float("inf"))
+    monkeypatch.setattr(handoff, "WINDOW", float("inf"))
     monkeypatch.setattr(handoff, "MAX_HAND_OFFS", 10**9)
     main()
     paused, free = counts
@@ -180,14 +182,14 @@ def test_a_turn_ends_with_a_pause(alone):
         async with world() as w, w.process() as other:
             lease = await w.manager.lock(NAME).acquire()
             task = in_task(w.manager.lock(NAME).acquire)
-            listener = None if alone else in_task(other.lock("b", NAME, blocking_timeout=2 * TURN).acquire)
+            listener = None if alone else in_task(other.lock("b", NAME, blocking_timeout=2 * WINDOW).acquire)
             blocked = None if alone else w.occupy("b", None)
             assert blocked is None
-            await asyncio.sleep(2 * TURN - LATENCY)
+            await asyncio.sleep(2 * WINDOW - LATENCY)
             released = sim().time()
             await lease.release()
             end = await task
-            pause = GLIMPSE if alone else YIELD
+            pause = YIELD_WITHOUT_LISTENERS if alone else YIELD
             assert end.at - released == pytest.approx(2 * ROUND_TRIP + pause, abs=ROUND_TRIP)
             if listener is not None:
                 assert isinstance((await listener).error, LockTakenError)
@@ -203,7 +205,7 @@ async def test_a_task_that_comes_now_and_then_never_pauses():
             began = sim().time()
             async with w.manager.lock(NAME):
                 assert sim().time() - began == pytest.approx(ROUND_TRIP)
-                await asyncio.sleep(TURN)
+                await asyncio.sleep(WINDOW)
             await asyncio.sleep(YIELD)
 
 
@@ -217,7 +219,7 @@ async def test_a_single_try_never_pauses():
             lease = await lock.try_acquire()
             assert lease is not None
             assert sim().time() - began == pytest.approx(ROUND_TRIP)
-            await asyncio.sleep(TURN / 5)
+            await asyncio.sleep(WINDOW / 5)
             await lease.release()
 
 
@@ -226,15 +228,15 @@ async def test_a_pause_is_part_of_the_wait():
     """Whose time ends in a pause asks when it is over, and no later."""
     async with world() as w, w.process() as other:
         lease = await w.manager.lock(NAME).acquire()
-        task = in_task(w.manager.lock(NAME, blocking_timeout=TURN + YIELD / 2).acquire)
+        task = in_task(w.manager.lock(NAME, blocking_timeout=WINDOW + YIELD / 2).acquire)
         w.occupy("b", None)
-        listener = in_task(other.lock(NAME, "b", blocking_timeout=2 * TURN).acquire)
+        listener = in_task(other.lock(NAME, "b", blocking_timeout=2 * WINDOW).acquire)
         began = sim().time()
-        await asyncio.sleep(TURN)
+        await asyncio.sleep(WINDOW)
         await lease.release()
         end = await task
         assert end.error is None
-        assert end.at - began == pytest.approx(TURN + YIELD / 2 + ROUND_TRIP)
+        assert end.at - began == pytest.approx(WINDOW + YIELD / 2 + ROUND_TRIP)
         await listener
 
 
@@ -243,13 +245,13 @@ async def test_a_turn_ends_with_a_refusal():
     """A process that has just been refused has let others have the lock: its turn begins anew."""
     async with world() as w:
         async with w.manager.lock(NAME):
-            await asyncio.sleep(0.8 * TURN)
+            await asyncio.sleep(0.8 * WINDOW)
         w.occupy(NAME, None)
         assert await w.manager.lock(NAME).try_acquire() is None
         w.vacate(NAME)
         lease = await w.manager.lock(NAME).acquire()
         task = in_task(w.manager.lock(NAME).acquire)
-        await asyncio.sleep(0.8 * TURN)
+        await asyncio.sleep(0.8 * WINDOW)
         released = sim().time()
         await lease.release()
         assert (await task).at - released == pytest.approx(ROUND_TRIP)
@@ -260,14 +262,14 @@ async def test_a_turn_ends_with_a_loss():
     """A process that lost the lock to an unknown holder does not count what it had before."""
     async with world() as w:
         async with w.manager.lock(NAME):
-            await asyncio.sleep(0.6 * TURN)
+            await asyncio.sleep(0.6 * WINDOW)
         lost = await w.manager.lock(NAME).acquire()
         w.vacate(NAME)
         with pytest.raises(LockLostError):
             await lost.extend()
         lease = await w.manager.lock(NAME).acquire()
         task = in_task(w.manager.lock(NAME).acquire)
-        await asyncio.sleep(0.6 * TURN)
+        await asyncio.sleep(0.6 * WINDOW)
         released = sim().time()
         await lease.release()
         assert (await task).at - released == pytest.approx(ROUND_TRIP)
@@ -279,57 +281,56 @@ async def test_a_turn_ends_with_a_loss():
 
 def test_a_turn_is_over_after_its_time():
     """The release that ends it says so, and so does the next one to ask, once."""
-    books = Turns()
-    assert books.take(NAME, 10.0) is None
-    assert books.give_back(NAME, 10.0 + TURN / 2) is None
-    assert books.take(NAME, 10.0 + TURN / 2) is None
-    over = books.give_back(NAME, 10.0 + TURN)
+    windows = HandoffWindows()
+    assert windows.take(NAME, 10.0) is None
+    assert windows.give_back(NAME, 10.0, 10.0 + WINDOW / 2) is None
+    assert windows.take(NAME, 10.0 + WINDOW / 2) is None
+    over = windows.give_back(NAME, 10.0 + WINDOW / 2, 10.0 + WINDOW)
     assert over is not None
-    assert books.take(NAME, 10.0 + TURN) is over
-    assert books.take(NAME, 10.0 + TURN) is None
+    assert windows.take(NAME, 10.0 + WINDOW) is over
+    assert windows.take(NAME, 10.0 + WINDOW) is None
 
 
 def test_a_turn_is_over_after_its_hand_offs(monkeypatch):
     """So many locks in no time end it, too."""
     monkeypatch.setattr(handoff, "MAX_HAND_OFFS", 3)
-    books = Turns()
+    windows = HandoffWindows()
     ended = []
     for _ in range(7):
-        books.take(NAME, 10.0)
-        ended.append(books.give_back(NAME, 10.0) is not None)
+        windows.take(NAME, 10.0)
+        ended.append(windows.give_back(NAME, 10.0, 10.0) is not None)
     assert ended == [False, False, True, False, False, True, False]
 
 
 @pytest.mark.parametrize(("later", "paused"), [(YIELD / 2, True), (YIELD, False)])
 def test_a_turn_is_forgotten_after_a_while(later, paused):
-    """A process that has kept still of its own accord need not do it again."""
-    books = Turns()
-    books.take(NAME, 10.0)
-    books.give_back(NAME, 10.0 + TURN)
-    assert (books.take(NAME, 10.0 + TURN + later) is not None) is paused
+    """Who has kept still of its own accord need not do it again."""
+    windows = HandoffWindows()
+    windows.take(NAME, 10.0)
+    windows.give_back(NAME, 10.0, 10.0 + WINDOW)
+    assert (windows.take(NAME, 10.0 + WINDOW + later) is not None) is paused
 
 
 def test_turns_of_names_are_apart():
     """One name's turn says nothing of another's."""
-    books = Turns()
-    books.take("b", 10.0 + TURN)
-    books.take(NAME, 10.0)
-    assert books.give_back("c", 10.0 + TURN) is None
-    assert books.give_back("b", 10.0 + TURN) is None
-    assert books.give_back(NAME, 10.0 + TURN) is not None
+    windows = HandoffWindows()
+    windows.take("b", 10.0 + WINDOW)
+    windows.take(NAME, 10.0)
+    assert windows.give_back("b", 10.0 + WINDOW, 10.0 + WINDOW) is None
+    assert windows.give_back(NAME, 10.0, 10.0 + WINDOW) is not None
 
 
 @virtual
 async def test_the_memory_of_turns_is_bounded(monkeypatch):
     """Names are many: only the last of them are remembered, and the oldest are forgotten first."""
-    monkeypatch.setattr(handoff, "MAX_TURNS", 10)
+    monkeypatch.setattr(handoff, "MAX_WINDOWS", 10)
     async with world(1) as w:
         for number in range(25):
             async with w.manager.lock(f"{number}"):
                 pass
-        runtime = w.manager._runtime
+        runtime = w.manager._life.runtime
         assert runtime is not None
-        assert list(runtime.turns._turns) == [f"{number}" for number in range(15, 25)]
+        assert list(runtime.queue.handoff.windows) == [f"{number}" for number in range(15, 25)]
 
 
 # -- many waiters -----------------------------------------------------------------------------------
@@ -346,14 +347,15 @@ class SeenPlace(local_queue.Place):
 
 def lines_per_leave(number: int) -> float:
     """Count what it takes one of so many waiters to leave the queue, in any order."""
-    gates = Gates(Admission(SystemClock(), 0.1), lambda _: None, lambda _: None)
-    assert gates.enter(NAME)
-    places = [gates.queue(NAME, single_try=False, alone=True) for _ in range(number)]
+    queue = LocalQueue(Admission(SystemClock(), 0.1), lambda _: None, lambda _: None)
+    primitive = Primitive(MUTEX, (NAME,), (NAME.encode(),))
+    assert queue.enter(NAME, Ticket(queue, primitive))
+    places = [queue.place(NAME, Ticket(queue, primitive), single_try=False) for _ in range(number)]
     assert type(places[0]) is SeenPlace
     random.Random(number).shuffle(places)
     with counted() as work:
         for place in places:
-            gates.leave(NAME, place)
+            queue.step_out(NAME, place)
     return work.lines / number
 
 

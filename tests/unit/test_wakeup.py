@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioredlock_ng import LockManager, LockTakenError, RetryPolicy
-from aioredlock_ng._acquire.notices import Ear, _crowd
+from aioredlock_ng._acquire.notices import ReleaseWaiter, _crowd
 from aioredlock_ng._node import channels
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_server import MemoryServer
@@ -399,7 +399,7 @@ def test_split_votes_settle_soon(managers, round_trips):
 
 async def test_an_ear_counts_nodes_since_it_was_cleared():
     """A majority is enough, one node however often is not; it begins anew when the nodes are asked (R13)."""
-    ear = Ear(3)
+    ear = ReleaseWaiter(3)
     ear.told(0, 2)
     ear.told(0, 2)
     assert not ear.enough().done()
@@ -414,7 +414,7 @@ async def test_an_ear_passes_a_release_by_once():
     """What a node that was slower tells of that release counts for nothing, what it tells then does; and when
     the nodes have been asked there is nothing to be passed by any more (R33).
     """
-    ear = Ear(3)
+    ear = ReleaseWaiter(3)
     assert ear.crowd == 0, "unknown"
     ear.told(0, 4)
     assert ear.crowd == 4
@@ -546,9 +546,9 @@ async def test_many_names_leave_no_subscription():
         await asyncio.gather(*tasks)
         await asyncio.sleep(ROUND_TRIP)
         for manager in (w.manager, other):
-            assert manager._runtime is not None
-            assert not manager._runtime.wakeups._ears
-            assert all(not len(node._channels) for node in manager._runtime.nodes)
+            assert manager._life.runtime is not None
+            assert not manager._life.runtime.notices._waiters
+            assert all(not len(node._channels) for node in manager._life.runtime.nodes)
         assert all(not node._server._channels for node in w.nodes)
 
 

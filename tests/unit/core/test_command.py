@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.command import Command, Purpose, Script, Silence, deleted_any, milliseconds
 from aioredlock_ng._core.quorum import Vote
+from aioredlock_ng._node.pipe import words
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:me"
 SCRIPT = Script("double", b"return 2 * ARGV[1]")
@@ -76,14 +77,14 @@ def test_what_creates_a_key_is_known(purpose: Purpose, creates: bool) -> None:
 
 def test_a_plain_command_is_its_words() -> None:
     """Verb, keys, arguments; nothing more in full."""
-    assert plain().words == plain().words_in_full == (b"SET", b"a", OWNER)
+    assert words(plain()) == words(plain(), in_full=True) == (b"SET", b"a", OWNER)
 
 
 def test_a_script_goes_by_its_digest_or_in_full() -> None:
     """EVALSHA and EVAL differ in how the script is named, and in nothing else."""
     digest = hashlib.sha1(SCRIPT.source, usedforsecurity=False).hexdigest().encode()
-    assert scripted().words == (b"EVALSHA", digest, b"2", b"a", b"b", OWNER, b"7")
-    assert scripted().words_in_full == (b"EVAL", SCRIPT.source, b"2", b"a", b"b", OWNER, b"7")
+    assert words(scripted()) == (b"EVALSHA", digest, b"2", b"a", b"b", OWNER, b"7")
+    assert words(scripted(), in_full=True) == (b"EVAL", SCRIPT.source, b"2", b"a", b"b", OWNER, b"7")
 
 
 @pytest.mark.parametrize("what", [{}, {"verb": b"SET", "script": SCRIPT}])
@@ -91,7 +92,7 @@ def test_a_command_is_a_verb_or_a_script(what: dict[str, object]) -> None:
     """Neither or both is a mistake that shows before anything is sent."""
     command = Command(Purpose.OTHER, owner=b"", fits=any_reply, keys=(), **what)  # type: ignore[arg-type]
     with pytest.raises(AssertionError, match="either a verb or a script"):
-        assert command.words
+        assert words(command)
 
 
 @pytest.mark.parametrize("command", [plain(), scripted()])

@@ -8,16 +8,16 @@ from aioredlock_ng._core.cooldown import KNOWN_FOR, MAX_COOLING, Cooldowns
 def test_a_name_cools_down_until_its_time() -> None:
     """Of several names the last counts; what is over is forgotten."""
     cooldowns = Cooldowns()
-    assert not cooldowns
+    assert not cooldowns.until
     cooldowns.begin(["a", "b"], 10.0, 0.0)
     cooldowns.begin(["b"], 12.0, 0.0)
     assert cooldowns.left(["a", "b", "c"], 9.0) == 3.0
     assert cooldowns.left(["a"], 9.0) == 1.0
     assert cooldowns.left(["c"], 9.0) == 0.0
     assert cooldowns.left(["a"], 10.0) == 0.0
-    assert cooldowns
+    assert cooldowns.until
     assert cooldowns.left(["b"], 20.0) == 0.0
-    assert not cooldowns, "both are over, and forgotten"
+    assert not cooldowns.until, "both are over, and forgotten"
 
 
 def test_a_name_can_be_forgotten_before_its_time() -> None:
@@ -26,7 +26,7 @@ def test_a_name_can_be_forgotten_before_its_time() -> None:
     cooldowns.begin(["a"], 10.0, 0.0)
     cooldowns.end("a")
     cooldowns.end("a")
-    assert not cooldowns
+    assert not cooldowns.until
 
 
 def test_a_name_is_known_for_a_while_only() -> None:
@@ -35,7 +35,7 @@ def test_a_name_is_known_for_a_while_only() -> None:
     cooldowns.begin(["a"], 5000.0, 1000.0)
     assert cooldowns.left(["a"], 1000.0 + KNOWN_FOR - 1) == 4000.0 - KNOWN_FOR + 1
     assert cooldowns.left(["a"], 1000.0 + KNOWN_FOR) == 0.0
-    assert not cooldowns
+    assert not cooldowns.until
 
 
 def test_the_names_are_bounded_and_the_oldest_gives_way() -> None:

@@ -218,7 +218,7 @@ def test_the_value_has_twenty_random_bytes() -> None:
         assert ever_set == ever_clear & every_bit == every_bit, "every bit of the 160 varies"
 
     run(main)
-    assert isinstance(LockManager(["redis://localhost"])._random, secrets.SystemRandom)
+    assert isinstance(LockManager(["redis://localhost"])._life.random, secrets.SystemRandom)
 
 
 def test_a_release_deletes_only_the_clients_own_key() -> None:

@@ -9,7 +9,7 @@ import pytest
 from aioredlock_ng._core.command import Command, Reply, Silence, Sink
 from aioredlock_ng._node.channels import MAX_CHANNELS, SENT_AT_ONCE, Channels, is_refusal, listening
 from aioredlock_ng._node.link import heartbeat
-from aioredlock_ng._node.pipe import PUSH
+from aioredlock_ng._node.pipe import PUSH, words
 
 A, B = b"redlock:a", b"redlock:b"
 
@@ -34,13 +34,13 @@ class Server:
     @property
     def words(self) -> list[tuple[bytes, ...]]:
         """What waits for its answer."""
-        return [command.words for command, _ in self.sent]
+        return [words(command) for command, _ in self.sent]
 
     def answer(self, count: int = 1) -> None:
         """Execute and confirm the oldest commands."""
         for _ in range(count):
             command, sink = self.sent.pop(0)
-            verb, channel = command.words
+            verb, channel = words(command)
             if self.refuses:
                 sink.on_reply(0, Silence(self.refuses))
                 continue
@@ -234,7 +234,7 @@ def test_without_room_one_channel_is_tried_at_each_look(server: Server) -> None:
     for channel in (A, B):
         server.channels.add(channel)
     tried: list[tuple[bytes, ...]] = []
-    server.channels._send = lambda command, _: bool(tried.append(command.words))
+    server.channels._send = lambda command, _: bool(tried.append(words(command)))
     for _ in range(3):
         server.channels.send_unsent()
     assert tried == [(b"SUBSCRIBE", A), (b"SUBSCRIBE", B), (b"SUBSCRIBE", A)]
@@ -341,7 +341,7 @@ def test_in_every_order_what_stands_is_true_and_what_is_wanted_comes_to_stand(se
         (heartbeat(b"x"), "NOPERM no permissions", False),
         (heartbeat(b"x"), "ERR unknown command", False),
     ],
-    ids=lambda value: value.words[0].decode() if isinstance(value, Command) else None,
+    ids=lambda value: words(value)[0].decode() if isinstance(value, Command) else None,
 )
 def test_only_a_subscription_can_be_refused_for_good(command: Command, message: str, refused: bool) -> None:
     """An error of another command, or one that passes, does not keep a node from being listened to (R13)."""

@@ -20,6 +20,7 @@ from aioredlock_ng._node.pipe import (
     DesynchronisedError,
     Pipe,
     without_secrets,
+    words,
 )
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
@@ -112,7 +113,7 @@ def test_commands_leave_in_the_order_in_which_they_were_put(watched: Watched) ->
     for command in commands:
         watched.put(command)
     assert watched.sent() == [
-        commands[0].words, (*commands[1].words, TAGS[2]), (*commands[2].words, TAGS[3]),
+        words(commands[0]), (*words(commands[1]), TAGS[2]), (*words(commands[2]), TAGS[3]),
     ]  # fmt: skip
     assert watched.pipe.take() == b""
 
@@ -395,7 +396,7 @@ def test_a_release_goes_again_in_full(watched: Watched, pending: bool) -> None:
     sink = watched.put(command, pending=pending)
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
-    assert watched.sent() == [(*command.words_in_full, TAGS[2])]
+    assert watched.sent() == [(*words(command, in_full=True), TAGS[2])]
     assert sink.replies == watched.failures == []
     watched.pipe.feed(tagged(2, b"*3\r\n:2\r\n:0\r\n:0\r\n"))
     assert sink.reply == [2, 0, 0]
@@ -416,7 +417,7 @@ def test_anything_else_goes_again_only_while_it_is_waited_for(
     watched.pipe.feed(NOSCRIPT)
     if pending and queued != OWNER:
         tag = 2 if queued is None else 3
-        assert watched.sent() == [(*command.words_in_full, TAGS[tag])]
+        assert watched.sent() == [(*words(command, in_full=True), TAGS[tag])]
         assert sink.replies == watched.failures == []
         if queued is not None:  # in the queue, the release came first
             watched.pipe.feed(tagged(2, b"*3\r\n:0\r\n:0\r\n:0\r\n"))
@@ -436,7 +437,7 @@ def test_a_release_that_met_noscript_itself_still_bars_its_owner(watched: Watche
     sink = watched.put(scripted(purpose))
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
-    assert watched.sent() == [(*scripted("release").words_in_full, TAGS[3])]
+    assert watched.sent() == [(*words(scripted("release"), in_full=True), TAGS[3])]
     watched.pipe.feed(NOSCRIPT)
     assert watched.pipe.take() == b""
     assert isinstance(sink.reply, Silence)
@@ -449,7 +450,7 @@ def test_a_release_follows_what_was_sent_again(watched: Watched) -> None:
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
     released = watched.put(release)
-    assert watched.sent() == [(*extend.words_in_full, TAGS[2]), (*release.words, TAGS[3])]
+    assert watched.sent() == [(*words(extend, in_full=True), TAGS[2]), (*words(release), TAGS[3])]
     watched.pipe.feed(tagged(2, b":1\r\n") + tagged(3, b"*3\r\n:2\r\n:0\r\n:0\r\n"))
     assert extended.reply == 1
     assert released.reply == [2, 0, 0]
@@ -462,7 +463,7 @@ def test_repetitions_keep_the_order_of_an_owners_commands(watched: Watched) -> N
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT * 2)
     assert watched.sent() == [
-        (*command.words_in_full, TAGS[tag]) for command, tag in zip(commands, (3, 4), strict=True)
+        (*words(command, in_full=True), TAGS[tag]) for command, tag in zip(commands, (3, 4), strict=True)
     ]
     watched.pipe.feed(tagged(3, b":0\r\n") + tagged(4, b":1\r\n"))
     assert [sink.reply for sink in sinks] == [0, 1]

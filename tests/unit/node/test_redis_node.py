@@ -19,7 +19,7 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeEnv, NodeState
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
-from aioredlock_ng._node.pipe import MAX_IN_FLIGHT, RESERVED_FOR_RELEASES
+from aioredlock_ng._node.pipe import MAX_IN_FLIGHT, RESERVED_FOR_RELEASES, words
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RedisNode
 from aioredlock_ng.testing import MemoryNode, SimLoop, _memory_data, _memory_server, memory_node
 
@@ -163,10 +163,11 @@ class Door:
 
 def verbs(server: MemoryNode) -> list[str]:
     """Return what the server executed: SET, or the script's purpose with its owner's number."""
-    scripts = {NAME.release(b"", 0).words[1]: "release", NAME.extend(b"", 1).words[1]: "extend"}
+    scripts = {words(NAME.release(b"", 0))[1]: "release", words(NAME.extend(b"", 1))[1]: "extend"}
     said = []
-    for words in server.executed:
-        what, value = (scripts[words[1]], words[4]) if words[0] == b"EVALSHA" else ("set", words[2])
+    for said_words in server.executed:
+        script = said_words[0] == b"EVALSHA"
+        what, value = (scripts[said_words[1]], said_words[4]) if script else ("set", said_words[2])
         said.append(f"{what} {int(value.partition(b':')[0], 16)}")
     return said
 

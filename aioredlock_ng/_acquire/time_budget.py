@@ -1,0 +1,89 @@
+"""The time that a caller gives one call of `acquire` (R13)."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import final
+
+from .._clock import Clock
+from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError
+
+
+@final
+@dataclass(slots=True, eq=False)
+class TimeBudget:
+    """How much of it is left, in seconds; `given` is None for no end, 0 for a single try.
+
+    While tries end without a quorum it may be shorter: `for_quorum` seconds since `answered_at`.
+    """
+
+    clock: Clock
+    began: float
+    given: float | None
+    node_timeout: float
+    _: KW_ONLY
+    for_quorum: float | None
+    """Seconds that a quorum may be missing; None: as long as all may take."""
+    single_try: bool
+    """Whether there is nothing to wait for."""
+    answered_at: float
+    """When a quorum last answered that the lock is taken; before that, when the call began."""
+    _quorum_missing: bool = field(init=False, default=False)
+    _in_line: float = field(init=False, default=0.0)
+
+    @property
+    def used(self) -> float:
+        """The seconds that have passed."""
+        return self.clock.now() - self.began
+
+    def left(self) -> float | None:
+        """Return the seconds that may still be waited; None when there is no end."""
+        given, began = self.given, self.began
+        if self._quorum_missing and self.for_quorum is not None:
+            ends = self.answered_at + self.for_quorum
+            return (ends if given is None else min(ends, began + given)) - self.clock.now()
+        return None if given is None else began + given - self.clock.now()
+
+    def room(self) -> float | None:
+        """Return how long a wait may take that something else ends: what is left, not less than none."""
+        left = self.left()
+        return None if left is None else max(0.0, left)
+
+    def within(self, wait: float) -> float:
+        """Return how much of `wait`, in seconds, there is room for."""
+        left = self.left()
+        return wait if left is None else max(0.0, min(wait, left))
+
+    def for_answers(self) -> float:
+        """Return how long the nodes' answers may be waited for now.
+
+        A `node_timeout`, but never further than one past the time that the caller gave (R13).
+        """
+        timeout = self.node_timeout
+        if self.given is None and not self._quorum_missing:
+            return timeout  # the most frequent case
+        left = self.left()
+        return timeout if left is None else min(timeout, max(0.0, left + timeout + self._in_line))
+
+    def quorum_left(self, answered_at: float) -> float:
+        """Return the seconds that a quorum may still be missing that last answered at `answered_at`."""
+        assert self.for_quorum is not None, "only asked where there is a limit"
+        return max(answered_at, self.began) + self.for_quorum - self.clock.now()
+
+    # -- what happens to it --------------------------------------------------------------------
+
+    def judged(self, error: LockNotAcquiredError) -> None:
+        """Take note of what a try, or a task of this process, was told."""
+        self._quorum_missing = not isinstance(error, LockTakenError)
+        if not self._quorum_missing:
+            self.answered_at = self.clock.now()
+
+    def goes_on_from(self, refusal: LockNotAcquiredError | None, answered_at: float) -> None:
+        """Begin to ask after a task of this process that was told `refusal` last; None: it had the lock."""
+        missing = isinstance(refusal, QuorumUnavailableError)
+        self.answered_at = max(self.began, answered_at) if missing else self.clock.now()
+
+    def stood_in_line(self, seconds: float) -> None:
+        """Leave out of account what a single try waited for its place: it is asked once, and heard out."""
+        if self.single_try:
+            self._in_line += seconds

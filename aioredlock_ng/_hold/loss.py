@@ -1,0 +1,24 @@
+"""In what words a lease that is not held any more is refused."""
+
+from __future__ import annotations
+
+from ..errors import LockLostError, LossReason, NodeVote, printable
+
+_WHY = {
+    LossReason.RELEASED: "was released",
+    LossReason.EXPIRED: "was lost: its validity ended before a majority extended it",
+    LossReason.REFUSED: "was lost: a majority of the nodes does not hold it any more",
+    LossReason.EXTENSIONS_EXHAUSTED: (
+        "was lost after {extensions} extensions, which is ExtensionPolicy.max_extensions"
+    ),
+    LossReason.MANAGER_CLOSED: "was given up: its manager was closed",
+    LossReason.LOOP_CLOSED: "was lost: its event loop was closed before it was released",
+}
+
+
+def lost_error(
+    names: tuple[str, ...], reason: LossReason, votes: tuple[NodeVote, ...], *, extensions: int
+) -> LockLostError:
+    """Return the error; `votes` are what the nodes said in the round that explains it."""
+    why = _WHY.get(reason, "was lost").format(extensions=extensions)
+    return LockLostError(f"lock {printable(names)} {why}", reason=reason, names=names, votes=votes)

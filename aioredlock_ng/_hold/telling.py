@@ -1,0 +1,91 @@
+"""What leases tell: to the hooks of their manager, and to the log."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from .._hooks import HookList
+from .._log import debugging, report
+from ..errors import LockLostError, LossReason, printable
+from ..events import Extended, ExtensionsLow, Lost, Released
+
+
+class Told(Protocol):
+    """The lease that is told of."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the lock."""
+
+    label: str
+    fence: int
+    extensions: int
+
+
+def tell_extended(hooks: HookList, lease: Told, *, remaining: float, topped_up: int) -> None:
+    """Tell that a lease was extended."""
+    if not (Extended in hooks.wanted or debugging()):
+        return
+    message = "lock %s was extended for the time number %d, valid for %.3f s"
+    _debug(lease, message, printable(lease.names), lease.extensions, remaining)
+    event = Extended(
+        names=lease.names,
+        label=lease.label,
+        extensions=lease.extensions,
+        remaining=remaining,
+        topped_up=topped_up,
+    )
+    hooks.tell(event)
+
+
+def tell_extensions_low(hooks: HookList, lease: Told, *, used: int, limit: int, left: float) -> None:
+    """Warn that a lease will be lost in `left` seconds, since the rest of its extensions will be used."""
+    report(
+        logging.WARNING,
+        "lock %s was extended %d of %d times and will be lost in %.1f s, unless it is released by then: "
+        "ExtensionPolicy.max_extensions sets the limit, None lifts it",
+        printable(lease.names),
+        used,
+        limit,
+        left,
+        lock=lease.names,
+        fence=lease.fence,
+    )
+    event = ExtensionsLow(
+        names=lease.names, label=lease.label, extensions=used, max_extensions=limit, remaining=left
+    )
+    hooks.tell(event)
+
+
+def tell_topped_up(lease: Told, node: str) -> None:
+    """Tell that a node had lost a key, and is given it back."""
+    message = "node %s had lost lock %s and is given it back"
+    report(
+        logging.INFO, message, node, printable(lease.names), lock=lease.names, node=node, fence=lease.fence
+    )
+
+
+def tell_lost(hooks: HookList, lease: Told, error: LockLostError, *, held_for: float) -> None:
+    """Tell that a lease was lost."""
+    level = logging.INFO if error.reason is LossReason.MANAGER_CLOSED else logging.WARNING
+    message = "%s; it was held for %.3f s"
+    report(level, message, error, held_for, lock=lease.names, fence=lease.fence)
+    event = Lost(
+        names=lease.names, label=lease.label, reason=error.reason, held_for=held_for, votes=error.votes
+    )
+    hooks.tell(event)
+
+
+def tell_released(hooks: HookList, lease: Told, *, held_for: float, stays: float) -> None:
+    """Tell that the releases of a lease are queued; the names stay taken for `stays` seconds."""
+    if Released in hooks.wanted:
+        event = Released(names=lease.names, label=lease.label, held_for=held_for, stays_taken=stays)
+        hooks.tell(event)
+    if debugging():
+        still = f", and stays taken for {stays:.3f} s yet" if stays else ""
+        _debug(lease, "lock %s was released after %.3f s%s", printable(lease.names), held_for, still)
+
+
+def _debug(lease: Told, message: str, *args: object) -> None:
+    report(logging.DEBUG, message, *args, lock=lease.names, fence=lease.fence)

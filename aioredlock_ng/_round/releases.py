@@ -1,0 +1,76 @@
+"""Releases of one manager: queued on all nodes at once, and remembered until they are answered (R5, R6)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, final
+
+from .._core.command import Answer, Command, Purpose
+from .._core.quorum import Vote
+from .._kinds.primitive import Primitive
+from .._node import Node
+from .deadlines import Deadlines
+from .round import NOTHING_KNOWN, Round, all_answered
+
+NOT_HELD: Final = Answer(Vote.REFUSED, "was not held", wait=0.0)
+"""What a node would answer to a release whose acquire it was never sent."""
+
+
+@final
+class Releases:
+    """Makes the release rounds of one manager."""
+
+    __slots__ = ("_deadlines", "_node_timeout", "_nodes", "_rounds")
+
+    def __init__(self, nodes: Sequence[Node], deadlines: Deadlines, node_timeout: float) -> None:
+        self._nodes = nodes
+        self._deadlines = deadlines
+        self._node_timeout = node_timeout
+        self._rounds: deque[Round] = deque()  # all that have not been answered, and some that have
+
+    def release(
+        self,
+        primitive: Primitive,
+        owner: bytes,
+        *,
+        keeps: float,
+        fence: int,
+        unsent: Sequence[int],
+        timeout: float | None = None,
+        quiet: bool = False,
+        stays: float = 0.0,
+    ) -> Round:
+        """Queue the release of `owner` on all nodes but those that were never sent its acquire.
+
+        Takes `timeout` seconds, a `node_timeout` if not given.  A `quiet` one is not published to other
+        processes.  When `stays` is not 0, the keys end after so long.
+        """
+        round_ = Round(self._nodes, self._deadlines, primitive.read_release)
+        round_.learns = True
+        command = primitive.release(owner, keeps, fence, quiet=quiet, stays=stays)
+        assert command.purpose is Purpose.RELEASE
+        known = dict.fromkeys(unsent, NOT_HELD) if unsent else NOTHING_KNOWN
+        round_.ask(command, self._node_timeout if timeout is None else timeout, known=known)
+        rounds = self._rounds
+        rounds.append(round_)
+        while rounds and not rounds[0].tally.pending:
+            rounds.popleft()
+        return round_
+
+    def announce(self, key: bytes) -> None:
+        """Publish that `key` is free, after a quiet release that no task of this process followed."""
+        command = Command(
+            Purpose.OTHER,
+            owner=b"",
+            fits=lambda reply: type(reply) is int,
+            keys=(key,),
+            args=(b"",),
+            verb=b"PUBLISH",
+        )
+        Round(self._nodes, self._deadlines, lambda _: NOT_HELD).ask(command, self._node_timeout)
+
+    async def answered(self) -> None:
+        """Wait until every node has answered to every release, at most one `node_timeout`."""
+        for round_ in list(self._rounds):
+            await round_.wait(all_answered)
