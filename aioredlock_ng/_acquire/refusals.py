@@ -6,10 +6,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import final
 
 from .._clock import Clock
-from .._core.command import Answer
+from .._core.command import WRONG_TYPE, Answer
 from .._core.quorum import Tally, Verdict, Vote
 from .._core.validity import free_after
 from .._local.local_queue import Held, LocalQueue, NameEntry
@@ -23,9 +23,6 @@ from ..errors import (
     WouldDeadlockError,
     printable,
 )
-
-WRONG_TYPE: Final = "WRONGTYPE"
-"""The error of a node where something that is not a lock lives under the lock's key."""
 
 # -- by the nodes --------------------------------------------------------------------------------------
 

@@ -58,9 +58,9 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
     # Little at a time: of a node that is a client every call takes a connection, and locks need some, too.
     round_trips, clock = await _read_clock(runtime, node, timeout)
     info, config, default_user = await asyncio.gather(
-        _ask(node, timeout, _is_text, b"INFO"),
-        _configuration(node, timeout),
-        _ask(node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
+        _ask(runtime, node, timeout, _is_text, b"INFO"),
+        _configuration(runtime, node, timeout),
+        _ask(runtime, node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
     )
     sentinel = await _sentinel(runtime, node, timeout)
     voting = standing.state is NodeState.UP and not standing.strayed
@@ -106,10 +106,10 @@ def _host(node: Node) -> str | None:
 
 
 async def _ask(
-    node: Node, timeout: float, fits: Callable[[object], bool], verb: bytes, *args: bytes
+    runtime: Runtime, node: Node, timeout: float, fits: Callable[[object], bool], verb: bytes, *args: bytes
 ) -> Reply:
     """Ask something that servers of other make may answer in their own way: that is silence here."""
-    reply: Reply = plain(await ask(node, question(verb, *args), timeout))
+    reply: Reply = plain(await ask(runtime, node, question(verb, *args), timeout))
     if isinstance(reply, Silence) or fits(reply):
         return reply
     return Silence(f"an answer of type {type(reply).__name__} makes no sense")
@@ -147,10 +147,10 @@ def _flags(reply: Reply) -> frozenset[str]:
     return frozenset(map(_text, flags)) | own if isinstance(flags, list) else frozenset()
 
 
-async def _configuration(node: Node, timeout: float) -> Mapping[str, str] | Silence:
+async def _configuration(runtime: Runtime, node: Node, timeout: float) -> Mapping[str, str] | Silence:
     found: dict[str, str] = {}
     for name in CONFIGURATION:  # only newer servers take several at once
-        reply = await _ask(node, timeout, _is_map, b"CONFIG", b"GET", name)
+        reply = await _ask(runtime, node, timeout, _is_map, b"CONFIG", b"GET", name)
         if isinstance(reply, Silence):
             return reply
         words = [*map(_text, cast("list[object]", reply))]
@@ -162,7 +162,7 @@ async def _sentinel(runtime: Runtime, node: Node, timeout: float) -> bytes | Sil
     key = runtime.options.sentinel
     if key is None:
         return NOT_ASKED
-    reply = await _ask(node, timeout, lambda reply: reply is None or _is_text(reply), b"GET", key)
+    reply = await _ask(runtime, node, timeout, lambda reply: reply is None or _is_text(reply), b"GET", key)
     return cast("bytes | Silence | None", reply)
 
 
@@ -174,7 +174,7 @@ async def _read_clock(
     best: ClockReading | None = None
     for _ in range(SAMPLES):
         asked_at = runtime.clock.now()
-        reply = await _ask(node, timeout, _is_time, b"TIME")
+        reply = await _ask(runtime, node, timeout, _is_time, b"TIME")
         took = runtime.clock.now() - asked_at
         if isinstance(reply, Silence):
             return round_trips, reply

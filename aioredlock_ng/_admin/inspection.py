@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from .. import _scripts
-from .._core.command import Answer, Command, Purpose, Reply, Silence
+from .._core.command import WRONG_TYPE, Answer, Command, Purpose, Reply, Silence
 from .._core.quorum import Vote
 from .._kinds import KINDS
 from .._kinds.answers import seconds
 from .._kinds.kind import Holder, Kind
-from .._round.deadlines import Deadlines
 from .._round.round import Round, all_answered
 
 if TYPE_CHECKING:
@@ -39,6 +38,14 @@ class NodeInspection:
     reason: str = ""
     """Why the node did not answer."""
 
+    @property
+    def wrong_type(self) -> bool:
+        """Whether something else than a string is under the key: no lock, but in the way of one.
+
+        `held` is None then, and `reason` is the server's error.
+        """
+        return self.reason.startswith(WRONG_TYPE)
+
 
 async def inspect(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
     """Ask every node what is under `key`."""
@@ -59,9 +66,9 @@ async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, .
     )
 
 
-async def ask(node: Node, command: Command, timeout: float) -> Reply:
+async def ask(runtime: Runtime, node: Node, command: Command, timeout: float) -> Reply:
     """Ask one node, and return what it says, or its silence."""
-    round_ = Round((node,), Deadlines(), read)
+    round_ = Round((node,), runtime.deadlines, read)
     round_.ask(command, timeout)
     await round_.wait(all_answered)
     (answer,) = round_.answers

@@ -71,7 +71,7 @@ async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: b
     Everything is queued in one turn of the loop, so that nothing between acquire and release can fail
     to release; what a release leaves ends with its ttl.  A node that is not `voting` is not asked to.
     """
-    await _load_scripts(node, timeout)
+    await _load_scripts(runtime, node, timeout)
     rounds = []
     for step in _trial(runtime):
         if step.votes and not voting:
@@ -111,7 +111,7 @@ async def try_telling(runtime: Runtime, node: Node, timeout: float) -> tuple[boo
     """Do what a release does for listeners; return whether publishing, and counting them, is refused."""
     channel = _channel(runtime)
     commands = (question(b"PUBLISH", channel, b""), question(b"PUBSUB", b"NUMSUB", channel))
-    replies = [await ask(node, command, timeout) for command in commands]
+    replies = [await ask(runtime, node, command, timeout) for command in commands]
     mute, uncounted = (
         isinstance(reply, Silence) and (denied(reply.reason) or unknown(reply.reason)) for reply in replies
     )
@@ -131,26 +131,27 @@ async def try_listening(runtime: Runtime, node: Node, timeout: float) -> Silence
     if isinstance(node, ClientNode):
         return BY_CLIENT
     channel = _channel(runtime)
-    undone = await ask(node, question(b"UNSUBSCRIBE", keys=(channel,)), timeout)
+    undone = await ask(runtime, node, question(b"UNSUBSCRIBE", keys=(channel,)), timeout)
     if isinstance(undone, Silence):
         return undone
     if type(undone) is not PUSH:
         return RESP2
     # Queued in one turn of the loop, as a trial is.
     heard, _ = await asyncio.gather(
-        *(ask(node, listening(verb, channel), timeout) for verb in (b"SUBSCRIBE", b"UNSUBSCRIBE"))
+        *(ask(runtime, node, listening(verb, channel), timeout) for verb in (b"SUBSCRIBE", b"UNSUBSCRIBE"))
     )
     return heard if isinstance(heard, Silence) else None
 
 
-async def _load_scripts(node: Node, timeout: float) -> None:
+async def _load_scripts(runtime: Runtime, node: Node, timeout: float) -> None:
     """Let the server know the scripts again, if it has forgotten them.
 
     A command that it does not know is sent anew for a lock, but not when the release behind it is queued.
     Whether this is allowed does not matter: where it must be, there is no connection without it.
     """
     for script in _scripts.ALL:
-        if isinstance(await ask(node, question(b"SCRIPT", b"LOAD", script.source), timeout), Silence):
+        reply = await ask(runtime, node, question(b"SCRIPT", b"LOAD", script.source), timeout)
+        if isinstance(reply, Silence):
             return
 
 

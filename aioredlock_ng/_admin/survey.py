@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from .._node import Node
     from .._session.runtime import Runtime
 
-_OTHER_TYPE: Final = "WRONGTYPE"
-"""How a node's reason begins where something else than a string is under the key: no lock, but in its way."""
-
 SCAN_COUNT: Final = 500
 """Keys that a node looks at for one SCAN: a fraction of a millisecond of its time."""
 
@@ -118,7 +115,7 @@ async def survey(
     """Look at `keys`; without any, at those of every lock that a node has, `limit` of them at most."""
     search = _Search(prefix, limit)
     if not keys:
-        await search.run_on_all(runtime.nodes, runtime.node_timeout)
+        await search.run_on_all(runtime)
     locks = await _inspect(runtime, prefix, keys or sorted(search.found), kinds)
     return Survey(
         locks=tuple(lock for lock in locks if keys or lock.state != "free"),  # some have ended meanwhile
@@ -157,19 +154,19 @@ class _Search:
     """Why nodes could not be searched, by their number."""
     truncated: bool = False
 
-    async def run_on_all(self, nodes: Sequence[Node], timeout: float) -> None:
+    async def run_on_all(self, runtime: Runtime) -> None:
         """Search all nodes at the same time."""
         with anyio.move_on_after(SCAN_TIME) as time:
             async with anyio.create_task_group() as tasks:
-                for number, node in enumerate(nodes):
-                    tasks.start_soon(self._run, number, node, timeout)
+                for number, node in enumerate(runtime.nodes):
+                    tasks.start_soon(self._run, runtime, number, node)
         self.truncated = self.truncated or time.cancelled_caught
 
-    async def _run(self, number: int, node: Node, timeout: float) -> None:
+    async def _run(self, runtime: Runtime, number: int, node: Node) -> None:
         """Search one node from the beginning to the end of its keys."""
         cursor = b"0"
         while not self.truncated:
-            reply = await ask(node, scan(self.prefix, cursor), timeout)
+            reply = await ask(runtime, node, scan(self.prefix, cursor), runtime.node_timeout)
             if isinstance(reply, Silence):
                 self.failed[number] = reply.reason
                 return
@@ -215,7 +212,7 @@ def _fits_scan(reply: object) -> bool:
 
 
 def _silent(node: NodeInspection) -> bool:
-    return node.held is None and not node.reason.startswith(_OTHER_TYPE)
+    return node.held is None and not node.wrong_type
 
 
 def _all_silent(

@@ -183,7 +183,7 @@ def _lock_row(lock: LockInspection, at: float, width: int | None) -> tuple[str, 
 
 def _oddity(lock: LockInspection) -> str:
     """Say what a node has under the name instead of a lock."""
-    reasons = {node.reason.partition(" ")[0] for node in lock.nodes if node.reason.startswith("WRONGTYPE")}
+    reasons = {node.reason.partition(" ")[0] for node in lock.nodes if node.wrong_type}
     return "".join(f" ({reason})" for reason in reasons)
 
 

@@ -174,7 +174,7 @@ def _holder(lock: LockInspection) -> tuple[object, ...]:
 
 def _gone(node: NodeInspection) -> bool:
     """Whether a node that was told to delete the key has done so, also where it was no string."""
-    return node.held is not None or node.reason.startswith("WRONGTYPE")
+    return node.held is not None or node.wrong_type
 
 
 def _why_not(node: NodeInspection) -> str:

@@ -87,6 +87,9 @@ class Silence:
     """False when the command provably never left, so that nothing has to be undone on that node."""
 
 
+WRONG_TYPE: Final = "WRONGTYPE"
+"""How servers begin the error of a command for strings at a key that holds something else."""
+
 Reply: TypeAlias = "bytes | int | list[object] | Silence | None"
 """What a node hands to a sink: the server's answer, or why there is none."""
 

@@ -21,7 +21,10 @@ _OWNER_DIGITS: Final = 40
 """With what our values begin: what has its first colon elsewhere is another program's."""
 
 _OURS: Final = re.compile(rb"[0-9a-f]{40}:[0-9]{13}:(?P<label>.*)", re.DOTALL)
-"""An owner value of this package, as `release.lua` knows it."""
+"""An owner value of this package, as `release.lua` knows it.
+
+`parse_owner` knows the values of older versions as well, which have no time, and returns the label as text.
+"""
 
 _INSPECTED_BYTES: Final = 1024
 """How much of a value `inspect.lua` returns, and `release.lua` of a label."""

@@ -286,7 +286,7 @@ async def looking(manager: LockManager) -> None:
     assert_type(found[0].held, bool | None)
     assert_type(found[0].ttl, float | None)
     assert_type(found[0].since, float | None)
-    assert_type(found[0].ours, bool)
+    assert_type((found[0].ours, found[0].wrong_type), tuple[bool, bool])
     assert_type(await manager.force_release("a"), tuple[NodeInspection, ...])
 
 
