@@ -1,8 +1,9 @@
-"""What the web integrations share: which HTTP answer a lock error is, and names from templates."""
+"""What the web integrations share: the HTTP answer to a lock error, what of it is logged, names of locks."""
 
 from __future__ import annotations
 
 import functools
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from .. import (
     ManagerClosedError,
     QuorumUnavailableError,
 )
+from .._log import report
 
 UNAVAILABLE_RETRY: Final = 1
 """Seconds in the Retry-After of a 503: nodes are tried again within about that time."""
@@ -68,6 +70,12 @@ def refusal(error: LockError | ConfigurationError, *, taken: int = HTTPStatus.CO
     if isinstance(error, LockLostError):
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "the lock was lost", UNAVAILABLE_RETRY)
     return None
+
+
+def log_refusal(where: str, error: LockError | ConfigurationError) -> None:
+    """Log why the requests of a route get no lock, if that is a matter of nodes and not of other requests."""
+    if isinstance(error, (QuorumUnavailableError, ConfigurationError)):
+        report(logging.WARNING, "%s: %s", where, error, lock=getattr(error, "names", ()))
 
 
 def check_status(status_code: int) -> None:

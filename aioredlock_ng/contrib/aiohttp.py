@@ -22,7 +22,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import logging
 import socket
 import struct
 import sys
@@ -35,10 +34,9 @@ from weakref import WeakSet
 from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Handler
 
-from .. import ConfigurationError, Lease, Lock, LockError, LockManager, LockOptions, QuorumUnavailableError
-from .._log import report
+from .. import ConfigurationError, Lease, Lock, LockError, LockManager, LockOptions
 from .._template import template_fields
-from ._http import Refusal, check_options, check_status, label_of, lock_or_none, refusal
+from ._http import Refusal, check_options, check_status, label_of, lock_or_none, log_refusal, refusal
 
 __all__ = ["LEASE", "MANAGER", "locked", "setup"]
 
@@ -160,9 +158,7 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         answer = refusal(error, taken=request.get(_TAKEN, HTTPStatus.CONFLICT))
         if answer is None:
             raise
-        if isinstance(error, (QuorumUnavailableError, ConfigurationError)):
-            path, names = _path(request.match_info.route), getattr(error, "names", ())
-            report(logging.WARNING, "%s %s: %s", request.method, path, error, lock=names)
+        log_refusal(f"{request.method} {_path(request.match_info.route)}", error)
         if request.writer.output_size == 0:
             raise _HTTPRefused(answer) from error
         websocket = request.get(_WEBSOCKET)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final
@@ -20,8 +19,7 @@ from ... import (
     ManagerClosedError,
     QuorumUnavailableError,
 )
-from ..._log import report
-from .._http import Refusal, refusal
+from .._http import Refusal, log_refusal, refusal
 from ._names import route_of
 
 _STATUS: Final = "_aioredlock_ng_status"
@@ -58,9 +56,7 @@ async def _answer(connection: HTTPConnection, error: Exception) -> Any:
     assert isinstance(error, (LockError, ConfigurationError))
     answer = refusal(error, taken=getattr(error, _STATUS, HTTPStatus.CONFLICT))
     assert answer is not None, "the kinds that are handled are all refusals"
-    if isinstance(error, (QuorumUnavailableError, ConfigurationError)):
-        path = getattr(route_of(connection), "path", "?")
-        report(logging.WARNING, "%s: %s", path, error, lock=getattr(error, "names", ()))
+    log_refusal(getattr(route_of(connection), "path", "?"), error)
     response = JSONResponse({"detail": answer.detail}, answer.status, answer.headers)
     if not isinstance(connection, WebSocket):
         return response
