@@ -15,6 +15,7 @@ from .._clock import Clock
 from .._counters import Counters
 from .._hooks import HookList
 from .._node import Node
+from .._node.fork import close_in_children
 from .._options import Options
 from .._round.futures import running_loop
 from ..errors import ConfigurationError, ManagerClosedError
@@ -73,6 +74,7 @@ class Lifecycle:
         self._background: Background | None = None
         self._taking_part: Runtime | None = None  # the runtime whose nodes are ready for locks
         self._closed_in: asyncio.AbstractEventLoop | None = None  # in that loop it stays closed
+        close_in_children(self)  # so that `at_hand` need not ask, which every acquire does
 
     def __repr__(self) -> str:
         states = ", ".join(f"{node.name} {node.standing.state}" for node in self.nodes)
@@ -188,6 +190,10 @@ class Lifecycle:
         return self.runtime is not None and self.runtime.inherited
 
     # -- the end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Have nothing at hand in a forked child, though it may go on with its parent's loop."""
+        self._taking_part = None
 
     async def aclose(self) -> None:
         """See `LockManager.aclose`."""

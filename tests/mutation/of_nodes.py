@@ -221,6 +221,12 @@ MUTATIONS = (
         test="unit/test_manager.py::test_another_process_is_refused",
     ),
     Mutation(
+        rule="R18",
+        name="a forked child has its parent's manager at hand",
+        edits=(Edit("Lifecycle.close", "self._taking_part = None", "pass"),),
+        test="unit/test_manager.py::test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused",
+    ),
+    Mutation(
         rule="hooks",
         name="a hook's exception affects the lock",
         edits=(Edit("HookList.tell", "(KeyboardInterrupt, SystemExit)", "Exception"),),

@@ -6,9 +6,11 @@ import asyncio
 import gc
 import io
 import logging
+import subprocess
+import sys
 import traceback
 from dataclasses import FrozenInstanceError, fields
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -568,6 +570,45 @@ async def test_another_process_is_refused():
         assert [len(node.executed) for node in w.nodes] == before
         async with w.manager.lock("a"):
             pass
+
+
+CHILD_GOES_ON: Final = """
+import asyncio, os, sys
+from aioredlock_ng import LockManager
+from aioredlock_ng.testing import MemoryNode
+
+async def use():
+    async with manager.lock("a", blocking_timeout=1):
+        return "locked"
+
+manager = LockManager([MemoryNode() for _ in range(3)])
+with asyncio.Runner() as runner:
+    assert runner.run(use()) == "locked"
+    if not (child := os.fork()):
+        try:
+            runner.run(use())
+        except BaseException as error:
+            print(f"{type(error).__name__}: {error}", flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(runner.run(use()), flush=True)
+    runner.run(manager.aclose())
+"""
+
+
+def test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused():
+    """A loop that does not run at the fork can be run in the child: there, too, the error says what to do."""
+    run = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CHILD_GOES_ON],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert run.stdout.splitlines() == [
+        "RuntimeError: this LockManager was started before a fork: make one per process, after the fork",
+        "locked",
+    ], run.stderr
 
 
 @pytest.mark.parametrize("extension", [None, PLAIN])
