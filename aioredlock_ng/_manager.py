@@ -182,7 +182,7 @@ class LockManager(Generic[Fence_co]):
     def from_env(cls, **options: Any) -> LockManager[Any]:
         """Make a manager over the nodes that `REDLOCK_URLS` lists, separated by commas.
 
-        Of a Sentinel URL's several hosts the commas belong to it, up to the name of the service.
+        Of a Redis Sentinel URL's several hosts the commas belong to it, up to the name of the service.
 
         Raises:
             ConfigurationError: when the variable is missing, empty, or no such list.

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
-from ._node.urls import is_sentinel
+from ._node.urls import names_redis_sentinels
 
 
 def split_urls(text: str) -> list[str]:
-    """Split a list of node URLs at its commas, but for those between the hosts of a Sentinel URL.
+    """Split a list of node URLs at its commas, but for those between the hosts of a Redis Sentinel URL.
 
     The hosts end where the name of the service begins, behind the next slash; what follows a comma before
     that belongs to them unless it begins with a scheme.
@@ -25,14 +25,14 @@ def split_urls(text: str) -> list[str]:
 
 
 def _goes_on(url: str) -> bool:
-    return is_sentinel(url) and "/" not in url.partition("://")[2]
+    return names_redis_sentinels(url) and "/" not in url.partition("://")[2]
 
 
 def url_of(spec: object) -> str | None:
     """Return the URL for what other libraries take for a node; None when it is none of that.
 
-    That is a pair of host and port, or a mapping with the arguments of a client, or with the Sentinels of a
-    service.  In the place of a password stands a word: the URL is for messages.
+    That is a pair of host and port, or a mapping with the arguments of a client, or with the Redis
+    Sentinels of a service.  In the place of a password stands a word: the URL is for messages.
     """
     if isinstance(spec, Mapping):
         return _url_of_mapping(spec)
@@ -50,7 +50,7 @@ def _url_of_mapping(spec: Mapping[Any, Any]) -> str | None:
     if sentinels := spec.get("sentinels") or (
         spec.get("master") and host and [(host, spec.get("port", 26379))]
     ):
-        hosts = ",".join(filter(None, map(_sentinel, sentinels)))
+        hosts = ",".join(filter(None, map(_place, sentinels)))
         return f"{scheme}+sentinel://{login}{hosts}/{quote(str(spec.get('master') or 'service'))}{database}"
     if path := spec.get("unix_socket_path") or spec.get("path"):
         return f"unix://{login}{path}"
@@ -61,7 +61,7 @@ def _url_of_mapping(spec: Mapping[Any, Any]) -> str | None:
     return None
 
 
-def _sentinel(spec: object) -> str:
+def _place(spec: object) -> str:
     if isinstance(spec, Sequence) and not isinstance(spec, str):
         return ":".join(map(str, spec[:2]))
     return str(spec)

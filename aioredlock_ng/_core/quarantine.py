@@ -2,7 +2,8 @@
 
 A node that has lost its data has forgotten locks that are held; if it voted, two clients could hold one
 lock.  The page's answer is to keep a restarted node out for the longest ttl; here the clients themselves see
-to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, the *sentinel*::
+to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, the *sentinel*.  (Redis
+Sentinel, the failover service, has but the name in common with it: see `_node.redis_sentinel`.)  It reads::
 
     format : identity : floor : ready : N : quarantine : closed : claim
 

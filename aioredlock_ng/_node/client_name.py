@@ -7,7 +7,7 @@ from typing import Any
 
 def name_and_address(pool: Any) -> tuple[str, tuple[object, ...]]:
     """Return the name for messages of the client with this pool, and what tells it apart from other nodes."""
-    if service := getattr(pool, "service_name", None):  # Sentinel resolves the address at each connect
+    if service := getattr(pool, "service_name", None):  # Redis Sentinel tells the address at each connect
         return f"client:sentinel:{service}", (
             "sentinel",
             id(getattr(pool, "sentinel_manager", pool)),

@@ -22,7 +22,7 @@ from .failures import why
 from .handshake import RESP2, RESP3, Identity, LoginError, discard, identify, load_scripts, make_connection
 from .link import Link, notice_dead_peers
 from .pipe import Entry
-from .sentinels import Sentinels
+from .redis_sentinel import RedisSentinels
 from .urls import NodeUrl
 
 
@@ -54,10 +54,10 @@ class UrlEndpoint:
         self._options = read.options
         self._connection_class = read.connection_class
         self._protocol = read.protocol
-        self._sentinels: Sentinels | None = None
+        self._redis_sentinels: RedisSentinels | None = None
         login: Mapping[str, str] = {}
         if read.service is not None:
-            self._sentinels = Sentinels(read.service, read.connection_class, read.options)
+            self._redis_sentinels = RedisSentinels(read.service, read.connection_class, read.options)
             login = read.service.login
         self._secrets = [one for one in (read.options.get("password"), login.get("password")) if one]
         self._told = False
@@ -96,8 +96,8 @@ class UrlEndpoint:
         self, timeout: float, on_failure: Callable[[Entry, str], None], protocol: int
     ) -> tuple[Link, Identity]:
         options = self._options
-        if self._sentinels is not None:
-            host, port = await self._sentinels.master(timeout)
+        if self._redis_sentinels is not None:
+            host, port = await self._redis_sentinels.master(timeout)
             options = options | {"host": host, "port": port}
         connection = make_connection(self._connection_class, options, timeout, protocol)
         try:
@@ -107,8 +107,8 @@ class UrlEndpoint:
             link = _take_over(connection, on_failure, resp3=protocol == RESP3)
         finally:
             discard(connection)
-        if self._sentinels is not None:
-            self._sentinels.follow(link, (host, port), timeout)
+        if self._redis_sentinels is not None:
+            self._redis_sentinels.follow(link, (host, port), timeout)
         return link, identity
 
     def _fall_back(self, refusal: Exception) -> None:

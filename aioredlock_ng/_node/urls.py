@@ -15,17 +15,17 @@ from redis.exceptions import RedisError
 from ..errors import ConfigurationError
 from .handshake import RESP3, UnixConnection, make_connection
 
-SENTINEL_MARK: Final = "+sentinel"
-"""Behind a scheme: not the server is named, but the Sentinels that know it."""
+REDIS_SENTINEL_MARK: Final = "+sentinel"
+"""Behind a scheme: not the server is named, but the Redis Sentinels that know it."""
 
 _NETWORK_SCHEMES: Final = ("redis", "rediss", "valkey", "valkeys")
 
-SCHEMES: Final = (*_NETWORK_SCHEMES, "unix", *(scheme + SENTINEL_MARK for scheme in _NETWORK_SCHEMES))
+SCHEMES: Final = (*_NETWORK_SCHEMES, "unix", *(scheme + REDIS_SENTINEL_MARK for scheme in _NETWORK_SCHEMES))
 
 TLS_SCHEMES: Final = ("rediss", "valkeys")
 
 DEFAULT_PORT: Final = 6379
-DEFAULT_SENTINEL_PORT: Final = 26379
+DEFAULT_REDIS_SENTINEL_PORT: Final = 26379
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
@@ -34,13 +34,13 @@ _PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")
 _POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
 """What a redis-py URL may say about a pool; there is no pool here."""
 
-_SENTINELS_OWN: Final = ("sentinel_username", "sentinel_password")
-"""Options that log in to the Sentinels: the rest of the URL is about the master."""
+_REDIS_SENTINEL_OPTIONS: Final = ("sentinel_username", "sentinel_password")
+"""Options that log in to the Redis Sentinels: the rest of the URL is about the master."""
 
 
-def is_sentinel(url: str) -> bool:
-    """Whether a URL names Sentinels."""
-    return url.partition("://")[0].endswith(SENTINEL_MARK)
+def names_redis_sentinels(url: str) -> bool:
+    """Whether a URL names Redis Sentinels, not the server itself."""
+    return url.partition("://")[0].endswith(REDIS_SENTINEL_MARK)
 
 
 def masked(url: str) -> str:
@@ -58,7 +58,7 @@ def masked(url: str) -> str:
     if cut_short or not (parts.hostname or parts.path):
         return f"{scheme}://<not an address>"
     host = parts.netloc.rpartition("@")[2]
-    hosts = host.split(",") if is_sentinel(url) else [host]
+    hosts = host.split(",") if names_redis_sentinels(url) else [host]
     if not all(map(_PORT.search, hosts)):  # what stands where the port should be may be a password
         host = parts.hostname or ""
     return f"{scheme}://{host}{parts.path}"
@@ -67,12 +67,12 @@ def masked(url: str) -> str:
 @final
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What Sentinels are asked for, and where they are."""
+    """What Redis Sentinels are asked for, and where they are."""
 
     name: str
     hosts: tuple[tuple[str, int], ...]
     login: Mapping[str, str]
-    """User and password of the Sentinels, if they have any."""
+    """User and password of the Redis Sentinels, if they have any."""
 
 
 @final
@@ -94,9 +94,9 @@ class NodeUrl:
         """None where the URL names the server itself."""
         self.connection_class: type[Any] = Connection
         try:
-            if is_sentinel(url):
+            if names_redis_sentinels(url):
                 self.service, url = _service(url)
-                scheme = scheme.removesuffix(SENTINEL_MARK)
+                scheme = scheme.removesuffix(REDIS_SENTINEL_MARK)
             self._read(scheme, url)
         except (ValueError, TypeError, RedisError):
             # The parser's own message may quote the part of the URL that holds the password.
@@ -148,7 +148,7 @@ class NodeUrl:
     def _refuse_unknown_options(self, *, secret: bool) -> None:
         from difflib import get_close_matches  # here: only a mistake needs it
 
-        known = _options_of(self.connection_class) | ({*_SENTINELS_OWN} if self.service else set())
+        known = _options_of(self.connection_class) | ({*_REDIS_SENTINEL_OPTIONS} if self.service else set())
         for option in self.options:
             if option in known:
                 continue
@@ -162,21 +162,21 @@ class NodeUrl:
 
 
 def _service(url: str) -> tuple[Service, str]:
-    """Take a Sentinel URL apart: what Sentinels are asked for, and the URL of a master of unknown address."""
+    """Take a Redis Sentinel URL apart: what is asked for, and the URL of a master of unknown address."""
     parts = urlsplit(url)
     login, at, hosts = parts.netloc.rpartition("@")
     name, _, database = parts.path.lstrip("/").partition("/")
     options = parse_qsl(parts.query)
-    own = {key.removeprefix("sentinel_"): value for key, value in options if key in _SENTINELS_OWN}
+    own = {key.removeprefix("sentinel_"): value for key, value in options if key in _REDIS_SENTINEL_OPTIONS}
     service = Service(unquote(name), tuple(map(_host_and_port, hosts.split(","))), own)
-    rest = urlencode([(key, value) for key, value in options if key not in _SENTINELS_OWN])
-    scheme = parts.scheme.removesuffix(SENTINEL_MARK)
+    rest = urlencode([(key, value) for key, value in options if key not in _REDIS_SENTINEL_OPTIONS])
+    scheme = parts.scheme.removesuffix(REDIS_SENTINEL_MARK)
     return service, f"{scheme}://{login}{at}master/{database}?{rest}"
 
 
 def _host_and_port(host: str) -> tuple[str, int]:
     parts = urlsplit(f"//{host}")
-    return parts.hostname or "", parts.port or DEFAULT_SENTINEL_PORT
+    return parts.hostname or "", parts.port or DEFAULT_REDIS_SENTINEL_PORT
 
 
 def _options_of(connection_class: type[Any]) -> frozenset[str]:

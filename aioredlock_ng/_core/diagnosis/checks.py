@@ -102,7 +102,7 @@ def _mode(node: NodeFacts, info: Mapping[str, str], prefix: bytes) -> Finding:
     if mode == "standalone":
         return ok(node, "mode", mode)
     if mode != "cluster":
-        advice = "name the masters, not the Sentinels themselves: redis+sentinel://host:26379/service"
+        advice = "name the masters, not the Redis Sentinels themselves: redis+sentinel://host:26379/service"
         return bad(node, "mode", "error", f"it runs in {mode} mode: it stores no locks", advice)
     if hash_tag(prefix) is None:
         advice = "give it to them, or use servers with cluster-enabled no"

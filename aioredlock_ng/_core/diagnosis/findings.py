@@ -91,16 +91,17 @@ _KINDS: Final = (
         "start all clients with that prefix, or use servers with cluster-enabled no",
     ),
     _Kind(
-        r"no Sentinel tells",
+        r"no Redis Sentinel tells",
         None,
-        "see that the Sentinels of the node's URL run and know its service, and that their password is one "
-        "of its options: redis+sentinel://user:password@host:26379/service?sentinel_password=…",
+        "see that the Redis Sentinels of the node's URL run and know its service, and that their "
+        "password is one of its options: redis+sentinel://user:password@host:26379/service?sentinel_password=…",
     ),
     _Kind(r"older than Redis", "version", "use Redis 6.0 or newer, or Valkey"),
     _Kind(
         UNKNOWN.pattern,
         "mode",
-        "use an ordinary Redis or Valkey server (not a Sentinel) that has these commands under their names",
+        "use an ordinary Redis or Valkey server (not a Redis Sentinel) that has these commands under their "
+        "names",
     ),
     _Kind(
         r"WRONGPASS|NOAUTH|authentication required|invalid username-password|AUTH .*without any password",

@@ -1,4 +1,9 @@
-"""The Sentinels of one service: they know which server is its master (R12 says what a failover costs)."""
+"""Redis Sentinels: the servers that know where the master of a service is.
+
+They have nothing but the name in common with the *sentinel* of `_core.quarantine`: that is a key that this
+package keeps on each node, by which it notices that the node may have forgotten locks (R12).  A failover
+that Redis Sentinels start is such a case.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +21,11 @@ from .link import Link
 from .urls import Service
 
 LOOK_AFTER: Final = 2.0
-"""Seconds between questions whether the master is still the same.  A master that is cut off from its
+"""Seconds between questions whether the master is still the same.  A master that is cut off from its Redis
 Sentinels, but not from us, goes on granting; it has to be left before the new one's quarantine is over."""
 
 _OF_THE_MASTER: Final = ("username", "password", "db", "host", "port")
-"""Options of the URL that are none of the Sentinels' business."""
+"""Options of the URL that are none of the Redis Sentinels' business."""
 
 _PAIR: Final = 2
 
@@ -28,8 +33,8 @@ Address = tuple[str, int]
 
 
 @final
-class Sentinels:
-    """See the module."""
+class RedisSentinels:
+    """The Redis Sentinels of one service."""
 
     def __init__(
         self, service: Service, connection_class: type[Connection], options: Mapping[str, Any]
@@ -42,7 +47,7 @@ class Sentinels:
         self._following: asyncio.Task[None] | None = None
 
     async def master(self, timeout: float) -> Address:
-        """Ask one Sentinel after the other; together they have half of `timeout`.
+        """Ask one Redis Sentinel after the other; together they have half of `timeout`.
 
         The first one that knows the master is asked first next time.
 
@@ -56,14 +61,14 @@ class Sentinels:
                     address = await self._ask(host, port, timeout)
             except TimeoutError:
                 reasons.append(f"{host}:{port}: no answer in time")
-            except Exception as error:  # noqa: BLE001 (a peer that is no Sentinel may raise anything here)
+            except Exception as error:  # noqa: BLE001 (a peer that is none may raise anything here)
                 reasons.append(f"{host}:{port}: {self._reason(error)}")
             else:
                 self._hosts.remove((host, port))
                 self._hosts.insert(0, (host, port))
                 return address
         raise RedisConnectionError(
-            f"no Sentinel tells where the master of {self._name!r} is: {'; '.join(reasons)}"
+            f"no Redis Sentinel tells where the master of {self._name!r} is: {'; '.join(reasons)}"
         )
 
     def _reason(self, error: Exception) -> str:
@@ -105,5 +110,5 @@ class Sentinels:
             except RedisConnectionError:
                 continue  # for want of an answer nothing is left
             if now != address:
-                link.give_up("the Sentinels name another master")
+                link.give_up("the Redis Sentinels name another master")
                 return

@@ -1,4 +1,4 @@
-"""A real Sentinel for tests."""
+"""A real Redis Sentinel for tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes by a Sentinel URL, with real Sentinels: where the master is, and what a failover costs."""
+"""Nodes by a URL of Redis Sentinels, which are real here: where the master is, and what a failover costs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from redis.exceptions import ResponseError
 
 from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, QuorumUnavailableError
-from aioredlock_ng._node import NodeState, sentinels
+from aioredlock_ng._node import NodeState, redis_sentinel
 from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._node_list import split_urls
 from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes
-from tests.sentinels import running_sentinel, watching
+from tests.redis_sentinels import running_sentinel, watching
 from tests.servers import ask, eventually, free_port, lock_keys
 
 PATIENT = 1.0
@@ -159,7 +159,7 @@ async def test_a_master_that_its_sentinels_have_given_up_is_left(
     run: Run, nodes3: LocalNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It may be cut off from them and not from us: it does not vote beside the new one for long."""
-    monkeypatch.setattr(sentinels, "LOOK_AFTER", 0.2)
+    monkeypatch.setattr(redis_sentinel, "LOOK_AFTER", 0.2)
     port = run(*watching("main", nodes3.ports[0]))
     sentinel = f"redis://127.0.0.1:{port}"
     async with LockManager(
@@ -171,7 +171,7 @@ async def test_a_master_that_its_sentinels_have_given_up_is_left(
         assert node_of(manager).state is NodeState.UP, "to know nothing is no reason to leave"
         ask(sentinel, "SENTINEL MONITOR", "main", "127.0.0.1", nodes3.ports[1], 1)
         await eventually(lambda: leads_to(manager) == run_id(nodes3.urls[1]))
-        assert "the Sentinels name another master" in caplog.text
+        assert "the Redis Sentinels name another master" in caplog.text
     await eventually(lambda: len(asyncio.all_tasks()) == 1, what="a closed connection is not followed")
 
 
@@ -195,7 +195,7 @@ async def test_sentinels_that_do_not_answer_are_passed_over(
             await up(manager)
         node = manager._life.nodes[0]
         assert isinstance(node, RedisNode)
-        assert node._endpoint._sentinels._hosts[0] == ("127.0.0.1", port)  # type: ignore[attr-defined]
+        assert node._endpoint._redis_sentinels._hosts[0] == ("127.0.0.1", port)  # type: ignore[attr-defined]
         assert time.monotonic() - began < 20
 
 
@@ -247,10 +247,10 @@ async def test_why_there_is_no_master(run: Run, nodes3: LocalNodes, fault: str) 
         with pytest.raises(QuorumUnavailableError) as caught:
             await manager.lock("res", blocking=False).acquire()
         reason = caught.value.votes[0].reason
-        assert reason.startswith(f"no Sentinel tells where the master of 'main' is: 127.0.0.1:{port}: ")
+        assert reason.startswith(f"no Redis Sentinel tells where the master of 'main' is: 127.0.0.1:{port}: ")
         assert words in reason
         (finding,) = [one for one in await manager.diagnose() if one.node is not None]
-        assert "Sentinels" in finding.advice
+        assert "Redis Sentinels" in finding.advice
 
 
 async def test_an_answer_that_is_no_address(nodes3: LocalNodes) -> None:
@@ -275,7 +275,7 @@ async def test_a_sentinel_whose_answer_breaks_the_parser_is_passed_over(
     nodes3: LocalNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the first question, and whenever it is asked again whether the master is the same."""
-    monkeypatch.setattr(sentinels, "LOOK_AFTER", 0.05)
+    monkeypatch.setattr(redis_sentinel, "LOOK_AFTER", 0.05)
     address = nodes3.ports[0]
     answers = {"bad": 0, "good": 0}
 
