@@ -154,7 +154,8 @@ def _run(arguments: argparse.Namespace) -> int:
     from .. import ConfigurationError
     from ._guard.child import fill_standard_descriptors
     from ._terminal import logged_by
-    from .run_job import OS_ERROR, Job
+    from .run_guarded import OS_ERROR
+    from .run_job import Job
     from .run_plan import say
 
     plan = _plan(arguments)

@@ -12,6 +12,7 @@ import pytest
 
 from aioredlock_ng import LockManager, LossReason
 from aioredlock_ng._cli.run_command import Ended
+from aioredlock_ng._cli.run_guarded import GuardedRun
 from aioredlock_ng._cli.run_job import HARMLESS, Job
 from aioredlock_ng._cli.run_plan import Plan
 from aioredlock_ng.testing import MemoryNode
@@ -26,8 +27,8 @@ EARLIER = WE + "lock 'job' was lost; the command ended {} s before its validity 
 UNEXTENDED = WE + "lock 'job': no majority of the nodes extended it in time"
 
 
-def job(**changes: Any) -> Job:
-    """Make a run of a command that needs no more than a name."""
+def plan_of(**changes: Any) -> Plan:
+    """Plan to run a command that needs no more than a name."""
     plan = {
         "name": "job",
         "command": ("true",),
@@ -36,7 +37,7 @@ def job(**changes: Any) -> Job:
         "patience": None,
         "taken_code": 1,
     }
-    return Job(Plan(**(plan | changes)))
+    return Plan(**(plan | changes))
 
 
 def judged(
@@ -50,7 +51,7 @@ def judged(
     lent: bool = False,
 ) -> tuple[int, list[str], bool]:
     """Return the exit code, the lines, and whether a Ctrl-C is to be passed on."""
-    lease, run = SimpleNamespace(valid_until=VALID_UNTIL, lost=asyncio.Event()), job()
+    lease, run = SimpleNamespace(valid_until=VALID_UNTIL, lost=asyncio.Event()), GuardedRun(plan_of())
     if told:
         lease.lost.set()
     if refused:
@@ -93,9 +94,9 @@ def test_a_lock_that_the_nodes_refused(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("reason", [reason for reason in LossReason if reason is not LossReason.REFUSED])
 def test_other_losses_leave_the_validity_as_it_is(reason: LossReason) -> None:
     """Only a refusal says that the lock is gone from the nodes."""
-    run = job()
+    run = GuardedRun(plan_of())
     run.on_lost(SimpleNamespace(reason=reason))  # type: ignore[arg-type]
-    assert not run._gone
+    assert not run._refused
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_a_command_that_was_not_started(
     number: int, code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As shells tell it."""
-    assert job()._not_started(number) == code
+    assert GuardedRun(plan_of())._not_started(number) == code
     assert capsys.readouterr().err == f"aioredlock-ng run: {words}\n"
 
 
@@ -142,7 +143,7 @@ def test_a_command_that_was_not_started(
 )
 def test_what_the_guard_reports_is_told(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One line for each."""
-    run = job()
+    run = GuardedRun(plan_of())
     run._hear([word])
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
@@ -156,16 +157,16 @@ def test_only_a_wait_without_end_says_why_it_takes_long(capsys: pytest.CaptureFi
         run.on_refused(SimpleNamespace(taken=taken))  # type: ignore[arg-type]
         return capsys.readouterr().err
 
-    run = job()
+    run = Job(plan_of())
     assert refused(run, taken=True) == ""
     assert "too few nodes answer; still trying" in refused(run, taken=False)
     assert refused(run, taken=False) == ""
-    assert refused(job(patience=5.0), taken=False) == ""
+    assert refused(Job(plan_of(patience=5.0)), taken=False) == ""
 
 
 def test_signals_end_the_waiting_but_for_harmless_ones() -> None:
     """The first one counts; with a command they are the command's."""
-    run = job()
+    run = Job(plan_of())
     for number in HARMLESS:
         run._caught(number)
     assert (run._signal, run._signalled.is_set()) == (None, False)
@@ -173,8 +174,8 @@ def test_signals_end_the_waiting_but_for_harmless_ones() -> None:
     run._caught(signal.SIGINT)
     assert (run._signal, run._signalled.is_set()) == (signal.SIGTERM, True)
     passed: list[int] = []
-    run = job()
-    run._command = SimpleNamespace(pass_on=passed.append)  # type: ignore[assignment]
+    run = Job(plan_of())
+    run._guarded._command = SimpleNamespace(pass_on=passed.append)  # type: ignore[assignment]
     run._caught(signal.SIGHUP)
     run._caught(signal.SIGWINCH)
     assert (passed, run._signal) == ([signal.SIGHUP, signal.SIGWINCH], None)
@@ -188,14 +189,14 @@ async def test_a_lock_that_was_gone_at_the_end(
 ) -> None:
     """From so many nodes that another one may have had it, though it was thought to be held."""
     nodes = [MemoryNode() for _ in range(size)]
-    run = job()
+    run = Job(plan_of())
 
     async def command(*_: object) -> int:
         for node in nodes[:forgetful]:
             node.delete(b"redlock:job")
         return 7
 
-    run._run_command = command  # type: ignore[assignment]
+    run._guarded.run = command  # type: ignore[assignment]
     async with LockManager(nodes) as manager:
         lease = await manager.lock("job").acquire()
         assert await run._run_under(lease, manager) == code
@@ -205,4 +206,4 @@ async def test_a_lock_that_was_gone_at_the_end(
 @pytest.mark.parametrize(("ttl", "margin"), [(1.0, 0.05), (10.0, 0.5), (20.0, 1.0), (1000.0, 1.0)])
 def test_the_margin_is_a_share_of_the_ttl_and_a_second_at_most(ttl: float, margin: float) -> None:
     """The killed must be gone when validity ends."""
-    assert job(ttl=ttl)._plan.margin == pytest.approx(margin)
+    assert plan_of(ttl=ttl).margin == pytest.approx(margin)
