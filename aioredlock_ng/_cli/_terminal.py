@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self, TextIO, fin
 from .common import OutputError
 
 if TYPE_CHECKING:
-    from rich.live import Live
     from rich.text import Text
 
 _STYLES: Final = {"ok": "green", "warning": "yellow", "error": "bold red", "head": "bold", "": ""}
@@ -87,9 +86,9 @@ def write(lines: Sequence[Line], stream: TextIO) -> None:
         with contextlib.suppress(ImportError):
             from rich.console import Console
 
-            console = Console(file=stream, soft_wrap=True, highlight=False)
-            for line in lines:
-                console.print(_styled(line, stream), soft_wrap=True)
+            with Console(file=stream, soft_wrap=True, highlight=False) as console:  # no flicker: one write
+                for line in lines:
+                    console.print(_styled(line, stream), soft_wrap=True)
             return
     stream.writelines(encodable(line.text, stream) + "\n" for line in lines)
     stream.flush()
@@ -147,13 +146,8 @@ class Screen(Protocol):
 
 
 def open_screen(stream: TextIO) -> Screen:
-    """Return the best screen for `stream`: rich's, a redrawn one, or one picture below the other."""
-    if not _drawable(stream):
-        return Snapshots(stream)
-    try:
-        return RichScreen(stream)
-    except ImportError:
-        return Redrawn(stream)
+    """Return the best screen for `stream`: one that is redrawn, or one picture below the other."""
+    return Redrawn(stream) if _drawable(stream) else Snapshots(stream)
 
 
 @final
@@ -181,7 +175,7 @@ class Snapshots:
 
 @final
 class Redrawn:
-    """One picture, drawn anew in its place: needs nothing installed."""
+    """One picture, drawn anew in its place."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -190,10 +184,10 @@ class Redrawn:
     def show(self, draw: Callable[[int | None], Sequence[Line]]) -> None:
         """See `Screen`."""
         columns, rows = shutil.get_terminal_size()
-        lines = [encodable(clipped(line.text, columns - 1), self._stream) for line in draw(rows - 1)]
+        lines = [line._replace(text=clipped(line.text, columns - 1)) for line in draw(rows - 1)]
         up = _UP.format(self._height) if self._height else ""
-        self._stream.write("".join([up, _CLEAR_BELOW, *(line + "\n" for line in lines)]))
-        self._stream.flush()
+        self._stream.write(up + _CLEAR_BELOW)
+        write(lines, self._stream)
         self._height = len(lines)
 
     def __enter__(self) -> Self:
@@ -206,38 +200,3 @@ class Redrawn:
         """Give the cursor back; the last picture stays."""
         self._stream.write(_SHOW_CURSOR)
         self._stream.flush()
-
-
-@final
-class RichScreen:
-    """One picture, drawn by rich.
-
-    Raises:
-        ImportError: rich is not installed.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        self._stream = stream
-        self._console = Console(file=stream, highlight=False)
-        # No refreshing thread: a picture changes when there is a new one.
-        self._live: Live = Live(console=self._console, auto_refresh=False, vertical_overflow="crop")
-
-    def show(self, draw: Callable[[int | None], Sequence[Line]]) -> None:
-        """See `Screen`."""
-        from rich.console import Group
-
-        lines = [_styled(line, self._stream) for line in draw(self._console.height - 1)]
-        self._live.update(Group(*lines), refresh=True)
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
-        """Give the cursor back; the last picture stays."""
-        self._live.stop()

@@ -34,7 +34,7 @@ DEADLINE = 60.0
 WATCH = "from aioredlock_ng.cli import main; sys.exit(main(['watch', '--interval', '0.1']))"
 WITHOUT_RICH = f"import sys; sys.modules['rich'] = None; {WATCH}"
 WITH_RICH = f"import sys; {WATCH}"
-HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+HIDE, SHOW, BOLD = "\x1b[?25l", "\x1b[?25h", "\x1b[1m"
 
 
 @dataclass
@@ -157,9 +157,10 @@ def test_nodes_that_go_and_come_back_are_shown(
 def test_the_cursor_comes_back(
     number: signal.Signals, code_wanted: int, code: str, shared_nodes: Nodes, start: Callable[..., Watch]
 ) -> None:
-    """It is hidden while pictures are drawn, and shown again however it is ended."""
+    """It is hidden while pictures are drawn, which rich makes bold, and shown again however it is ended."""
     watch = start(shared_nodes.urls, code, rows=24)
     watch.until(re.escape(HIDE) + r".*nodes up: 5 of 5")
+    assert (BOLD in watch.output) is (code is WITH_RICH)
     assert watch.end(number) == code_wanted
     assert watch.output.rindex(SHOW) > watch.output.rfind(HIDE)
     assert "Traceback" not in watch.output
