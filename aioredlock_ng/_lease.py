@@ -115,7 +115,11 @@ class Lease(Generic[Fence_co]):
 
     @property
     def held(self) -> bool:
-        """Whether the lock is ours, by all that is known and by the clock.  No I/O."""
+        """Whether the lock is ours, by all that is known and by the clock.  No I/O.
+
+        Still true in the grace after `lost` was set by the clock: until validity ends the keys protect the
+        clean-up of the body.
+        """
         return self._holding.held
 
     @property
@@ -139,10 +143,11 @@ class Lease(Generic[Fence_co]):
         """Raise unless the lock is still ours; call it right before a write, from any thread.  No I/O.
 
         Raises:
-            LockLostError: when validity has ended, the lock was lost, or the lease was released.
+            LockLostError: when validity has ended, a majority refused the lock, or the lease was released.
+                In the grace after `lost` was set by the clock it still passes, as `held` does.
         """
         if not self._holding.held:
-            self._runtime.do_in_loop(self._holding.judge)
+            self._runtime.do_in_loop(self._holding.notice_expiry)
             raise self._holding.error()
 
     async def extend(self, ttl: Seconds | None = None) -> None:
@@ -165,7 +170,7 @@ class Lease(Generic[Fence_co]):
         round_ = holding.extend(wanted)
         await round_.wait(extension_decided)
         if holding.loss is not None or not holding.held:
-            holding.judge()
+            holding.notice_expiry()
             raise holding.error()
         if extension_verdict(round_.tally) is not Extension.EXTENDED:
             await round_.wait(all_answered)  # for the votes: a round without a quorum ends at once

@@ -391,7 +391,7 @@ class LockManager(Generic[Fence_co]):
             ConfigurationError: nothing rests on sentinels (``fencing=False`` without a quarantine), or a node
                 belongs to a quorum of another size; the message says whose.
         """
-        return await _initialise.initialise(await self._life.settled(), force=force)
+        return await _initialise.initialise(await self._life.start_and_hear_all(), force=force)
 
     async def diagnose(self) -> tuple[Finding, ...]:
         """Look for what silently voids a quorum, and say what to do about it: ``aioredlock-ng doctor``.
@@ -406,7 +406,7 @@ class LockManager(Generic[Fence_co]):
         from ._admin.diagnosis import gather
         from ._core.diagnosis.judge import judge  # here: a process that only locks need not import all this
 
-        runtime = await self._life.settled()
+        runtime = await self._life.start_and_hear_all()
         if lifecycle.stand_in is not None:
             return ()  # of nodes that are not asked there is nothing to find
         facts = await gather(runtime)

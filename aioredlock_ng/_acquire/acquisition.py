@@ -128,13 +128,14 @@ class Acquisition:
             # 3. There is time left: wait for a release, the end of the key or a back-off, and ask again;
             #    unless the loop stood still past the time, so that hardly an answer could come within it.
             self._tell_waiting(error)
-            await self._must_wait().for_next_try(error)
+            await self._begin_to_wait().for_next_try(error)
             if budget.for_answers() < shared.node_timeout / 2:
                 raise error
 
     # -- behind other tasks of this process ----------------------------------------------------
 
     async def _queue_locally(self) -> None:
+        """Wait until no task of this process is in the way of any name, and let other processes ask first."""
         shared, ticket, single_try = self._shared, self._ticket, self._budget.single_try
         if single_try and (error := shared.local.cooling(self.names)) is not None:
             raise self._refused_here(error)
@@ -150,11 +151,12 @@ class Acquisition:
                 continue  # the most frequent case: this process has not had it for long
             if (window := handoff.take(name, shared.clock.now())) is not None:
                 self._leave_place()
-                await self._must_wait().let_others_ask(window)
+                await self._begin_to_wait().let_others_ask(window)
         if shared.queue.cooldowns.until:
             await self._cool_down()
 
     async def _queue_for(self, name: str) -> None:
+        """Wait in the queue of one name until the ticket is let in; raises when the time is up before."""
         shared, budget, single_try = self._shared, self._budget, self._budget.single_try
         entry = shared.queue.entries[name]
         if single_try and (entry.held or entry.refusal):
@@ -190,7 +192,7 @@ class Acquisition:
         if (error := local.cooling(self.names)) is not None:
             self._tell_waiting(error)
             self._leave_place()
-            await self._must_wait().cool_down(self.names)
+            await self._begin_to_wait().cool_down(self.names)
             if (error := local.cooling(self.names)) is not None:
                 raise self._refused_here(error)
 
@@ -199,7 +201,7 @@ class Acquisition:
         self._shared.counters.refused += 1
         return error
 
-    def _must_wait(self) -> Waiting:
+    def _begin_to_wait(self) -> Waiting:
         """Note that this call is not let through at once."""
         if self._waiting is None:
             self._waiting = Waiting(self._shared, self._ticket, self._budget)
@@ -281,10 +283,10 @@ class Acquisition:
         shared, budget = self._shared, self._budget
         shared.counters.refused += 1
         self._seen = max(self._seen, attempt.seen)
-        waiting = None if budget.single_try else self._must_wait()
+        waiting = None if budget.single_try else self._begin_to_wait()
         if waiting is not None:
             waiting.lost(attempt)  # listens to releases, before those of this try are queued
-        error, hopeless = await attempt.refused(budget.for_answers())
+        error, hopeless = await attempt.undo_and_explain(budget.for_answers())
         if waiting is not None:
             waiting.undone(attempt)
         if shared.availability.closing:
@@ -294,7 +296,7 @@ class Acquisition:
         tell_refused(shared.hooks, self.names, self._request.label, error)
         for name in self._ticket.names:
             shared.queue.handoff.end(name)
-        budget.judged(error)
+        budget.heard(error)
         return error, hopeless
 
     # -- what it tells -------------------------------------------------------------------------

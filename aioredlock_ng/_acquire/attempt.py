@@ -82,7 +82,7 @@ class Attempt:
     """A try to acquire `primitive` for `ttl` seconds; `seen` is the greatest counter that is known of."""
 
     def __init__(self, tries: Tries, primitive: Primitive, ttl: float, *, seen: int) -> None:
-        self._of = tries
+        self._shared = tries
         self._primitive = primitive
         self._ttl = ttl
         self._undone: Round | None = None
@@ -100,28 +100,30 @@ class Attempt:
         Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.  The caller has taken a place
         for it (`Admission`), which is given back with the verdict.
         """
-        of, primitive = self._of, self._primitive
-        of.in_flight.add(self)
+        shared, primitive = self._shared, self._primitive
+        shared.in_flight.add(self)
         proposed = 0
-        if primitive.fenced:  # the nodes' time, as far as it is known, and only a hint
-            ahead = of.clocks.median_ahead
-            proposed = ballot(self.seen, int((of.wall() if ahead is None else of.clock.now() + ahead) * 1000))
-        self.asked_at = of.clock.now()  # before the first byte (R3)
+        if primitive.fenced:
+            # The nodes' time, as far as it is known; by the wall clock else.  It is only a hint.
+            ahead = shared.clocks.median_ahead
+            time = shared.wall() if ahead is None else shared.clock.now() + ahead
+            proposed = ballot(self.seen, int(time * 1000))
+        self.asked_at = shared.clock.now()  # before the first byte (R3)
         try:
             self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)
             await self.asked.wait(verdict_known)
             won = self.asked.tally.verdict is Verdict.WON
             if won and primitive.fenced:
                 if self._certified():  # the nodes agree on a fence already: one round trip
-                    of.counters.certified += 1
+                    shared.counters.certified += 1
                 else:
                     won = await self._certify(timeout)
         except BaseException:
             self.undo(timeout)
             raise
         finally:
-            of.in_flight.discard(self)
-            of.admission.leave(self.asked.tally)
+            shared.in_flight.discard(self)
+            shared.admission.leave(self.asked.tally)
         return self._undone is None and won
 
     # -- the fence -----------------------------------------------------------------------------
@@ -134,7 +136,7 @@ class Attempt:
 
     def _grants(self) -> dict[int, Answer]:
         """Return the answers of the nodes that granted, but for those whose clock has jumped (R14)."""
-        clocks, now = self._of.clocks, self._of.clock.now()
+        clocks, now = self._shared.clocks, self._shared.clock.now()
         return {
             node: answer
             for node, answer in enumerate(self.asked.answers)
@@ -146,18 +148,18 @@ class Attempt:
         # A node that has not answered yet is likely to agree; a round for that is saved at a small price.
         await self.asked.wait(lambda tally: not tally.pending or self._certified(), within=STRAGGLERS)
         if self._certified():
-            self._of.counters.certified += 1
+            self._shared.counters.certified += 1
             return True
         if self._undone is None and await self._raise(timeout):
-            self._of.counters.raised += 1
+            self._shared.counters.raised += 1
             return True
-        self._of.counters.uncertified += 1
+        self._shared.counters.uncertified += 1
         return False
 
     async def _raise(self, timeout: float) -> bool:
         """Raise the counters to one that most can follow; True when a majority stands there then."""
-        of, tally, grants = self._of, self.asked.tally, self._grants()
-        left = self.asked_at + timeout - of.clock.now()
+        shared, tally, grants = self._shared, self.asked.tally, self._grants()
+        left = self.asked_at + timeout - shared.clock.now()
         if len(grants) + tally.pending < tally.quorum or not grants or left <= 0:
             return False
         fence = agreeable([(answer.fence, int(answer.time * 1000)) for answer in grants.values()])
@@ -169,7 +171,7 @@ class Attempt:
                     known[node] = GRANTED if grants[node].fence == fence else ABOVE_FENCE
             elif answer is not None:  # else it may well grant still: its raise is queued behind that
                 known[node] = Answer(Vote.SILENT, answer.reason or "its grant does not count")
-        round_ = self._raising = Round(of.nodes, of.deadlines, self._primitive.read_raise)
+        round_ = self._raising = Round(shared.nodes, shared.deadlines, self._primitive.read_raise)
         round_.ask(self._primitive.raise_(self.owner, fence), left, known=known)
         await round_.wait(verdict_known)
         self.fence = fence if round_.tally.verdict is Verdict.WON else 0
@@ -180,7 +182,7 @@ class Attempt:
     def undo(self, timeout: float) -> Round:
         """Release on every node that was asked, queued before anything is awaited; once (R5)."""
         if self._undone is None:
-            self._undone = self._of.releases.release(
+            self._undone = self._shared.releases.release(
                 self._primitive,
                 self.owner,
                 keeps=self._ttl,
@@ -190,7 +192,7 @@ class Attempt:
             )
         return self._undone
 
-    async def refused(self, timeout: float) -> tuple[LockNotAcquiredError, bool]:
+    async def undo_and_explain(self, timeout: float) -> tuple[LockNotAcquiredError, bool]:
         """Undo, and return why it was no win, and whether another try is pointless."""
         undo = self.undo(timeout)
         await undo.wait(lambda _: knows_why(self.asked, undo))

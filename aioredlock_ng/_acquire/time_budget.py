@@ -72,7 +72,7 @@ class TimeBudget:
 
     # -- what happens to it --------------------------------------------------------------------
 
-    def judged(self, error: LockNotAcquiredError) -> None:
+    def heard(self, error: LockNotAcquiredError) -> None:
         """Take note of what a try, or a task of this process, was told."""
         self._quorum_missing = not isinstance(error, LockTakenError)
         if not self._quorum_missing:

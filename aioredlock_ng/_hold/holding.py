@@ -40,7 +40,7 @@ from .watchdog import Watchdog
 
 
 def extension_decided(tally: Tally) -> bool:
-    """Wait until an extension round is certain."""
+    """Whether an extension round is certain: for `Round.wait`."""
     return extension_verdict(tally) is not Extension.PENDING
 
 
@@ -87,7 +87,7 @@ class Holding:
         ticket: Ticket,
         at_least: float = 0.0,
     ) -> None:
-        self._of = holdings
+        self._shared = holdings
         self._primitive = primitive
         self.owner = owner
         self.fence = fence  # 0: without
@@ -150,15 +150,18 @@ class Holding:
 
     @property
     def held(self) -> bool:
-        """Whether the lock is ours, by what is known and by the clock; no I/O."""
+        """Whether the lock is ours, by what is known and by the clock; no I/O.
+
+        In the grace between its loss by the clock and the end of validity it still is.
+        """
         if self._release is not None or self.loss is LossReason.REFUSED:
             return False  # a majority said that it is not ours: then the clock has no say any more
-        return self._of.clock.now() < self.valid_until
+        return self._shared.clock.now() < self.valid_until
 
     @property
     def age(self) -> float:
         """Seconds since the lock was asked for."""
-        return self._of.clock.now() - self._since
+        return self._shared.clock.now() - self._since
 
     @property
     def deadline(self) -> float:
@@ -209,16 +212,16 @@ class Holding:
         """Ask all nodes to let the lock live `ttl` seconds from now (R8); one round at a time."""
         assert self._extending is None, "one extension round per lease"
         assert self._release is None, "nothing is sent after the release (R6)"
-        of = self._of
+        shared = self._shared
         self.wanted = max(self.wanted, ttl)
-        asked_at = of.clock.now()
+        asked_at = shared.clock.now()
 
         def heed(node: int, answer: Answer) -> None:
             if answer.missing and extension_verdict(round_.tally) is Extension.EXTENDED:
                 self._top_up([node], ttl)
 
-        round_ = self._extending = Round(of.nodes, of.deadlines, self._primitive.read_extend, heed)
-        round_.ask(self._primitive.extend(self.owner, ttl, self.fence), of.node_timeout)
+        round_ = self._extending = Round(shared.nodes, shared.deadlines, self._primitive.read_extend, heed)
+        round_.ask(self._primitive.extend(self.owner, ttl, self.fence), shared.node_timeout)
         round_.then(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
         return round_
 
@@ -232,7 +235,7 @@ class Holding:
         self._extending = None
         if self.over:
             return  # whatever it says, it comes too late
-        now = self._of.clock.now()
+        now = self._shared.clock.now()
         outcome = extension_verdict(round_.tally)
         if now >= self.deadline:
             # Too late: never extended back to life, not even by an answer that waited for this loop.
@@ -252,12 +255,13 @@ class Holding:
         else:
             # No majority answered: ask again soon, and let the deadline decide.
             self._blame = round_  # then this is why
-            chance = self._of.random.random()
+            chance = self._shared.random.random()
             self._plan_extension(now + EXTENSION_RETRY.backoff(self._retries, chance, least=0.5))
             self._retries += 1
-        self._of.watchdog.watch(self)
+        self._shared.watchdog.watch(self)
 
     def _won(self, round_: Round, asked_at: float, ttl: float) -> None:
+        """Take over what a won extension brings: more validity, its votes, and nodes to be topped up (R9)."""
         when = self._extend_at
         if (gained := valid_until(asked_at, ttl)) > self.valid_until:
             self.valid_until = gained
@@ -272,9 +276,9 @@ class Holding:
             node for node, answer in enumerate(round_.answers) if answer is not None and answer.missing
         ]
         self._top_up(missing, ttl)  # those that answer later are heeded then
-        self._of.counters.extended += 1
-        remaining = self.valid_until - self._of.clock.now()
-        tell_extended(self._of.hooks, self, remaining=remaining, topped_up=len(missing))
+        self._shared.counters.extended += 1
+        remaining = self.valid_until - self._shared.clock.now()
+        tell_extended(self._shared.hooks, self, remaining=remaining, topped_up=len(missing))
 
     def _plan_extension(self, when: float) -> None:
         """Have the watchdog extend it at `when`, unless its extensions are used up."""
@@ -285,16 +289,16 @@ class Holding:
         limit, used = self._extension.max_extensions, self._by_watchdog
         assert limit is not None, "what has no limit does not run low"
         left = self._extension.time_left(used, deadline=self.deadline - now, ttl=self.wanted)
-        tell_extensions_low(self._of.hooks, self, used=used, limit=limit, left=left)
+        tell_extensions_low(self._shared.hooks, self, used=used, limit=limit, left=left)
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
         if not missing or self.loss is not None or not self.held:
             return
         command = self._primitive.top_up(self.owner, ttl, self.fence)
-        self._of.counters.topped_up += len(missing)
+        self._shared.counters.topped_up += len(missing)
         for index in missing:
-            node = self._of.nodes[index]
+            node = self._shared.nodes[index]
             tell_topped_up(self, node.name)
             node.submit(command, _TopUp(self), index)
         self._unsent = [node for node in self._unsent if node not in missing]
@@ -307,9 +311,9 @@ class Holding:
         self._blame = self._blame or self._extending
         self.lose(LossReason.EXTENSIONS_EXHAUSTED if exhausted else LossReason.EXPIRED)
 
-    def judge(self) -> None:
+    def notice_expiry(self) -> None:
         """Notice an end by the clock that the watchdog has not come round to."""
-        if not self.over and self._of.clock.now() >= self.valid_until:
+        if not self.over and self._shared.clock.now() >= self.valid_until:
             self.expire()
 
     def lose(self, reason: LossReason) -> None:
@@ -320,7 +324,7 @@ class Holding:
         if self.over:
             return
         self.loss = reason
-        self._of.watchdog.forget(self)
+        self._shared.watchdog.forget(self)
         for name in self._ticket.names:
             self._ticket.queue.handoff.end(name)
         self._ticket.leave()
@@ -341,8 +345,8 @@ class Holding:
         self._tell_lost()
 
     def _tell_lost(self) -> None:
-        self._of.counters.lost += 1
-        tell_lost(self._of.hooks, self, self.error(), held_for=self.age)
+        self._shared.counters.lost += 1
+        tell_lost(self._shared.hooks, self, self.error(), held_for=self.age)
 
     # -- release -------------------------------------------------------------------------------
 
@@ -350,13 +354,13 @@ class Holding:
         """Queue the releases on all nodes, now (R6); the round that it returns knows their answers."""
         if self._release is not None:
             return self._release
-        self.judge()
-        of, now = self._of, self._of.clock.now()
+        self.notice_expiry()
+        shared, now = self._shared, self._shared.clock.now()
         self.stays = max(0.0, self.taken_until - now)
         over, ticket = self._give_back(now), self._ticket
         names = ticket.names
         ticket.leave()  # first: then the next acquire leaves in the same write, behind these (R15)
-        round_ = self._release = of.releases.release(
+        round_ = self._release = shared.releases.release(
             self._primitive,
             self.owner,
             keeps=self.wanted,
@@ -367,12 +371,12 @@ class Holding:
         )
         for window in over:
             window.release, window.listened = round_, ticket.queue.listened(names)
-        of.watchdog.forget(self)
-        of.all.pop(self, None)
-        of.counters.released += 1
+        shared.watchdog.forget(self)
+        shared.all.pop(self, None)
+        shared.counters.released += 1
         if self._ended is not None:
             self._ended.set()
-        tell_released(of.hooks, self, held_for=now - self._since, stays=self.stays)
+        tell_released(shared.hooks, self, held_for=now - self._since, stays=self.stays)
         return round_
 
     def _give_back(self, now: float) -> list[HandoffWindow]:

@@ -83,7 +83,7 @@ class Watchdog:
         """Watch until cancelled."""
         while True:
             await self._sleep()
-            self._judge(self._clock.now())
+            self._look(self._clock.now())
 
     async def _sleep(self) -> None:
         """Sleep until something is due, at most a tick; after a tick without any lease, until there is one.
@@ -109,7 +109,7 @@ class Watchdog:
         if late > STALL and (held or self._lately or self.fresh):
             self._on_stall(late, min(late, max(0.0, now - loop.time() - ahead)))
 
-    def _judge(self, now: float) -> None:
+    def _look(self, now: float) -> None:
         """Look at what is due; beyond `MAX_LOOKS` it is due again after the shortest of sleeps.
 
         Deadlines come first: a lost lease is not extended.

@@ -5,6 +5,15 @@ it, and no other process is told.  So that others get in, a window is bounded in
 release that ends it is told to all that listen, and the next contender of this process lets them ask first:
 for `YIELD` seconds, or until the next release, if others listened or cannot be told; else for
 `YIELD_WITHOUT_LISTENERS`.
+
+The life of a hand-off:
+
+1. The leaving `Ticket` finds that the next in line asks at once (`Ticket.hand_on`).  It keeps a place among
+   the tries in flight for that question, and its release is quiet: `notice_pending`.
+2. It leaves, and the flag goes on to the ticket that is let in.
+3. That one asks: it takes the place, and the flag is down.  Other processes hear of its own release.
+4. Or it leaves without having asked, since it was cancelled, say: then the place is given back, and the
+   release is announced after all.
 """
 
 from __future__ import annotations

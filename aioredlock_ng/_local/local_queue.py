@@ -51,7 +51,8 @@ class Ticket:
     held: Held | None = None
     """What it has won."""
     notice_pending: bool = False
-    """Whether the release before it was not published, because it asks at once; a place is kept for that."""
+    """Whether the release before it was quiet, because it asks at once; a place among the tries in flight is
+    kept for that question.  See `handoff`."""
 
     def now_held(self, held: Held, taken: Callable[[], LockNotAcquiredError]) -> None:
         """Tell the tasks behind this one that the names are held now."""
@@ -60,7 +61,7 @@ class Ticket:
             entry = self.queue.entries[name]
             entry.refusal = None
             if entry.single_tries:
-                entry.judged(taken())
+                entry.send_single_tries_away(taken())
             if entry.listened:
                 self.queue.idle(name, entry)
 
@@ -69,7 +70,7 @@ class Ticket:
         for name in self.names:
             entry = self.queue.entries[name]
             entry.refusal, entry.answered_at = error, answered_at
-            entry.judged(error)
+            entry.send_single_tries_away(error)
 
     def listens(self) -> None:
         """Note that this process listens to releases of the names."""
@@ -150,7 +151,7 @@ class NameEntry:
         """Whether no ticket that is in excludes `primitive`."""
         return not any(primitive.kind.conflicts(ticket.primitive.kind) for ticket in self.inside)
 
-    def judged(self, verdict: LockNotAcquiredError) -> None:
+    def send_single_tries_away(self, verdict: LockNotAcquiredError) -> None:
         """Send away the places that wait for no more than a verdict; each steps out of the queue itself."""
         single_tries, self.single_tries = self.single_tries, None
         for place in single_tries or ():

@@ -14,7 +14,7 @@ from .deadlines import Deadlines
 from .futures import wait_for
 
 Decided: TypeAlias = Callable[[Tally], bool]
-"""Whether a tally is all that a waiter needs to know."""
+"""Whether a tally is all that a waiter needs to know: what `Round.wait` waits for."""
 
 NOTHING_KNOWN: Final[Mapping[int, Answer]] = {}
 
@@ -23,17 +23,17 @@ NO_REPLY: Final = Silence("no answer yet")
 
 
 def verdict_known(tally: Tally) -> bool:
-    """Wait until the round is won or lost."""
+    """Whether the round is won or lost."""
     return tally.verdict is not Verdict.PENDING
 
 
 def all_answered(tally: Tally) -> bool:
-    """Wait for every node, silence included: for reports."""
+    """Whether every node has answered, or was counted as silent: for reports."""
     return tally.pending == 0
 
 
 def majority_answered(tally: Tally) -> bool:
-    """Wait until a majority has answered, or no further node will."""
+    """Whether a majority has answered, or no further node will."""
     return tally.answered >= tally.quorum or tally.pending == 0
 
 

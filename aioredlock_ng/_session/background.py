@@ -222,6 +222,15 @@ class Background:
             await asyncio.wait((self._supervisor,))
 
     async def _shut_down(self, *, stop_bodies: bool) -> None:
+        """End what the manager does, in this order (R18).
+
+        1. No new acquire; tries in flight are undone; waiting acquires end.
+        2. Bodies under leases are cancelled, and waited for until their deadline.
+        3. Every lease is released, and the answers are waited for, at most a `node_timeout`.
+        4. The nodes send what is queued, and their connections close.
+
+        Runs twice when a manager is closed, by `aclose` and at the supervisor's end: each step is idempotent.
+        """
         runtime = self._runtime
         if runtime.inherited:
             return  # a forked child that ends: the leases and the sockets are its parent's

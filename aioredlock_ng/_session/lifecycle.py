@@ -72,7 +72,7 @@ class Lifecycle:
         """None before the first use."""
         self._make_nodes = make_nodes
         self._background: Background | None = None
-        self._taking_part: Runtime | None = None  # the runtime whose nodes are ready for locks
+        self._ready_runtime: Runtime | None = None  # the runtime whose nodes are ready for locks
         self._closed_in: asyncio.AbstractEventLoop | None = None  # in that loop it stays closed
         close_in_children(self)  # so that `at_hand` need not ask, which every acquire does
 
@@ -89,7 +89,7 @@ class Lifecycle:
     @property
     def at_hand(self) -> Runtime | None:
         """The runtime, if locks can be asked for here and now; else `ready` waits for it, or says why not."""
-        runtime = self._taking_part
+        runtime = self._ready_runtime
         if runtime is None or stand_in is not None:
             return None
         if runtime.loop is not asyncio._get_running_loop():  # noqa: SLF001 (None in a forked child, too)
@@ -104,7 +104,7 @@ class Lifecycle:
             await self._background.settled.wait()
         return await self.ready(read_only=read_only)  # with what has been seen by now
 
-    async def settled(self) -> Runtime:
+    async def start_and_hear_all(self) -> Runtime:
         """Start, and return the runtime even if the nodes cannot be a quorum: for callers that mend that.
 
         All nodes are heard, at most a `connect_timeout` after that.
@@ -153,7 +153,7 @@ class Lifecycle:
                 raise availability.closed_error()
         availability.check()
         if not read_only and background.usable.is_set():
-            self._taking_part = runtime
+            self._ready_runtime = runtime
         return runtime
 
     def _forget_closed_loop(self) -> None:
@@ -170,7 +170,7 @@ class Lifecycle:
                 f"node {same[0]} belongs to another event loop, and is an object that cannot be made anew: "
                 "give its URL, or one LockManager per loop"
             )
-        self.runtime = self._background = self._taking_part = None
+        self.runtime = self._background = self._ready_runtime = None
         self.nodes = nodes
         for holding in list(runtime.holdings.all):
             holding.abandon()

@@ -127,7 +127,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Holding.held",
-                "self._of.clock.now() < self.valid_until",
+                "self._shared.clock.now() < self.valid_until",
                 "True",
             ),
         ),

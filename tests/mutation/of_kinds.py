@@ -12,7 +12,7 @@ MUTATIONS = (
             Edit(
                 "Holding.release",
                 """
-                of.releases.release(
+                shared.releases.release(
                     self._primitive,
                     self.owner,
                     keeps=self.wanted,
@@ -23,7 +23,7 @@ MUTATIONS = (
                 )
                 """,
                 """
-                of.releases.release(
+                shared.releases.release(
                     self._primitive,
                     self.owner,
                     keeps=self.wanted,
@@ -67,7 +67,7 @@ MUTATIONS = (
             Edit(
                 "Attempt.undo",
                 """
-                self._of.releases.release(
+                self._shared.releases.release(
                     self._primitive,
                     self.owner,
                     keeps=self._ttl,
@@ -77,7 +77,7 @@ MUTATIONS = (
                 )
                 """,
                 """
-                self._of.releases.release(
+                self._shared.releases.release(
                     self._primitive,
                     self.owner,
                     keeps=self._ttl,

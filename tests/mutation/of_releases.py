@@ -190,10 +190,10 @@ MUTATIONS = (
             Edit(
                 "Holding.release",
                 """
-                of.watchdog.forget(self)
-                of.all.pop(self, None)
+                shared.watchdog.forget(self)
+                shared.all.pop(self, None)
                 """,
-                "of.all.pop(self, None)",
+                "shared.all.pop(self, None)",
             ),
             Edit(
                 "Holding.over", "self._release is not None or self.loss is not None", "self.loss is not None"

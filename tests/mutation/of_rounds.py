@@ -99,13 +99,13 @@ MUTATIONS = (
         rule="R3",
         name="the time is read after the question was sent",
         edits=(
-            Edit("Attempt.ask", "self.asked_at = of.clock.now()", ""),
+            Edit("Attempt.ask", "self.asked_at = shared.clock.now()", ""),
             Edit(
                 "Attempt.ask",
                 "self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)",
                 """
                 self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)
-                self.asked_at = of.clock.now()
+                self.asked_at = shared.clock.now()
                 """,
             ),
         ),
@@ -120,7 +120,7 @@ MUTATIONS = (
                 "await self.asked.wait(verdict_known)",
                 """
                 await self.asked.wait(verdict_known)
-                self.asked_at = of.clock.now()
+                self.asked_at = shared.clock.now()
                 """,
             ),
         ),
@@ -143,7 +143,7 @@ MUTATIONS = (
                 "Attempt.ask",
                 "await self.asked.wait(verdict_known)",
                 """
-                self.asked.then(verdict_known, lambda: setattr(self, 'judged_at', of.clock.now()))
+                self.asked.then(verdict_known, lambda: setattr(self, 'judged_at', shared.clock.now()))
                 await self.asked.wait(verdict_known)
                 """,
             ),
@@ -162,11 +162,11 @@ MUTATIONS = (
             Edit(
                 "Attempt._raise",
                 """
-                round_ = self._raising = Round(of.nodes, of.deadlines, self._primitive.read_raise)
+                round_ = self._raising = Round(shared.nodes, shared.deadlines, self._primitive.read_raise)
                 """,
                 """
-                self.asked_at = of.clock.now()
-                round_ = self._raising = Round(of.nodes, of.deadlines, self._primitive.read_raise)
+                self.asked_at = shared.clock.now()
+                round_ = self._raising = Round(shared.nodes, shared.deadlines, self._primitive.read_raise)
                 """,
             ),
         ),

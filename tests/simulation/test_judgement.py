@@ -69,7 +69,7 @@ def _closing_without_release(patch: pytest.MonkeyPatch) -> None:
         close(self)
 
     def released(self: holding.Holding) -> Round | None:
-        return None if self._of in closing and self.body is None else release(self)
+        return None if self._shared in closing and self.body is None else release(self)
 
     patch.setattr(Runtime, "close", closed)
     patch.setattr(holding.Holding, "release", released)
