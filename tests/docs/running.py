@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, Final
 
 import aiohttp.test_utils
@@ -65,7 +66,7 @@ def over(urls: list[str], source: str) -> str:
 async def run_page(blocks: Iterable[Block], names: dict[str, Any], urls: list[str]) -> None:
     """Run the blocks, call and visit what they define, and close the managers that they made."""
     made: dict[int, LockManager] = {}
-    printed = ""
+    printed = program = ""
     for block in blocks:
         if block.info == 'title="output"':
             assert digits_aside(block.source) == digits_aside(printed)
@@ -73,6 +74,9 @@ async def run_page(blocks: Iterable[Block], names: dict[str, Any], urls: list[st
             await asyncio.to_thread(run_commands, over(urls, block.source))
         if block.language != "python" or block.reason or block.is_tests:
             continue
+        if block.info.endswith(', one line"'):
+            block = replace(block, source=with_line(program, block.source))  # noqa: PLW2901
+        program = block.source
         known = dict(names)
         with contextlib.redirect_stdout(io.StringIO()) as out:
             await run_block(block, names, urls)
@@ -81,12 +85,17 @@ async def run_page(blocks: Iterable[Block], names: dict[str, Any], urls: list[st
         for name, arguments in CALLS.items():
             if names.get(name) is not known.get(name):
                 await names[name](*arguments)
-        if isinstance(names.get("app"), FastAPI):
-            await visit_fastapi(names["app"])
-        elif "app" in names:
-            await visit_aiohttp(names["app"])
+        await visit(names.get("app"))
     for manager in made.values():
         await manager.aclose()
+
+
+def with_line(program: str, line: str) -> str:
+    """Return a program with a line in the place of the one that gives its variable a value."""
+    variable, equals, _ = line.partition(" = ")
+    changed, count = re.subn(f"^{variable}{equals}.*\n", lambda _: line, program, flags=re.MULTILINE)
+    assert count == 1, f"the program above has no such line, or several: {line}"
+    return changed
 
 
 async def run_block(block: Block, names: dict[str, Any], urls: list[str]) -> None:
@@ -117,6 +126,14 @@ def digits_aside(text: str) -> str:
 
 VISITS: Final = (("/orders/42/pay", {"paid": 42}), ("/reports", {"done": True}))
 """What the pages' web applications are asked, and what they answer."""
+
+
+async def visit(app: FastAPI | web.Application | None) -> None:
+    """Ask a page's web application, if it has one."""
+    if isinstance(app, FastAPI):
+        await visit_fastapi(app)
+    elif app is not None:
+        await visit_aiohttp(app)
 
 
 async def visit_fastapi(app: FastAPI) -> None:

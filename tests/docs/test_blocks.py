@@ -135,6 +135,15 @@ def test_a_block_that_fails_is_noticed() -> None:
         assert (str(failed.traceback[-1].path)[-7:], failed.traceback[-1].lineno) == ("page.md", 4)
 
 
+def test_a_line_to_be_changed_is_changed() -> None:
+    """The program above runs again with that line; a program without such a line is noticed."""
+    page = '```python\nwas = 1\nprint(was)\n```\n```python title="first.py, one line"\n{}\n```\n'
+    output = '```text title="output"\nnow\n```\n'
+    asyncio.run(run_page(blocks_in(page.format('was = "now"') + output, "page.md"), {}, [""] * 4))
+    with pytest.raises(AssertionError, match="no such line"):
+        asyncio.run(run_page(blocks_in(page.format("is_now = 2"), "page.md"), {}, [""] * 4))
+
+
 def test_an_output_that_differs_is_noticed() -> None:
     """Numbers may differ, words may not."""
     page = '```python\nprint("fence 5")\n```\n```text title="output"\n{}\n```\n'
@@ -153,6 +162,9 @@ def test_the_pages_that_are_a_way_through_have_commands() -> None:
         assert len([line for line in lines if line.startswith("aioredlock-ng ")]) >= 2
 
 
+TITLED: Final = [title for block in BLOCKS for title in re.findall(r'^title="([\w.]+\.py)"$', block.info)]
+"""What the pages call the programs that a reader puts into a file."""
+
 KNOWN: Final = ("cd", "docker", "export", "python3", "redis-cli", "redis-server")
 """Programs of the reader's machine, and the two long commands that tests/environments looks at."""
 
@@ -169,6 +181,9 @@ def test_a_line_of_commands_can_be_typed(line: str) -> None:
         )
     elif words[0] == "python":
         assert (ROOT / words[1]).is_file()
+    elif words[0] == "while":  # a program of the page, again and again
+        assert words[1] == "python"
+        assert words[2:] == [f"{TITLED[0]};", "do", ":;", "done"]
     elif words[0] == "export":
         variable, _, value = words[1].partition("=")
         assert variable == "REDLOCK_URLS"
