@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
+from math import inf
 from operator import attrgetter
 from typing import Final
 
@@ -82,6 +84,39 @@ def _lost_update(history: History, _bound: float) -> Iterator[Violation]:
         )
 
 
+def _local_order(history: History, _bound: float) -> Iterator[Violation]:
+    """Find calls that were granted while an earlier one of the same process still waited for the same name.
+
+    Calls for several names are left out: they queue for the later ones when they have the earlier ones.
+    """
+    queues: defaultdict[tuple[int, tuple[str, ...]], list[Operation]] = defaultdict(list)
+    for operation in history.operations:
+        if operation.kind in ("acquire", "try") and len(operation.names) == 1:
+            queues[operation.client, operation.names].append(operation)
+    for queue in queues.values():
+        # Which of those came first that came at one moment is not known: they do not overtake each other.
+        queue.sort(key=lambda call: (call.began, _end_of(call)))
+        longest = queue[0]
+        for call in queue:
+            if call.outcome is Outcome.OK and _end_of(longest) > _end_of(call):
+                yield _local_order_violation(longest, call)
+            longest = max(longest, call, key=_end_of)
+
+
+def _local_order_violation(earlier: Operation, later: Operation) -> Violation:
+    return Violation(
+        rule=Rule.LOCAL_ORDER,
+        at=_end_of(later),
+        text=f"{who(later)} asked for {named(later.names)} at {instant(later.began)}"
+        f" and got it at {instant(_end_of(later))},"
+        f" but {who(earlier)} waited for it since {instant(earlier.began)}",
+    )
+
+
+def _end_of(operation: Operation) -> float:
+    return inf if operation.ended is None else operation.ended
+
+
 def _liveness(history: History, bound: float) -> Iterator[Violation]:
     healed = history.healed_at
     if healed is None:
@@ -124,6 +159,7 @@ _CHECKS: Final[dict[Rule, Callable[[History, float], Iterator[Violation]]]] = {
     Rule.OWNERSHIP: ownership,
     Rule.RESOURCE: _resource,
     Rule.LOST_UPDATE: _lost_update,
+    Rule.LOCAL_ORDER: _local_order,
     Rule.LIVENESS: _liveness,
     Rule.LEAK: _leak,
     Rule.COMPLAINT: _complaint,

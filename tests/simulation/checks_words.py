@@ -25,6 +25,8 @@ class Rule(StrEnum):
     """A resource that compares fences refuses late writers, and no others (R10)."""
     LOST_UPDATE = "lost update"
     """No value of an unguarded counter is written twice."""
+    LOCAL_ORDER = "local order"
+    """Calls of one process that wait for one name get it in the order in which they came (R13)."""
     LIVENESS = "liveness"
     """When all faults are over, every acquire succeeds in time."""
     LEAK = "leak"

@@ -454,6 +454,49 @@ def test_never_healed():
     assert found(Rule.LIVENESS, operations=[acquire(1, 2, Outcome.FAIL)], ended=50.0) == []
 
 
+@pytest.mark.parametrize("earlier", [acquire(1, 9), acquire(1, None, Outcome.UNKNOWN, kind="try")])
+def test_local_order(earlier):
+    """A call that is granted while an earlier one of its process waits is told, whatever comes of that."""
+    text = broken(Rule.LOCAL_ORDER, operations=[acquire(2, 8, task=3, kind="try"), earlier])
+    assert_said(
+        text, "client 1 (task 3) asked for 'bill' at 2 s and got it at 8 s", "client 1 (task 2)", "1 s"
+    )
+
+
+def test_local_order_of_calls_at_one_moment():
+    """Which of them came first is not known; both came after what waits longer."""
+    at_once = [acquire(2, 9, task=3), acquire(2, 5, task=4)]
+    assert found(Rule.LOCAL_ORDER, operations=[acquire(1, 2), *at_once]) == []
+    text = broken(Rule.LOCAL_ORDER, operations=[acquire(1, 6), *at_once])
+    assert_said(text, "(task 4)", "since 1 s")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        acquire(2, 9),
+        acquire(2, 8, client=2),
+        acquire(2, 8, names=("other",)),
+        acquire(2, 8, names=("bill", "other")),
+        acquire(2, 8, Outcome.FAIL, kind="try"),
+        acquire(2, 8, Outcome.UNKNOWN),
+        acquire(2, 8, kind="extend"),
+    ],
+    ids=[
+        "in order",
+        "another process",
+        "another name",
+        "several names",
+        "refused",
+        "cancelled",
+        "no acquire",
+    ],
+)
+def test_locally_in_order(later):
+    """Calls of other processes, for other names, or without a grant overtake no call."""
+    assert found(Rule.LOCAL_ORDER, operations=[acquire(1, 9), later]) == []
+
+
 @pytest.mark.parametrize(("rule", "field"), [(Rule.LEAK, "leaks"), (Rule.COMPLAINT, "complaints")])
 def test_remarks(rule, field):
     """What was left, or met, is told each for itself, at its time."""
@@ -477,7 +520,7 @@ def everything() -> History:
     history.claims += [EARLIER, LATER]
     history.writes = [write(6, EARLIER), write(5, LATER)]
     history.updates = [Update(at=float(at), client=at, name="bill", read=6, wrote=7) for at in (0, 1)]
-    history.operations = [acquire(20, 40)]
+    history.operations = [acquire(20, 40), acquire(21, 22, task=3)]
     return history
 
 

@@ -15,6 +15,7 @@ from aioredlock_ng import _manager
 from aioredlock_ng._acquire import attempt
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._hold import body, holding
+from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._round.round import Round
@@ -101,6 +102,19 @@ def _extensions_that_create(patch: pytest.MonkeyPatch) -> None:
             patch.setitem(extend, digest, creating)
 
 
+def _queue_that_serves_the_last_first(patch: pytest.MonkeyPatch) -> None:
+    place = LocalQueue.place
+
+    def placed(self: LocalQueue, name: str, ticket: Ticket, *, single_try: bool) -> Place:
+        last = place(self, name, ticket, single_try=single_try)
+        queue = self.entries[name].queue
+        assert queue is not None, "it has a place"
+        queue.move_to_end(last, last=False)
+        return last
+
+    patch.setattr(LocalQueue, "place", placed)
+
+
 BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
     "a cancelled acquire is not undone": (_no_undo_when_cancelled, {Rule.LEAK}),
     "recorded releases are not repeated": (_ledger_that_repeats_nothing, {Rule.LEAK}),
@@ -109,6 +123,7 @@ BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]]
     "validity goes on beyond the ttl": (_validity_beyond_the_ttl, {Rule.EXCLUSION, Rule.SUCCESSION}),
     "no body is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),
     "an extension creates what is gone": (_extensions_that_create, {Rule.OWNERSHIP}),
+    "the local queue serves the last first": (_queue_that_serves_the_last_first, {Rule.LOCAL_ORDER}),
 }
 """What is broken, and the rules one of which must then be found broken."""
 
