@@ -1,20 +1,20 @@
 """An asyncio-native, multiplexed Redlock over N independent Redis or Valkey masters.
 
-The modules::
+The modules, each above what it imports; ``.github/CONTRIBUTING.md`` has the whole map::
 
-_core/       the protocol without I/O: start reading there, its docstring is the theory
-_scripts/    the Lua scripts
-_kinds/      lock kinds: what to send, how to read the answers
-_node/       how commands reach the masters
-_round/      one question to all nodes
-_local/      what the tasks of one process settle among themselves
-_hold/       a lock that was won: its validity, extensions, loss and release
-_acquire/    the story of one call of acquire
-_session/    what a manager lives in, from its start in a loop to its end
-_admin/      what administrators do
-_lease, _lock, _manager   what users see
+cli and _cli/, _demo/, contrib/, sync, pytest_plugin   built on the public interface alone
 testing/     for users' own tests: masters in memory, virtual time, local servers
-contrib/, sync, pytest_plugin, cli and _cli/, _demo/   built on the public interface alone
+_manager, _lock, _lease   what users see
+_admin/      what administrators do
+_session/    what a manager lives in, from its start in a loop to its end
+_acquire/    the story of one call of acquire
+_hold/       a lock that was won: its validity, extensions, loss and release
+_local/      what the tasks of one process settle among themselves
+_round/      one question to all nodes
+_node/       how commands reach the masters
+_kinds/      lock kinds: what to send, how to read the answers
+_scripts/    the Lua scripts
+_core/       the protocol without I/O: start reading there, its docstring is the theory
 
 Every name below is imported when it is first used (PEP 562), so that what is imported by every start
 of pytest, or of a command, costs nothing.  A new name stands three times: among the imports, which

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import aioredlock_ng
+from benchmarks import path
+from tests.servers import Nodes
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "aioredlock_ng"
 PAGE = (ROOT / ".github" / "CONTRIBUTING.md").read_text()
@@ -14,6 +18,7 @@ MAP = PAGE.partition("## The map of the house")[2].partition("\n## ")[0]
 ROWS = [re.findall(r"[^|]+", line) for line in MAP.splitlines() if line.startswith("| ")]
 PARTS = [cells[0] for cells in ROWS if len(cells) == 2]
 PLACES = [cells for cells in ROWS if len(cells) == 3 and "`" in cells[1]]
+WAY = MAP.partition("### What one acquire goes through")[2].partition("\n1. ")[2]
 QUOTED = re.compile(r"`([^`]+)`")
 
 
@@ -33,3 +38,26 @@ def test_what_is_looked_for_is_where_the_map_says(cells: list[str]):
     for name in QUOTED.findall(cells[2]):
         for part in name.split("."):
             assert re.search(rf"^ *(?:(?:async )?def|class) {part}\b|^{part}\b.*=", text, re.MULTILINE), name
+
+
+def test_the_package_tells_of_its_parts_in_the_order_of_the_map():
+    """Its docstring and the map go the same way; the docstring may leave parts out."""
+    order = [name.removesuffix(".py") for part in PARTS for name in QUOTED.findall(part)]
+    outline = (aioredlock_ng.__doc__ or "").partition("::\n\n")[2].partition("\n\n")[0]
+    names = [re.split(r" {2,}", line)[0] for line in outline.splitlines()]
+    told = [name for line in names for name in re.split(r", | and ", line)]
+    assert len(told) >= 15
+    assert told == sorted(told, key=order.index)
+
+
+async def test_an_acquire_goes_through_the_files_of_the_map(shared_nodes: Nodes):
+    """The list names them all, in the order in which they are first called, and functions that are called."""
+    taken = (await path.take(shared_nodes.urls, "fenced", times=3)).acquires
+    quoted = QUOTED.findall(re.sub(r"\s+", " ", WAY))
+    *files, last = dict.fromkeys(name for name in quoted if name.endswith(".py"))
+    assert (PACKAGE / last).is_file()  # of a lease, only what the standard library generates is called
+    assert files in [list(dict.fromkeys(file for file, _ in steps)) for steps in taken]
+
+    called = {function for steps in taken for _, function in steps}
+    named = {name for name in quoted if not name.endswith(".py")} - {"Holding", "Lease"}
+    assert named <= called
