@@ -72,11 +72,8 @@ class HandoffWindows:
         window = self.windows.get(name)
         if window is None or not window.over:
             return None
-        if now - window.used >= YIELD:
-            del self.windows[name]  # others had their moment
-            return None
-        self._begin(name, HandoffWindow(now, now))
-        return window
+        del self.windows[name]
+        return None if now - window.used >= YIELD else window  # else others had their moment
 
     def give_back(self, name: str, asked: float, now: float) -> HandoffWindow | None:
         """Note that this process gives `name` back, which it asked for when it was `asked`.
@@ -84,9 +81,11 @@ class HandoffWindows:
         Returns its window if this release ends it.
         """
         window = self.windows.get(name)
-        if window is None or (window.count and asked - window.used >= YIELD):  # others had their moment
-            window = HandoffWindow(asked, now)
-            self._begin(name, window)
+        if window is None or asked - window.used >= YIELD:  # others had their moment
+            window = self.windows[name] = HandoffWindow(asked, now)
+            self.windows.move_to_end(name)
+            if len(self.windows) > MAX_WINDOWS:
+                self.windows.popitem(last=False)
         window.used = now
         window.count += 1
         window.over = now - window.began >= WINDOW or window.count >= MAX_HAND_OFFS
@@ -95,9 +94,3 @@ class HandoffWindows:
     def end(self, name: str) -> None:
         """Note that another process has `name`: this one has had its time."""
         self.windows.pop(name, None)
-
-    def _begin(self, name: str, window: HandoffWindow) -> None:
-        self.windows[name] = window
-        self.windows.move_to_end(name)
-        if len(self.windows) > MAX_WINDOWS:
-            self.windows.popitem(last=False)

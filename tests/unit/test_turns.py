@@ -20,7 +20,7 @@ from aioredlock_ng._local.handoff import WINDOW, YIELD, YIELD_WITHOUT_LISTENERS,
 from aioredlock_ng._local.local_queue import LocalQueue, Ticket
 from aioredlock_ng.testing import MemoryNode
 from tests.counting import counted
-from tests.unit.worlds import LATENCY, World, in_task, opened, sim, virtual, world
+from tests.unit.worlds import LATENCY, World, count, in_task, opened, sim, turns, virtual, world
 
 NAME = "a"
 ROUND_TRIP = 2 * LATENCY
@@ -274,6 +274,27 @@ async def test_a_turn_ends_with_a_loss():
         await lease.release()
         assert (await task).at - released == pytest.approx(ROUND_TRIP)
         await lost.release()
+
+
+@virtual
+async def test_a_pause_that_is_cancelled_leaves_no_turn_behind():
+    """A turn begins with a lock that was had: long after a pause without one, hand-offs are quick again."""
+    async with world() as w:
+        lease = await w.manager.lock(NAME).acquire()
+        paused = asyncio.create_task(w.manager.lock(NAME).acquire())
+        await asyncio.sleep(2 * WINDOW)
+        await lease.release()
+        await turns(2)
+        paused.cancel()
+        assert isinstance((await asyncio.gather(paused, return_exceptions=True))[0], asyncio.CancelledError)
+        assert count(w.nodes[0], "acquire") == 1, "it had not asked yet"
+        await asyncio.sleep(2 * WINDOW)
+        lease = await w.manager.lock(NAME).acquire()
+        task = in_task(w.manager.lock(NAME).acquire)
+        await asyncio.sleep(LATENCY)
+        released = sim().time()
+        await lease.release()
+        assert (await task).at - released == pytest.approx(ROUND_TRIP)
 
 
 # -- the books -----------------------------------------------------------------------------------------
