@@ -128,7 +128,8 @@ class LocalRefusals:
         task = asyncio.current_task()
         for name in names:
             entry = self.queue.entries.get(name)
-            if entry is not None and entry.held is not None and entry.held.task is task:
+            held = () if entry is None else (ticket.held for ticket in entry.inside)
+            if any(each is not None and each.task is task for each in held):
                 msg = f"this task holds {printable((name,))} and would wait for itself (not reentrant)"
                 raise WouldDeadlockError(msg, names=names)
 

@@ -82,7 +82,7 @@ class Ticket:
 
         If so, the release need not be published, and a place is kept for the question.
         """
-        if len(self.names) == 1 and self.queue.entries[self.names[0]].next_asks:
+        if len(self.names) == 1 and self.queue.entries[self.names[0]].next_asks(self):
             self.notice_pending = self.queue.admission.reserve()
         return self.notice_pending
 
@@ -124,14 +124,6 @@ class NameEntry:
     """Whether this process listens to releases of the name."""
 
     @property
-    def next_asks(self) -> bool:
-        """Whether the first in line asks as soon as it is let in."""
-        for place in self.queue or ():
-            if not place.future.done():
-                return place.alone
-        return False
-
-    @property
     def held(self) -> Held | None:
         """What a task of this process holds under the name."""
         for ticket in self.inside:
@@ -147,9 +139,17 @@ class NameEntry:
                 return ticket.asked
         return None
 
-    def admits(self, primitive: Primitive) -> bool:
-        """Whether no ticket that is in excludes `primitive`."""
-        return not any(primitive.kind.conflicts(ticket.primitive.kind) for ticket in self.inside)
+    def admits(self, primitive: Primitive, leaving: Ticket | None = None) -> bool:
+        """Whether no ticket that is in, but for the one that is `leaving`, excludes `primitive`."""
+        kind = primitive.kind
+        return not any(t is not leaving and kind.conflicts(t.primitive.kind) for t in self.inside)
+
+    def next_asks(self, leaving: Ticket) -> bool:
+        """Whether the first in line asks as soon as this ticket has left."""
+        for place in self.queue or ():
+            if not place.future.done():
+                return place.alone and self.admits(place.ticket.primitive, leaving)
+        return False
 
     def send_single_tries_away(self, verdict: LockNotAcquiredError) -> None:
         """Send away the places that wait for no more than a verdict; each steps out of the queue itself."""
@@ -215,8 +215,7 @@ class LocalQueue:
         if entry is not None and entry.queue and place in entry.queue:
             del entry.queue[place]
             self._admit(name, entry)
-            if entry.held is not None:
-                self.idle(name, entry)
+            self.idle(name, entry)
 
     def leave(self, name: str, ticket: Ticket) -> None:
         """Take `ticket` out, and let in what can be let in now, in the order of the queue."""
@@ -225,7 +224,7 @@ class LocalQueue:
         self._admit(name, entry, ticket)
         if not entry.inside:
             del self.entries[name]
-            self.idle(name, entry)
+        self.idle(name, entry)
         if ticket.notice_pending:  # handed to a task that has gone without asking, or may ask much later
             ticket.notice_pending = False
             self.admission.leave()
@@ -246,7 +245,7 @@ class LocalQueue:
             del entry.queue[place]
 
     def idle(self, name: str, entry: NameEntry) -> None:
-        """Tell that releases of `name` need not be listened to: no task of this process waits for it."""
-        if entry.listened and not entry.queue:
+        """Stop listening to releases of `name` if no task of this process waits for it, or contends."""
+        if entry.listened and not entry.queue and all(ticket.held is not None for ticket in entry.inside):
             entry.listened = False
             self._on_idle(name)

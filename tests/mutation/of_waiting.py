@@ -31,6 +31,60 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R13",
+        name="a task overtakes those that wait before it and exclude it",
+        edits=(
+            Edit(
+                "LocalQueue.enter",
+                "entry.queue or not entry.admits(ticket.primitive)",
+                "not entry.admits(ticket.primitive)",
+            ),
+        ),
+        test="unit/test_local_queue.py::test_a_waiting_writer_is_not_overtaken",
+    ),
+    Mutation(
+        rule="R13",
+        name="a task that gives up its place lets none of those behind it in",
+        edits=(Edit("LocalQueue.step_out", "self._admit(name, entry)", "pass"),),
+        test="unit/test_local_queue.py::test_a_writer_that_gives_up_lets_the_readers_behind_it_in",
+    ),
+    Mutation(
+        rule="R13",
+        name="the place that was kept for a task that has gone is never given back",
+        edits=(Edit("LocalQueue.leave", "self.admission.leave()", "pass"),),
+        test="unit/test_local_queue.py::test_a_notice_that_no_task_makes_up_for_is_published_once",
+    ),
+    Mutation(
+        rule="R13",
+        name="a quiet release that no task followed is never announced",
+        edits=(Edit("LocalQueue.leave", "self._announce(name)", "pass"),),
+        test="unit/test_local_queue.py::test_a_notice_that_no_task_makes_up_for_is_published_once",
+    ),
+    Mutation(
+        rule="R13",
+        name="a subscription stays when the last that waits gives up",
+        edits=(Edit("LocalQueue.step_out", "self.idle(name, entry)", "pass"),),
+        test="unit/test_local_queue.py::test_listening_ends_when_the_last_that_waits_gives_up",
+    ),
+    Mutation(
+        rule="R13",
+        name="a holder ends listening for all that share the name",
+        edits=(Edit("LocalQueue.idle", "all(ticket.held is not None for ticket in entry.inside)", "True"),),
+        test="unit/test_local_queue.py::test_releases_are_listened_to_while_a_task_contends",
+    ),
+    Mutation(
+        rule="R13",
+        name="a process has a name for as long as its tasks want it",
+        edits=(Edit("HandoffWindows.give_back", "now - window.began >= WINDOW", "False"),),
+        test="unit/test_turns.py::test_a_turn_ends_with_a_pause[False]",
+    ),
+    Mutation(
+        rule="R13",
+        name="a process asks again at once when it has had a name for long",
+        edits=(Edit("HandoffWindows.take", "None if now - window.used >= YIELD else window", "None"),),
+        test="unit/test_turns.py::test_a_turn_ends_with_a_pause[False]",
+    ),
+    Mutation(
+        rule="R13",
         name="several names take their gates in the caller's order",
         edits=(
             Edit(

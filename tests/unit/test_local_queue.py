@@ -1,0 +1,377 @@
+"""The local queue by itself: kinds that share a name, the order of places, and what each leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from aioredlock_ng._acquire.refusals import LocalRefusals
+from aioredlock_ng._clock import SystemClock
+from aioredlock_ng._kinds.kind import Kind
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._local.admission import Admission
+from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
+from aioredlock_ng._round.futures import give_up
+from aioredlock_ng.errors import LockTakenError, WouldDeadlockError
+from tests.unit.worlds import virtual
+
+READ = replace(MUTEX, name="read", shares_with=frozenset({"read"}))
+WRITE = replace(MUTEX, name="write")
+
+
+@dataclass(slots=True)
+class HeldNow:
+    """A lease, as the queue knows it."""
+
+    valid_until: float = 10.0
+    task: asyncio.Task[object] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Caller:
+    """A call of acquire, as far as the queue is concerned, and its lease."""
+
+    ticket: Ticket
+    waits_for: str = ""
+    place: Place | None = None
+
+    @property
+    def in_for(self) -> tuple[str, ...]:
+        """The names that it was let in for."""
+        return self.ticket.names
+
+
+@dataclass(slots=True)
+class Line:
+    """A queue, with its callers in the order in which they came, and what it told."""
+
+    told_idle: list[str] = field(default_factory=list)
+    announced: list[str] = field(default_factory=list)
+    queue: LocalQueue = field(init=False)
+    callers: list[Caller] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Make the queue."""
+        self.queue = LocalQueue(Admission(SystemClock(), 0.1), self.told_idle.append, self.announced.append)
+
+    def comes(self, kind: Kind, *names: str, single_try: bool = False) -> Caller:
+        """Let one more come, for name "a" if none is given."""
+        names = names or ("a",)
+        primitive = Primitive(kind, names, tuple(name.encode() for name in names))
+        caller = Caller(Ticket(self.queue, primitive))
+        self.callers.append(caller)
+        self.goes_on(caller, single_try=single_try)
+        return caller
+
+    def goes_on(self, caller: Caller, *, single_try: bool = False) -> None:
+        """Have it enter what it can, up to the first name that it has to wait for."""
+        caller.place = None
+        for name in caller.ticket.primitive.names[len(caller.in_for) :]:
+            if not self.queue.enter(name, caller.ticket):
+                caller.waits_for = name
+                caller.place = self.queue.place(name, caller.ticket, single_try=single_try)
+                return
+
+    def gives_up(self, caller: Caller) -> None:
+        """Have it stop, wherever it is, as a cancelled call does."""
+        self.callers.remove(caller)
+        if caller.place is not None:
+            self.queue.step_out(caller.waits_for, caller.place)
+        caller.ticket.leave()
+
+    def releases(self, caller: Caller) -> bool:
+        """Have it release what it holds; returns whether that is handed on."""
+        self.callers.remove(caller)
+        handed_on = caller.ticket.hand_on()
+        caller.ticket.leave()
+        return handed_on
+
+    def wins(self, caller: Caller) -> None:
+        """Have it hold its lock."""
+        caller.ticket.now_held(HeldNow(), lambda: LockTakenError("taken", names=("a",)))
+
+    def asks(self, caller: Caller) -> None:
+        """Have it ask the nodes, with the place that was kept for that, if one was."""
+        if caller.ticket.notice_pending:
+            caller.ticket.notice_pending = False
+            self.queue.admission.leave()
+
+    def run_woken(self, chance: Callable[[], float] = lambda: 0.0) -> None:
+        """Let the tasks run whose waits have ended; those run later that `chance` says so of."""
+        for caller in list(self.callers):
+            if caller.place is None or not caller.place.future.done():
+                continue
+            if not caller.place.future.cancelled() and caller.place.future.result():
+                self.goes_on(caller)
+            elif chance() < 0.7:
+                self.gives_up(caller)
+
+    def inside(self, name: str = "a") -> list[Caller]:
+        """Return the callers that are in, in the order in which they came."""
+        return [caller for caller in self.callers if name in caller.in_for]
+
+    def check(self) -> None:
+        """Check what must hold after every step."""
+        for entry in self.queue.entries.values():
+            assert entry.inside, "an entry is there while a ticket is in"
+            for one, other in itertools.combinations(entry.inside, 2):
+                assert not one.primitive.kind.conflicts(other.primitive.kind)
+            first = next(iter(entry.queue or ()), None)  # if its wait has ended, it is about to step out
+            if first is not None and not first.future.done():
+                assert not entry.admits(first.ticket.primitive), "the first has to wait"
+        kept = sum(caller.ticket.notice_pending for caller in self.callers)
+        assert self.queue.admission.in_flight == kept, "a place is kept for each pending notice, and no other"
+
+    def check_empty(self) -> None:
+        """Check that nothing is left behind."""
+        assert not self.queue.entries
+        assert self.queue.admission.in_flight == 0
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+@virtual
+async def test_the_last_to_leave_lets_a_waiting_writer_in(order):
+    """Readers share, and leave in any order; a writer waits for all of them, and all wait for it."""
+    line = Line()
+    readers = [line.comes(READ) for _ in range(3)]
+    writer = line.comes(WRITE)
+    behind = [line.comes(READ), line.comes(READ)]
+    assert line.inside() == readers
+    for number in order:
+        assert writer not in line.inside()
+        line.releases(readers[number])
+        line.check()
+    assert line.inside() == [writer]
+    line.asks(writer)
+    line.releases(writer)
+    assert line.inside() == behind
+    for reader in behind:
+        line.asks(reader)
+        line.releases(reader)
+    line.check_empty()
+
+
+@virtual
+async def test_a_waiting_writer_is_not_overtaken():
+    """A reader that comes behind a waiting writer waits, though other readers are in."""
+    line = Line()
+    first = line.comes(READ)
+    writer, late = line.comes(WRITE), line.comes(READ)
+    assert line.inside() == [first]
+    line.releases(first)
+    assert line.inside() == [writer]
+    line.gives_up(writer)
+    assert line.inside() == [late]
+
+
+@virtual
+async def test_a_writer_that_gives_up_lets_the_readers_behind_it_in():
+    """These waited for nothing but the writer; the next writer keeps its place among them."""
+    line = Line()
+    first, writer = line.comes(READ), line.comes(WRITE)
+    readers = [line.comes(READ), line.comes(READ)]
+    second = line.comes(WRITE)
+    last = line.comes(READ)
+    line.gives_up(writer)
+    assert line.inside() == [first, *readers]
+    for reader in (first, *readers):
+        line.releases(reader)
+    assert line.inside() == [second]
+    line.gives_up(second)
+    assert line.inside() == [last]
+
+
+@virtual
+async def test_a_caller_that_is_let_in_as_it_gives_up_lets_the_next_in():
+    """Let in, timed out and cancelled in one turn of the loop, in any order: the next is in, once."""
+    for first_step, second_step in itertools.permutations(("let in", "timed out"), 2):
+        line = Line()
+        holder, one, next_one = line.comes(WRITE), line.comes(WRITE), line.comes(WRITE)
+        assert one.place is not None
+        for step in (first_step, second_step):
+            if step == "let in":
+                line.releases(holder)
+            elif not one.place.future.done():
+                one.place.future.cancel()
+        line.gives_up(one)
+        assert line.inside() == [next_one], first_step
+        line.check()
+        line.gives_up(next_one)
+        line.check_empty()
+
+
+@virtual
+async def test_a_release_is_handed_on_to_a_task_that_asks_at_once():
+    """Not to one that another ticket keeps waiting: what it frees would be told of before the release."""
+    line = Line()
+    readers = [line.comes(READ), line.comes(READ)]
+    writer = line.comes(WRITE)
+    assert not line.releases(readers[0])
+    assert not line.announced
+    assert line.releases(readers[1])
+    assert writer.ticket.notice_pending
+    assert line.queue.admission.in_flight == 1
+    assert not line.announced
+
+
+@virtual
+async def test_a_notice_that_no_task_makes_up_for_is_published_once():
+    """It goes from a task that was cancelled to the next, and is published when there is no next one."""
+    line = Line()
+    holder, one, next_one = line.comes(WRITE), line.comes(WRITE), line.comes(WRITE)
+    assert line.releases(holder)
+    line.gives_up(one)
+    assert next_one.ticket.notice_pending
+    assert line.queue.admission.in_flight == 1
+    assert not line.announced
+    line.gives_up(next_one)
+    assert line.announced == ["a"]
+    line.check_empty()
+
+
+@virtual
+async def test_a_task_that_wants_more_names_is_not_waited_for():
+    """It may ask much later: the release before it is published, and no place is kept."""
+    line = Line()
+    holder, several = line.comes(WRITE), line.comes(WRITE, "a", "b")
+    assert not line.releases(holder)
+    assert line.inside() == [several]
+    line.goes_on(several)
+    assert line.inside("b") == [several]
+    assert not line.announced
+    line.gives_up(several)
+    holder, one = line.comes(WRITE), line.comes(WRITE)
+    line.comes(WRITE, "a", "b")
+    assert line.releases(holder)
+    line.gives_up(one)  # what was kept for it is not kept for the next, which may wait for "b"
+    assert line.announced == ["a"]
+    line.check()
+
+
+# -- who listens -----------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_releases_are_listened_to_while_a_task_contends():
+    """One that holds the name ends that for none of those that share it and contend still."""
+    line = Line()
+    one, other = line.comes(READ), line.comes(READ)
+    other.ticket.listens()
+    line.wins(one)
+    assert not line.told_idle
+    line.wins(other)
+    assert line.told_idle == ["a"]
+    line.releases(one)
+    line.releases(other)
+    assert line.told_idle == ["a"]
+
+
+@pytest.mark.parametrize("stays", ["one that holds", "one that contends", "none"])
+@virtual
+async def test_listening_ends_with_the_last_that_waits(stays):
+    """Whether it steps out of the queue, or was taken out of it by one that left in the same turn."""
+    line = Line()
+    one, other = line.comes(READ), line.comes(READ)
+    line.wins(one)
+    other.ticket.listens()
+    waiting = line.comes(WRITE)
+    if stays == "one that holds":
+        line.wins(other)
+    assert not line.told_idle
+    assert waiting.place is not None
+    waiting.place.future.cancel()
+    line.releases(one)
+    if stays == "none":
+        line.gives_up(other)
+    line.gives_up(waiting)
+    assert line.told_idle == ([] if stays == "one that contends" else ["a"])
+
+
+@virtual
+async def test_listening_ends_when_the_last_that_waits_gives_up():
+    """The task that holds the name has no use for it."""
+    line = Line()
+    one, waiting, last = line.comes(WRITE), line.comes(WRITE), line.comes(WRITE)
+    one.ticket.listens()
+    line.wins(one)
+    line.gives_up(last)
+    assert not line.told_idle
+    line.gives_up(waiting)
+    assert line.told_idle == ["a"]
+
+
+@virtual
+async def test_each_of_those_that_share_a_name_would_wait_for_itself():
+    """A task that holds it cannot wait behind a writer, which waits for that task; others can."""
+    line = Line()
+    tasks = [asyncio.create_task(asyncio.sleep(0)) for _ in range(2)]
+    me = asyncio.current_task()
+    refusals = LocalRefusals(line.queue, SystemClock(), "me")
+    for task in (*tasks, me):
+        refusals.check_deadlock(("a",))
+        reader = line.comes(READ)
+        reader.ticket.now_held(HeldNow(task=task), lambda: LockTakenError("taken", names=("a",)))
+    with pytest.raises(WouldDeadlockError):
+        refusals.check_deadlock(("a",))
+    await asyncio.wait(tasks)
+
+
+# -- anything ----------------------------------------------------------------------------------------------
+
+
+def step(line: Line, draw: random.Random) -> None:
+    """Let one thing happen."""
+    if draw.random() < 0.4 and len(line.callers) < 8:
+        names = draw.choice([("a",), ("a",), ("b",), ("a", "b")])
+        line.comes(draw.choice([READ, READ, WRITE]), *names, single_try=draw.random() < 0.2)
+        return
+    if not line.callers:
+        return
+    some = draw.choice(line.callers)
+    chance = draw.random()
+    if chance < 0.2:
+        line.gives_up(some)
+    elif some.place is not None and not some.place.future.done():
+        if chance < 0.6:
+            some.place.future.cancel()
+        else:
+            give_up(some.place.future)
+    elif some.place is None and some.ticket.held is not None:
+        line.releases(some)
+    elif some.place is None:
+        line.asks(some)
+        if chance < 0.6:
+            line.wins(some)
+        else:
+            some.ticket.listens()
+            some.ticket.refused(LockTakenError("taken", names=some.in_for), 0.0)
+
+
+@pytest.mark.parametrize("block", range(4))
+@virtual
+async def test_whatever_happens_nothing_is_forgotten(block):
+    """Callers of two kinds and three sets of names come and go in every way; all that waits gets its turn."""
+    for seed in range(100 * block, 100 * (block + 1)):
+        draw, line = random.Random(seed), Line()
+        listened: set[str] = set()
+        for _ in range(60):
+            step(line, draw)
+            line.check()
+            line.run_woken(draw.random)
+            line.check()
+            listened |= {name for name, entry in line.queue.entries.items() if entry.listened}
+        line.run_woken()
+        while line.callers:
+            able = [caller for caller in line.callers if caller.place is None]
+            assert able, f"seed {seed}: all wait, and none can leave"
+            line.gives_up(draw.choice(able))
+            line.run_woken()
+            line.check()
+        line.check_empty()
+        assert listened <= set(line.told_idle), "what was listened to is listened to for ever"
