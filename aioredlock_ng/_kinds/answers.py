@@ -1,4 +1,35 @@
-"""How the scripts of every kind answer; a kind whose scripts say more has readers of its own for that."""
+"""How the scripts of every kind answer; a kind whose scripts say more has readers of its own for that.
+
+What the numbers mean depends on the script, and so does -1:
+
+===========  ========  ==============================================================================
+script       answers   which means
+===========  ========  ==============================================================================
+`acquire`    1, F, µs  all names are ours, with their counters at F (R10)
+..           0, w, µs  taken by a key that has w left
+..           -1, 0, µs no vote: the sentinel is not the expected one (R12)
+`set_all`    0         all names are ours
+..           w         taken by a key that has w left, so that -1 is a key without expiry
+..           -2        no vote
+`raise`      1         all names are ours, and their counters stand at the fence
+..           0         a name is not ours any more
+..           -1        no vote
+..           -2        the fence is too far ahead of the node's clock
+..           -3        a counter is above the fence
+`extend`     1         all names are ours, and live on
+..           0         a name is free, and none is another's
+..           -1        a name is another's
+..           11 10 9   the same three, from a node without a vote
+`top_up`     0         all names are ours again
+..           -1        a name is another's
+`release`    d, w, t   d names were ours; of the other keys one has w left; t listen to one of the channels
+..           … f, l    behind these, where other keys are there: whether another program wrote one of them
+                       (1 or 0), and what the holder of one calls itself, if it says so
+===========  ========  ==============================================================================
+
+*w* is the longest of several, in milliseconds: 0 where there is no such key, -1 where it has no expiry.  *t*
+is the greatest of several: 0 where none listens or nothing was to be published, -1 where that was refused.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +53,25 @@ HELD_BY_ANOTHER: Final = Answer(_REFUSAL, "the key is held by another client")
 NO_VOTE: Final = Answer(Vote.SILENT, SENTINEL_CHANGED)
 """What a node says whose sentinel is not the expected one (R12)."""
 
-WITHOUT_VOTE: Final = 10
-"""Added to what an extension answers on such a node."""
+_ACQUIRED: Final = 1
 
-_FOREIGN: Final = -2
-"""What a release answers when another program's key is in the way; 1 less for each that listens."""
+_TAKEN: Final = 0
+"""What a fenced acquire says of a name that is taken; below it is no vote."""
+
+_EXTENDED: Final = 1
+
+_NAME_FREE: Final = 0
+"""What an extension says where a name is free, so that the node may be topped up."""
+
+_EXTEND_WITHOUT_VOTE: Final = 10
+"""Added to what an extension says on a node without a vote."""
+
+_TOPPED_UP: Final = 0
 
 _TRIPLE: Final = 3
 """Numbers in the answers to a fenced acquire and to a release."""
+
+_LONGEST_RELEASE: Final = _TRIPLE + 2
 
 _RAISED: Final = {
     1: GRANTED,
@@ -56,10 +98,13 @@ def fits_grant(reply: object) -> bool:
 
 
 def fits_release(reply: object) -> bool:
-    """Whether it is the answer to a release: three numbers, and perhaps a label."""
-    if type(reply) is list and len(reply) > _TRIPLE:
-        return len(reply) == _TRIPLE + 1 and type(reply[_TRIPLE]) is bytes and fits_grant(reply[:_TRIPLE])
-    return fits_grant(reply)
+    """Whether it is the answer to a release: three numbers, and what it says of other holders' keys."""
+    if type(reply) is not list or len(reply) <= _TRIPLE:
+        return fits_grant(reply)
+    foreign, label = reply[_TRIPLE], reply[-1] if len(reply) > _TRIPLE + 1 else b""
+    if len(reply) > _LONGEST_RELEASE or type(foreign) is not int or type(label) is not bytes:
+        return False
+    return foreign in (0, 1) and fits_grant(reply[:_TRIPLE])
 
 
 def seconds(wait_ms: int) -> float | None:
@@ -79,9 +124,9 @@ def read_grant(reply: Reply) -> Answer:
         return silent(reply)
     answer: list[Any] = reply  # as `fits` found it
     code, value, time_us = answer
-    if code == 1:
+    if code == _ACQUIRED:
         return _new(Answer, (_GRANT, "", None, True, False, value, time_us / 1_000_000, None, 0, False))
-    if code == 0:
+    if code == _TAKEN:
         return Answer(_REFUSAL, "", seconds(value))
     return NO_VOTE
 
@@ -93,13 +138,14 @@ def read_raise(reply: Reply) -> Answer:
 
 def read_extend(reply: Reply) -> Answer:
     """Read the answer to an extension."""
-    if reply == 1:
+    if reply == _EXTENDED:
         return GRANTED
     if not isinstance(reply, int):
         return silent(reply)
-    if reply >= WITHOUT_VOTE - 1:
-        return Answer(Vote.SILENT, NO_VOTE.reason, missing=reply == WITHOUT_VOTE)
-    if reply == 0:
+    if reply >= _EXTEND_WITHOUT_VOTE - 1:
+        name_free = reply == _EXTEND_WITHOUT_VOTE + _NAME_FREE
+        return Answer(Vote.SILENT, NO_VOTE.reason, missing=name_free)
+    if reply == _NAME_FREE:
         return Answer(_REFUSAL, "the key is gone", missing=True)
     return HELD_BY_ANOTHER
 
@@ -108,7 +154,7 @@ def read_top_up(reply: Reply) -> Answer:
     """Read the answer to a top-up: GRANTED where all is ours again."""
     if not isinstance(reply, int):
         return silent(reply)
-    return GRANTED if reply == 0 else HELD_BY_ANOTHER
+    return GRANTED if reply == _TOPPED_UP else HELD_BY_ANOTHER
 
 
 def read_release(reply: Reply) -> Answer:
@@ -116,12 +162,11 @@ def read_release(reply: Reply) -> Answer:
     if type(reply) is not list:
         return silent(reply)
     answer: list[Any] = reply
-    deleted, wait, told, *holder = answer
+    deleted, wait, told, *others = answer
     if deleted and not wait and not told:
         return RELEASED
-    foreign = told <= _FOREIGN
-    reached = _FOREIGN - told if foreign else told
+    foreign = bool(others and others[0])
     if deleted:
-        return Answer(_GRANT, "released", seconds(wait), reached=reached, foreign=foreign)
-    found = holder[0] if holder else None
-    return Answer(_REFUSAL, "was not held", seconds(wait), found=found, reached=reached, foreign=foreign)
+        return Answer(_GRANT, "released", seconds(wait), reached=told, foreign=foreign)
+    found = others[1] if len(others) > 1 else None
+    return Answer(_REFUSAL, "was not held", seconds(wait), found=found, reached=told, foreign=foreign)

@@ -79,10 +79,11 @@ class Kind:
     release: Question
     """Delete what is ours; or, when it `stays`, let it end after so long (R34).
 
-    Answers `[keys deleted, wait in ms, how many listen]`, and what the holder of a key in the way calls
-    itself, if it says so.  For each key that it deletes it publishes a notice, how many it is for, on the
-    channel of the key's own name; unless it is quiet, since a task of this process has the names next, and
-    to wake others would be for nothing (R13).  What stays is not announced, and counts as deleted.
+    Answers `[keys deleted, wait in ms, how many listen]`; where other keys are there, also whether another
+    program wrote one of them, and what the holder of one calls itself, if it says so.  For each key that it
+    deletes it publishes a notice, how many it is for, on the channel of the key's own name; unless it is
+    quiet, since a task of this process has the names next, and to wake others would be for nothing (R13).
+    What stays is not announced, and counts as deleted.
     """
     beside: tuple[str, ...] = ()
     """Marks of further keys that it keeps beside each lock's (`keyspace.mark_key`)."""

@@ -14,8 +14,10 @@ from .kind import Holder, Kind, Question
 
 REFUSED: Final = Answer(Vote.REFUSED)
 
-_WITHOUT_VOTE: Final = -2
-"""What `set_all.lua` says on a node without a vote."""
+_SET: Final = 0
+
+_SET_WITHOUT_VOTE: Final = -2
+"""What `set_all.lua` says on a node without a vote; all else is what the key in the way has left."""
 
 
 def _fits_set(reply: object) -> bool:
@@ -32,9 +34,9 @@ def _read_set(reply: Reply) -> Answer:
 def _read_set_all(reply: Reply) -> Answer:
     if not isinstance(reply, int):
         return silent(reply)
-    if reply == 0:
+    if reply == _SET:
         return GRANTED
-    return NO_VOTE if reply == _WITHOUT_VOTE else Answer(Vote.REFUSED, wait=answers.seconds(reply))
+    return NO_VOTE if reply == _SET_WITHOUT_VOTE else Answer(Vote.REFUSED, wait=answers.seconds(reply))
 
 
 def _read_key(found: object, left_ms: int) -> tuple[Holder, ...] | None:

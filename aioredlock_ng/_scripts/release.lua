@@ -8,12 +8,13 @@
 -- ARGV[5]  how many milliseconds what is ours stays yet, if it lives so long, without a notice (R34); left out
 --          where it is to go
 -- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, deleted, wait, told}: so many keys were ours, and are gone or stay as long as they were told; the
---          longest of the others has wait ms left (0: there is none, -1: it has no expiry); on the channel of one
---          key so many listen, and on none more (0: none, or not known, or nothing was to be published; -1:
---          publishing was refused).  With a key in the way that another program wrote, whose release will not
---          be published, -2 - told instead.  A fifth is there when one of the others is a lock of this
---          package: the label of its holder
+-- returns  {tag, deleted, wait, told}, and where keys are there that are not ours {…, foreign} or {…, foreign, label}
+--          deleted  how many keys were ours: they are gone, or stay for ARGV[5]
+--          wait     ms that the longest of the others has left; 0: there is none, -1: it has no expiry
+--          told     how many listen on the channel of the key where the most do; 0: none, or not known, or nothing
+--                   was to be published, -1: publishing was refused
+--          foreign  1: another program wrote one of the others, and will not publish its release; else 0
+--          label    what the holder of one of the others calls itself; left out where none is this package's
 -- What follows the random and the time in an owner value of ours, cut where it is too long; nil of any other.
 local function label(holder)
   local random, since, rest = string.match(holder, '^([0-9a-f]+):(%d+):(.*)$')
@@ -27,7 +28,7 @@ local n, fence = #KEYS, tonumber(ARGV[2])
 if fence > 0 then
   n = n / 2
 end
-local deleted, wait, told, failure, foreign, other = 0, 0, 0, nil, false, nil
+local deleted, wait, told, failure, foreign, other = 0, 0, 0, nil, nil, nil
 for i = 1, n do
   local holder = redis.pcall('GET', KEYS[i])
   if type(holder) == 'table' then
@@ -69,7 +70,9 @@ for i = 1, n do
       elseif left >= 0 and wait >= 0 then
         wait = math.max(wait, left, 1)
       end
-      foreign = foreign or string.find(holder, ':', 1, true) ~= 41  -- ours begin with 40 hex digits
+      if foreign ~= 1 then
+        foreign = string.find(holder, ':', 1, true) == 41 and 0 or 1  -- ours begin with 40 hex digits
+      end
       other = other or label(holder)
     end
     if ARGV[4] ~= '' and told >= 0 then
@@ -77,4 +80,4 @@ for i = 1, n do
     end
   end
 end
-return failure or {ARGV[#ARGV], deleted, wait, foreign and -2 - math.max(told, 0) or told, other}
+return failure or {ARGV[#ARGV], deleted, wait, told, foreign, other}

@@ -179,10 +179,10 @@ def _release(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
     if failure is not None:
         raise failure
     values = [value for value in map(server.get, others) if value is not None]
-    foreign = any(value.find(b":") != _OWNER_DIGITS for value in values)
+    foreign = [int(any(value.find(b":") != _OWNER_DIGITS for value in values))] if values else []
     label = next((match["label"] for match in map(_OURS.fullmatch, values) if match), None)
     known = [] if label is None else [label[:_INSPECTED_BYTES]]
-    return [deleted, _wait(server, others), -2 - told if foreign else told, *known]
+    return [deleted, _wait(server, others), told, *foreign, *known]
 
 
 def _greet(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:

@@ -142,7 +142,7 @@ async def test_a_release_raises_only_where_the_lock_was_ours(stage: Stage) -> No
     fence = await stage.fence(0)
     stage.put(locks("a")[0], OURS, 30.0)
     stage.put(locks("b")[0], OTHERS, 30.0)
-    deleted, wait, _ = await stage.release(fence, "abc")
+    deleted, wait, *_ = await stage.release(fence, "abc")
     assert deleted == 1
     assert 22_000 < wait <= 30_000
     assert stage.stored("abc") == [None, OTHERS, None, b"%d" % fence, None, None]
@@ -181,7 +181,7 @@ async def test_a_release_repeated_late_does_no_harm(stage: Stage) -> None:
     assert await stage.release(fence) == [1, 0, 0]
     stage.put(locks("a")[0], OTHERS, 30.0)
     stage.put(counters("a")[0], b"%d" % (fence + 1), 30.0)
-    deleted, wait, _ = await stage.release(fence + 2)
+    deleted, wait, *_ = await stage.release(fence + 2)
     assert (deleted, wait > 0) == (0, True)
     assert stage.stored() == [OTHERS, b"%d" % (fence + 1)]
 

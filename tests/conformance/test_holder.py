@@ -47,9 +47,9 @@ async def test_a_release_tells_the_label_of_the_holder(
 ) -> None:
     """Of a value of this package the label alone; of any other nothing."""
     stage.put(locks("a")[0], value, 30.0)
-    deleted, wait, listeners, *label = await stage.release(fence)
-    foreign = value.find(b":") != len(RANDOM)
-    assert (deleted, listeners, label) == (0, -2 if foreign else 0, told)
+    deleted, wait, listeners, foreign, *label = await stage.release(fence)
+    assert (deleted, listeners, label) == (0, 0, told)
+    assert foreign == (value.find(b":") != len(RANDOM))
     assert 29_000 < wait <= 30_000
     assert stage.stored("a")[0] == value
 
@@ -59,5 +59,7 @@ async def test_of_several_the_first_that_is_held_by_a_client_of_ours_is_told(sta
     stage.put(locks("b")[0], b"foreign", 30.0)
     stage.put(locks("c")[0], OTHERS + b"c", 30.0)
     stage.put(locks("d")[0], OTHERS + b"d", 30.0)
-    assert (await stage.release(0, "abcd"))[3:] == [b"c"]
-    assert (await stage.release(0, "ab"))[3:] == []
+    assert (await stage.release(0, "abcd"))[3:] == [1, b"c"]
+    assert (await stage.release(0, "acd"))[3:] == [0, b"c"]
+    assert (await stage.release(0, "ab"))[3:] == [1]
+    assert (await stage.release(0, "a"))[3:] == []

@@ -90,7 +90,7 @@ async def test_a_release_tells_the_channel_of_every_key_that_it_deleted(
     listeners = [await make_listener("abcd"), await make_listener("ac"), await make_listener("cd")]
     hold(stage, "ab")
     stage.put(locks("c")[0], OTHERS)
-    assert await stage.release(fence, "abcd", loud=LOUD) == [2, -1, 3]
+    assert await stage.release(fence, "abcd", loud=LOUD) == [2, -1, 3, 0]
     assert await all_told(listeners) == [told("ab", 2, 1), told("a", 2), []]
 
 
@@ -102,7 +102,7 @@ async def test_a_quiet_release_publishes_nothing(
     listener = await make_listener("abc")
     hold(stage, "ab")
     stage.put(locks("c")[0], OTHERS)
-    assert await stage.release(fence, "abc") == [2, -1, 0]
+    assert await stage.release(fence, "abc") == [2, -1, 0, 0]
     assert stage.stored("ab")[:2] == [None, None]
     assert await all_told([listener]) == [[]]
 
@@ -115,7 +115,7 @@ async def test_a_release_that_deletes_nothing_publishes_nothing(
     listeners = [await make_listener("ab"), await make_listener("b")]
     assert await stage.release(fence, "a", loud=LOUD) == [0, 0, 1]
     stage.put(locks("b")[0], OTHERS)
-    assert await stage.release(fence, "ab", loud=LOUD) == [0, -1, 2]
+    assert await stage.release(fence, "ab", loud=LOUD) == [0, -1, 2, 0]
     assert await all_told(listeners) == [[], []]
 
 
@@ -127,11 +127,12 @@ async def test_another_programs_key_is_told_from_ours(
     """Its release is published nowhere: what other libraries write tells it, and how many listen in vain."""
     listeners = [await make_listener("ab") for _ in range(number)]
     stage.put(locks("a")[0], value, 30.0)
-    deleted, wait, answer = await stage.release(0, loud=LOUD)
-    assert (deleted, answer) == (0, -2 - number)
+    deleted, wait, listening, foreign = await stage.release(0, loud=LOUD)
+    assert (deleted, listening, foreign) == (0, number, 1)
     assert 0 < wait <= 30_000
     hold(stage, "b")
-    assert (await stage.release(0, "ab", loud=LOUD))[::2] == [1, -2 - number]
+    deleted, _, listening, foreign = await stage.release(0, "ab", loud=LOUD)
+    assert (deleted, listening, foreign) == (1, number, 1)
     assert await all_told(listeners) == [told("b", number)] * number
 
 
@@ -140,7 +141,7 @@ async def test_what_we_write_is_known_as_ours(stage: Stage, label: bytes) -> Non
     """With and without a time, whatever the label."""
     for value in (b"%b:%b" % (b"0f" * 20, label), b"%b:1700000000000:%b" % (b"f0" * 20, label)):
         stage.put(locks("a")[0], value)
-        assert (await stage.release(0, loud=LOUD))[:3] == [0, -1, 0]
+        assert (await stage.release(0, loud=LOUD))[:4] == [0, -1, 0, 0]
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
@@ -271,8 +272,8 @@ async def test_a_user_without_the_right_to_count_tells_all_the_same(
     assert release() == [1, 0, 1]
     assert await all_told([listener]) == [[(locks("a")[0], b"")]]
     ask(url, "SET", locks("a")[0], OTHERS)
-    assert release() == [0, -1, 0]
+    assert release() == [0, -1, 0, 0]
     ask(url, "SET", locks("a")[0], "a stranger")
-    assert release() == [0, -1, -2]
+    assert release() == [0, -1, 0, 1]
     ask(url, "DEL", locks("a")[0])
     listener.transport.close()

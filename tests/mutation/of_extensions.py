@@ -230,7 +230,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "read_extend",
-                "return Answer(Vote.SILENT, NO_VOTE.reason, missing=reply == WITHOUT_VOTE)",
+                "return Answer(Vote.SILENT, NO_VOTE.reason, missing=name_free)",
                 "return NO_VOTE",
             ),
         ),

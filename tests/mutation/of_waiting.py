@@ -152,8 +152,12 @@ MUTATIONS = (
         rule="R13",
         name="another program's key is taken for one of ours",
         edits=(
-            TextEdit("_scripts/release.lua", "foreign and -2 - math.max(told, 0) or told", "told"),
-            Edit("_memory_scripts:_release", "-2 - told if foreign else told", "told"),
+            TextEdit("_scripts/release.lua", "== 41 and 0 or 1", "== 41 and 0 or 0"),
+            Edit(
+                "_memory_scripts:_release",
+                'int(any(value.find(b":") != _OWNER_DIGITS for value in values))',
+                "0",
+            ),
         ),
         test="unit/test_foreign_holders.py::test_a_foreign_holder_is_polled_from_the_first_refusal",
     ),

@@ -167,7 +167,8 @@ def test_a_ttl_is_rounded_up_on_the_wire(ttl: float, wire: bytes) -> None:
 # -- which answers can be answers at all -------------------------------------------------------------
 
 SHAPES: list[object] = [None, b"OK", b"QUEUED", b"", 0, 1, -1, 500, [1, 0], [], [1], [1, 2, 3], [1, 0, True],
-                        [1, 2, b"3"], [0, -1, 0, 0], [0, 5, 0, b"x"], [0, 5, 0, b"x", b"y"]]  # fmt: skip
+                        [1, 2, b"3"], [0, -1, 0, 0], [0, 5, 0, 2], [0, 5, 0, b"x"], [0, 5, 0, 1, b"x"],
+                        [0, 5, 0, 1, 1], [0, 5, 0, b"x", b"y"], [0, 5, 0, 1, b"x", b"y"]]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -179,8 +180,8 @@ SHAPES: list[object] = [None, b"OK", b"QUEUED", b"", 0, 1, -1, 500, [1, 0], [], 
         (FENCED_TWO.raise_(OWNER, 1), [0, 1, -1, 500]),
         (ONE.extend(OWNER, 1), [0, 1, -1, 500]),
         (TWO.top_up(OWNER, 1), [0, 1, -1, 500]),
-        (ONE.release(OWNER, 1), [[1, 2, 3], [0, 5, 0, b"x"]]),
-        (TWO.release(OWNER, 1), [[1, 2, 3], [0, 5, 0, b"x"]]),
+        (ONE.release(OWNER, 1), [[1, 2, 3], [0, -1, 0, 0], [0, 5, 0, 1, b"x"]]),
+        (TWO.release(OWNER, 1), [[1, 2, 3], [0, -1, 0, 0], [0, 5, 0, 1, b"x"]]),
     ],
     ids=["set", "acquire", "fenced", "raise", "extend", "top_up", "release", "release two"],
 )
@@ -286,25 +287,28 @@ def test_an_extension_is_read(mutex: Primitive, reply: Reply, vote: Vote, missin
     [
         ([1, 0, 0], Vote.GRANTED, 0.0),
         ([2, 0, 0], Vote.GRANTED, 0.0),
-        ([1, 700, 0], Vote.GRANTED, 0.7),
+        ([1, 700, 0, 1], Vote.GRANTED, 0.7),
         ([1, -1, 3], Vote.GRANTED, None),
         ([1, 0, 3], Vote.GRANTED, 0.0),
         ([2, 700, -1], Vote.GRANTED, 0.7),
         ([0, 0, 0], Vote.REFUSED, 0.0),
-        ([0, 1500, 0], Vote.REFUSED, 1.5),
-        ([0, -1, 0], Vote.REFUSED, None),
-        ([0, 1500, 0, b"billing-7"], Vote.REFUSED, 1.5),
+        ([0, 1500, 0, 1], Vote.REFUSED, 1.5),
+        ([0, -1, -1, 0], Vote.REFUSED, None),
+        ([0, 1500, 0, 0, b"billing-7"], Vote.REFUSED, 1.5),
+        ([0, 1500, 2, 1, b"billing-7"], Vote.REFUSED, 1.5),
     ],
 )
 @every_kind
 def test_a_release_is_read(mutex: Primitive, reply: list[Any], vote: Vote, wait: float | None) -> None:
-    """Released or was not held, how long another's key will stay (no time when it has no expiry), and how
-    many were told.
+    """Released or was not held, how long another's key will stay (no time when it has no expiry), how many
+    were told, and what is known of the other holder.
     """
     released = vote is Vote.GRANTED
     reason = "released" if released else "was not held"
-    holder = reply[3] if reply[3:] else None
-    assert mutex.read_release(reply) == Answer(vote, reason, wait=wait, reached=reply[2], found=holder)
+    foreign, holder = reply[3:4] == [1], reply[4] if reply[4:] else None
+    assert mutex.read_release(reply) == Answer(
+        vote, reason, wait=wait, reached=reply[2], found=holder, foreign=foreign
+    )
 
 
 @pytest.mark.parametrize("silence", ERRORS)
