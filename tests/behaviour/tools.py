@@ -230,11 +230,14 @@ async def worker(task: str, urls: Iterable[str], *arguments: object) -> AsyncIte
 
 
 @contextlib.asynccontextmanager
-async def python(*arguments: str) -> AsyncIterator[Worker]:
-    """Run Python in development mode, in a process of its own that ends with the block."""
+async def python(*arguments: str, development: bool = True) -> AsyncIterator[Worker]:
+    """Run Python in a process of its own that ends with the block.
+
+    In `development` mode asyncio is several times as slow.
+    """
     paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-X", "dev", *arguments),
+        *(sys.executable, *(("-X", "dev") if development else ()), *arguments),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import json
-import os
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from aioredlock_ng._core.quarantine import parse
-from tests.behaviour.tools import PATIENCE, Worker
+from tests.behaviour.tools import PATIENCE, Worker, python
 from tests.faults.claims import Claim, check_claims
 from tests.servers import ask, eventually
 
 CONTENDER: Final = Path(__file__).with_name("contender.py")
-ROOT: Final = Path(__file__).parents[2]
 
 UNTIL_STOPPED: Final = 10**9
 """A quota that is not used up."""
@@ -89,7 +85,13 @@ async def contention(
     orders |= {"inside": inside, "retry": retry, "idle": idle}
     async with contextlib.AsyncExitStack() as stack:
         workers = [
-            await stack.enter_async_context(_contender(orders | {"apart": seconds, "options": options}))
+            await stack.enter_async_context(
+                python(
+                    str(CONTENDER),
+                    json.dumps(orders | {"apart": seconds, "options": options}),
+                    development=False,
+                )
+            )
             for seconds in apart
         ]
         for worker in workers:
@@ -97,24 +99,6 @@ async def contention(
         for worker in workers:
             worker.go()
         yield Contention(workers)
-
-
-@contextlib.asynccontextmanager
-async def _contender(orders: dict[str, Any]) -> AsyncIterator[Worker]:
-    # Not in development mode, unlike `tools.python`: that makes asyncio several times as slow.
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(CONTENDER), json.dumps(orders)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    try:
-        yield Worker(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
 
 
 def may_vote(url: str) -> bool:

@@ -21,6 +21,7 @@ from aioredlock_ng._kinds.answers import NO_VOTE
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
 from tests.nodes.clients import MakeClient
+from tests.nodes.standing import state
 from tests.servers import ask, eventually, lock_keys
 
 QUARANTINE = 1.0
@@ -38,11 +39,6 @@ def over(nodes: list[Any], **options: Any) -> LockManager:
     """Make a manager with a quarantine of its own."""
     options = {"ttl": QUARANTINE, "restart_quarantine": QUARANTINE, "node_timeout": 0.3} | options
     return LockManager(nodes, **options)
-
-
-def state(manager: LockManager, i: int = 0) -> NodeState:
-    """Return where a manager's node stands."""
-    return manager.statistics().nodes[i].state
 
 
 async def becomes(manager: LockManager, wanted: NodeState) -> None:

@@ -46,6 +46,7 @@ from aioredlock_ng._node.turnstile import AT_ONCE
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from aioredlock_ng.testing._fresh import initialise
 from tests.nodes.clients import MakeClient
+from tests.nodes.standing import state, up
 from tests.servers import answers, ask, eventually, fastest_arm, kill_connections, lock_keys
 
 PLAIN = ExtensionPolicy.off()
@@ -65,19 +66,6 @@ class Replies:
     def on_reply(self, _node: int, reply: Reply) -> None:
         """Write it down."""
         self.replies.append(reply)
-
-
-def state(manager: LockManager, i: int = 0) -> NodeState:
-    """Return where a manager's node stands."""
-    return manager.statistics().nodes[i].state
-
-
-async def up(manager: LockManager, within: float = 60.0) -> None:
-    """Wait until every node is up."""
-    nodes = range(len(manager.statistics().nodes))
-    await eventually(
-        lambda: all(state(manager, i) is NodeState.UP for i in nodes), within=within, what=repr(manager)
-    )
 
 
 async def extended(lease: Lease, ttl: float) -> None:

@@ -35,6 +35,7 @@ from aioredlock_ng._local.admission import MAX_TRIES
 from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.redis_node import RECONNECT, RedisNode
 from aioredlock_ng.testing import LocalNodes
+from tests.nodes.standing import state, up
 from tests.servers import ask, eventually, kill_connections, lock_keys, skip_unless_available
 
 PLAIN = ExtensionPolicy.off()
@@ -53,19 +54,6 @@ def node_of(manager: LockManager, i: int = 0) -> RedisNode:
     node = manager._life.nodes[i]
     assert isinstance(node, RedisNode)
     return node
-
-
-def state(manager: LockManager, i: int = 0) -> NodeState:
-    """Return where a manager's node stands."""
-    return manager.statistics().nodes[i].state
-
-
-async def up(manager: LockManager, within: float = 60.0) -> None:
-    """Wait until every node is up: a second after its return, where the machine does nothing else."""
-    nodes = range(len(manager.statistics().nodes))
-    await eventually(
-        lambda: all(state(manager, i) is NodeState.UP for i in nodes), within=within, what=repr(manager)
-    )
 
 
 async def denied(manager: LockManager, *names: str) -> tuple[NodeVote, ...]:

@@ -19,6 +19,7 @@ from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng._node_list import split_urls
 from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes
+from tests.nodes.standing import up
 from tests.redis_sentinels import running_sentinel, watching
 from tests.servers import ask, eventually, free_port, lock_keys
 
@@ -63,15 +64,6 @@ def node_of(manager: LockManager) -> NodeStatistics:
 def leads_to(manager: LockManager) -> str | None:
     """Return what the server that a manager's first node leads to calls itself."""
     return manager._life.nodes[0].standing.run_id
-
-
-async def up(manager: LockManager, within: float = 20.0) -> None:
-    """Wait until all nodes are up."""
-    await eventually(
-        lambda: all(node.state is NodeState.UP for node in manager.statistics().nodes),
-        within=within,
-        what=repr(manager.statistics()),
-    )
 
 
 def run_id(url: str) -> str:
