@@ -193,7 +193,7 @@ class Lifecycle:
 
     def close(self) -> None:
         """Have nothing at hand in a forked child, though it may go on with its parent's loop."""
-        self._taking_part = None
+        self._ready_runtime = None
 
     async def aclose(self) -> None:
         """See `LockManager.aclose`."""

@@ -223,7 +223,7 @@ MUTATIONS = (
     Mutation(
         rule="R18",
         name="a forked child has its parent's manager at hand",
-        edits=(Edit("Lifecycle.close", "self._taking_part = None", "pass"),),
+        edits=(Edit("Lifecycle.close", "self._ready_runtime = None", "pass"),),
         test="unit/test_manager.py::test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused",
     ),
     Mutation(
