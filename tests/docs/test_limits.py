@@ -49,7 +49,6 @@ NO_LIMITS: Final = {
     "_core/quarantine:MARGIN_*": "a margin of the protocol, in the rules",
     "_core/terms:*": "sums of others",
     "_core/validity:*": "margins of the protocol, in the rules",
-    "_kinds/answers:WITHOUT_VOTE": "a format",
     "_node/handshake:RESP?": "versions of the wire protocol",
     "_node/urls:DEFAULT_*PORT": "ports",
 }
