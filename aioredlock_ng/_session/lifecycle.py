@@ -52,6 +52,21 @@ class Lifecycle:
     closed, or the manager was.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_background",
+        "_closed_in",
+        "_make_nodes",
+        "_ready_runtime",
+        "clock",
+        "counters",
+        "hooks",
+        "nodes",
+        "options",
+        "random",
+        "runtime",
+    )
+
     def __init__(
         self,
         nodes: Sequence[Node],
