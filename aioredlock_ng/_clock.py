@@ -1,4 +1,8 @@
-"""The one place that reads clocks (rule R2)."""
+"""The clocks of the library: nothing else in it reads one (rule R2).
+
+Two exceptions: what an event loop is asked to do at some time is in its own ``loop.time()``, and the guard
+of ``aioredlock-ng run``, a process of its own that imports nothing of the library, reads the same clock.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,9 @@ from typing import Final, Protocol, cast, final
 class Clock(Protocol):
     """A clock that never goes back and goes on while the machine is suspended.
 
-    It may also have ``wall() -> float``, the time of day in seconds since 1970 (UTC), which is only
-    shown to people; the system's is taken for one that has none.
+    It may also have ``wall() -> float``, the time of day in seconds since 1970 (UTC): it is
+    shown to people, and a first guess at the nodes' time when a fence is proposed, which the nodes correct
+    (R10).  The system's is taken for one that has none.
     """
 
     def now(self) -> float:
@@ -36,7 +41,7 @@ class SystemClock:
     """Seconds since the machine started.  No function of ours around it: an acquire reads it six times."""
 
     wall = staticmethod(time.time)
-    """Seconds since 1970 (UTC).  They jump when the time is set: decide nothing by them."""
+    """Seconds since 1970 (UTC).  They jump when the time is set: no lock is decided by them."""
 
 
 def wall_of(clock: Clock) -> Callable[[], float]:

@@ -68,15 +68,15 @@ class Locks:
         self._stamp = (sentinel, sentinel.split(b":")[2], b"")
 
     def acquire(self, i: int) -> Sequence[Words]:
-        """The page's command."""
+        """The Redlock page's command."""
         return (words(_mutex(i, fenced=False).acquire(OWNER, TTL)),)
 
     def release(self, i: int, _: int) -> Sequence[Words]:
-        """The page's script."""
+        """The Redlock page's script."""
         return ((*words(_mutex(i, fenced=False).release(OWNER, TTL)), TAGS[0]),)
 
     def acquire_and_look(self, i: int) -> Sequence[Words]:
-        """The page's command, and a look whether the node remembers."""
+        """The Redlock page's command, and a look whether the node remembers."""
         return (*self.acquire(i), ("GET", SENTINEL))
 
     def acquire_fenced(self, i: int) -> Sequence[Words]:

@@ -58,8 +58,8 @@ All of this rests on assumptions that the README spells out:
 - A4: the N nodes are N different servers, and every client is configured with the same N.
 - A5: owner values are unguessable and fresh for every attempt.
 
-Source: "Distributed Locks with Redis" in the Redis documentation, called *the page* below.
-Nothing in this ring imports asyncio or redis, or reads a clock: `now` is always an argument.
+Source: "Distributed Locks with Redis" in the Redis documentation, called *the Redlock page*.
+Nothing in `_core` imports asyncio or redis, or reads a clock: `now` is always an argument.
 
 Read on in this order: `quorum`, `validity`, `policy`, `command`, `fencing`, `quarantine`, `clock_watch`.
 """

@@ -1,4 +1,4 @@
-"""The vocabulary the rings share: scripts, commands, replies, answers.
+"""The words that lock kinds and nodes have in common: scripts, commands, replies, answers.
 
 A lock kind turns what it wants into `Command` values; a node carries them to its server and hands
 each reply to the `Sink` that waits for it.  Neither knows the other.  Seconds become milliseconds
@@ -120,7 +120,7 @@ class Command:
     keeps: float = 0.0
     proof: Proof = Proof.NONE
     packed: bytes | None = field(default=None, init=False)
-    """The RESP bytes, built once for all nodes by the node ring."""
+    """The RESP bytes, built once for all nodes, by the first that sends it."""
 
     def __repr__(self) -> str:
         # No owner value and no arguments: they may end up in a log line.

@@ -1,9 +1,10 @@
 """The sentinel: may this node vote, and from when (R12).
 
 A node that has lost its data has forgotten locks that are held; if it voted, two clients could hold one
-lock.  The page's answer is to keep a restarted node out for the longest ttl; here the clients themselves see
-to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, the *sentinel*.  (Redis
-Sentinel, the failover service, has but the name in common with it: see `_node.redis_sentinel`.)  It reads::
+lock.  The Redlock page's answer is to keep a restarted node out for the longest ttl; here the clients
+themselves see to that.  Under ``prefix + "{meta}"`` every node keeps one key without expiry, the *sentinel*.
+(Redis Sentinel, the failover service, has but the name in common with it: see `_node.redis_sentinel`.)  It
+reads::
 
     format : identity : floor : ready : N : quarantine : closed : claim
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 CLOCK_DRIFT_FACTOR: Final = 0.01
-"""Share of the ttl by which clocks may disagree over one ttl (the page: one percent)."""
+"""Share of the ttl by which clocks may disagree over one ttl (the Redlock page: one percent)."""
 
 EXPIRY_PRECISION: Final = 0.002
-"""Seconds: Redis expires keys to the millisecond, and one more for the floor (the page: 2 ms)."""
+"""Seconds: Redis expires keys to the millisecond, and one more for the floor (the Redlock page: 2 ms)."""
 
 
 def drift(ttl: float) -> float:

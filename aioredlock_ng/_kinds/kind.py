@@ -22,7 +22,7 @@ class Question:
     """One of a kind's scripts, what it is given, and its answers."""
 
     script: Script | None
-    """None is the page's ``SET key owner NX PX ttl``."""
+    """None is the Redlock page's ``SET key owner NX PX ttl``."""
     fits: Callable[[object], bool]
     """Whether something could be its answer at all; what is not shows that replies and requests are out of
     step (R15)."""

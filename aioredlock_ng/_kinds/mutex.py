@@ -25,7 +25,7 @@ def _fits_set(reply: object) -> bool:
 
 
 def _read_set(reply: Reply) -> Answer:
-    """Read the answer to the page's SET, which does not say how long the key in its way will stay."""
+    """Read the answer to the Redlock page's SET, which does not say how long the key in its way will stay."""
     if reply == b"OK":
         return GRANTED
     return REFUSED if reply is None else silent(reply)

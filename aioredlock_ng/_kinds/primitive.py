@@ -13,7 +13,8 @@ then        the kind's own arguments; of a release that stays for how long; if a
             stamp; the request's tag.  Stamp and tag are the node's to add (R12, R15).
 ==========  =========================================================================================
 
-All times are in milliseconds.  The page's ``SET key owner NX PX ttl`` is no script, and has nothing of it.
+All times are in milliseconds.  The Redlock page's ``SET key owner NX PX ttl`` is no script, and has nothing
+of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ring 1: how commands reach the masters.  See `Node` for what the shell relies on."""
+"""How commands reach the masters.  See `Node` for what the rest of the package relies on."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class NodeEnv:
 
 @runtime_checkable
 class Node(Protocol):
-    """One independent master, as the shell sees it."""
+    """One independent master, as the rest of the package sees it."""
 
     name: str
     """The address, without user or password."""

@@ -87,7 +87,7 @@ class Model:
     given: int = 0
 
     def grant(self, call: Call, lease: Lease) -> Grant:
-        """Take a new lease into the books; called in the very step in which `acquire` returns."""
+        """Note a new lease; called in the very step in which `acquire` returns."""
         grant = Grant(lease, call, [call.ttl], lease._holding.owner, call.shaken, call.unbacked)
         call.grant = grant
         self.given += 1
@@ -123,7 +123,7 @@ class Model:
                 one.shaken |= exclusion
 
     def forget(self, grant: Grant) -> None:
-        """Take a lease out of the books: it is released."""
+        """Forget a lease: it is released."""
         if grant in self.grants:
             self.grants.remove(grant)
 
@@ -165,7 +165,7 @@ class Model:
         return sorted(lives, reverse=True)[len(self.nodes) // 2]
 
     def check_statistics(self, process: Process) -> None:
-        """Check a manager's figures against the books."""
+        """Check a manager's figures against the model."""
         told = process.manager.statistics()
         ours = [grant for grant in self.grants if grant.call.process is process]
         assert told.held == sum(grant.lease.held for grant in ours), (told, ours)

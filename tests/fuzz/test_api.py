@@ -196,7 +196,7 @@ class Api(RuleBasedStateMachine):
 
     @rule(at=indexes, names=names)
     def inspect(self, at: int, names: tuple[str, ...]) -> None:
-        """Look at a name: what is ours there is so by the books."""
+        """Look at a name: what is ours there is so in the model."""
         process = self.pick(self.w.processes, at)
         seen = self.w.run(process.manager.inspect(names[0]))
         assert len(seen) == len(self.w.nodes)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from aioredlock_ng import Lease
 
 NAMES_KEPT = 4096
-"""Names whose last fence is remembered; the book must not grow with the load."""
+"""Names whose last fence is remembered; they must not grow with the load."""
 
 
 class Claims:

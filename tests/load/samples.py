@@ -84,14 +84,14 @@ def _of(name: str, tolerances: Mapping[str, Tolerance]) -> Tolerance | None:
 
 
 def sample(managers: Iterable[LockManager], *, objects: bool = True) -> dict[str, float]:
-    """Measure this process, the managers' books, and how many objects of each of our types there are."""
+    """Measure this process, what the managers keep, and how many objects of each of our types there are."""
     found: Counter[str] = Counter()
     found["tasks"] = len(asyncio.all_tasks())
     found["fds"] = descriptors()
     found["rss"] = resident()
     for manager in managers:
         if (runtime := manager._life.runtime) is not None:
-            found.update(books(runtime))
+            found.update(kept_by(runtime))
     if objects:
         gc.collect()
         found.update(own_objects())
@@ -119,35 +119,35 @@ def own_objects() -> Counter[str]:
     return found
 
 
-def books(runtime: Runtime) -> Counter[str]:
-    """Return how much each book of a manager holds; what is in none of them belongs to a lease."""
+def kept_by(runtime: Runtime) -> Counter[str]:
+    """Return how much a manager keeps of each sort; what is not counted here belongs to a lease."""
     watchdog, deadlines = runtime.watchdog, runtime.deadlines
     found = Counter(
         {
-            "book names": len(runtime.queue.entries),
-            "book windows": len(runtime.queue.handoff.windows),
-            "book waiters": len(runtime.notices._waiters),
-            "book holdings": len(runtime.holdings.all),
-            "book attempts": len(runtime.tries.in_flight),
-            "book releases": len(runtime.releases._rounds),
-            "book pauses": len(runtime.pauses),
-            "book watched": len(watchdog.fresh) + len(watchdog._heap),
-            "book watchdog heap": len(watchdog._heap._entries),
-            "book deadlines heap": len(deadlines._heap._entries) + len(deadlines._new),
-            "book eternal": len(runtime.shared.eternal._reported),
+            "kept names": len(runtime.queue.entries),
+            "kept windows": len(runtime.queue.handoff.windows),
+            "kept waiters": len(runtime.notices._waiters),
+            "kept holdings": len(runtime.holdings.all),
+            "kept attempts": len(runtime.tries.in_flight),
+            "kept releases": len(runtime.releases._rounds),
+            "kept pauses": len(runtime.pauses),
+            "kept watched": len(watchdog.fresh) + len(watchdog._heap),
+            "kept watchdog heap": len(watchdog._heap._entries),
+            "kept deadlines heap": len(deadlines._heap._entries) + len(deadlines._new),
+            "kept eternal": len(runtime.shared.eternal._reported),
         }
     )
     for node in runtime.nodes:
-        found.update(_node_books(node))
+        found.update(_kept_by_node(node))
     return found
 
 
-def _node_books(node: Any) -> dict[str, int]:
+def _kept_by_node(node: Any) -> dict[str, int]:
     standing = node.standing
     return {
-        "book in flight": standing.in_flight,
-        "book owed": standing.owed,
-        "book unresolved": len(node._ledger._unresolved),
-        "book channels": len(node._channels),
-        "book channels unsent": len(node._channels._unsent),
+        "kept in flight": standing.in_flight,
+        "kept owed": standing.owed,
+        "kept unresolved": len(node._ledger._unresolved),
+        "kept channels": len(node._channels),
+        "kept channels unsent": len(node._channels._unsent),
     }

@@ -35,8 +35,8 @@ from tests.load.samples import (
     PACKAGE,
     Tolerance,
     Trend,
-    books,
     descriptors,
+    kept_by,
     own_objects,
     sample,
     trends,
@@ -55,12 +55,12 @@ LONG: Final = {
     "rss": Tolerance(share=0.10, units=12 * MIB),
     "fds": Tolerance(share=0, units=4),
     "tasks": Tolerance(share=0.10, units=12),
-    "book windows": Tolerance(share=0.25, units=256),  # bounded by MAX_WINDOWS for each manager
-    "book doubts": AFTER_A_CUT,
-    "book owed": AFTER_A_CUT,
-    "book in flight": FULL_PIPES,
-    "book deadlines": FULL_PIPES,  # of the rounds that a frozen node keeps open for a `node_timeout`
-    "book channels": FULL_PIPES,  # what a frozen node has not answered; all is answered at rest
+    "kept windows": Tolerance(share=0.25, units=256),  # bounded by MAX_WINDOWS for each manager
+    "kept unresolved": AFTER_A_CUT,
+    "kept owed": AFTER_A_CUT,
+    "kept in flight": FULL_PIPES,
+    "kept deadlines": FULL_PIPES,  # of the rounds that a frozen node keeps open for a `node_timeout`
+    "kept channels": FULL_PIPES,  # what a frozen node has not answered; all is answered at rest
     "object Primitive": Tolerance(share=0, units=2 * MAX_PRIMITIVES),  # a slow machine fills its caches late
     "object _Unresolved": AFTER_A_CUT,
     "object PendingRelease": AFTER_A_CUT,
@@ -79,7 +79,7 @@ SHORT: Final = {
     **LONG,
     **{name: NO_TELLING for name, usual in LONG.items() if usual in (AFTER_A_CUT, FULL_PIPES)},
     "rss": Tolerance(share=0, units=64 * MIB),
-    "book windows": Tolerance(share=0, units=2048),
+    "kept windows": Tolerance(share=0, units=2048),
 }
 """What may differ between the quarters of a run of seconds.  The first that fits counts."""
 
@@ -89,7 +89,7 @@ STOP_WITHIN: Final = 60.0
 """Seconds for the load to end: every wait in it is shorter."""
 
 REST_WITHIN: Final = 4 * TTL
-"""Seconds until the books must be empty: the ledger repeats releases for a ttl."""
+"""Seconds until nothing must be kept any more: the ledger repeats releases for a ttl."""
 
 
 @dataclass(kw_only=True)
@@ -100,7 +100,7 @@ class Outcome:
     counts: dict[str, int]
     violations: list[str]
     left: dict[str, float]
-    """What the books still held when all was at rest, and what a closed manager left behind."""
+    """What was still kept when all was at rest, and what a closed manager left behind."""
     trends: list[Trend]
     samples: list[dict[str, float]] = field(default_factory=list)
 
@@ -199,7 +199,7 @@ async def _running(mill: Mill) -> AsyncIterator[None]:
 
 
 async def _at_rest(managers: Sequence[LockManager]) -> dict[str, float]:
-    """Return what the books of unused managers still hold after a while."""
+    """Return what unused managers still keep after a while."""
     deadline = time.monotonic() + REST_WITHIN
     while True:
         held: dict[str, float] = {}
@@ -207,11 +207,11 @@ async def _at_rest(managers: Sequence[LockManager]) -> dict[str, float]:
             assert manager._life.runtime is not None
             held |= {
                 name: count
-                for name, count in books(manager._life.runtime).items()
+                for name, count in kept_by(manager._life.runtime).items()
                 if count
-                and name not in ("book windows", "book eternal", "book releases")
-                and not (name == "book watchdog heap" and count <= 64)  # entries of the ended, bounded
-                and not (name == "book in flight" and count <= len(manager._life.runtime.nodes))  # heartbeats
+                and name not in ("kept windows", "kept eternal", "kept releases")
+                and not (name == "kept watchdog heap" and count <= 64)  # entries of the ended, bounded
+                and not (name == "kept in flight" and count <= len(manager._life.runtime.nodes))  # heartbeats
             }
         if not held or time.monotonic() > deadline:
             return held

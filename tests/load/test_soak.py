@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from aioredlock_ng._local.local_queue import NameEntry
 from tests.load.claims import Claims
 from tests.load.samples import FEWEST, Tolerance, trend, trends
 from tests.load.soak import LONG, SHORT, soak
@@ -17,8 +18,8 @@ SECONDS = 8.0
 
 @pytest.mark.campaign
 async def test_a_short_soak_is_clean() -> None:
-    """Under mixed load and real faults no name has two holders, fences grow, and tasks, descriptors and books
-    neither grow nor are left behind.
+    """Under mixed load and real faults no name has two holders, fences grow, and tasks, descriptors and what
+    managers keep neither grow nor are left behind.
     """
     outcome = await soak(SECONDS, every=SECONDS / 20, tolerances=SHORT)
     assert outcome.violations == []
@@ -41,11 +42,11 @@ async def keep_a_descriptor(mill: Mill) -> None:
     mill.kept += [os.fdopen(os.dup(0), closefd=True) for _ in range(4)]
 
 
-async def keep_a_book_entry(mill: Mill) -> None:
-    """Leave names in a manager's book of gates."""
-    gates = mill.managers[0]._life.runtime.queue
+async def keep_names(mill: Mill) -> None:
+    """Leave names in a manager's local queue."""
+    queue = mill.managers[0]._life.runtime.queue
     for _ in range(40):
-        gates.enter(f"forgotten:{next(mill.numbers)}")
+        queue.entries[f"forgotten:{next(mill.numbers)}"] = NameEntry([])
 
 
 async def keep_memory(mill: Mill) -> None:
@@ -56,7 +57,7 @@ async def keep_memory(mill: Mill) -> None:
 LEAKS = {
     "tasks": keep_a_task,
     "fds": keep_a_descriptor,
-    "book names": keep_a_book_entry,
+    "kept names": keep_names,
     "rss": keep_memory,
 }
 
@@ -95,10 +96,10 @@ def test_a_series_that_begins_late_counts_as_zero_before() -> None:
 
 @pytest.mark.parametrize("tolerances", [LONG, SHORT], ids=["long", "short"])
 def test_steady_leaks_are_beyond_every_tolerance(tolerances: dict[str, Tolerance]) -> None:
-    """In either kind of run one task, descriptor or gate more with every sample, of 200, is found."""
-    samples = [{"tasks": 60.0 + i, "fds": 40.0 + i, "book names": 40.0 + 2 * i} for i in range(200)]
+    """In either kind of run one task, descriptor or name more with every sample, of 200, is found."""
+    samples = [{"tasks": 60.0 + i, "fds": 40.0 + i, "kept names": 40.0 + 2 * i} for i in range(200)]
     found = {one.name for one in trends(samples, tolerances, Tolerance(share=0.25, units=100)) if one.growing}
-    assert found == {"tasks", "fds", "book names"}
+    assert found == {"tasks", "fds", "kept names"}
 
 
 class Holder:

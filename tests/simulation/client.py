@@ -19,11 +19,11 @@ from aioredlock_ng import (
     ReleaseOutcome,
 )
 from aioredlock_ng.testing._memory_wire import Wire
-from tests.simulation.books import Books
 from tests.simulation.history import Operation, Outcome
 from tests.simulation.orphans import SETTLING
 from tests.simulation.plan import ClientPlan
 from tests.simulation.processes import Process
+from tests.simulation.record import Record
 from tests.simulation.work import Hooks, Work, draw_work
 from tests.unit.worlds import Tripwire
 
@@ -53,8 +53,8 @@ class Client:
     def __init__(self, world: World, plan: ClientPlan, wires: list[Wire]) -> None:
         self.number = plan.number
         self.process = Process(world.timeline, rate=plan.rate, wall_offset=plan.wall_offset)
-        self.books = Books(world, plan, self.process)
-        self.hooks = Hooks(self.books)
+        self.record = Record(world, plan, self.process)
+        self.hooks = Hooks(self.record)
         self.served = False
         """Whether it has had its last locks."""
         self.statistics: Any = None
@@ -67,7 +67,7 @@ class Client:
         self._stops_for = 0.0
         self._kept: Lease | None = None
         self._manager: LockManager | None = None
-        self.process.loop.set_exception_handler(self.books.stray)
+        self.process.loop.set_exception_handler(self.record.stray)
         self.main = self.process.spawn(self._main())
 
     # -- what happens to it --------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Client:
         if operation := self._operations.get(task):
             self._cancelled.add(task)
             if operation.cancel():
-                self._world.counts[f"hit: cancelled while {self.books.doing(task)}"] += 1
+                self._world.counts[f"hit: cancelled while {self.record.doing(task)}"] += 1
 
     def stop_when_asking(self, seconds: float) -> None:
         """Be stopped for so long as soon as it has asked for a lock, before it can hear an answer."""
@@ -96,7 +96,7 @@ class Client:
         if self._manager is None:
             return set()
         runtime = self._manager._life.runtime
-        return self.books.owners() | {one.owner for one in (*runtime.holdings.all, *runtime.tries.in_flight)}
+        return self.record.owners() | {one.owner for one in (*runtime.holdings.all, *runtime.tries.in_flight)}
 
     def state_of(self, node: int) -> NodeState:
         """Return how one of its nodes stands for it; none does while it opens or closes."""
@@ -155,13 +155,13 @@ class Client:
     async def _keep_one(self, manager: LockManager) -> None:
         """Leave it to the manager to release a lease (R18)."""
         lock = manager.lock(self._world.plan.names[0], blocking=False, label="0")
-        asking, outcome = self.books.ask("try", 0, lock.names), Outcome.FAIL
+        asking, outcome = self.record.ask("try", 0, lock.names), Outcome.FAIL
         with contextlib.suppress(LockNotAcquiredError):
             self._kept = await lock.acquire()  # kept, or it would be released as one that was dropped
             outcome = Outcome.OK
-            self.books.believe(self._kept, asking, bound=False)
-        self.books.answered(0, outcome)
-        self.books.claim(0)
+            self.record.believe(self._kept, asking, bound=False)
+        self.record.answered(0, outcome)
+        self.record.claim(0)
 
     async def _task(self, manager: LockManager, task: int) -> None:
         plan = self._world.plan
@@ -181,9 +181,9 @@ class Client:
             self._operations.pop(task)
             if operation.cancelled():
                 if task not in self._cancelled:
-                    self.books.wrong(task, "was cancelled without a cause (R7)")
+                    self.record.wrong(task, "was cancelled without a cause (R7)")
             elif (error := operation.exception()) is not None:
-                self.books.wrong(task, f"failed: {error!r}")
+                self.record.wrong(task, f"failed: {error!r}")
             await self._nap(work.idle)
 
     @staticmethod
@@ -205,7 +205,7 @@ class Client:
             self._world.counts["hit: stopped with its question on the way"] += 1
             self._stops_for = 0.0
         patient = work is None or work.patience is None
-        asking = self.books.ask("acquire" if patient else "try", task, lock.names)
+        asking = self.record.ask("acquire" if patient else "try", task, lock.names)
         note = ""
         try:
             if work is not None and work.by_hand:
@@ -219,7 +219,7 @@ class Client:
                     await self._hold(lease, asking, work)
         except LockNotAcquiredError as error:
             note = type(error).__name__
-            self.books.refused(error, asking, work)
+            self.record.refused(error, asking, work)
         except (LockLostError, BodyError):
             pass
         except asyncio.CancelledError:
@@ -227,18 +227,18 @@ class Client:
             raise
         finally:
             failed = Outcome.UNKNOWN if note == "cancelled" else Outcome.FAIL
-            self.books.answered(task, failed, note)
+            self.record.answered(task, failed, note)
 
     async def _hold(self, lease: Lease, asking: Operation, work: Work | None) -> None:
         """Do what is done under a lease, and write the claim down."""
         task = asking.task
-        self.books.answered(task, Outcome.OK)
+        self.record.answered(task, Outcome.OK)
         bound = (work is None or not work.by_hand) and not self._world.plan.stubborn
-        self.books.believe(lease, asking, bound=bound)
+        self.record.believe(lease, asking, bound=bound)
         try:
             await self._body(lease, task, work)
         finally:
-            self.books.claim(task)
+            self.record.claim(task)
 
     async def _body(self, lease: Lease, task: int, work: Work | None) -> None:
         """Work under a lease: write under its fence, and update what only the lock protects."""
@@ -259,7 +259,7 @@ class Client:
                     world.now, self.number, name, lease._holding.owner, lease.fence
                 )
                 if not accepted and world.plan.timed and not world.plan.stubborn:
-                    self.books.wrong(task, "held a lock whose resource had seen a greater fence")
+                    self.record.wrong(task, "held a lock whose resource had seen a greater fence")
             world.resources.update(world.now, self.number, name, read[name])
 
     async def _work(self, lease: Lease, work: Work) -> None:
@@ -271,20 +271,20 @@ class Client:
             raise
 
     async def _extend(self, lease: Lease, task: int) -> None:
-        extending, outcome = self.books.begin("extend", task, lease), Outcome.UNKNOWN
+        extending, outcome = self.record.begin("extend", task, lease), Outcome.UNKNOWN
         try:
             await lease.extend()
             outcome = Outcome.OK
         except QuorumUnavailableError:
             pass
         finally:
-            self.books.end(extending, outcome)
+            self.record.end(extending, outcome)
 
     async def _release(self, lease: Lease, task: int) -> None:
-        releasing, outcome = self.books.begin("release", task, lease), Outcome.UNKNOWN
+        releasing, outcome = self.record.begin("release", task, lease), Outcome.UNKNOWN
         try:
             report = await lease.release()
             if all(node.outcome is not ReleaseOutcome.UNKNOWN for node in report.nodes):
                 outcome = Outcome.OK
         finally:
-            self.books.end(releasing, outcome)
+            self.record.end(releasing, outcome)

@@ -77,7 +77,7 @@ class Hits:
     def strike(self, fault: ProcessFault, client: Client, until: float) -> None:
         """Let a fault happen to a process."""
         process = client.process
-        doing, wall = client.books.doing(), process.wall_offset
+        doing, wall = client.record.doing(), process.wall_offset
         suspended, stopped_until = process.loop.suspended, process.stopped_until
         fault.strike(client, until)
         if not process.alive:

@@ -305,7 +305,7 @@ class World:
     def _bury(self) -> None:
         """End the loops: those of the killed, too, whose code must not run any more."""
         for client in self.clients.values():
-            client.books.close()
+            client.record.close()
         self._over = True
         for client in self.clients.values():
             loop = client.process.loop

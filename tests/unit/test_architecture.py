@@ -1,4 +1,4 @@
-"""Three rings: imports point down only.  Read off the files' syntax trees, nothing is imported."""
+"""The layers: imports point down only.  Read off the files' syntax trees, nothing is imported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGE = "aioredlock_ng"
 ROOT = Path(aioredlock_ng.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-RINGS: dict[str, set[str]] = {
+INNER: dict[str, set[str]] = {
     "_core": {"_core"},
     "_scripts": {"_scripts", "_core"},
     "_kinds": {"_kinds", "_scripts", "_core"},
@@ -27,11 +27,11 @@ RINGS: dict[str, set[str]] = {
     "errors": {"_core"},
     "_node": {"_node", "_scripts", "_core", "_clock", "_log", "errors"},
 }
-"""Which parts of the package the two inner rings may import; whatever is not listed is the shell or
+"""Which parts of the package the inner layers may import; whatever is not listed is the shell or
 outside.
 """
 
-OUTSIDE = {"_cli", "_demo", "cli", "__main__", "contrib", "instrumentation", "pytest_plugin", "sync"}
+OUTSIDE = {"_cli", "_demo", "cli", "__main__", "contrib", "pytest_plugin", "sync"}
 """Users of the public interface that live in the package."""
 
 PUBLIC = {"", "errors", "events", "testing", "_template", "_duration", "_node_list", "_log"}
@@ -162,11 +162,11 @@ def test_the_core_is_pure() -> None:
             assert found.top in sys.stdlib_module_names - IMPURE, str(found)
 
 
-def test_the_rings_import_inwards_only() -> None:
-    """Each part of the inner rings imports what its row allows, also for type annotations."""
+def test_the_inner_layers_import_downwards_only() -> None:
+    """Each part of the inner layers imports what its row allows, also for type annotations."""
     assert not offences(
         lambda found: (
-            found.part is None or part_of(found.file) not in RINGS or found.part in RINGS[part_of(found.file)]
+            found.part is None or part_of(found.file) not in INNER or found.part in INNER[part_of(found.file)]
         )
     )
 
@@ -235,7 +235,7 @@ def test_imports_lead_downwards() -> None:
 
 
 def test_inside_imports_are_relative() -> None:
-    """The package does not import itself by its name: the dots show the ring."""
+    """The package does not import itself by its name: the dots show the layer."""
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text())):
             names: list[str] = []
@@ -247,7 +247,7 @@ def test_inside_imports_are_relative() -> None:
 
 
 def test_nothing_imports_the_outside() -> None:
-    """The command line, integrations and the testing kit are leaves: neither ring nor shell needs them."""
+    """The command line, integrations and the testing kit are leaves: no layer needs them."""
     assert not offences(
         lambda found: found.part not in OUTSIDE | {"testing"} or part_of(found.file) in OUTSIDE | {found.part}
     )
@@ -263,7 +263,7 @@ def test_the_outside_uses_the_public_interface() -> None:
 
 
 def test_redis_py_is_used_at_the_seams_only() -> None:
-    """Its connections and clients are known to few files, its exceptions to the node ring and `errors`."""
+    """Its connections and clients are known to few files, its exceptions to `_node` and `errors`."""
     assert not offences(
         lambda found: (
             found.top != "redis"
@@ -323,7 +323,7 @@ def test_the_wall_clock_decides_nothing() -> None:
 
 
 def test_chance_comes_in_through_the_seam() -> None:
-    """The two inner rings and the shell draw from a given `Random`, never from the module's own."""
+    """All layers draw from a given `Random`, never from the module's own."""
     for path in FILES:
         if part_of(relative_name(path)) in OUTSIDE | {"testing"}:
             continue

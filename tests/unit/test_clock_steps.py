@@ -119,7 +119,11 @@ def test_a_node_that_jumps_ahead_loses_its_vote(fencing: bool, caplog: pytest.Lo
 
 @pytest.mark.parametrize(
     ("fencing", "noticed"),
-    [(True, 0.0), (True, NOTICED), (False, NOTICED)],  # the page's SET answers without the node's time
+    [
+        (True, 0.0),
+        (True, NOTICED),
+        (False, NOTICED),
+    ],  # the plain SET answers without the node's time
     ids=["fenced, between two heartbeats", "fenced, noticed", "plain, noticed"],
 )
 def test_there_is_no_second_holder_while_a_majority_is_right(fencing: bool, noticed: float) -> None:
@@ -430,7 +434,7 @@ async def test_another_server_is_measured_anew() -> None:
 
 @virtual
 async def test_without_sentinels_no_clock_is_watched() -> None:
-    """The page's commands alone do not tell the time (R14)."""
+    """The Redlock page's commands alone do not tell the time (R14)."""
     async with watched(fencing=False, restart_quarantine=0) as (w, listener):
         w.nodes[1].step_clock(HOUR)
         await asyncio.sleep(NOTICED)

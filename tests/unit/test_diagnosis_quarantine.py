@@ -250,7 +250,7 @@ async def test_a_trial_does_what_fenced_locks_do() -> None:
 
 @virtual
 async def test_a_trial_does_what_plain_locks_do() -> None:
-    """The page's SET; nothing is raised, and no counter is made."""
+    """The Redlock page's SET; nothing is raised, and no counter is made."""
     async with world(3, fencing=False, restart_quarantine=0) as w:
         findings = await w.manager.diagnose()
         assert {check for _, check, _ in not_ok(findings)} == {"access", "persistence", "quarantine"}

@@ -65,7 +65,7 @@ def test_a_fence_is_made_by_one_script_whatever_the_number_of_names(mutex: Primi
 
 
 def test_a_plain_vote_is_proven_only_where_there_is_a_sentinel() -> None:
-    """The page's SET stays as it is; with a quarantine the node looks at the sentinel behind it (R12)."""
+    """The plain SET stays as it is; with a quarantine the node looks at the sentinel behind it (R12)."""
     watched = Primitive(MUTEX, ONE.names, ONE.keys, sentinel=SENTINEL)
     assert words(watched.acquire(OWNER, 10.0)) == words(ONE.acquire(OWNER, 10.0))
     assert [one.acquire(OWNER, 1.0).proof for one in (ONE, TWO, watched)] == [

@@ -416,7 +416,7 @@ async def test_a_client_that_knows_of_a_conflict_writes_no_sentinel() -> None:
 
 @virtual
 async def test_a_plain_vote_is_followed_by_a_look_at_the_sentinel() -> None:
-    """The page's SET, then GET of the sentinel, in one write; one round trip, and no fence (R12)."""
+    """The Redlock page's SET, then GET of the sentinel, in one write; one round trip, and no fence (R12)."""
     async with world(**UNFENCED) as w:
         began = sim().time()
         lease = await w.manager.lock("a").acquire()

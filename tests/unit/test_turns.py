@@ -297,7 +297,7 @@ async def test_a_pause_that_is_cancelled_leaves_no_turn_behind():
         assert (await task).at - released == pytest.approx(ROUND_TRIP)
 
 
-# -- the books -----------------------------------------------------------------------------------------
+# -- what is kept -------------------------------------------------------------------------------------
 
 
 def test_a_turn_is_over_after_its_time():

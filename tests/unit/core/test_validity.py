@@ -25,7 +25,7 @@ moments = st.floats(0, 1e9)
 
 
 def exact_drift(ttl: float) -> Fraction:
-    """Return the page's drift: one percent of the ttl, and two milliseconds."""
+    """Return the Redlock page's drift: one percent of the ttl, and two milliseconds."""
     return Fraction(ttl) / 100 + Fraction(2, 1000)
 
 

@@ -1,4 +1,4 @@
-"""The books of one simulated process: what it asked for and believed to hold, and what was wrong with it."""
+"""The record of one simulated process: what it asked for and believed to hold, and what was wrong with it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Belief:
     """When it was told that the lock is not its own any more."""
 
 
-class Books:
+class Record:
     """Writes into the history, and checks what only the process itself can know.
 
     Args:
