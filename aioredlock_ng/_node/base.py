@@ -224,7 +224,8 @@ class BaseNode(Node):
                 self._greeting.restart()
             new = reason not in self._logged and len(self._logged) < MAX_LOGGED
             changed = changed or (new and not self._closed)
-            self._logged.add(reason)
+            if new:
+                self._logged.add(reason)
         if changed:
             level = logging.INFO if state is NodeState.UP or self._closed else logging.WARNING
             orderly = self._closed and state is NodeState.DOWN

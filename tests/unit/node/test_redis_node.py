@@ -16,7 +16,7 @@ from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._core.terms import Terms
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node import NodeEnv, NodeState
+from aioredlock_ng._node import NodeEnv, NodeState, base
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT, RESERVED_FOR_RELEASES, words
@@ -871,3 +871,12 @@ async def test_other_commands_are_answered_like_any() -> None:
         await it.reach(NodeState.DOWN)
         assert isinstance(it.send(command).reply, Silence)
         assert it.node.standing.owed == 0
+
+
+@simulated
+async def test_a_node_that_is_down_for_ever_new_reasons_does_not_fill_memory() -> None:
+    """Reasons are logged once, so they are kept: a limited number of them."""
+    async with running(MemoryNode().link()) as it:
+        for number in range(10 * base.MAX_LOGGED):
+            it.node._become(NodeState.DOWN, f"reason {number}")
+        assert len(it.node._logged) == base.MAX_LOGGED
