@@ -11,7 +11,7 @@ from typing import Protocol, final, runtime_checkable
 
 from .._clock import Clock
 from .._core.command import Command, Sink
-from .._core.terms import Terms
+from .._core.quorum_view import QuorumView
 
 
 class NodeState(StrEnum):
@@ -83,8 +83,8 @@ class NodeEnv:
     connect_timeout: float
     on_change: Callable[[Node], None]
     """Called when a node's state changes."""
-    terms: Terms | None = None
-    """What the manager's sentinels say; None when nothing rests on sentinels."""
+    quorum_view: QuorumView | None = None
+    """The quorum as the manager sees it; None when nothing rests on sentinels."""
     prefix: bytes = b""
     """How all keys and channels begin (R16)."""
     on_time: Callable[[Node, TimeSample], None] = lambda _node, _sample: None

@@ -50,8 +50,8 @@ class BaseNode(Node):
     def bind(self, env: NodeEnv) -> None:
         """Take the manager's clock, random source and limits."""
         self._env = env
-        if env.terms is not None:
-            self._greeting = Greeting(self.name, env.terms)
+        if env.quorum_view is not None:
+            self._greeting = Greeting(self.name, env.quorum_view)
 
     @property
     def env(self) -> NodeEnv:

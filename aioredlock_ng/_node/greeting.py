@@ -22,8 +22,8 @@ from .._core.quarantine import (
     parse,
     parse_any,
 )
+from .._core.quorum_view import QuorumView
 from .._core.rights import glob_escaped
-from .._core.terms import Terms
 from .._log import report
 from .failures import in_our_words
 
@@ -60,9 +60,9 @@ class Greeted:
 class Greeting:
     """The sentinel of one node, as this client knows it."""
 
-    def __init__(self, node: str, terms: Terms) -> None:
+    def __init__(self, node: str, view: QuorumView) -> None:
         self._node = node
-        self._terms = terms
+        self._view = view
         self._judgement = _UNHEARD
         self._identity = b""
         self._sentinel = b""
@@ -81,7 +81,7 @@ class Greeting:
         self._restart_sent = b""
         """What of it the last greeting that was sent contained."""
         self.get_sentinel = Command(
-            Purpose.OTHER, owner=b"", fits=_fits_sentinel, keys=(terms.key,), verb=b"GET"
+            Purpose.OTHER, owner=b"", fits=_fits_sentinel, keys=(view.key,), verb=b"GET"
         )
         """The command that reads the sentinel, for plain votes (`Probe`)."""
         self.heard = False
@@ -104,7 +104,7 @@ class Greeting:
         """Whether the node may vote."""
         if self.distrusted or self._restart_of:
             return Judgement(reason="its clock has jumped: its vote does not count until that is settled")
-        if self._terms.conflict:
+        if self._view.conflict:
             # Another quorum may grant what we hold: no vote, for extensions either (R12a).
             return replace(self._judgement, expected=NO_SENTINEL)
         return self._judgement
@@ -112,15 +112,15 @@ class Greeting:
     @property
     def conflict(self) -> str:
         """Whose the node is if it is another quorum's, and stays so, in or out of reach; else empty."""
-        return self._other_quorum if self._terms.conflict and self._terms.is_stray(self) else ""
+        return self._other_quorum if self._view.conflict and self._view.is_stray(self) else ""
 
     def strayed(self, now: float) -> bool:
         """Whether a node of the quorum is another one's, or was a moment ago."""
-        return self._terms.strayed or self._terms.closed_for(now) > 0
+        return self._view.strayed or self._view.closed_for(now) > 0
 
     def closed_for(self, now: float) -> float:
         """Return for how many seconds no new lock may be taken, here or on any other node (R12a)."""
-        return self._terms.closed_for(now)
+        return self._view.closed_for(now)
 
     def stamp(self, *, with_identity: bool) -> tuple[bytes, ...]:
         """Return what a vote is asked for with; see `STAMP_SIZE`."""
@@ -137,13 +137,13 @@ class Greeting:
         """Return in how many seconds the next greeting is due, beside the heartbeat; None: none is."""
         if not self._answered:
             return None
-        if self._terms.may_take_back(self):
+        if self._view.may_take_back(self):
             return 0.0
-        if not self._terms.may_write:
+        if not self._view.may_write:
             return None
         if self._restart_of or (self._answered_read_only and self._is_to_be_written):
             return 0.0
-        lift = self._terms.lift(self, now)
+        lift = self._view.lift(self, now)
         return None if lift is None else lift[1]
 
     def is_due_soon(self, now: float, soon: float) -> bool:
@@ -151,7 +151,7 @@ class Greeting:
         due_in = self.due_in(now)
         if due_in is not None:
             return due_in <= soon
-        return self._answered and self._terms.starting and self._terms.undecided and self._is_to_be_written
+        return self._answered and self._view.starting and self._view.undecided and self._is_to_be_written
 
     @property
     def _is_to_be_written(self) -> bool:
@@ -159,30 +159,30 @@ class Greeting:
         if known is None:
             return not self._sentinel
         other = UNKNOWN_IDENTITY != self._identity != known.identity
-        return other or known.quarantine_ms < self._terms.quarantine_ms
+        return other or known.quarantine_ms < self._view.quarantine_ms
 
     def restart(self) -> None:
         """Forget what was heard on a connection that has ended."""
         self._judgement, self.heard, self._answered = _UNHEARD, False, False
-        self._terms.lose(self)
+        self._view.lose(self)
 
     def command(self, nonce: bytes, now: float) -> Command:
         """Build the next greeting: look first, write after (R12a)."""
-        terms = self._terms
+        view = self._view
         self._restart_sent, self._sent_read_only, self._taken_from = b"", False, ""
-        size, quarantine = b"%d" % terms.size, b"%d" % terms.quarantine_ms
-        if self._answered and terms.may_take_back(self):
+        size, quarantine = b"%d" % view.size, b"%d" % view.quarantine_ms
+        if self._answered and view.may_take_back(self):
             self._taken_from = self._judgement.reason
-            pattern, counters = glob_escaped(terms.prefix) + b"*", marks_begin(terms.prefix, COUNTER)
-            args = (nonce, size, quarantine, self._sentinel, bytes(terms.claim()), pattern, counters)
+            pattern, counters = glob_escaped(view.prefix) + b"*", marks_begin(view.prefix, COUNTER)
+            args = (nonce, size, quarantine, self._sentinel, bytes(view.claim()), pattern, counters)
             return self._built(_scripts.TAKE_BACK, args)
-        if not terms.may_write:
+        if not view.may_write:
             self._sent_read_only = True
             return self.read_only(nonce)
         self._restart_sent = self._restart_of
-        lift, _ = terms.lift(self, now) or (0, 0.0)
+        lift, _ = view.lift(self, now) or (0, 0.0)
         restart = (self._restart_of, b"%d" % self._restart_floor)
-        args = (nonce, size, quarantine, *restart, bytes(terms.claim()), b"%d" % lift)
+        args = (nonce, size, quarantine, *restart, bytes(view.claim()), b"%d" % lift)
         return self._built(_scripts.GREET, args)
 
     def read_only(self, nonce: bytes) -> Command:
@@ -205,7 +205,7 @@ class Greeting:
             Purpose.OTHER,
             owner=b"",
             fits=lambda reply: _fits(reply, args[0]),
-            keys=(self._terms.key,),
+            keys=(self._view.key,),
             args=args,
             script=script,
         )
@@ -219,7 +219,7 @@ class Greeting:
             reason = in_our_words(reply.reason)
             self._judgement = Judgement(reason=f"its sentinel could not be read: {reason}")
             self._answered = False
-            self._terms.lose(self)
+            self._view.lose(self)
             return None
         _, sentinel, time_us, identity, role = cast("tuple[bytes, bytes, int, bytes, bytes]", reply)
         same_server, changed = identity == self._identity, not self._answered or sentinel != self._sentinel
@@ -230,10 +230,10 @@ class Greeting:
             identity=identity,
             now_us=time_us,
             role=role.decode(errors="replace"),
-            size=self._terms.size,
+            size=self._view.size,
         )
-        self._terms.hear(self, sentinel, heard_at=heard_at, time_ms=time_us // 1000)
-        if judged.conflict or not self._terms.is_stray(self):  # else it was emptied, and is the other's yet
+        self._view.hear(self, sentinel, heard_at=heard_at, time_ms=time_us // 1000)
+        if judged.conflict or not self._view.is_stray(self):  # else it was emptied, and is the other's yet
             self._other_quorum = judged.reason if judged.conflict else ""
         if (
             self._restart_of and self._restart_sent == self._restart_of
@@ -253,7 +253,7 @@ class Greeting:
             )
         if judged.unknown_format:
             self._warn("its sentinel was written by another version; it is left as it is")
-        if self._terms.adopt(judged.quarantine_ms):
+        if self._view.adopt(judged.quarantine_ms):
             self._log_once(
                 logging.INFO,
                 f"its restart quarantine is {judged.quarantine_ms / 1000:g} s, longer than this client's, "

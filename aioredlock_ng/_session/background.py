@@ -12,7 +12,7 @@ import anyio
 from .._core.command import milliseconds
 from .._core.fencing import floor_at
 from .._core.quorum import majority
-from .._core.terms import Terms
+from .._core.quorum_view import QuorumView
 from .._log import report
 from .._node import Node, NodeEnv, NodeState, TimeSample
 from ..errors import LossReason
@@ -31,7 +31,7 @@ class Background:
 
     def __init__(self, runtime: Runtime, *, read_only: bool) -> None:
         self._runtime = runtime
-        self._terms = terms_of(runtime, read_only=read_only)
+        self._view = quorum_view_of(runtime, read_only=read_only)
         self._nodes = runtime.nodes
         self._quarantined: set[Node] = set()
         self._quarantine_log = QuarantineLog(runtime.nodes, runtime.availability.seconds)
@@ -48,7 +48,7 @@ class Background:
             node_timeout=runtime.node_timeout,
             connect_timeout=runtime.options.connect_timeout,
             on_change=self._node_changed,
-            terms=self._terms,
+            quorum_view=self._view,
             prefix=runtime.options.prefix,
             on_time=self._told_time,
             on_greeted=self._greeted,
@@ -95,8 +95,8 @@ class Background:
         finally:
             self.usable.set()
             self.settled.set()
-            if self._terms is not None:
-                self._terms.starting = False
+            if self._view is not None:
+                self._view.starting = False
                 self._reconsider()
         self._quarantine_log.started()
 
@@ -156,11 +156,11 @@ class Background:
 
     async def take_part(self) -> None:
         """Use the nodes for locks from now on: write sentinels where there are none (R12)."""
-        if self._terms is None or self._takes_part:
+        if self._view is None or self._takes_part:
             return
         async with self._joining:  # a call that comes meanwhile waits, too; the first one may be cancelled
             if not self._takes_part:
-                self._terms.take_part()
+                self._view.take_part()
                 self._reconsider()
                 await self._runtime.greet()
                 self._takes_part = True
@@ -170,7 +170,7 @@ class Background:
         if self._runtime.availability.closing:
             return  # what is found while nodes go down one by one is of no concern any more
         conflict = same_server(self._nodes)
-        if self._terms is not None and not self._terms.read_only:
+        if self._view is not None and not self._view.read_only:
             conflict = conflict or _unfit(self._nodes) or _other_quorum(self._nodes)
         if conflict != self._runtime.availability.conflict and conflict is not None:
             report(logging.ERROR, "%s", conflict)
@@ -291,12 +291,12 @@ def _other_quorum(nodes: Sequence[Node]) -> str | None:
     return None
 
 
-def terms_of(runtime: Runtime, *, read_only: bool) -> Terms | None:
+def quorum_view_of(runtime: Runtime, *, read_only: bool) -> QuorumView | None:
     """Return what a manager's sentinels say; None when nothing rests on them."""
     options = runtime.options
     if options.sentinel is None:
         return None
-    return Terms(
+    return QuorumView(
         options.sentinel,
         len(runtime.nodes),
         milliseconds(options.restart_quarantine) if options.restart_quarantine else 0,

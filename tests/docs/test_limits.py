@@ -47,7 +47,7 @@ NO_LIMITS: Final = {
     "_core/diagnosis/*": "thresholds of findings, which the page about the doctor has",
     "_core/fencing:*": "constants of the protocol, which the proof explains",
     "_core/quarantine:MARGIN_*": "a margin of the protocol, in the rules",
-    "_core/terms:*": "sums of others",
+    "_core/quorum_view:*": "sums of others",
     "_core/validity:*": "margins of the protocol, in the rules",
     "_node/handshake:RESP?": "versions of the wire protocol",
     "_node/urls:DEFAULT_*PORT": "ports",

@@ -178,24 +178,24 @@ MUTATIONS = (
         name="a stray use closes the quorum only if its node answers last",
         edits=(
             Edit(
-                "Terms._reassess",
+                "QuorumView._reassess",
                 "view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)",
                 "pass",
             ),
         ),
-        test="unit/core/test_terms.py::test_a_stray_that_went_before_the_majority_came",
+        test="unit/core/test_quorum_view.py::test_a_stray_that_went_before_the_majority_came",
     ),
     Mutation(
         rule="R12a",
         name="what a node forgets opens the quorum again",
         edits=(
             Edit(
-                "Terms.hear",
+                "QuorumView.hear",
                 "before is not None and not view.initialised_since(before.time_ms)",
                 "before is not None and view.claim == before.claim",
             ),
         ),
-        test="unit/core/test_terms.py::test_what_a_node_forgets_stays_true[after it was taken back]",
+        test="unit/core/test_quorum_view.py::test_what_a_node_forgets_stays_true[after it was taken back]",
     ),
     Mutation(
         rule="R12a",
@@ -214,7 +214,7 @@ MUTATIONS = (
         name="what a node that is out of reach has said is forgotten",
         edits=(
             Edit(
-                "Terms._reassess",
+                "QuorumView._reassess",
                 """
                 self.conflict = any(
                     not self._may_be_ours(view) for view in self._views.values() if self._strays(view)
@@ -227,7 +227,7 @@ MUTATIONS = (
                 """,
             ),
         ),
-        test="unit/core/test_terms.py::test_a_conflict_lasts_while_the_node_is_out_of_reach[False]",
+        test="unit/core/test_quorum_view.py::test_a_conflict_lasts_while_the_node_is_out_of_reach[False]",
     ),
     Mutation(
         rule="R12",
@@ -256,7 +256,7 @@ MUTATIONS = (
     Mutation(
         rule="R12a",
         name="a client that was refused is inside as soon as the older quorum's node is emptied",
-        edits=(Edit("Terms.hear", "heard_at - view.emptied_at < TAKING_BACK_MS / 1000", "False"),),
+        edits=(Edit("QuorumView.hear", "heard_at - view.emptied_at < TAKING_BACK_MS / 1000", "False"),),
         test="unit/test_stray_clients.py::test_a_refused_client_is_not_inside_when_the_node_is_emptied",
     ),
 )

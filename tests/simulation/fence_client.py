@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aioredlock_ng._core.fencing import floor_at
 from aioredlock_ng._core.quarantine import NO_SENTINEL
 from aioredlock_ng._core.quorum import majority
-from aioredlock_ng._core.terms import Terms
+from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._core.validity import valid_until
 
 from .fence_node import FOREIGN, NO_VOTE, WITHOUT_VOTE, Claim, ModelNode
@@ -52,7 +52,7 @@ class Connection:
     def greet(self, restart: bytes = b"") -> None:
         """Present the client, as on connecting and with every heartbeat."""
         self.greeting = True
-        args = (self._client.terms.quarantine_ms, restart, floor_at(self._heard_us) if restart else 0)
+        args = (self._client.quorum_view.quarantine_ms, restart, floor_at(self._heard_us) if restart else 0)
         self.send(ModelNode.greet, args, self._on_greeted)
 
     def _on_greeted(self, _node: int, reply: tuple[bytes, int, bytes] | None) -> None:
@@ -61,9 +61,9 @@ class Connection:
             return
         sentinel, now_us, identity = reply
         self._heard_us = now_us
-        terms, judge = self._client.terms, self._client.world.rules.judge
-        judged = judge(sentinel, identity=identity, now_us=now_us, role="master", size=terms.size)
-        terms.adopt(judged.quarantine_ms)
+        view, judge = self._client.quorum_view, self._client.world.rules.judge
+        judged = judge(sentinel, identity=identity, now_us=now_us, role="master", size=view.size)
+        view.adopt(judged.quarantine_ms)
         self.expected = judged.expected
 
     def carry(self, node: ModelNode) -> None:
@@ -273,7 +273,7 @@ class Client:
         self.number = number
         self._wall_offset_us = wall_offset_us
         self.keep_ms = keep_ms
-        self.terms = Terms(b"", world.size, world.quarantine_ms)
+        self.quorum_view = QuorumView(b"", world.size, world.quarantine_ms)
         self.seen = 0
         self.attempt: Attempt | None = None
         self.paused_until = 0
@@ -315,6 +315,6 @@ class Client:
         if self.attempt is not None:
             self.attempt.forget()
         self.seen = 0
-        self.terms = Terms(b"", self.world.size, self.world.quarantine_ms)
+        self.quorum_view = QuorumView(b"", self.world.size, self.world.quarantine_ms)
         for node in range(self.world.size):
             self.reconnect(node, late=self.world.random.random() < 1 / 2)

@@ -198,7 +198,7 @@ def _restart_quarantine(world: World) -> None:
 
 
 def _longer(world: World) -> None:
-    world.random.choice(world.clients).terms.adopt(2 * world.ttl_ms)
+    world.random.choice(world.clients).quorum_view.adopt(2 * world.ttl_ms)
 
 
 def initialise(world: World) -> None:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from aioredlock_ng._core import quarantine
 from aioredlock_ng._core.claims import BY_INIT, Claim
 from aioredlock_ng._core.quarantine import TAKING_BACK_MS, parse, wait_ms
-from aioredlock_ng._core.terms import Terms
+from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng.testing import _memory_scripts
 
 from .stray_world import Rule
@@ -20,15 +20,15 @@ from .stray_world import Rule
 @contextlib.contextmanager
 def going_on() -> Iterator[None]:
     """One node belongs to another quorum, and the client goes on with the others."""
-    reassess = Terms._reassess
+    reassess = QuorumView._reassess
 
-    def without_conflict(terms: Terms) -> None:
-        reassess(terms)
-        terms.conflict = False
+    def without_conflict(view: QuorumView) -> None:
+        reassess(view)
+        view.conflict = False
 
     with (
-        patch.object(Terms, "_reassess", without_conflict),
-        patch.object(Terms, "closed_for", lambda _self, _now: 0.0),
+        patch.object(QuorumView, "_reassess", without_conflict),
+        patch.object(QuorumView, "closed_for", lambda _self, _now: 0.0),
     ):
         yield
 
@@ -37,11 +37,11 @@ def going_on() -> Iterator[None]:
 def forgetting() -> Iterator[None]:
     """A node that goes out of reach has no quorum any more."""
 
-    def lose(terms: Terms, node: object) -> None:
-        if terms._views.pop(node, None) is not None:
-            terms._reassess()
+    def lose(view: QuorumView, node: object) -> None:
+        if view._views.pop(node, None) is not None:
+            view._reassess()
 
-    with patch.object(Terms, "lose", lose):
+    with patch.object(QuorumView, "lose", lose):
         yield
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import aioredlock_ng
 from aioredlock_ng import LockTakenError
-from aioredlock_ng._core.terms import Terms
+from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._log import report
 from aioredlock_ng._node.greeting import MAX_LOGGED, Greeting
 from tests.unit.worlds import TTL, opened, virtual, world
@@ -137,7 +137,7 @@ def test_a_name_cannot_forge_a_line():
 
 def test_a_node_that_says_ever_new_things_does_not_fill_memory():
     """Lines are told once, so they are kept: a limited number of them."""
-    greeting = Greeting("n", Terms(b"{meta}", 3, 60_000))
+    greeting = Greeting("n", QuorumView(b"{meta}", 3, 60_000))
     with logged() as log:
         for number in [*range(2 * MAX_LOGGED), 0]:
             greeting._log_once(logging.WARNING, f"line {number}")

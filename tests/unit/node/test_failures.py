@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 
 from aioredlock_ng._core.command import Command, Purpose, Silence
-from aioredlock_ng._core.terms import Terms
+from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._node.failures import in_our_words, why, withheld, without_secrets
 from aioredlock_ng._node.greeting import Greeting
 
@@ -48,7 +48,7 @@ def test_what_is_withheld(error: Exception, expected: bool) -> None:
 def test_a_server_that_is_too_old_is_told_so(reason: str, expected: str) -> None:
     """In words that say what to do, where its own do not."""
     assert in_our_words(reason) == expected
-    greeting = Greeting("node", Terms(b"{meta}", 3, 0))
+    greeting = Greeting("node", QuorumView(b"{meta}", 3, 0))
     greeting.take(Silence(reason), 0.0)
     assert greeting.judgement.reason == f"its sentinel could not be read: {expected}"
 

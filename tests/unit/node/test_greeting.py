@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aioredlock_ng._core.quarantine import NO_SENTINEL, UNKNOWN_IDENTITY, Sentinel
-from aioredlock_ng._core.terms import Terms
+from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._node.greeting import Greeting
 
 ONE, OTHER = b"1" * 80, b"2" * 80
@@ -24,7 +24,7 @@ def answer(stored: bytes, identity: bytes) -> list[object]:
 @pytest.mark.parametrize("heard", ["nothing since", "the other server"])
 def test_a_copy_of_the_sentinel_is_no_proof(heard: str) -> None:
     """After a failover the replica has it, too, though not all locks; whichever server greeted last."""
-    greeting = Greeting("node", Terms(b"{meta}", 1, 0))
+    greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
     greeting.take(answer(sentinel(ONE), ONE), 0.0)
     expected = greeting.judgement.expected
     assert expected.sentinel
@@ -37,7 +37,7 @@ def test_a_copy_of_the_sentinel_is_no_proof(heard: str) -> None:
 
 def test_without_an_expected_sentinel_there_is_no_proof() -> None:
     """A node that was flushed since the call was asked for has no sentinel, as the client expects none."""
-    greeting = Greeting("node", Terms(b"{meta}", 1, 0))
+    greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
     flushed = answer(b"", ONE)
     greeting.take(flushed, 0.0)
     assert greeting.judgement.expected is NO_SENTINEL
@@ -50,7 +50,7 @@ def test_without_an_expected_sentinel_there_is_no_proof() -> None:
 def test_a_server_that_does_not_tell_its_identity(first: bytes, then: bytes, proven: bool) -> None:
     """Then the sentinel alone has to do; but not where it told a moment ago."""
     assert UNKNOWN_IDENTITY == b"-"
-    greeting = Greeting("node", Terms(b"{meta}", 1, 0))
+    greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
     greeting.take(answer(sentinel(ONE), first), 0.0)
     assert greeting.still_matches(greeting.judgement.expected, answer(sentinel(ONE), then)) is proven
 
@@ -58,7 +58,7 @@ def test_a_server_that_does_not_tell_its_identity(first: bytes, then: bytes, pro
 def test_a_newer_versions_sentinel_can_be_expected() -> None:
     """As far as it can be read it counts."""
     newer = b"2:%b:1:0:1:0:and:more" % ONE
-    greeting = Greeting("node", Terms(b"{meta}", 1, 0))
+    greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
     greeting.take(answer(newer, ONE), 0.0)
     expected = greeting.judgement.expected
     assert expected.sentinel == newer

@@ -12,7 +12,7 @@ import fakeredis
 import pytest
 
 from aioredlock_ng._core.command import Reply
-from aioredlock_ng._core.terms import Terms
+from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import Node, NodeEnv, NodeState
@@ -56,13 +56,13 @@ class Hearing:
 
 
 @contextlib.asynccontextmanager
-async def hearing(server: MemoryNode, *, terms: Terms | None = None) -> AsyncIterator[Hearing]:
+async def hearing(server: MemoryNode, *, quorum_view: QuorumView | None = None) -> AsyncIterator[Hearing]:
     """Run a node for as long as the block lasts."""
     it = Hearing(server.link())
     it.node.bind(
         NodeEnv(
             clock=sim().clock, random=Random(0), node_timeout=0.1, connect_timeout=0.5,
-            on_change=lambda _: None, on_notice=it.noticed, terms=terms,
+            on_change=lambda _: None, on_notice=it.noticed, quorum_view=quorum_view,
         )
     )  # fmt: skip
     task = asyncio.create_task(it.node.run())
@@ -242,8 +242,8 @@ async def test_a_node_without_a_vote_may_be_listened_to(frozen: bool) -> None:
     """A notice is a hint and no vote."""
     server = MemoryNode(latency=LATENCY)
     server.set(b"redlock:{meta}", b"1:another:0:99999999999999:1:60000")
-    terms = Terms(key=b"redlock:{meta}", size=1, quarantine_ms=60_000, read_only=False)
-    async with hearing(server, terms=terms) as it:
+    quorum_view = QuorumView(key=b"redlock:{meta}", size=1, quarantine_ms=60_000, read_only=False)
+    async with hearing(server, quorum_view=quorum_view) as it:
         assert it.node.standing.state is NodeState.QUARANTINED
         if frozen:
             server.freeze()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng._core.command import Command, Purpose, Silence
-from aioredlock_ng._core.terms import Terms
+from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeEnv, NodeState, base
@@ -117,7 +117,9 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(node: Any, *, seed: int = 0, terms: Terms | None = None) -> AsyncIterator[Running]:
+async def running(
+    node: Any, *, seed: int = 0, quorum_view: QuorumView | None = None
+) -> AsyncIterator[Running]:
     """Run a node for as long as the block lasts."""
     it = Running(node)
     loop = asyncio.get_running_loop()
@@ -128,7 +130,7 @@ async def running(node: Any, *, seed: int = 0, terms: Terms | None = None) -> As
         node_timeout=0.1,
         connect_timeout=CONNECT_TIMEOUT,
         on_change=it.changed,
-        terms=terms,
+        quorum_view=quorum_view,
     )
     node.bind(env)
     task = asyncio.create_task(node.run())
@@ -457,7 +459,7 @@ async def test_a_plain_vote_needs_room_for_its_look_at_the_sentinel() -> None:
     server = MemoryNode(latency=LATENCY)
     sentinel = b"redlock:{meta}"
     probed = Primitive(MUTEX, ("b",), (b"redlock:b",), sentinel=sentinel)
-    async with running(server.link(), terms=Terms(sentinel, size=1, quarantine_ms=0)) as it:
+    async with running(server.link(), quorum_view=QuorumView(sentinel, size=1, quarantine_ms=0)) as it:
         await asyncio.sleep(0.1)  # greeted
         server.freeze()
         sink = Recorder()

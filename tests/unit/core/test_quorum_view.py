@@ -8,7 +8,7 @@ import pytest
 
 from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
 from aioredlock_ng._core.quarantine import TAKING_BACK_MS, Sentinel, wait_ms
-from aioredlock_ng._core.terms import LONGEST_CLOSED_MS, Terms
+from aioredlock_ng._core.quorum_view import LONGEST_CLOSED_MS, QuorumView
 
 QUARANTINE_MS = 60_000
 WAIT = wait_ms(QUARANTINE_MS) / 1000
@@ -35,42 +35,42 @@ OURS = stored(5, age_ms=5000)
 STRAY = stored(1)
 
 
-def terms_of(*answers: tuple[int, bytes], read_only: bool = False) -> Terms:
+def view_of(*answers: tuple[int, bytes], read_only: bool = False) -> QuorumView:
     """Return what a client of five nodes knows that was answered this, in this order, within a moment."""
-    terms = Terms(b"{meta}", 5, QUARANTINE_MS, read_only=read_only)
+    view = QuorumView(b"{meta}", 5, QUARANTINE_MS, read_only=read_only)
     for moment, (node, sentinel) in enumerate(answers):
-        terms.hear(node, sentinel, heard_at=moment / 1000, time_ms=NOW_MS + moment)
-    return terms
+        view.hear(node, sentinel, heard_at=moment / 1000, time_ms=NOW_MS + moment)
+    return view
 
 
 @pytest.mark.parametrize("order", sorted(set(itertools.permutations("SOOO"))))
 def test_a_stray_closes_the_quorum_whichever_node_answers_last(order: tuple[str, ...]) -> None:
     """As soon as the client knows that it is the older one, and also if the node is out of reach then."""
     answers = [(node, STRAY if kind == "S" else OURS) for node, kind in enumerate(order)]
-    terms = terms_of(*answers)
+    view = view_of(*answers)
     stray = order.index("S")
-    assert terms.may_take_back(stray)
-    assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
-    terms.lose(stray)
-    assert not terms.may_take_back(stray)
-    assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
+    assert view.may_take_back(stray)
+    assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
+    view.lose(stray)
+    assert not view.may_take_back(stray)
+    assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
 
 
 def test_a_stray_that_went_before_the_majority_came() -> None:
     """What was seen stays true, when the node is out of reach before it is known whose it is."""
-    terms = terms_of((0, STRAY), (1, OURS), (2, OURS))
-    assert not terms.closed_for(0.003)
-    terms.lose(0)
-    terms.hear(3, OURS, heard_at=0.003, time_ms=NOW_MS + 3)
-    assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
+    view = view_of((0, STRAY), (1, OURS), (2, OURS))
+    assert not view.closed_for(0.003)
+    view.lose(0)
+    view.hear(3, OURS, heard_at=0.003, time_ms=NOW_MS + 3)
+    assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
 
 
 def test_a_client_that_begins_to_take_part_is_closed_at_once() -> None:
     """Not when the stray node answers the next time: it may not."""
-    terms = terms_of((0, STRAY), (1, OURS), (2, OURS), (3, OURS), read_only=True)
-    assert not terms.closed_for(0.003)
-    terms.take_part()
-    assert terms.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
+    view = view_of((0, STRAY), (1, OURS), (2, OURS), (3, OURS), read_only=True)
+    assert not view.closed_for(0.003)
+    view.take_part()
+    assert view.closed_for(0.003) == pytest.approx(WAIT, abs=0.01)
 
 
 @pytest.mark.parametrize("flushed", ["while it was a stray's", "after it was taken back"])
@@ -78,36 +78,36 @@ def test_what_a_node_forgets_stays_true(flushed: str) -> None:
     """Emptied and claimed anew it knows of no wait any more; leases on the stray's other nodes live."""
     for how in (BY_USE, BY_INIT):
         ours = stored(5, age_ms=5000, how=how)
-        terms = terms_of((1, ours), (2, ours), (3, ours), (0, STRAY))
+        view = view_of((1, ours), (2, ours), (3, ours), (0, STRAY))
         if flushed == "after it was taken back":
             taken = stored(5, age_ms=5000, how=how, closed_ms=NOW_MS + 100_000)
-            terms.hear(0, taken, heard_at=0.004, time_ms=NOW_MS + 4)
-        before = terms.closed_for(0.005)
+            view.hear(0, taken, heard_at=0.004, time_ms=NOW_MS + 4)
+        before = view.closed_for(0.005)
         assert before >= WAIT - 0.01
-        terms.hear(0, b"", heard_at=0.005, time_ms=NOW_MS + 5)
-        terms.hear(0, ours, heard_at=0.006, time_ms=NOW_MS + 6)
-        assert terms.closed_for(0.005) == pytest.approx(before), how
+        view.hear(0, b"", heard_at=0.005, time_ms=NOW_MS + 5)
+        view.hear(0, ours, heard_at=0.006, time_ms=NOW_MS + 6)
+        assert view.closed_for(0.005) == pytest.approx(before), how
 
 
 @pytest.mark.parametrize("seen", ["stray", "taken", "empty"])
 def test_an_init_ends_it(seen: str) -> None:
     """An operator has stated that no lock can be alive, since the node was heard last."""
-    terms = terms_of((1, OURS), (2, OURS), (3, OURS), (0, STRAY))
+    view = view_of((1, OURS), (2, OURS), (3, OURS), (0, STRAY))
     if seen != "stray":
         taken = stored(5, age_ms=5000, closed_ms=NOW_MS + 100_000)
-        terms.hear(0, taken, heard_at=0.004, time_ms=NOW_MS + 4)
+        view.hear(0, taken, heard_at=0.004, time_ms=NOW_MS + 4)
     if seen == "empty":
-        terms.hear(0, b"", heard_at=0.005, time_ms=NOW_MS + 5)
-    terms.hear(0, stored(5, age_ms=-6, how=BY_INIT), heard_at=0.007, time_ms=NOW_MS + 7)
-    assert not terms.closed_for(0.007)
+        view.hear(0, b"", heard_at=0.005, time_ms=NOW_MS + 5)
+    view.hear(0, stored(5, age_ms=-6, how=BY_INIT), heard_at=0.007, time_ms=NOW_MS + 7)
+    assert not view.closed_for(0.007)
 
 
 def test_a_clock_that_went_back_closes_it_for_a_day_at_most() -> None:
     """Not for the fifty years that lie between 1970 and the end of the wait."""
     taken = stored(5, age_ms=5000, closed_ms=NOW_MS)
-    terms = Terms(b"{meta}", 5, QUARANTINE_MS)
-    terms.hear(0, taken, heard_at=0.0, time_ms=1)
-    assert terms.closed_for(0.0) == LONGEST_CLOSED_MS / 1000 < 90_000
+    view = QuorumView(b"{meta}", 5, QUARANTINE_MS)
+    view.hear(0, taken, heard_at=0.0, time_ms=1)
+    assert view.closed_for(0.0) == LONGEST_CLOSED_MS / 1000 < 90_000
 
 
 # -- a node that stays another quorum's -----------------------------------------------------------------
@@ -119,29 +119,29 @@ STATED = stored(3, how=BY_INIT)
 @pytest.mark.parametrize("reached", [True, False])
 def test_a_conflict_lasts_while_the_node_is_out_of_reach(reached: bool) -> None:
     """There is no vote, and nothing is written, until it says otherwise; a stray use would be outwaited."""
-    terms = terms_of((1, OURS), (2, OURS), (3, OURS), (0, OLDER))
+    view = view_of((1, OURS), (2, OURS), (3, OURS), (0, OLDER))
     if not reached:
-        terms.lose(0)
-    assert terms.conflict
-    assert terms.strayed
-    assert not terms.may_write
-    terms.hear(0, OURS, heard_at=0.004, time_ms=NOW_MS + 4)
-    assert not terms.conflict
-    assert terms.may_write
+        view.lose(0)
+    assert view.conflict
+    assert view.strayed
+    assert not view.may_write
+    view.hear(0, OURS, heard_at=0.004, time_ms=NOW_MS + 4)
+    assert not view.conflict
+    assert view.may_write
 
 
 @pytest.mark.parametrize("stray", [OLDER, STATED], ids=["older", "by init"])
 def test_a_node_that_was_emptied_is_the_other_quorums_for_a_moment_yet(stray: bytes) -> None:
     """Its clients claim it again, if there are any; we would have a majority without it, beside them."""
-    terms = terms_of((1, OURS), (2, OURS), (3, OURS), (0, stray))
+    view = view_of((1, OURS), (2, OURS), (3, OURS), (0, stray))
     for moment in (1.0, 2.0, 1.0 + TAKING_BACK_MS / 1000 - 0.01):
-        terms.hear(0, b"", heard_at=moment, time_ms=NOW_MS + round(moment * 1000))
-        assert terms.conflict
-        assert not terms.may_write
-        assert terms.is_stray(0)
-    terms.hear(0, b"", heard_at=1.0 + TAKING_BACK_MS / 1000, time_ms=NOW_MS + 4000)
-    assert not terms.conflict
-    assert terms.may_write
+        view.hear(0, b"", heard_at=moment, time_ms=NOW_MS + round(moment * 1000))
+        assert view.conflict
+        assert not view.may_write
+        assert view.is_stray(0)
+    view.hear(0, b"", heard_at=1.0 + TAKING_BACK_MS / 1000, time_ms=NOW_MS + 4000)
+    assert not view.conflict
+    assert view.may_write
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_a_node_that_was_emptied_is_the_other_quorums_for_a_moment_yet(stray: by
 )
 def test_an_init_ends_what_a_lost_node_has_said(reached: bool, moment: int, ends: bool) -> None:
     """If it came later; one that is in reach would have been claimed by it, too."""
-    terms = terms_of((1, OURS), (2, OURS), (3, OURS), (0, STATED))
+    view = view_of((1, OURS), (2, OURS), (3, OURS), (0, STATED))
     if not reached:
-        terms.lose(0)
-    terms.hear(1, stored(5, age_ms=-moment, how=BY_INIT), heard_at=0.005, time_ms=NOW_MS + 5)
-    assert terms.conflict is not ends
+        view.lose(0)
+    view.hear(1, stored(5, age_ms=-moment, how=BY_INIT), heard_at=0.005, time_ms=NOW_MS + 5)
+    assert view.conflict is not ends

@@ -41,7 +41,7 @@ LONGEST_CLOSED_MS: Final = wait_ms(LONGEST_TTL_MS) + TAKING_BACK_MS
 
 @final
 @dataclass(slots=True)
-class _View:
+class _NodeView:
     """One node, as it last answered."""
 
     sentinel: Sentinel | None
@@ -66,8 +66,8 @@ class _View:
 
 
 @final
-class Terms:
-    """What one client's sentinels say: how many nodes there are, and how long a quarantine is.
+class QuorumView:
+    """The quorum as one client sees it: may the client write, whose the nodes are, how long a quarantine is.
 
     `key` is where the sentinel lives.  The quarantine only grows: another client's longer one wins, since
     its locks may live longer.  Nodes are told apart by any object that stands for them.
@@ -93,7 +93,7 @@ class Terms:
         self.starting = True
         """Whether nodes that have not answered yet may do so any moment."""
         self._label = label
-        self._views: dict[object, _View] = {}
+        self._views: dict[object, _NodeView] = {}
         self._claim: Claim | None = None
         self.conflict = False
         """Whether a node is another quorum's, and stays so."""
@@ -115,7 +115,7 @@ class Terms:
     def hear(self, node: object, stored: bytes, *, heard_at: float, time_ms: int) -> None:
         """Take note of the sentinel that a node answered with; empty where it has none."""
         sentinel, before = parse(stored), self._views.get(node)
-        view = _View(sentinel or parse_any(stored), sentinel is not None, heard_at, time_ms)
+        view = _NodeView(sentinel or parse_any(stored), sentinel is not None, heard_at, time_ms)
         if before is not None and not stored and self.conflict and self._strays(before):
             # The other quorum is about to claim it again; we have a majority without it, beside that one.
             view.emptied_at = heard_at if before.emptied_at is None else before.emptied_at
@@ -158,13 +158,13 @@ class Terms:
             longest_ms = max(self.quarantine_ms, view.sentinel.quarantine_ms)
             view.closed_until = max(view.closed_until, view.heard_at + wait_ms(longest_ms) / 1000)
 
-    def _reached(self) -> Iterator[_View]:
+    def _reached(self) -> Iterator[_NodeView]:
         return (view for view in self._views.values() if view.reached)
 
-    def _agree(self, view: _View) -> bool:
+    def _agree(self, view: _NodeView) -> bool:
         return view.sentinel is not None and view.sentinel.size == self.size
 
-    def _strays(self, view: _View) -> bool:
+    def _strays(self, view: _NodeView) -> bool:
         return view.sentinel is not None and view.sentinel.size != self.size
 
     # -- what follows --------------------------------------------------------------------------
@@ -174,14 +174,14 @@ class Terms:
         view = self._views.get(node)
         return view is not None and view.reached and self._has_to_be_given_back(view)
 
-    def _has_to_be_given_back(self, view: _View) -> bool:
+    def _has_to_be_given_back(self, view: _NodeView) -> bool:
         """Whether this client's quorum is the older one, as far as is known."""
         if self.read_only or view.claim is None or self._claim is None or not self._strays(view):
             return False
         agreeing = sum(map(self._agree, self._reached()))
         return agreeing >= majority(self.size) and self._claim.outranks(view.claim)
 
-    def _may_be_ours(self, stray: _View) -> bool:
+    def _may_be_ours(self, stray: _NodeView) -> bool:
         """Whether a node that strays has to be given back, or may turn out so when all have answered."""
         unheard = self.size - len(self._views)
         if unheard and stray.claim is not None and stray.claim.how == BY_USE and not self.read_only:
@@ -228,7 +228,7 @@ class Terms:
         late = ((floor >> SHIFT) + 1 - FLOOR_AHEAD_MS - view.time_ms) / 1000 - (now - view.heard_at)
         return floor, max(0.0, late)
 
-    def _fresh_floor(self, view: _View) -> int:
+    def _fresh_floor(self, view: _NodeView) -> int:
         """Return the floor of a node of ours that forgot a moment ago, and cannot be raised to it; else 0."""
         if not self._agree(view) or not view.written:
             return 0
