@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 
 import pytest
 
-from aioredlock_ng._round.deadlines import Deadlines
+from aioredlock_ng._round.deadlines import SPARE_ENTRIES, DeadlineHeap, Deadlines
 from tests.counting import Compared, counted
 from tests.unit.worlds import sim, until, virtual
 
@@ -130,3 +131,30 @@ async def lines_per_limit(number: int) -> float:
         await asyncio.sleep(2)
     assert all(thing.over for thing in things)
     return work.lines / number
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_items_come_up_in_the_order_of_their_last_moments(seed: int) -> None:
+    """Pushed again, dropped, over and pushed anew in any order: each comes up once, when it was last due."""
+    draw, heap, now = random.Random(seed), DeadlineHeap[Thing](), 0.0
+    things, due = [Thing() for _ in range(40)], dict[Thing, float]()
+    for _ in range(2000):
+        thing = draw.choice(things)
+        match draw.choice("ppppdon"):
+            case "p" if not thing.over:
+                due[thing] = now + draw.random()
+                heap.push(thing, due[thing])
+                assert len(heap._entries) <= 2 * len(heap) + SPARE_ENTRIES
+            case "d":
+                due.pop(thing, None)
+                heap.drop(thing)
+            case "o":
+                thing.over = True
+                due.pop(thing, None)
+                things[things.index(thing)] = Thing()  # what is over stays so
+            case _:
+                now += draw.random() / 20
+                while (item := heap.pop(now)) is not None:
+                    assert due.pop(item) <= now
+        assert heap.next_due() == min(due.values(), default=math.inf)
+        assert len(heap) >= len(due), "what is over, too, until it comes up"
