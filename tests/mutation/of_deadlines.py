@@ -7,6 +7,24 @@ from .mutation import Edit, Mutation
 MUTATIONS = (
     Mutation(
         rule="R7",
+        name="a lease that was just won does not wake the watchdog",
+        edits=(Edit("Holding.__init__", "watchdog.wake()", "pass"),),
+        test="unit/test_watchdog.py::test_the_shortest_leases_are_extended_in_time[0.005]",
+    ),
+    Mutation(
+        rule="R7",
+        name="leases that were just won are never looked at",
+        edits=(Edit("Watchdog._sleep", "self._heap.push(watched, watched.due)", "pass"),),
+        test="unit/test_watchdog.py::test_the_shortest_leases_are_extended_in_time[0.005]",
+    ),
+    Mutation(
+        rule="R7",
+        name="each lease that comes and goes wakes the watchdog",
+        edits=(Edit("Watchdog.forget", "self._lately = True", "pass"),),
+        test="unit/test_watchdog.py::test_leases_that_come_and_go_do_not_wake_the_watchdog",
+    ),
+    Mutation(
+        rule="R7",
         name="the body is not cancelled at its deadline",
         edits=(Edit("Body.stop", "self._cancels and self._armed", "False"),),
         test="unit/test_deadline.py::test_the_body_is_cancelled_at_its_deadline",

@@ -222,6 +222,30 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R18",
+        name="a manager that closes has its runtime at hand",
+        edits=(
+            Edit(
+                "Lifecycle.at_hand",
+                "availability.closing or availability.conflict is not None",
+                "availability.conflict is not None",
+            ),
+        ),
+        test="unit/test_manager.py::test_aclose_refuses_new_acquires",
+    ),
+    Mutation(
+        rule="R18",
+        name="another loop has the runtime at hand",
+        edits=(Edit("Lifecycle.at_hand", "runtime.loop is not asyncio._get_running_loop()", "False"),),
+        test="unit/test_manager.py::test_another_loop_is_refused",
+    ),
+    Mutation(
+        rule="R18",
+        name="nodes that no call has waited for to the end are taken for connected",
+        edits=(Edit("Lifecycle.ready", "not read_only and background.usable.is_set()", "not read_only"),),
+        test="unit/test_manager.py::test_a_second_call_waits_for_the_nodes_as_the_first_did",
+    ),
+    Mutation(
+        rule="R18",
         name="a forked child has its parent's manager at hand",
         edits=(Edit("Lifecycle.close", "self._ready_runtime = None", "pass"),),
         test="unit/test_manager.py::test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused",

@@ -641,6 +641,25 @@ def test_a_loop_that_is_torn_down_with_locks_held(extension):
     assert not leases[0].held
 
 
+@virtual
+async def test_a_second_call_waits_for_the_nodes_as_the_first_did():
+    """A call that has waited in vain for the connections says nothing of them to the next one."""
+    nodes = masters()
+    for node in nodes:
+        node.freeze()
+    manager = make(nodes)
+    began = sim().time()
+    with pytest.raises(QuorumUnavailableError, match="not connected yet"):
+        await manager.lock("a").try_acquire()
+    assert sim().time() == pytest.approx(began + TIMEOUT)
+    for node in nodes:
+        sim().call_later(TIMEOUT / 2, node.thaw)
+    lease = await manager.lock("a").try_acquire()
+    assert lease is not None
+    await lease.release()
+    await manager.aclose()
+
+
 def test_a_loop_that_is_torn_down_while_it_starts():
     """Ended in the middle of the first connects, it leaves no warning either."""
     nodes = masters()
