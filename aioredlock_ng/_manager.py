@@ -22,6 +22,7 @@ from ._core.policy import ExtensionPolicy, RetryPolicy
 from ._core.validity import min_validity, valid_until
 from ._decorator import locked
 from ._hooks import HookList
+from ._kinds.mutex import MUTEX
 from ._lock import Lock
 from ._node_list import split_urls
 from ._options import (
@@ -298,7 +299,7 @@ class LockManager(Generic[Fence_co]):
             ValueError, TypeError: a bad value, with the value in the message.
         """
         options = self._options
-        primitive = self._primitives.over(names)
+        primitive = self._primitives.over(MUTEX, names)
         if extension is not None:
             checked_policy(extension)
         least = options.checked_at_least(at_least)

@@ -12,7 +12,6 @@ from redis.asyncio import Redis, RedisCluster
 from ._core.hash_tag import hash_tag, no_tag
 from ._core.keyspace import mark_key
 from ._kinds.kind import Kind
-from ._kinds.mutex import MUTEX
 from ._kinds.primitive import Primitive
 from ._node import Node, NodeSource
 from ._node.client_node import ClientNode
@@ -122,15 +121,15 @@ class Primitives:
 
     def __init__(self, options: Options) -> None:
         @lru_cache(MAX_PRIMITIVES)
-        def known(names: tuple[str, ...]) -> Primitive:
-            return primitive_of(MUTEX, checked_names(names), options)
+        def known(kind: Kind, names: tuple[str, ...]) -> Primitive:
+            return primitive_of(kind, checked_names(names), options)
 
         self._known = known
 
-    def over(self, names: tuple[str, ...]) -> Primitive:
-        """Return the primitive over `names`, in whatever order; fails as `checked_names` does."""
+    def over(self, kind: Kind, names: tuple[str, ...]) -> Primitive:
+        """Return a kind's primitive over `names`, in whatever order; fails as `checked_names` does."""
         try:
-            return self._known(names)
+            return self._known(kind, names)
         except TypeError:  # no string: what cannot be hashed has not come as far as the check
             checked_names(names)
             raise

@@ -5,7 +5,7 @@ mutex       one holder, over one name or several
 answers     how the scripts of all kinds answer
 primitive   a kind over names: the commands for one owner
 
-A read-write lock, a semaphore or a leader would be a module beside `mutex`, and one more of `KINDS`.
+A read-write lock, a semaphore or a leader would be a module beside `mutex`; `kind` says what else it takes.
 """
 
 from __future__ import annotations

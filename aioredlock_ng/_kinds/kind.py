@@ -4,7 +4,20 @@ It says with which kinds it shares a name, which scripts are asked, how their an
 key looks from outside.  All else is the same for every kind and none of its business: `primitive` puts the
 commands together, rounds carry them, holdings keep what was won, nodes repeat what was not acknowledged.
 
-A new kind is a module beside `mutex`, its scripts, and a place in `kinds.KINDS`.
+A new kind is more than a module beside `mutex`:
+
+- its scripts: the files, and their place in `_scripts`, whose `ALL` is what nodes are told in advance;
+- the same once more as functions in `testing._memory_scripts`, since masters in memory run no Lua, and
+  conformance tests that compare the two;
+- a place in `KINDS`, so that what is found under a key is read;
+- for each mark in `beside` one of `RESERVED_NAMES` in `_core.keyspace`, or a lock's name could be such a
+  key; and a look at ``take_back.lua``, which takes all keys under the prefix but counters for locks that may
+  still live (`_node.greeting` tells it which those are);
+- what users call: a method of `LockManager`, which gives the kind to `Primitives.over`;
+- a rule in ``RULES.md``, with its tests, and a proof of its fences where several may hold at once.  That of
+  `_core.fencing` needs a single holder, which alone raises the counter, and a majority on which the counter
+  *equals* the fence.  With several it has to be said anew which of them may raise it, how far, and what a
+  certificate is; and a search has to try it, as ``tests/simulation/test_fence_search.py`` does for this one.
 """
 
 from __future__ import annotations
@@ -55,21 +68,22 @@ The holders, one or more; None when this is no key of the kind.
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
-    """A lock kind."""
+    """A lock kind; a kind is equal to itself alone."""
 
     name: str
     """What it is called in messages: ``"mutex"``."""
     shares_with: frozenset[str] = frozenset()
-    """The names of the kinds that may hold a name at the same time as this one; in doubt nodes decide."""
+    """The names of the kinds that may hold a name at the same time as this one, if these say so, too; in
+    doubt nodes decide."""
     acquire: Question
     """All names free → all ours for a ttl, with a fence; else nothing.  Answers `[1, fence, µs, …]` when
     granted, `[0, wait in ms, µs, …]` when refused, `[-1, 0, µs, …]` without a vote."""
     acquire_plain: Question
     """The same without a fence."""
-    acquire_one: Question
-    """The same for a single name."""
+    acquire_one_plain: Question
+    """The same, without a fence, for a single name."""
     raise_: Question
     """All names ours → their counters at a fence, unless they are above it."""
     extend: Question
@@ -90,5 +104,5 @@ class Kind:
     read_key: ReadKey
 
     def conflicts(self, other: Kind) -> bool:
-        """Whether a request of this kind has to wait while one of the `other` has the name; symmetric."""
-        return other.name not in self.shares_with
+        """Whether a request of either kind has to wait while one of the other has the name."""
+        return other.name not in self.shares_with or self.name not in other.shares_with

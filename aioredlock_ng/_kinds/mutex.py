@@ -51,7 +51,7 @@ MUTEX: Final = Kind(
     name="mutex",
     acquire=Question(script=_scripts.ACQUIRE, fits=answers.fits_grant, read=answers.read_grant),
     acquire_plain=Question(script=_scripts.SET_ALL, fits=fits_int, read=_read_set_all),
-    acquire_one=Question(script=None, fits=_fits_set, read=_read_set),
+    acquire_one_plain=Question(script=None, fits=_fits_set, read=_read_set),
     raise_=Question(script=_scripts.RAISE, fits=fits_int, read=answers.read_raise),
     extend=Question(script=_scripts.EXTEND, fits=fits_int, read=answers.read_extend),
     top_up=Question(script=_scripts.TOP_UP, fits=fits_int, read=answers.read_top_up),

@@ -84,7 +84,7 @@ class Primitive:
         self._marks = beside
         self._sentinel = () if sentinel is None else (sentinel,)
         self._fence_ttl_ms = _ms(fence_ttl)
-        plain = kind.acquire_one if len(keys) == 1 else kind.acquire_plain
+        plain = kind.acquire_one_plain if len(keys) == 1 else kind.acquire_plain
         self._acquire: Question = kind.acquire if counters else plain
         self.read_acquire = self._acquire.read
         self.read_raise = kind.raise_.read

@@ -51,7 +51,7 @@ LAMP = Kind(
     shares_with=frozenset({"lamp"}),
     acquire=switch("on"),
     acquire_plain=switch("on, plain"),
-    acquire_one=switch("on, plain"),
+    acquire_one_plain=switch("on, plain"),
     raise_=switch("raise"),
     extend=switch("extend"),
     top_up=switch("top up"),
@@ -82,6 +82,16 @@ def test_a_kind_shares_with_those_that_it_names():
     assert LAMP.conflicts(replace(LAMP, name="candle"))
 
 
+def test_kinds_share_only_if_both_say_so():
+    """It does not matter which of them asks, and which holds."""
+    torch = replace(LAMP, name="torch", shares_with=frozenset({"lamp", "torch"}))
+    assert torch.conflicts(LAMP)
+    assert LAMP.conflicts(torch)
+    lamp = replace(LAMP, shares_with=frozenset({"lamp", "torch"}))
+    assert not torch.conflicts(lamp)
+    assert not lamp.conflicts(torch)
+
+
 # -- what is sent ------------------------------------------------------------------------------------
 
 
@@ -101,7 +111,7 @@ def test_every_kinds_commands_are_put_together_in_one_way():
     assert (released.keys, released.args) == (with_fence, (OWNER, b"8", life, b"", own, b"1500"))
     plain = PLAIN.acquire(OWNER, 9.0)
     assert (plain.keys, plain.args) == ((*without, SENTINEL), (OWNER, b"9000", own))
-    assert plain.script is LAMP.acquire_one.script
+    assert plain.script is LAMP.acquire_one_plain.script
 
 
 def test_answers_are_read_by_the_kind():
