@@ -14,7 +14,7 @@ from ..errors import LockNotAcquiredError, LockTakenError, printable
 LONG: Final = 2.0
 """Seconds that a call waits before the log says why."""
 
-COALESCE: Final = 0.25
+BETWEEN_LOOKS: Final = 0.25
 """Seconds: calls that have waited for long are not looked at more often."""
 
 MAX_LINES: Final = 20
@@ -90,7 +90,7 @@ class LongWaits:
         self._timer, now = None, self._loop.time()
         for waiter, since in list(self._waiting.items()):
             if now < since + LONG:
-                self._timer = self._loop.call_at(max(since + LONG, now + COALESCE), self._look)
+                self._timer = self._loop.call_at(max(since + LONG, now + BETWEEN_LOOKS), self._look)
                 return
             del self._waiting[waiter]
             if waiter.names not in self._spoken_for:

@@ -130,7 +130,7 @@ class ClockWatch:
             _Offset(node_time - heard_at, node_time + PRECISION - asked_at, asked_at, heard_at, asked_at),
         )
         self._find_median()
-        return self._judge(heard_at) if self._ahead or self._back else NOTHING
+        return self._attribute(heard_at) if self._ahead or self._back else NOTHING
 
     def believes(self, node: int, heard_at: float, node_time: float) -> bool:
         """Tell whether an answer's vote may count: its node is trusted, and not more than `limit` ahead."""
@@ -143,7 +143,7 @@ class ClockWatch:
         return node_time - heard_at <= known.high + slack + self._limit
 
     def trusted(self, node: int) -> bool:
-        """False from the suspicion of a step ahead until it is judged; then its sentinel speaks (R12)."""
+        """False from the suspicion of a step ahead until it is settled; then its sentinel speaks (R12)."""
         return node not in self._ahead
 
     def offset(self, node: int) -> tuple[float, float] | None:
@@ -177,7 +177,8 @@ class ClockWatch:
         assert new.low <= new.high, "stamps of a sample out of order"
         self._offsets[node] = new
 
-    def _judge(self, now: float) -> Conclusion:
+    def _attribute(self, now: float) -> Conclusion:
+        """Say whose clock each suspected step was, as far as that is certain."""
         for pending in (self._ahead, self._back):
             for suspicion in pending.values():
                 if 2 * _alike(suspicion.seconds, pending) >= self._size:

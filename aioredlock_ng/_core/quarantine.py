@@ -248,7 +248,7 @@ def taken_back(
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedSentinel:
-    """What a vote is asked for with: the sentinel that was judged good, and the floor in it."""
+    """What a vote is asked for with: the sentinel that lets the node vote, and the floor in it."""
 
     sentinel: bytes = b""
     """No node's sentinel is empty: with an empty one nothing is granted."""
@@ -260,8 +260,8 @@ NO_SENTINEL: Final = ExpectedSentinel()
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """What the answer to a greeting means for the client."""
+class Eligibility:
+    """Whether a node may vote for a client: what its answer to a greeting means."""
 
     expected: ExpectedSentinel = NO_SENTINEL
     """`NO_SENTINEL` when the node has no vote."""
@@ -277,39 +277,39 @@ class Judgement:
     """Whether another version wrote the sentinel: it counts, as far as it can be read, and stays."""
 
 
-def judge(
+def eligibility(
     sentinel: bytes, *, identity: bytes = UNKNOWN_IDENTITY, now_us: int, role: str, size: int
-) -> Judgement:
+) -> Eligibility:
     """Say whether the node that answered this to a greeting may vote for a client with `size` nodes.
 
     Without a sentinel, or with another server's, it was greeted by a client that only reads.
     """
     if role not in ("", "master"):
-        return Judgement(reason=f"the server is a {role}, not a master")
+        return Eligibility(reason=f"the server is a {role}, not a master")
     if not sentinel:
-        return Judgement(reason="no sentinel: not used yet, restarted empty, or flushed")
-    judged = _judge(sentinel, identity=identity, now_ms=now_us // 1000, size=size)
-    return judged if parse(sentinel) else replace(judged, unknown_format=True)
+        return Eligibility(reason="no sentinel: not used yet, restarted empty, or flushed")
+    found = _eligible_by(sentinel, identity=identity, now_ms=now_us // 1000, size=size)
+    return found if parse(sentinel) else replace(found, unknown_format=True)
 
 
-def _judge(sentinel: bytes, *, identity: bytes, now_ms: int, size: int) -> Judgement:
+def _eligible_by(sentinel: bytes, *, identity: bytes, now_ms: int, size: int) -> Eligibility:
     known = parse_any(sentinel)
     if known is None:
-        return Judgement(
+        return Eligibility(
             reason="its sentinel cannot be read: another version's, or something else; it is left as it is"
         )
     if known.size != size:
         nodes = "1 node" if known.size == 1 else f"{known.size} nodes"
         reason = f"it belongs to a quorum of {nodes}, here are {size} configured"
         written = parse(sentinel)
-        return Judgement(reason=f"{reason}; {written.claim}" if written else reason, conflict=True)
+        return Eligibility(reason=f"{reason}; {written.claim}" if written else reason, conflict=True)
     if UNKNOWN_IDENTITY != identity != known.identity:
-        return Judgement(reason="another server's sentinel: restarted with old data, or failed over")
+        return Eligibility(reason="another server's sentinel: restarted with old data, or failed over")
     left_ms = known.ready_ms - now_ms
     if left_ms > 0:
         wait = left_ms / 1000
         reason = f"restart quarantine: no vote for another {wait:.1f} s"
-        return Judgement(reason=reason, wait=wait, quarantine_ms=known.quarantine_ms)
-    return Judgement(
+        return Eligibility(reason=reason, wait=wait, quarantine_ms=known.quarantine_ms)
+    return Eligibility(
         expected=ExpectedSentinel(sentinel=sentinel, floor=known.floor), quarantine_ms=known.quarantine_ms
     )

@@ -17,8 +17,8 @@ stand still while the machine is suspended."""
 STALL: Final = 0.25
 """Seconds by which the watchdog must be late for the loop to count as stalled."""
 
-COALESCE: Final = 0.001
-"""Seconds: it never wakes more often; what is due within is judged together."""
+SHORTEST_TICK: Final = 0.001
+"""Seconds: it never wakes more often; what is due within is looked at together."""
 
 MAX_LOOKS: Final = 256
 """Leases that it looks at in one turn of the loop: to extend them all takes some 20 ms."""
@@ -101,7 +101,7 @@ class Watchdog:
         lately, self._lately = self._lately, False
         delay = None
         if held or lately:
-            delay = min(max(self._heap.next_due() - began, COALESCE), TICK)
+            delay = min(max(self._heap.next_due() - began, SHORTEST_TICK), TICK)
         self.wakes_at = float("inf") if delay is None else began + delay
         await wait_for(alarm, delay)
         now = self._clock.now()

@@ -144,7 +144,7 @@ class Node(Protocol):
         """Ask now, rather than at the next heartbeat, whether the node may vote; await the answer (R12)."""
 
     def reconsider(self) -> None:
-        """Judge the node anew, since another one's answer may concern the whole quorum (R12a)."""
+        """Look at the node anew, since another one's answer may concern the whole quorum (R12a)."""
 
     @property
     def greeting_pending(self) -> bool:

@@ -14,7 +14,7 @@ from .failures import MOVED
 from .greeting import Greeting
 from .ledger import Ledger
 
-MAX_LOGGED: Final = 8
+MAX_LOGGED_REASONS: Final = 8
 """Different reasons that are logged for one node while it is down."""
 
 
@@ -41,7 +41,7 @@ class BaseNode(Node):
         self._next_greeting: asyncio.TimerHandle | None = None
         self._conflict = False
         self._waits = False
-        """Whether it was quarantined for a known time when it was last judged."""
+        """Whether it was quarantined for a known time when its state was last told."""
         self._unfit = ""
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class BaseNode(Node):
         taken = (
             f"a node of this quorum was another's: no new lock for another {closed:.1f} s" if closed else ""
         )
-        return self._greeting.judgement.reason or taken
+        return self._greeting.eligibility.reason or taken
 
     @property
     def _strayed(self) -> bool:
@@ -97,13 +97,13 @@ class BaseNode(Node):
         """As in `Node`."""
         if self._greeting is not None and self._greeting.distrusted is not jumped:
             self._greeting.distrusted = jumped
-            self._judged()
+            self._update_state()
 
     def restart_quarantine(self, floor: int) -> None:
         """As in `Node`."""
         if self._greeting is not None:
             self._greeting.restart_quarantine(floor)
-            self._judged()
+            self._update_state()
             self._greet()
 
     @abstractmethod
@@ -128,11 +128,11 @@ class BaseNode(Node):
                     asked_at=asked_at, heard_at=heard_at, time=greeted.time, same_server=greeted.same_server
                 ),
             )
-        wait = self._greeting.judgement.wait
+        wait = self._greeting.eligibility.wait
         self._votes_at = None if wait is None else heard_at + wait
         moved = self.without_vote if isinstance(reply, Silence) and reply.reason.startswith(MOVED) else ""
         changed, self._unfit = moved != self._unfit, moved
-        self._judged()
+        self._update_state()
         if changed:
             self.env.on_change(self)
         if greeted is None or greeted.changed:
@@ -145,7 +145,7 @@ class BaseNode(Node):
         if self._state is NodeState.SUSPECT:
             self._stamp()
         else:
-            self._judged()
+            self._update_state()
         self._greet_again()
 
     def _greet_again(self) -> None:
@@ -170,8 +170,8 @@ class BaseNode(Node):
         """Note that no greeting is due for now."""
         self.settled.set()
 
-    def _judged(self) -> None:
-        """Be what the sentinel lets the node be; called whenever that may have changed."""
+    def _update_state(self) -> None:
+        """Be up, or without a vote, as the sentinel has it; called whenever that may have changed."""
         self._stamp()
         if not self._closed and (self._greeting is None or self._greeting.heard):
             reason = self.without_vote
@@ -187,7 +187,7 @@ class BaseNode(Node):
             return None
         closed = self._closed_for
         if self._votes_at is None:
-            return closed if closed and not self._greeting.judgement.reason else None
+            return closed if closed and not self._greeting.eligibility.reason else None
         return max(closed, self._votes_at - self.env.clock.now())
 
     @property
@@ -222,7 +222,7 @@ class BaseNode(Node):
             self._run_id = None  # another server may answer there next time
             if self._greeting is not None:
                 self._greeting.restart()
-            new = reason not in self._logged and len(self._logged) < MAX_LOGGED
+            new = reason not in self._logged and len(self._logged) < MAX_LOGGED_REASONS
             changed = changed or (new and not self._closed)
             if new:
                 self._logged.add(reason)

@@ -105,7 +105,7 @@ class ClientNode(BaseNode):
         try:
             async with asyncio.timeout(self.env.connect_timeout + CALL_LIMIT):
                 greeting = self._greeting
-                expected = greeting.judgement.expected if greeting is not None else NO_SENTINEL
+                expected = greeting.eligibility.expected if greeting is not None else NO_SENTINEL
                 reply = await self._execute(command)
                 if command.proof is Proof.PROBED and await self._has_changed(expected):
                     return CHANGED
@@ -210,7 +210,7 @@ class ClientNode(BaseNode):
             return
         if before not in (NodeState.UP, NodeState.QUARANTINED):
             self._ledger.reconnected(self.env.clock.now())
-        self._judged()
+        self._update_state()
 
     async def _ping(self) -> str:
         """Return why the server does not answer, or nothing when it does."""

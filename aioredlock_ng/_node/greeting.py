@@ -16,9 +16,9 @@ from .._core.keyspace import COUNTER, marks_begin
 from .._core.quarantine import (
     NO_SENTINEL,
     UNKNOWN_IDENTITY,
+    Eligibility,
     ExpectedSentinel,
-    Judgement,
-    judge,
+    eligibility,
     parse,
     parse_any,
 )
@@ -35,10 +35,10 @@ _RUN_ID: Final = 40
 NO_EVICTION: Final = "noeviction"
 """The one ``maxmemory-policy`` by which a server forgets nothing."""
 
-MAX_LOGGED: Final = 32
+MAX_LOGGED_FINDINGS: Final = 32
 """Different lines that are logged about one node, for they are kept; a repeated one is not logged."""
 
-_UNHEARD: Final = Judgement(reason="it has not been greeted yet: whether it may vote is unknown")
+_UNHEARD: Final = Eligibility(reason="it has not been greeted yet: whether it may vote is unknown")
 
 
 @final
@@ -63,7 +63,7 @@ class Greeting:
     def __init__(self, node: str, view: QuorumView) -> None:
         self._node = node
         self._view = view
-        self._judgement = _UNHEARD
+        self._eligibility = _UNHEARD
         self._identity = b""
         self._sentinel = b""
         self._sent_read_only = False
@@ -100,14 +100,14 @@ class Greeting:
         return self._identity[:_RUN_ID].decode(errors="replace") if known else None
 
     @property
-    def judgement(self) -> Judgement:
+    def eligibility(self) -> Eligibility:
         """Whether the node may vote."""
         if self.distrusted or self._restart_of:
-            return Judgement(reason="its clock has jumped: its vote does not count until that is settled")
+            return Eligibility(reason="its clock has jumped: its vote does not count until that is settled")
         if self._view.conflict:
             # Another quorum may grant what we hold: no vote, for extensions either (R12a).
-            return replace(self._judgement, expected=NO_SENTINEL)
-        return self._judgement
+            return replace(self._eligibility, expected=NO_SENTINEL)
+        return self._eligibility
 
     @property
     def conflict(self) -> str:
@@ -124,7 +124,7 @@ class Greeting:
 
     def stamp(self, *, with_identity: bool) -> tuple[bytes, ...]:
         """Return what a vote is asked for with; see `STAMP_SIZE`."""
-        expected = self.judgement.expected
+        expected = self.eligibility.expected
         return expected.sentinel, b"%d" % expected.floor, self._identity if with_identity else b""
 
     # -- the next greeting ------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Greeting:
 
     def restart(self) -> None:
         """Forget what was heard on a connection that has ended."""
-        self._judgement, self.heard, self._answered = _UNHEARD, False, False
+        self._eligibility, self.heard, self._answered = _UNHEARD, False, False
         self._view.lose(self)
 
     def command(self, nonce: bytes, now: float) -> Command:
@@ -172,7 +172,7 @@ class Greeting:
         self._restart_sent, self._sent_read_only, self._taken_from = b"", False, ""
         size, quarantine = b"%d" % view.size, b"%d" % view.quarantine_ms
         if self._answered and view.may_take_back(self):
-            self._taken_from = self._judgement.reason
+            self._taken_from = self._eligibility.reason
             pattern, counters = glob_escaped(view.prefix) + b"*", marks_begin(view.prefix, COUNTER)
             args = (nonce, size, quarantine, self._sentinel, bytes(view.claim()), pattern, counters)
             return self._built(_scripts.TAKE_BACK, args)
@@ -213,11 +213,11 @@ class Greeting:
     # -- the answer ----------------------------------------------------------------------------
 
     def take(self, reply: Reply, heard_at: float) -> Greeted | None:
-        """Judge by the answer to a greeting; None when it was none."""
+        """Take the answer to a greeting; None when it was none."""
         self.heard = True
         if isinstance(reply, Silence):
             reason = in_our_words(reply.reason)
-            self._judgement = Judgement(reason=f"its sentinel could not be read: {reason}")
+            self._eligibility = Eligibility(reason=f"its sentinel could not be read: {reason}")
             self._answered = False
             self._view.lose(self)
             return None
@@ -225,7 +225,7 @@ class Greeting:
         same_server, changed = identity == self._identity, not self._answered or sentinel != self._sentinel
         self._identity, self._sentinel, self._answered = identity, sentinel, True
         self._answered_read_only = self._sent_read_only
-        judged = self._judgement = judge(
+        found = self._eligibility = eligibility(
             sentinel,
             identity=identity,
             now_us=time_us,
@@ -233,30 +233,30 @@ class Greeting:
             size=self._view.size,
         )
         self._view.hear(self, sentinel, heard_at=heard_at, time_ms=time_us // 1000)
-        if judged.conflict or not self._view.is_stray(self):  # else it was emptied, and is the other's yet
-            self._other_quorum = judged.reason if judged.conflict else ""
+        if found.conflict or not self._view.is_stray(self):  # else it was emptied, and is the other's yet
+            self._other_quorum = found.reason if found.conflict else ""
         if (
             self._restart_of and self._restart_sent == self._restart_of
         ):  # else this one was on its way already
-            overtaken = judged.wait is None and judged.quarantine_ms and sentinel != self._restart_of
+            overtaken = found.wait is None and found.quarantine_ms and sentinel != self._restart_of
             self._restart_of = sentinel if overtaken else b""  # else done, or not ours to write
-        self._log_findings(judged)
-        taken_from = "" if judged.conflict else self._taken_from
+        self._log_findings(found)
+        taken_from = "" if found.conflict else self._taken_from
         return Greeted(time_us / 1_000_000, same_server, changed, taken_from)
 
-    def _log_findings(self, judged: Judgement) -> None:
+    def _log_findings(self, found: Eligibility) -> None:
         """Log what an operator should know, each thing once."""
         if self._identity == UNKNOWN_IDENTITY:
             self._warn(
                 "it denies INFO, so that restarts with old data go unnoticed: allow +info, and "
                 "leave the command its name"
             )
-        if judged.unknown_format:
+        if found.unknown_format:
             self._warn("its sentinel was written by another version; it is left as it is")
-        if self._view.adopt(judged.quarantine_ms):
+        if self._view.adopt(found.quarantine_ms):
             self._log_once(
                 logging.INFO,
-                f"its restart quarantine is {judged.quarantine_ms / 1000:g} s, longer than this client's, "
+                f"its restart quarantine is {found.quarantine_ms / 1000:g} s, longer than this client's, "
                 "and holds: set restart_quarantine alike everywhere",
             )
 
@@ -272,7 +272,7 @@ class Greeting:
         self._log_once(logging.WARNING, what)
 
     def _log_once(self, level: int, what: str) -> None:
-        if what not in self._logged and len(self._logged) < MAX_LOGGED:
+        if what not in self._logged and len(self._logged) < MAX_LOGGED_FINDINGS:
             self._logged.add(what)
             report(level, "node %s: %s", self._node, what, node=self._node)
 

@@ -17,15 +17,7 @@ from typing import Final, TypeAlias, final
 
 import hiredis
 
-from .._core.command import (
-    STAMP_SIZE,
-    Command,
-    Proof,
-    Purpose,
-    Script,
-    Silence,
-    Sink,
-)
+from .._core.command import STAMP_SIZE, Command, Proof, Purpose, Script, Silence, Sink
 from .failures import without_secrets
 
 MAX_IN_FLIGHT: Final = 8192
@@ -61,7 +53,8 @@ They follow the places of commands on a connection, not owners: an acquire and i
 release and its repetition from the ledger have different ones, though they have an owner in common."""
 
 MISFIT: Final = object()
-"""Stands in for an answer to another request; no command's `fits` is asked about it."""
+"""Stands in for what is no answer to a script's request: another's answer, or an error, which has no tag.  No
+command's `fits` is asked about it."""
 
 _TAG_ARGUMENTS: Final = tuple(b"$%d\r\n%b\r\n" % (len(tag), tag) for tag in TAGS)
 """The tags as they stand at the end of a packed command."""
@@ -83,6 +76,11 @@ _ERROR: Final = hiredis.ReplyError
 """What an error reply is parsed into."""
 
 
+def limit_for(purpose: Purpose) -> int:
+    """Return how many commands may be unanswered at once for one more with this purpose to be taken."""
+    return MAX_IN_FLIGHT + _RESERVED.get(purpose, 0)
+
+
 class DesynchronisedError(Exception):
     """A reply that cannot belong to its request: nothing on this connection can be trusted."""
 
@@ -93,7 +91,10 @@ tuple: there are ten in every cycle."""
 
 
 def untagged(reply: object, tag: bytes) -> object:
-    """Return what a script answered behind its tag; `MISFIT` where that is not `tag`, or there is none."""
+    """Return what a script answered behind its tag; `MISFIT` where that is not `tag`, or there is none.
+
+    An error has none, so it is a `MISFIT` as well: what errors mean is the caller's to say.
+    """
     if type(reply) is not list or not reply or reply[0] != tag:
         return MISFIT
     del reply[0]
@@ -157,8 +158,7 @@ class Pipe:
 
     def _has_room(self, command: Command) -> bool:
         """Whether there is room beyond that for all: releases and extensions have some of their own."""
-        reserved = _RESERVED.get(command.purpose, 0)
-        return bool(self._room) and len(self._entries) < self._room + reserved
+        return bool(self._room) and len(self._entries) < limit_for(command.purpose)
 
     def close(self) -> None:
         """Take nothing more; what is queued keeps waiting for its replies, or for `abandon`."""
@@ -201,7 +201,7 @@ class Pipe:
             entry = entries.popleft()
             self.answered += 1
             command, sink, node = entry
-            answer = reply
+            answer = reply  # or an error: a script's is a MISFIT then, a plain command's is still one
             if command.script is not None:
                 answer = untagged(reply, TAGS[self.answered % len(TAGS)])
             if answer is not MISFIT and type(answer) is not _ERROR and command.fits(answer):
@@ -225,7 +225,7 @@ class Pipe:
         raise DesynchronisedError(f"a push of kind {kind.decode()} confirms a command that was not sent")
 
     def _misfit(self, entry: Entry, reply: object) -> None:
-        """Take what is no answer to `entry`: an error, or another command's answer."""
+        """Take what is no answer to `entry`: an error ends it, another command's answer the connection."""
         if isinstance(reply, _ERROR):
             self._fail(entry, str(reply))
         else:

@@ -18,7 +18,7 @@ from .connection import Endpoint
 from .failures import why
 from .handshake import Identity
 from .link import Link, heartbeat
-from .pipe import MAX_IN_FLIGHT, Entry, pack_stamp
+from .pipe import Entry, limit_for, pack_stamp
 from .probe import Probe
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
@@ -73,9 +73,8 @@ class RedisNode(BaseNode):
                 if release and self._ledger.is_unresolved(command.owner):
                     self._ledger.record(command, self.env.clock.now(), sink, index)
                 return
-            reason = (
-                link.lost.result() if link.lost.done() else f"more than {MAX_IN_FLIGHT} commands in flight"
-            )
+            in_flight = f"more than {limit_for(command.purpose)} commands in flight"
+            reason = link.lost.result() if link.lost.done() else in_flight
         if release:
             self._ledger.record(command, self.env.clock.now(), sink, index)
         sink.on_reply(index, Silence(reason, sent=False))
@@ -84,7 +83,7 @@ class RedisNode(BaseNode):
         assert self._greeting is not None, "only where there is a sentinel"
         assert self._link is not None, "connected"
         pipe = self._link.pipe
-        probe = Probe(self._greeting.judgement.expected, sink)
+        probe = Probe(self._greeting.eligibility.expected, sink)
         if not pipe.put(command, probe, index):
             return False
         if not pipe.put(self._greeting.get_sentinel, probe, index):
@@ -206,7 +205,7 @@ class RedisNode(BaseNode):
         self._channels.send_unsent()
         self._greet()
         if self._greeting is None:
-            self._judged()
+            self._update_state()
             self.settled.set()
         try:
             await self._watch(link)
@@ -230,7 +229,7 @@ class RedisNode(BaseNode):
                 return
             if link.pipe.answered != answered or not len(link.pipe):
                 mute = 0
-                self._judged()
+                self._update_state()
             else:
                 mute += 1
                 self._become(NodeState.SUSPECT, f"no answer for {mute * pause:.3g} s")
@@ -290,7 +289,7 @@ class RedisNode(BaseNode):
             self._greet_again()
             return
         if not isinstance(reply, Silence):
-            self._judged()
+            self._update_state()
         self._answered.set()
 
     def _greeting_done(self) -> None:

@@ -102,7 +102,7 @@ MUTATIONS = (
     Mutation(
         rule="R15",
         name="releases have no room of their own",
-        edits=(Edit("Pipe._has_room", "reserved = _RESERVED.get(command.purpose, 0)", "reserved = 0"),),
+        edits=(Edit("limit_for", "_RESERVED.get(purpose, 0)", "0"),),
         test="unit/node/test_pipe.py::test_commands_in_flight_are_bounded",
     ),
     Mutation(

@@ -70,7 +70,7 @@ MUTATIONS = (
     Mutation(
         rule="R12",
         name="a node that has lost its memory votes at once",
-        edits=(Edit("_judge", "left_ms > 0", "False"),),
+        edits=(Edit("_eligible_by", "left_ms > 0", "False"),),
         test="unit/test_quarantine.py::test_a_node_that_may_have_forgotten_has_no_vote[_empty-fenced]",
     ),
     Mutation(
@@ -158,7 +158,7 @@ MUTATIONS = (
     Mutation(
         rule="R12",
         name="clients with another number of nodes take part",
-        edits=(Edit("_judge", "known.size != size", "False"),),
+        edits=(Edit("_eligible_by", "known.size != size", "False"),),
         test="unit/test_quarantine.py::test_clients_with_another_number_of_nodes_have_no_business_here",
     ),
     Mutation(

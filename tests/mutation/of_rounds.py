@@ -89,8 +89,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Watchdog._sleep",
-                "delay = min(max(self._heap.next_due() - began, COALESCE), TICK)",
-                "delay = max(self._heap.next_due() - began, COALESCE) if self._heap else TICK",
+                "delay = min(max(self._heap.next_due() - began, SHORTEST_TICK), TICK)",
+                "delay = max(self._heap.next_due() - began, SHORTEST_TICK) if self._heap else TICK",
             ),
         ),
         test="unit/test_extension.py::test_a_suspended_machine_loses_by_the_suspend_safe_clock",

@@ -303,7 +303,9 @@ MUTATIONS = (
     Mutation(
         rule="R14",
         name="nodes are blamed when our own clock jumps",
-        edits=(Edit("ClockWatch._judge", "2 * _alike(suspicion.seconds, pending) >= self._size", "False"),),
+        edits=(
+            Edit("ClockWatch._attribute", "2 * _alike(suspicion.seconds, pending) >= self._size", "False"),
+        ),
         test=(
             "unit/test_clock_steps.py::test_when_half_of_the_nodes_jump_alike_our_own_clock_did[3600.0-3-3]"
         ),

@@ -61,10 +61,10 @@ class Connection:
             return
         sentinel, now_us, identity = reply
         self._heard_us = now_us
-        view, judge = self._client.quorum_view, self._client.world.rules.judge
-        judged = judge(sentinel, identity=identity, now_us=now_us, role="master", size=view.size)
-        view.adopt(judged.quarantine_ms)
-        self.expected = judged.expected
+        view, eligibility = self._client.quorum_view, self._client.world.rules.eligibility
+        found = eligibility(sentinel, identity=identity, now_us=now_us, role="master", size=view.size)
+        view.adopt(found.quarantine_ms)
+        self.expected = found.expected
 
     def carry(self, node: ModelNode) -> None:
         """Bring the next request to the node, or the next reply back; requests that are behind, too."""

@@ -37,7 +37,7 @@ class Rules:
     ballot: Callable[[int, int], int] = fencing.ballot
     certified: Callable[[Iterable[int], int], int | None] = fencing.certified
     agreeable: Callable[[Collection[tuple[int, int]]], int] = fencing.agreeable
-    judge: Callable[..., quarantine.Judgement] = quarantine.judge
+    eligibility: Callable[..., quarantine.Eligibility] = quarantine.eligibility
 
     of_scripts: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """The functions that the scripts of the nodes call differently, by their names in `_memory_scripts`."""

@@ -15,7 +15,7 @@ import aioredlock_ng
 from aioredlock_ng import LockTakenError
 from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._log import report
-from aioredlock_ng._node.greeting import MAX_LOGGED, Greeting
+from aioredlock_ng._node.greeting import MAX_LOGGED_FINDINGS, Greeting
 from tests.unit.worlds import TTL, opened, virtual, world
 
 LOGGER = logging.getLogger("aioredlock_ng")
@@ -139,9 +139,9 @@ def test_a_node_that_says_ever_new_things_does_not_fill_memory():
     """Lines are told once, so they are kept: a limited number of them."""
     greeting = Greeting("n", QuorumView(b"{meta}", 3, 60_000))
     with logged() as log:
-        for number in [*range(2 * MAX_LOGGED), 0]:
+        for number in [*range(2 * MAX_LOGGED_FINDINGS), 0]:
             greeting._log_once(logging.WARNING, f"line {number}")
-    assert len(log.records) == MAX_LOGGED
+    assert len(log.records) == MAX_LOGGED_FINDINGS
 
 
 def test_every_line_of_the_package_goes_through_one_function_or_names_the_same():

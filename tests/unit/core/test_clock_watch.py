@@ -96,8 +96,8 @@ def test_only_steps_above_the_limit_are_told(stepped: float, told: int) -> None:
     watch = watching(3)
     answer(watch, 0, 0.1, stepped)
     answer(watch, 1, 0.2)
-    judgement = answer(watch, 2, 0.2)
-    assert len(judgement.steps + judgement.back) == told
+    conclusion = answer(watch, 2, 0.2)
+    assert len(conclusion.steps + conclusion.back) == told
 
 
 def test_a_suspect_is_no_further_ahead_than_its_new_interval() -> None:
@@ -244,8 +244,8 @@ def test_a_step_that_can_be_proven_is_found_by_the_next_sample(
     blur = (last_heard - last_asked) + (heard - asked) + 2 * PRECISION + 2 * CLOCK_DRIFT_FACTOR * pause
     stepped = seen + (limit + blur + 1e-5 + excess) * (1 if forward else -1)
     assert watch.believes(0, heard, stepped) is not forward
-    judgement = watch.sample(0, asked, heard, stepped)  # no other node has samples: judged at once
-    found = judgement.steps if forward else judgement.back
+    conclusion = watch.sample(0, asked, heard, stepped)  # no other node has samples: judged at once
+    found = conclusion.steps if forward else conclusion.back
     assert [step.node for step in found] == [0]
     assert limit < abs(found[0].seconds) <= limit + blur + 1e-4 + excess + CLOCK_DRIFT_FACTOR * pause
 
@@ -261,10 +261,10 @@ def test_one_of_five_is_to_blame_once_the_others_were_asked(stepped: float) -> N
     for node in (0, 1, 3):
         assert answer(watch, node, 1.1) == NOTHING
         assert watch.trusted(2) is (stepped < 0)
-    judgement = answer(watch, 4, 1.2)
+    conclusion = answer(watch, 4, 1.2)
     expected = steps((2, stepped))
-    assert judgement == (Conclusion(steps=expected) if stepped > 0 else Conclusion(back=expected))
-    assert abs((judgement.steps + judgement.back)[0].seconds) <= 5.0
+    assert conclusion == (Conclusion(steps=expected) if stepped > 0 else Conclusion(back=expected))
+    assert abs((conclusion.steps + conclusion.back)[0].seconds) <= 5.0
     assert watch.trusted(2)
     assert answer(watch, 2, 1.3, stepped) == NOTHING
 
@@ -276,8 +276,8 @@ def test_half_of_the_nodes_alike_is_our_own_step(size: int, needed: int, stepped
     watch = watching(size)
     for node in range(needed - 1):
         assert answer(watch, node, 1.0, stepped) == NOTHING
-    judgement = answer(watch, needed - 1, 1.0, stepped)
-    assert judgement == Conclusion(own=pytest.approx(-stepped, abs=0.02))
+    conclusion = answer(watch, needed - 1, 1.0, stepped)
+    assert conclusion == Conclusion(own=pytest.approx(-stepped, abs=0.02))
     assert all(watch.trusted(node) for node in range(size))
     assert [watch.offset(node) for node in range(size)] == [None] * size
     assert watch.median_ahead is None

@@ -26,7 +26,7 @@ def test_a_copy_of_the_sentinel_is_no_proof(heard: str) -> None:
     """After a failover the replica has it, too, though not all locks; whichever server greeted last."""
     greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
     greeting.take(answer(sentinel(ONE), ONE), 0.0)
-    expected = greeting.judgement.expected
+    expected = greeting.eligibility.expected
     assert expected.sentinel
     assert greeting.still_matches(expected, answer(sentinel(ONE), ONE))
     after_failover = answer(sentinel(ONE), OTHER)
@@ -40,7 +40,7 @@ def test_without_an_expected_sentinel_there_is_no_proof() -> None:
     greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
     flushed = answer(b"", ONE)
     greeting.take(flushed, 0.0)
-    assert greeting.judgement.expected is NO_SENTINEL
+    assert greeting.eligibility.expected is NO_SENTINEL
     assert not greeting.still_matches(NO_SENTINEL, flushed)
 
 
@@ -52,7 +52,7 @@ def test_a_server_that_does_not_tell_its_identity(first: bytes, then: bytes, pro
     assert UNKNOWN_IDENTITY == b"-"
     greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
     greeting.take(answer(sentinel(ONE), first), 0.0)
-    assert greeting.still_matches(greeting.judgement.expected, answer(sentinel(ONE), then)) is proven
+    assert greeting.still_matches(greeting.eligibility.expected, answer(sentinel(ONE), then)) is proven
 
 
 def test_a_newer_versions_sentinel_can_be_expected() -> None:
@@ -60,7 +60,7 @@ def test_a_newer_versions_sentinel_can_be_expected() -> None:
     newer = b"2:%b:1:0:1:0:and:more" % ONE
     greeting = Greeting("node", QuorumView(b"{meta}", 1, 0))
     greeting.take(answer(newer, ONE), 0.0)
-    expected = greeting.judgement.expected
+    expected = greeting.eligibility.expected
     assert expected.sentinel == newer
     assert greeting.still_matches(expected, answer(newer, ONE))
     assert not greeting.still_matches(expected, answer(newer, OTHER))

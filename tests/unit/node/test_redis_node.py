@@ -444,7 +444,8 @@ async def test_the_backlog_is_bounded() -> None:
             it.node.submit(NAME.release(owner(number), 10), sink, 0)
         assert (sink.replies, it.node.standing.owed) == ([], 0)
         last = it.send(NAME.release(owner(MAX_IN_FLIGHT), 10))
-        assert isinstance(last.reply, Silence)
+        limit = MAX_IN_FLIGHT + RESERVED_FOR_RELEASES
+        assert last.reply == Silence(f"more than {limit} commands in flight", sent=False)
         assert it.node.standing.owed == 1
         server.thaw()
         await asyncio.sleep(2 * HEARTBEAT)
@@ -879,6 +880,6 @@ async def test_other_commands_are_answered_like_any() -> None:
 async def test_a_node_that_is_down_for_ever_new_reasons_does_not_fill_memory() -> None:
     """Reasons are logged once, so they are kept: a limited number of them."""
     async with running(MemoryNode().link()) as it:
-        for number in range(10 * base.MAX_LOGGED):
+        for number in range(10 * base.MAX_LOGGED_REASONS):
             it.node._become(NodeState.DOWN, f"reason {number}")
-        assert len(it.node._logged) == base.MAX_LOGGED
+        assert len(it.node._logged) == base.MAX_LOGGED_REASONS
