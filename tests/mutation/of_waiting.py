@@ -31,6 +31,28 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R13",
+        name="a call that ends between the line and its try keeps its place",
+        edits=(
+            Edit(
+                "Acquisition.run",
+                """
+                if self._has_place:
+                    self._leave_place()
+                """,
+                "",
+            ),
+        ),
+        test="unit/test_admission.py::"
+        "test_a_call_that_comes_first_when_no_lock_can_be_trusted_gives_its_place_back",
+    ),
+    Mutation(
+        rule="R13",
+        name="a call keeps its place while a name cools down",
+        edits=(Edit("Acquisition._cool_down", "self._leave_place()", "pass"),),
+        test="unit/test_admission.py::test_a_call_that_lets_a_name_cool_down_takes_no_place",
+    ),
+    Mutation(
+        rule="R13",
         name="a task overtakes those that wait before it and exclude it",
         edits=(
             Edit(

@@ -9,7 +9,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from aioredlock_ng import Lease, LockManager, LockTakenError, ManagerClosedError, QuorumUnavailableError
+from aioredlock_ng import (
+    ConfigurationError,
+    Lease,
+    LockManager,
+    LockTakenError,
+    ManagerClosedError,
+    QuorumUnavailableError,
+)
 from aioredlock_ng._acquire.acquisition import Acquisition
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._hold import watchdog
@@ -186,6 +193,44 @@ async def test_a_call_that_lets_others_ask_takes_no_place(few_places):
         assert asked(w.nodes[0]) == ["had", "0", "1", "2", "3"]
         assert places(w.manager).in_flight == 0
         assert [end.error for end in await asyncio.gather(*burst, again)] == [None] * (PLACES + 1)
+        assert_deserted(w.manager)
+
+
+@virtual
+async def test_a_call_that_lets_a_name_cool_down_takes_no_place(few_places):
+    """It stood in line before it found that the name stays taken: it waits for that without a place."""
+    async with world() as w:
+        async with w.manager.lock("stays", at_least=TIMEOUT):
+            pass
+        burst = ends(w.manager, *(f"{number}" for number in range(PLACES)))
+        await turns(1)
+        assert places(w.manager).full
+        (again,) = ends(w.manager, "stays")
+        await asyncio.sleep(2 * ROUND_TRIP)
+        assert not again.done()
+        assert places(w.manager).in_flight == 0
+        assert [end.error for end in await asyncio.gather(*burst, again)] == [None] * (PLACES + 1)
+        assert_deserted(w.manager)
+
+
+@virtual
+async def test_a_call_that_comes_first_when_no_lock_can_be_trusted_gives_its_place_back(few_places):
+    """Its nodes turned out to be no quorum while it stood in line: it asks none."""
+    async with world() as w:
+        burst = ends(w.manager, *(f"{number}" for number in range(PLACES)))
+        await turns(1)
+        (late,) = ends(w.manager, "late")
+        await turns(1)
+        runtime = w.manager._life.runtime
+        assert runtime is not None
+        sim().call_later(
+            ROUND_TRIP / 2, setattr, runtime.availability, "conflict", "two nodes are one server"
+        )
+        assert isinstance((await late).error, ConfigurationError)
+        runtime.availability.conflict = None
+        await asyncio.gather(*burst)
+        await asyncio.sleep(TIMEOUT)
+        assert asked(w.nodes[0]).count("late") == 0
         assert_deserted(w.manager)
 
 
