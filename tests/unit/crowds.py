@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import random
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._round.round import Round
+from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import count, make
 
@@ -109,14 +109,9 @@ def forget_crowds(manager: LockManager) -> None:
     """Have a manager know nothing of crowds: neither its releases nor notices say anything of them."""
     runtime = manager._life.runtime
     assert runtime is not None
-    release = runtime.release
-
-    def without_crowd(*arguments: Any, **options: Any) -> Round:
-        round_ = release(*arguments, **options)
-        read, round_._read = round_._read, lambda reply: read(reply)._replace(reached=0)
-        return round_
-
-    runtime.release = without_crowd
+    primitive = manager._primitives.over(MUTEX, (NAME,))
+    read = primitive.read_release
+    primitive.read_release = lambda reply: read(reply)._replace(reached=0)
     for node in runtime.nodes:
         node._env = replace(
             node.env, on_notice=lambda node, channel, _: runtime.notices.on_notice(node, channel, b"")
