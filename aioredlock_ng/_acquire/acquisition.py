@@ -164,14 +164,14 @@ class Acquisition:
         if len(entry.queue or ()) >= MAX_WAITERS:
             msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
             raise self._refused_here(LockTakenError(msg, names=self.names))
-        if not single_try:
-            self._tell_waiting(None)
         place = shared.queue.place(name, self._ticket, single_try=single_try)
         watch = None
         if budget.for_quorum is not None and not single_try:
             watch = QuorumWatch(budget, entry, place)
         try:
             self._behind = entry
+            if not single_try:
+                self._tell_waiting(None)  # code of users, which may find that the lease in the way has ended
             # A single try that finds a contender without a verdict waits for that verdict, not longer.
             if await shared.pauses.wait(place.future, budget.for_answers() if single_try else budget.room()):
                 budget.goes_on_from(entry.refusal, entry.answered_at)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, ManagerClosedError
+from aioredlock_ng.events import Hooks, Waiting
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
     LATENCY,
@@ -276,3 +277,28 @@ def test_a_dropped_lease_is_released_where_warnings_are_errors(extended, monkeyp
     (warning,) = raised
     assert isinstance(warning, ResourceWarning)
     assert "'a'" in str(warning)
+
+
+class Checks(Hooks):
+    """A hook that checks a lease whenever a call begins to wait."""
+
+    lease: Lease | None = None
+
+    def on_waiting(self, event: Waiting) -> None:
+        """Find out that the lease in the way has ended."""
+        assert self.lease is not None
+        with pytest.raises(LockLostError):
+            self.lease.check()
+
+
+@virtual
+async def test_a_hook_that_ends_the_lease_in_the_way_lets_the_waiting_call_in():
+    """A check notices that validity has ended before the watchdog has; what waits for it goes on at once."""
+    hook = Checks()
+    async with world(hooks=[hook]) as w:
+        hook.lease = await w.manager.lock("a", ttl=TTL).acquire()
+        sim().advance(2 * TTL)  # the loop stood still
+        began = sim().time()
+        async with w.manager.lock("a"):
+            assert sim().time() - began < TIMEOUT
+        await hook.lease.release()
