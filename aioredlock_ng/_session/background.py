@@ -114,12 +114,12 @@ class Background:
         clocks, number = self._runtime.clocks, self._nodes.index(node)
         if not sample.same_server:
             clocks.forget(number)
-        judged = clocks.sample(number, sample.asked_at, sample.heard_at, sample.time)
-        for step in (*judged.steps, *judged.back):
+        concluded = clocks.sample(number, sample.asked_at, sample.heard_at, sample.time)
+        for step in (*concluded.steps, *concluded.back):
             self._report_step(self._nodes[step.node], step.seconds)
-        if judged.own:
-            self._report_own_step(judged.own)
-        for step in judged.steps:  # first, or the vote would be back for a moment
+        if concluded.own:
+            self._report_own_step(concluded.own)
+        for step in concluded.steps:  # first, or the vote would be back for a moment
             time = self._runtime.clock.now() + step.before  # what the node would tell if it had not jumped
             self._nodes[step.node].restart_quarantine(floor_at(int(time * 1_000_000)))
         for i, other in enumerate(self._nodes):
