@@ -45,7 +45,7 @@ def test_a_link_into_the_void_is_noticed() -> None:
     assert leads_nowhere(page, "gone.md")
     assert leads_nowhere(page, "servers.md#gone")
     assert leads_nowhere(page, "../LICENSE#gone")
-    assert not leads_nowhere(page, "servers.md#sentinel")
+    assert not leads_nowhere(page, "servers.md#redis-sentinel")
 
 
 def test_every_page_is_in_the_navigation() -> None:
