@@ -14,10 +14,9 @@ from .._core.fencing import SHIFT
 from .._core.quarantine import parse
 from .._core.quorum import majority
 from .._node import NodeState
-from .._round.round import Round, all_answered
 from .._session.background import same_server
 from ..errors import ConfigurationError, LockTakenError, QuorumUnavailableError, printable
-from .inspection import read
+from .inspection import ask_all
 from .survey import Survey, survey
 
 if TYPE_CHECKING:
@@ -53,13 +52,13 @@ async def initialise(runtime: Runtime, *, force: bool) -> tuple[NodeInitialisati
     if not force:
         _refuse_another_quorums(runtime)
         await _refuse_live_locks(runtime)
-    answers = await _ask_all(runtime, _command(runtime, floor=0))
+    answers = await ask_all(runtime, _command(runtime, floor=0))
     floors = [floor for answer in answers if (floor := _floor(answer))]
     if len(set(floors)) > 1:
         # A node takes no floor that is ahead of what its own clock allows: the slowest one must get there.
         late_ms = ((max(floors) - min(floors)) >> SHIFT) + 1
         await anyio.sleep(min(late_ms / 1000, CLOCKS_APART))
-        await _ask_all(runtime, _command(runtime, floor=max(floors)))
+        await ask_all(runtime, _command(runtime, floor=max(floors)))
     await runtime.greet()
     return tuple(
         NodeInitialisation(node=node.name, done=_floor(answer) is not None, reason=_why_not(answer))
@@ -91,13 +90,6 @@ def _why_not(answer: Answer) -> str:
     if answer.found is None or _floor(answer) is not None:
         return answer.reason
     return "its sentinel was written by another version, which has to do this"
-
-
-async def _ask_all(runtime: Runtime, command: Command) -> list[Answer]:
-    round_ = Round(runtime.nodes, runtime.deadlines, read)
-    round_.ask(command, runtime.node_timeout)
-    await round_.wait(all_answered)
-    return [answer for answer in round_.answers if answer is not None]
 
 
 # -- what forbids it ---------------------------------------------------------------------------------

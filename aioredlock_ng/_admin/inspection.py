@@ -57,13 +57,20 @@ async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, .
     """Delete `key` on every node and return what was there before."""
     before = await inspect(runtime, key)
     command = Command(Purpose.OTHER, owner=b"", fits=_fits_deletion, keys=(key,), verb=b"DEL")
+    return tuple(
+        entry
+        if answer.vote is Vote.GRANTED
+        else NodeInspection(node=entry.node, held=None, reason=answer.reason)
+        for entry, answer in zip(before, await ask_all(runtime, command), strict=True)
+    )
+
+
+async def ask_all(runtime: Runtime, command: Command) -> list[Answer]:
+    """Ask every node, and return what they say in their order; silence is an answer."""
     round_ = Round(runtime.nodes, runtime.deadlines, read)
     round_.ask(command, runtime.node_timeout)
     await round_.wait(all_answered)
-    return tuple(
-        entry if vote.vote is Vote.GRANTED else NodeInspection(node=entry.node, held=None, reason=vote.reason)
-        for entry, vote in zip(before, round_.votes(), strict=True)
-    )
+    return [answer for answer in round_.answers if answer is not None]
 
 
 async def ask(runtime: Runtime, node: Node, command: Command, timeout: float) -> Reply:
@@ -85,10 +92,7 @@ def look_for(key: bytes) -> Command:
 
 async def look(runtime: Runtime, key: bytes) -> list[Answer]:
     """Ask every node what is under `key`, and return the answers in the order of the nodes."""
-    round_ = Round(runtime.nodes, runtime.deadlines, read)
-    round_.ask(look_for(key), runtime.node_timeout)
-    await round_.wait(all_answered)
-    return [answer for answer in round_.answers if answer is not None]
+    return await ask_all(runtime, look_for(key))
 
 
 def owners_of(runtime: Runtime) -> set[bytes]:
