@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,9 +14,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("aioredlock_ng")
 
 
-def debugging() -> bool:
-    """Whether lines that only a debugger of locks wants are logged; cheap, for the hot path."""
-    return log.isEnabledFor(logging.DEBUG)
+debugging = functools.partial(log.isEnabledFor, logging.DEBUG)
+"""Whether lines that only a debugger of locks wants are logged; no function of ours, for the hot path."""
 
 
 def report(

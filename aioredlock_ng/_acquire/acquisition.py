@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from dataclasses import dataclass
 from typing import final
@@ -11,7 +10,7 @@ from .._core.policy import ExtensionPolicy
 from .._hold.holding import Holding
 from .._kinds.primitive import Primitive
 from .._local.local_queue import MAX_WAITERS, NameEntry, Ticket
-from .._log import log
+from .._log import debugging
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError, printable
 from ..events import Acquired
 from .attempt import Attempt
@@ -98,7 +97,7 @@ class Acquisition:
                 self._waiting.over()
             if self._waits_told:
                 shared.long_waits.drop(self)
-        if Acquired in shared.hooks.wanted or log.isEnabledFor(logging.DEBUG):
+        if Acquired in shared.hooks.wanted or debugging():
             self._tell_acquired(holding)
         return holding
 

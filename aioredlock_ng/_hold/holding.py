@@ -123,7 +123,7 @@ class Holding:
         holdings.all[self] = None
         watchdog = holdings.watchdog
         watchdog.fresh[self] = None
-        if min(self._extend_at, self.deadline) < watchdog.wakes_at:
+        if self.due < watchdog.wakes_at:
             watchdog.wake()
 
     # -- what it is ----------------------------------------------------------------------------

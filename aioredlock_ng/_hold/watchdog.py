@@ -61,8 +61,9 @@ class Watchdog:
         """Look at `watched` when it is next due; call again whenever that has moved."""
         self._lately = True
         self.fresh.pop(watched, None)
-        self._heap.push(watched, watched.due)
-        if watched.due < self.wakes_at:
+        due = watched.due
+        self._heap.push(watched, due)
+        if due < self.wakes_at:
             self.wake()
 
     def wake(self) -> None:
