@@ -65,7 +65,6 @@ class Tries:
     """The tries of one manager that wait for their verdict, and what all of them use."""
 
     nodes: Sequence[Node]
-    node_timeout: float
     clock: Clock
     clocks: ClockWatch
     wall: Callable[[], float]

@@ -93,7 +93,6 @@ class Runtime:
         self.owners = Owners(random, self.wall, self.holder)
         self.tries = Tries(
             nodes=nodes,
-            node_timeout=node_timeout,
             clock=clock,
             clocks=self.clocks,
             wall=self.wall,
