@@ -140,9 +140,7 @@ class Bench:
         workers = [self._pool.setdefault((peer, i), Worker.of(python, self.loop)) for i in numbers]
         for i, worker in zip(numbers, workers, strict=True):
             await worker.open(peer, urls)
-            await worker.do(
-                "latency", limit=START_TIMEOUT, prefix=f"warm:{peer}:{i}", first=0, count=10, seconds=1.0
-            )
+            await worker.do("latency", limit=START_TIMEOUT, prefix=f"warm:{peer}:{i}", count=10, seconds=1.0)
         return workers
 
     async def turns(self, turns: Mapping[Any, Turn], *, cases: int, warm: bool = False) -> Taken[Any]:

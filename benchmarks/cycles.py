@@ -9,30 +9,50 @@ from typing import Any, Final
 from benchmarks.bench import Bench
 from benchmarks.driver import Figures, Taken, Turns, Worker
 from benchmarks.report import Row, percentile
-from benchmarks.slices import NAMES
 
 BASES: Final = ("floor", "floor-c", "aioredlock")
 """What the others are compared with, in the columns ``to_…``."""
 
-_firsts = count(0, 40)
+ONCE: Final = "once"
+"""Each cycle has a name that was never used before, as that of an order or a job has: the usual case."""
+
+IN_TURN: Final = "in turn"
+"""A few names are used again and again."""
+
+NAMES: Final = 200
+"""Names that one task uses in turn: none is used twice within the 25 ms for which a name may rest."""
+
+NAMES_OF_EACH: Final = 16
+"""The same for each of many tasks."""
+
+_turns = count()
 
 
-async def latency_turn(bench: Bench, peer: str, worker: Worker, seconds: float = 0.5) -> Figures:
+def new_prefix(peer: str) -> str:
+    """Return what the names of one turn begin with, so that no other turn has had one of them."""
+    return f"{peer}:{next(_turns):04}"
+
+
+async def latency_turn(
+    bench: Bench, peer: str, worker: Worker, names: str = ONCE, seconds: float = 0.5
+) -> Figures:
     """Let one task do a few cycles."""
     settings = bench.settings
-    first = next(_firsts) % NAMES
-    limit = seconds + settings.limit
-    return await worker.do(
-        "latency", limit=limit, prefix=peer, first=first, count=settings.cycles, seconds=seconds
-    )
+    order: Row = {"prefix": new_prefix(peer), "count": settings.cycles, "seconds": seconds}
+    if names == IN_TURN:
+        order |= {"prefix": peer, "first": next(_turns) * settings.cycles, "names": NAMES}
+    return await worker.do("latency", limit=seconds + settings.limit, **order)
 
 
-async def throughput_turn(bench: Bench, peer: str, worker: Worker, tasks: int, trip: float = 0.0) -> Figures:
+async def throughput_turn(
+    bench: Bench, peer: str, worker: Worker, tasks: int, names: str = ONCE, *, trip: float = 0.0
+) -> Figures:
     """Let many tasks do cycles for a moment; `trip`: how far the nodes are."""
     seconds = bench.settings.slice + 4 * trip
-    limit = seconds + 2 * bench.settings.limit
-    order = {"prefix": peer, "tasks": tasks, "seconds": seconds, "spread": 2 * trip}
-    return await worker.do("throughput", limit=limit, **order)
+    order: Row = {"prefix": new_prefix(peer), "tasks": tasks, "seconds": seconds, "spread": 2 * trip}
+    if names == IN_TURN:
+        order |= {"prefix": peer, "names": max(NAMES_OF_EACH, NAMES // tasks)}
+    return await worker.do("throughput", limit=seconds + 2 * bench.settings.limit, **order)
 
 
 def p50(key: str) -> Callable[[Figures], float]:

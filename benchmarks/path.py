@@ -2,7 +2,8 @@
 
 Counted with `sys.setprofile`, so that the figures belong to the code and not to the machine: files,
 functions, calls of them (a coroutine that goes on counts as one, too), and changes from one file to
-another. ``--functions`` lists them, in the order in which they are first called.
+another. Each cycle has a name that was never used before, unless the table says that names are used in turn.
+``--functions`` lists what an acquire calls, in the order in which it is first called.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import argparse
 import asyncio
 import contextlib
 import os
+import secrets
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
@@ -23,14 +25,16 @@ from typing import Any, Final, NamedTuple
 import aioredlock_ng
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import local_nodes
+from benchmarks.cycles import IN_TURN, ONCE
 from benchmarks.report import Report
 
 TABLE: Final = "What one uncontended acquire goes through"
+CALLS: Final = "Python calls per uncontended cycle"
 SOURCE: Final = Path(aioredlock_ng.__file__).parent
 PACKAGE: Final = f"{SOURCE}{os.sep}"
 NODES: Final = 5
 WARM: Final = 5
-"""Cycles before the first that counts: scripts are loaded, connections open, the name has been had before."""
+"""Cycles before the first that counts: scripts are loaded, connections open, the name in turn is known."""
 TIMES: Final = 21
 """Cycles that count; a heartbeat may fall into one of them, the median is without."""
 
@@ -55,8 +59,11 @@ class Way(NamedTuple):
     changes: int
 
 
-LIMITS: Final = {"plain": (16, 46), "fenced": (18, 55)}
+LIMITS: Final = {"plain": (16, 48), "fenced": (18, 57)}
 """Files and functions that one acquire may touch (`tests/benchmarks/test_path.py`)."""
+
+CALL_LIMITS: Final = {"plain": 245, "fenced": 260}
+"""Calls that one cycle, acquire and release together, may take."""
 
 
 def way_of(steps: Sequence[Step]) -> Way:
@@ -93,13 +100,18 @@ class Taken(NamedTuple):
     acquires: list[list[Step]]
     releases: list[list[Step]]
 
+    @property
+    def cycles(self) -> list[list[Step]]:
+        """Return each acquire together with its release."""
+        return [[*acquire, *release] for acquire, release in zip(*self, strict=True)]
 
-async def take(urls: Sequence[str], mode: str, times: int = TIMES) -> Taken:
-    """Acquire and release a name again and again, with a manager that is warm."""
-    taken = Taken([], [])
+
+async def take(urls: Sequence[str], mode: str, names: str = ONCE, times: int = TIMES) -> Taken:
+    """Acquire and release again and again, with a manager that is warm."""
+    taken, prefix = Taken([], []), f"path:{secrets.token_hex(8)}"
     async with LockManager(urls, **MODES[mode]) as manager:
         for number in range(WARM + times):
-            lock = manager.lock(f"path:{mode}")
+            lock = manager.lock(f"{prefix}:{number if names == ONCE else 0}")
             with noted() as acquire:
                 lease = await lock.acquire()
             with noted() as release:
@@ -117,11 +129,12 @@ def typical(taken: Sequence[Sequence[Step]]) -> Way:
 
 
 async def ask(report: Report, urls: Sequence[str]) -> None:
-    """Add a line for each mode and step to the report."""
-    for mode in MODES:
-        taken = await take(urls, mode)
+    """Add the lines of each mode to the report, with names used once and in turn."""
+    for mode, names in product(MODES, (ONCE, IN_TURN)):
+        taken = await take(urls, mode, names)
         for step, calls in (("acquire", taken.acquires), ("release", taken.releases)):
-            report.add(TABLE, mode=mode, step=step, **typical(calls)._asdict())
+            report.add(TABLE, mode=mode, names=names, step=step, **typical(calls)._asdict())
+        report.add(CALLS, mode=mode, names=names, calls_per_cycle=typical(taken.cycles).calls)
 
 
 def listing(taken: Sequence[Sequence[Step]]) -> str:

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from benchmarks.cycles import ONCE
 from benchmarks.peers import PEERS
 from benchmarks.questions import (
     distance,
@@ -71,7 +72,7 @@ def draw(report: Report, folder: Path) -> list[Path]:
 def plots(report: Report) -> Iterable[tuple[str, Figure]]:
     """Make them, with their names."""
     makers: dict[str, Callable[[list[Row]], Figure]] = {
-        throughput.TABLE: throughput_bars,
+        throughput.TABLE: lambda rows: throughput_bars([row for row in rows if row["names"] == ONCE]),
         open_loop.TABLE: open_loop_lines,
         faults.TABLE: fault_spans,
         held.TABLE: held_growth,

@@ -22,12 +22,6 @@ Figures = dict[str, Any]
 
 clock = time.monotonic
 
-NAMES: Final = 200
-"""Names that one task uses in turn: none is used twice within the 25 ms for which a name may rest."""
-
-NAMES_OF_EACH: Final = 16
-"""The same for each of many tasks."""
-
 SAMPLES: Final = 5000
 """Waits that a slice returns at most: order statistics at equal distances."""
 
@@ -67,8 +61,18 @@ def schedule(rate: float, seconds: float, seed: int | None) -> Iterator[float]:
         yield due
 
 
-async def latency(peer: Peer, *, prefix: str, first: int, count: int, seconds: float) -> Figures:
-    """One task without contention: the time to acquire, and with the release."""
+def numbered(prefix: str, number: int, names: int | None) -> str:
+    """Return the name of a cycle: a new one, or the next of so many `names` in turn."""
+    return f"{prefix}:{number if names is None else number % names:03}"
+
+
+async def latency(
+    peer: Peer, *, prefix: str, count: int, seconds: float, first: int = 0, names: int | None = None
+) -> Figures:
+    """One task without contention: the time to acquire, and with the release.
+
+    Each cycle has a name of its own; with `names` so many are used in turn, from the `first` one on.
+    """
     acquires, cycles = [], []
     acquired = 0.0
 
@@ -79,7 +83,7 @@ async def latency(peer: Peer, *, prefix: str, first: int, count: int, seconds: f
     ends = clock() + seconds
     for i in range(count):
         began = clock()
-        await peer.cycle(f"{prefix}:{(first + i) % NAMES:03}", body)
+        await peer.cycle(numbered(prefix, first + i, names), body)
         ended = clock()
         acquires.append(acquired - began)
         cycles.append(ended - began)
@@ -88,13 +92,15 @@ async def latency(peer: Peer, *, prefix: str, first: int, count: int, seconds: f
     return {"acquires": acquires, "cycles": cycles}
 
 
-async def throughput(peer: Peer, *, prefix: str, tasks: int, seconds: float, spread: float = 0.0) -> Figures:
+async def throughput(
+    peer: Peer, *, prefix: str, tasks: int, seconds: float, spread: float = 0.0, names: int | None = None
+) -> Figures:
     """Many tasks, each with names of its own: cycles per second, acquires, CPU per cycle.
 
-    They begin one after the other within `spread` seconds: else tasks that wait for far nodes do so in step.
+    Each cycle has a name of its own; with `names` each task uses so many in turn.  The tasks begin one after
+    the other within `spread` seconds: else tasks that wait for far nodes do so in step.
     """
     acquires: list[float] = []
-    each = max(NAMES_OF_EACH, NAMES // tasks)
 
     async def task(number: int) -> None:
         i = 0
@@ -105,7 +111,7 @@ async def throughput(peer: Peer, *, prefix: str, tasks: int, seconds: float, spr
         if spread:
             await asyncio.sleep(spread * number / tasks)
         while (asked := clock()) < ends:
-            await peer.cycle(f"{prefix}:{number}:{i % each}", body)
+            await peer.cycle(numbered(f"{prefix}:{number}", i, names), body)
             i += 1
 
     cpu, began = time.process_time(), clock()
@@ -182,7 +188,7 @@ async def open_loop(peer: Peer, *, prefix: str, rate: float, seconds: float, see
 
     async def request(number: int, due: float) -> None:
         began = clock()
-        await peer.cycle(f"{prefix}:{number % (NAMES * 10)}", body)
+        await peer.cycle(f"{prefix}:{number}", body)
         ended = clock()
         times.append(ended - due)
         cycles.append(ended - began)

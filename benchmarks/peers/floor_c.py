@@ -11,6 +11,7 @@ from typing import final
 from urllib.parse import urlsplit
 
 from benchmarks.peers.wire import compiled, load_scripts, packed, sizes_of_answers
+from benchmarks.slices import numbered
 
 
 @final
@@ -28,8 +29,10 @@ class Peer:
     async def open(self) -> None:
         """Nothing is left to do."""
 
-    async def latency(self, *, prefix: str, first: int, count: int, seconds: float) -> dict[str, list[float]]:
-        commands = [packed(f"{prefix}:{first + i:03}") for i in range(count)]
+    async def latency(
+        self, *, prefix: str, count: int, seconds: float, first: int = 0, names: int | None = None
+    ) -> dict[str, list[float]]:
+        commands = [packed(numbered(prefix, first + i, names)) for i in range(count)]
         (acquire, release), (granted, released) = map(len, commands[0]), self._answers
         acquires, releases = (b"".join(words) for words in zip(*commands, strict=True))
         times = [(ctypes.c_double * count)() for _ in range(2)]

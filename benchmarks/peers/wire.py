@@ -1,4 +1,4 @@
-"""What the floors are made of: the bytes of the plain mode, packed once per name, and bare connections."""
+"""What the floors are made of: the bytes of the plain mode, which only lack a name, and bare connections."""
 
 from __future__ import annotations
 
@@ -26,11 +26,23 @@ OWNER = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)
 
 
 @cache
+def _forms() -> list[bytes]:
+    """Return an acquire and its release, the package's own words, with places for the key and its length."""
+    key = b"a key that stands for all"
+    mutex = Primitive(MUTEX, ("any",), (key,))
+    commands = words(mutex.acquire(OWNER, TTL)), (*words(mutex.release(OWNER, TTL)), TAGS[0])
+    place = b"$%d\r\n%b\r\n"
+    return [
+        hiredis.pack_command(command).replace(b"%", b"%%").replace(place % (len(key), key), place)
+        for command in commands
+    ]
+
+
 def packed(name: str) -> tuple[bytes, bytes]:
-    """Return an acquire and its release as they go over the wire: the package's own words."""
-    mutex = Primitive(MUTEX, (name,), (b"redlock:" + name.encode(),))
-    acquire, release = mutex.acquire(OWNER, TTL), mutex.release(OWNER, TTL)
-    return hiredis.pack_command(words(acquire)), hiredis.pack_command((*words(release), TAGS[0]))
+    """Return an acquire and its release as they go over the wire."""
+    key = b"redlock:" + name.encode()
+    acquire, release = _forms()
+    return acquire % (len(key), key), release % (len(key), key)
 
 
 def compiled(source: Path) -> ctypes.CDLL:

@@ -26,7 +26,7 @@ async def ask(bench: Bench) -> None:
             measured = round_trip(urls[0])
             for tasks in crowds:
                 turns = {
-                    peer: partial(throughput_turn, bench, peer, worker, tasks, trip)
+                    peer: partial(throughput_turn, bench, peer, worker, tasks, trip=trip)
                     for peer, (worker,) in workers.items()
                 }
                 taken = await bench.turns(turns, cases=len(settings.trips) * len(crowds), warm=True)

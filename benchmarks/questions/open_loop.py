@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import count
 
 from benchmarks.bench import Bench
-from benchmarks.cycles import compared, microseconds, p50
+from benchmarks.cycles import compared, microseconds, new_prefix, p50
 from benchmarks.driver import Figures, Turn, Worker
 
 TABLE = "Open loop, distinct names: latency from the intended start"
@@ -50,7 +50,7 @@ def requests(bench: Bench, peer: str, worker: Worker, rate: float) -> Turn:
     async def turn() -> Figures:
         limit = seconds + 2 * bench.settings.limit
         return await worker.do(
-            "open_loop", limit=limit, prefix=peer, rate=rate, seconds=seconds, seed=seeds()
+            "open_loop", limit=limit, prefix=new_prefix(peer), rate=rate, seconds=seconds, seed=seeds()
         )
 
     return turn

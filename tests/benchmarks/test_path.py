@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import product
 
 import pytest
 
 from aioredlock_ng import LockManager
 from benchmarks import path
+from benchmarks.cycles import IN_TURN, ONCE
 from benchmarks.report import Report
 
 
+@pytest.mark.parametrize("names", [ONCE, IN_TURN])
 @pytest.mark.parametrize("mode", path.MODES)
-async def test_an_acquire_touches_so_many_files_and_functions_at_most(shared_nodes, mode):
+async def test_an_acquire_touches_so_many_files_and_functions_at_most(shared_nodes, mode, names):
     """An acquire that nothing contends with keeps to its limits of files and functions."""
-    taken = await path.take(shared_nodes.urls, mode)
+    taken = await path.take(shared_nodes.urls, mode, names)
     way = path.typical(taken.acquires)
     files, functions = path.LIMITS[mode]
     assert way.files <= files, path.listing(taken.acquires)
     assert way.functions <= functions, path.listing(taken.acquires)
+
+
+@pytest.mark.parametrize("names", [ONCE, IN_TURN])
+@pytest.mark.parametrize("mode", path.MODES)
+async def test_a_cycle_makes_so_many_calls_at_most(shared_nodes, mode, names):
+    """An acquire and its release, which nothing contends with, keep to their limit of calls."""
+    taken = await path.take(shared_nodes.urls, mode, names)
+    assert path.typical(taken.cycles).calls <= path.CALL_LIMITS[mode], path.listing(taken.cycles)
 
 
 async def test_only_the_package_counts():
@@ -42,9 +53,11 @@ def test_what_is_counted():
 
 
 async def test_the_table_has_a_line_for_each_mode_and_step(shared_nodes):
-    """The report tells acquire and release apart, fenced and plain."""
+    """The report tells acquire and release apart, fenced and plain, names used once and in turn."""
     report = Report()
     await path.ask(report, shared_nodes.urls)
-    lines = {(row["mode"], row["step"]): row for row in report.tables[path.TABLE]}
-    assert set(lines) == {(mode, step) for mode in path.MODES for step in ("acquire", "release")}
+    lines = {(row["mode"], row["names"], row["step"]): row for row in report.tables[path.TABLE]}
+    assert set(lines) == set(product(path.MODES, (ONCE, IN_TURN), ("acquire", "release")))
     assert all(row["files"] <= row["functions"] <= row["calls"] for row in lines.values())
+    assert all(row["calls_per_cycle"] > 0 for row in report.tables[path.CALLS])
+    assert len(report.tables[path.CALLS]) == len(path.MODES) * 2

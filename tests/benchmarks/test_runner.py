@@ -120,7 +120,7 @@ async def test_a_stuck_worker_is_killed_and_starts_again(shared_nodes):
         await worker.open("asyncio.Lock", shared_nodes.urls)
         with pytest.raises(TroubleError, match=r"> 0\.2 s"):
             await worker.do("open_loop", limit=0.2, prefix="a", rate=0.001, seconds=1e6, seed=None)
-        order = {"prefix": "a", "first": 0, "seconds": 1.0}
+        order = {"prefix": "a", "seconds": 1.0}
         assert len((await worker.do("latency", limit=30, count=3, **order))["cycles"]) == 3
         with pytest.raises(TroubleError, match="TypeError"):
             await worker.do("latency", limit=30, count="many", **order)

@@ -41,11 +41,30 @@ def test_latency(monkeypatch):
     """A latency slice tells the acquire from the whole cycle, and ends with its count or its time."""
 
     async def run() -> slices.Figures:
-        return await slices.latency(Slow(), prefix="a", first=0, count=5, seconds=0.04)
+        return await slices.latency(Slow(), prefix="a", count=5, seconds=0.04)
 
     figures = simulated(monkeypatch, run())
     assert figures["acquires"] == pytest.approx([0.01] * 3)
     assert figures["cycles"] == pytest.approx([0.015] * 3)  # the third ends beyond 40 ms
+
+
+@pytest.mark.parametrize("slice_", ["latency", "throughput"])
+def test_names_are_used_once_or_in_turn(monkeypatch, slice_):
+    """Every cycle has a name of its own, unless so many names are to be used in turn."""
+    order = {"prefix": "a", "seconds": 0.1} | ({"count": 5} if slice_ == "latency" else {"tasks": 2})
+
+    class Noting(Slow):
+        async def cycle(self, name: str, body: Body) -> None:
+            used.append(name)
+            await super().cycle(name, body)
+
+    used: list[str] = []
+    simulated(monkeypatch, slices.SLICES[slice_](Noting(), **order))
+    assert len(used) == len(set(used)) >= 5
+    used.clear()
+    simulated(monkeypatch, slices.SLICES[slice_](Noting(), **order, names=2))
+    tasks = order.get("tasks", 1)
+    assert len(used) > len(set(used)) == 2 * tasks
 
 
 def test_throughput(monkeypatch):
