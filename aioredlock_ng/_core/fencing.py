@@ -4,7 +4,8 @@
 name.  It is read as `reading`: what is stored, or `start` when nothing is, never below the floor of the
 node's sentinel (`quarantine`).  Three laws hold at each node:
 
-1. an acquire that is granted sets F above every value that F ever had (`granted`);
+1. an acquire that is granted a block of k numbers sets F at least k above every value that F ever had, so
+   that the whole block, F - k + 1 to F, is above them (`granted`); most acquires ask for one number;
 2. while L belongs to an owner, only that owner raises F (`raised`);
 3. F never falls.
 
@@ -13,22 +14,41 @@ and F *equals* T (`certified`).  The `ballot` that goes out with the acquire mak
 same number, so that the answers to the acquire are the certificate.  If they differ, the owner raises F to
 the greatest of them, on the nodes below it; without a certificate then, the acquire is lost.
 
+**Block.**  The certificate gives the owner the numbers T - k + 1 to T, which its process hands to its leases
+in turn, the least first (R43).  k is part of what the owner asked every node for, and never changes: so all
+nodes of the certificate mean the same numbers, also those that were raised.  A raise needs no k: T is not
+below what the node granted, so that T - k + 1 is above all that F was there before the grant.
+
 **Unique.**  Two certificates share a node.  Of the two owners one got that node later, after F was at the
-other's T there: by law 1 its own F was greater, and by laws 2 and 3 it stayed so.
+other's T there: by law 1 its own F was greater by k at least, and by laws 2 and 3 it stayed so.  So its whole
+block is above the other's T.  Within a block the process gives each number once.
 
 **In order.**  If A's acquire had ended before B's began, B's owner value did not exist when A's certificate
-was made.  So at the node that both share B came later, and B's fence is the greater one.
+was made.  So at the node that both share B came later, and all of B's numbers are the greater ones.  A number
+that is handed on dates from the acquire of its block: a lease that began with it later is in order with all
+that was acquired before that acquire, or after this lease.  While the timing assumptions hold, no other
+process can have the lock in between.  When they fail, it can, and then its fence is the greater one: the
+resource refuses the heir of a lock that was lost, as it refuses that lock's first holder.
 
 Neither argument uses a client's clock, or that the timing assumptions A1 to A3 hold: when they fail and
 two clients hold the lock at once, their fences still differ, and agree with the order on the shared node.
 That is why a resource that refuses what is older than the newest fence it has seen stays safe.
 
 **Loss.**  Counters expire when they are not used, and nodes may lose them.  F is made of the node's time,
-`at` some milliseconds, and law 3 survives because time goes on: F is always below `at(now + 12 s)`, unless
+`at` some milliseconds, and law 3 survives because time goes on: F is below `at(now + 12 s)`, unless
 the clock was set back, and then it is kept until that is true again for long enough (`kept_ms`).  A
 counter that has expired was not used for `MIN_FENCE_TTL` seconds, so that it was below what `start` says
 now; and the floor of a node that lost its data lies above all that F can have been.  What is needed is that
 the node's own clock does not run backwards across that loss.
+
+**How fast F grows.**  Raises end ten seconds ahead and ballots do not pass the node's time; what acquires
+add beyond that must not be more than time makes up for, and a number is worth a microsecond.  An acquire of
+one number takes longer than that.  One of `MAX_BLOCK` may be 31 microseconds ahead, and those have passed
+before the node can grant that name again: the grant goes to the client, and the release comes back.  A call
+that is cancelled before its answer has come leaves that round trip out.  It would take 30,000 of them a
+second, each with 31 tasks behind it, until the two seconds between `RAISE_AHEAD_MS` and `FLOOR_AHEAD_MS` are
+used up; or a node that loses its data twice, within the 31 microseconds of one block that it grants in
+between.  Only `floor_at` rests on this: `kept_ms` goes by the counter itself.
 
 The functions under *the node's part* are what the Lua scripts do; `testing.MemoryNode` calls them, and the
 conformance tests compare it with real servers.  All of them are exact: numbers stay below 2**53 until
@@ -57,6 +77,10 @@ RAISE_AHEAD_MS: Final = 10_000
 
 FLOOR_AHEAD_MS: Final = 12_000
 """How far beyond its own time a node's floor is: above all that its counters can have been."""
+
+MAX_BLOCK: Final = 32
+"""Numbers that one acquire may ask for; more of them would be further ahead of the node's clock than a round
+trip makes up for (*how fast F grows*)."""
 
 BALLOT_LAG_MS: Final = 10_000
 """How far behind the time a ballot is, so that nodes whose clocks are late can follow it."""
@@ -109,12 +133,13 @@ def reading(stored: int | None, *, floor: int, now_ms: int) -> int:
     return max(at(now_ms - START_LAG_MS) if stored is None else stored, floor)
 
 
-def granted(before: int, proposed: int, now_ms: int) -> int:
-    """Return the counter after an acquire was granted: above all before, the ballot if possible.
+def granted(before: int, proposed: int, now_ms: int, block: int = 1) -> int:
+    """Return the counter after an acquire was granted `block` numbers, of which it is the last.
 
-    `before` is the `reading`; of several names the greatest.
+    The first is above all before, and the ballot if possible.  `before` is the `reading`; of several names
+    the greatest.
     """
-    return max(before + 1, min(proposed, at(now_ms)))
+    return max(before + 1, min(proposed, at(now_ms))) + block - 1
 
 
 def raised(before: int, fence: int, now_ms: int) -> int | None:

@@ -4,7 +4,7 @@
 KEYS        n locks; with a fence their n counters; of each mark of the kind n keys; if a vote needs
             proof, the sentinel
 ARGV[1]     owner
-acquire     ttl, ballot, how long a counter lives unused
+acquire     ttl, ballot, how many fences, how long a counter lives unused
 plain       ttl
 raise       fence, how long a counter lives unused
 extend      ttl, fence (0: none), how long a counter lives unused; the same for a top-up
@@ -91,8 +91,8 @@ class Primitive:
         self.read_extend = kind.extend.read
         self.read_release = kind.release.read
 
-    def acquire(self, owner: bytes, ttl: float, ballot: int = 0) -> Command:
-        """Build the acquire; `ballot` is the fence that is proposed."""
+    def acquire(self, owner: bytes, ttl: float, ballot: int = 0, block: int = 1) -> Command:
+        """Build the acquire; `ballot` is the fence that is proposed, the first of a `block` of so many."""
         question, ttl_ms, stamped = self._acquire, _ms(ttl), bool(self._sentinel)
         if question.script is None:
             return Command(
@@ -105,7 +105,7 @@ class Primitive:
                 keeps=ttl,
                 proof=Proof.PROBED if stamped else Proof.NONE,
             )
-        fence = (b"%d" % ballot, self._fence_ttl_ms) if self.fenced else ()
+        fence = (b"%d" % ballot, b"%d" % block, self._fence_ttl_ms) if self.fenced else ()
         return Command(
             Purpose.ACQUIRE,
             owner=owner,

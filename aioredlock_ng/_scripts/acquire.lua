@@ -2,18 +2,19 @@
 -- KEYS     n locks, their n counters, the sentinel
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds
--- ARGV[3]  ballot: the fence that the client proposes
--- ARGV[4]  how long a counter lives unused, milliseconds
--- ARGV[5]  the sentinel that the client expects
--- ARGV[6]  the floor in it
--- ARGV[7]  this server's identity, or empty
--- ARGV[8]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, 1, fence, µs}: all ours.  {tag, 0, wait, µs}: taken, the longest of the keys in the way has
+-- ARGV[3]  ballot: the fence that the client proposes; of a block the first
+-- ARGV[4]  how many fences the client wants, one after the other: the block
+-- ARGV[5]  how long a counter lives unused, milliseconds
+-- ARGV[6]  the sentinel that the client expects
+-- ARGV[7]  the floor in it
+-- ARGV[8]  this server's identity, or empty
+-- ARGV[9]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, 1, fence, µs}: all ours, with the last fence of the block.  {tag, 0, wait, µs}: taken, the longest of the keys in the way has
 --          wait ms left, or -1 for no expiry.  {tag, -1, 0, µs}: this node has no vote.  µs is its time of day.
 local call = redis.call
 local us, ms = clock()
-if not sentinel_matches(KEYS[#KEYS], ARGV[5], ARGV[7]) then
-  return {ARGV[8], -1, 0, us}
+if not sentinel_matches(KEYS[#KEYS], ARGV[6], ARGV[8]) then
+  return {ARGV[9], -1, 0, us}
 end
 local n, mine = (#KEYS - 1) / 2, 0
 if n > 1 or not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
@@ -32,22 +33,22 @@ if n > 1 or not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
     end
   end
   if wait ~= 0 then
-    return {ARGV[8], 0, wait, us}
+    return {ARGV[9], 0, wait, us}
   end
 end
 local fence = 0
 for i = n + 1, 2 * n do
-  fence = math.max(fence, reading(call('GET', KEYS[i]), tonumber(ARGV[6]), ms))
+  fence = math.max(fence, reading(call('GET', KEYS[i]), tonumber(ARGV[7]), ms))
 end
 if mine < n then
   local ballot = tonumber(ARGV[3])
-  fence = math.max(fence + 1, math.min(ballot, ms * 1024))
+  fence = math.max(fence + 1, math.min(ballot, ms * 1024)) + ARGV[4] - 1
   local stored = fence == ballot and ARGV[3] or fence  -- writing a double as text would take longer
   for i = 1, n do
     if n > 1 then
       call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
     end
-    call('SET', KEYS[n + i], stored, 'PX', kept(fence, ms, ARGV[4]))
+    call('SET', KEYS[n + i], stored, 'PX', kept(fence, ms, ARGV[5]))
   end
 end
-return {ARGV[8], 1, fence, us}
+return {ARGV[9], 1, fence, us}

@@ -88,7 +88,7 @@ def _raise_all(server: MemoryProcess, counters: list[bytes], fence: int, floor: 
 
 def _acquire(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[int]:
     *keys, sentinel = keys
-    owner, ttl_ms, proposed, keep_ms, *stamp = argv
+    owner, ttl_ms, proposed, block, keep_ms, *stamp = argv
     time_us = server.time_us()
     if not _sentinel_matches(server, sentinel, stamp):
         return [-1, 0, time_us]
@@ -101,7 +101,7 @@ def _acquire(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
         server.set(locks[0], owner, int(ttl_ms))
     fence = max(_reading(server, counter, int(stamp[1])) for counter in counters)
     if mine != locks:
-        fence = granted(fence, int(proposed), time_us // 1000)
+        fence = granted(fence, int(proposed), time_us // 1000, int(block))
         for key, counter in zip(locks, counters, strict=True):
             server.set(key, owner, int(ttl_ms))
             server.set(counter, b"%d" % fence, kept_ms(fence, time_us // 1000, int(keep_ms)))

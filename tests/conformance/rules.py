@@ -9,7 +9,7 @@ from typing import Any, Final
 import redis
 
 from aioredlock_ng._core.command import Script
-from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, RAISE_AHEAD_MS, START_LAG_MS, at
+from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, MAX_BLOCK, RAISE_AHEAD_MS, START_LAG_MS, at
 from aioredlock_ng._node.pipe import untagged
 from tests.conformance.tools import kind_of
 
@@ -49,4 +49,4 @@ def some_fence(random: Random, now_us: int) -> int:
     """Return a number that is close to a limit, or any that a double holds."""
     ahead_ms = random.choice((-START_LAG_MS, -1000, -1, 0, 1, RAISE_AHEAD_MS, FLOOR_AHEAD_MS))
     limit = at(now_us // 1000 + ahead_ms) + random.randint(-2, 2)
-    return random.choice((limit, limit, limit, random.randrange(3), random.randrange(2**53 - 1)))
+    return random.choice((limit, limit, limit, random.randrange(3), random.randrange(2**53 - MAX_BLOCK)))

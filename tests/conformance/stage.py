@@ -68,13 +68,19 @@ class Stage:
         return identity
 
     async def acquire(
-        self, names: str = "a", *, ballot: int = 0, floor: int = 0, stamp: Sequence[bytes] = ()
+        self,
+        names: str = "a",
+        *,
+        ballot: int = 0,
+        block: int = 1,
+        floor: int = 0,
+        stamp: Sequence[bytes] = (),
     ) -> Any:
         """Run `acquire.lua`."""
         keys = [*locks(names), *counters(names), SENTINEL]
         expected, identity = stamp or (EXPECTED, b"")
         return await self.node.run(
-            _scripts.ACQUIRE, keys, OURS, TTL_MS, ballot, KEEP_MS, expected, floor, identity
+            _scripts.ACQUIRE, keys, OURS, TTL_MS, ballot, block, KEEP_MS, expected, floor, identity
         )
 
     async def raise_(

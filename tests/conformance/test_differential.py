@@ -17,6 +17,7 @@ import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.command import Script
+from aioredlock_ng._core.fencing import MAX_BLOCK
 from aioredlock_ng._core.quarantine import Sentinel
 from aioredlock_ng._node.pipe import untagged
 from tests.conformance.conftest import MemoryMaster, RealMaster
@@ -162,10 +163,12 @@ class Player:
         names = self.names()
         owner, ttl, keep, fence = self.owner(), self.span(), self.span(), self.number()
         loud = self.random.choice((b"", b"1"))
+        block = self.random.choice((1, 2, MAX_BLOCK))
         voters = self.keys(names, SENTINEL)
         plain = locks(names)
         return [
-            *[lambda s: (_scripts.ACQUIRE, voters, owner, ttl, self.number(), keep, *self.stamp(s))] * 3,
+            *[lambda s: (_scripts.ACQUIRE, voters, owner, ttl, self.number(), block, keep, *self.stamp(s))]
+            * 3,
             *[lambda s: (_scripts.RAISE, voters, owner, fence, keep, *self.stamp(s))] * 3,
             lambda s: (_scripts.EXTEND, voters, owner, ttl, max(1, fence), keep, *self.stamp(s)),
             lambda s: (_scripts.EXTEND, [*plain, SENTINEL], owner, ttl, 0, keep, *self.stamp(s)),

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aioredlock_ng._core.fencing import START_LAG_MS, at
+from aioredlock_ng._core.fencing import MAX_BLOCK, START_LAG_MS, at
 from tests.conformance.stage import EXPECTED, KEEP, SENTINEL, TTL, Stage, counters, locks, staged
 from tests.conformance.tools import OTHERS, OURS, WRONG, Master, lives
 
@@ -77,12 +77,26 @@ async def test_names_share_one_fence_above_all_their_counters(stage: Stage, name
 
 
 @pytest.mark.parametrize("names", ["a", "abc"])
+@pytest.mark.parametrize("block", [1, 2, MAX_BLOCK])
+async def test_a_block_is_above_all_before_it(stage: Stage, names: str, block: int) -> None:
+    """Its first number is what one alone would be, its last is the answer, where the counters stand (R43)."""
+    stored, ballot = await stage.fence(-20), await stage.fence(-10)
+    stage.put(counters(names)[-1], b"%d" % stored, 300.0)
+    code, first, _ = await stage.acquire(names, ballot=ballot, block=block)
+    assert (code, first) == (1, ballot + block - 1)
+    assert stage.stored(names) == [OURS] * len(names) + [b"%d" % first] * len(names)
+    for key in locks(names):
+        stage.put(key, None)
+    assert (await stage.acquire(names, ballot=ballot, block=block))[:2] == [1, first + block]
+
+
+@pytest.mark.parametrize("names", ["a", "abc"])
 async def test_a_repeated_acquire_changes_nothing(stage: Stage, names: str) -> None:
     """It is granted again with the same fence; no counter moves, and nothing lives longer for it."""
-    _, fence, _ = await stage.acquire(names)
+    _, fence, _ = await stage.acquire(names, block=3)
     for key in (*locks(names), *counters(names)):
         stage.put(key, OURS if key in locks(names) else b"%d" % fence, 30.0)
-    assert (await stage.acquire(names, ballot=await stage.fence(0)))[:2] == [1, fence]
+    assert (await stage.acquire(names, ballot=await stage.fence(0), block=3))[:2] == [1, fence]
     assert stage.stored(names) == [OURS] * len(names) + [b"%d" % fence] * len(names)
     assert all(lives(ttl, 30.0) for ttl in stage.lives(names))
 

@@ -12,7 +12,7 @@ import redis
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
-from aioredlock_ng._core.fencing import floor_at, granted, raised, reading
+from aioredlock_ng._core.fencing import MAX_BLOCK, floor_at, granted, raised, reading
 from aioredlock_ng._core.quarantine import Sentinel, greeted, initialised, taken_back
 from tests.conformance.rules import run_at, some_fence, some_time
 from tests.conformance.stage import EXPECTED, KEEP_MS, SENTINEL, TTL_MS, counters, locks
@@ -47,7 +47,7 @@ def put(client: redis.Redis[bytes], key: bytes, value: Any) -> None:
 
 @pytest.mark.heavy
 def test_acquires_follow_the_rules(client: redis.Redis[bytes]) -> None:
-    """The fence granted for random counters, floors, ballots and times is exact, and stored in full."""
+    """The fence for random counters, floors, ballots, blocks and times is exact, and stored in full."""
     random = Random(1)
     client.set(SENTINEL, EXPECTED)
     for _ in range(TRIES):
@@ -55,12 +55,12 @@ def test_acquires_follow_the_rules(client: redis.Redis[bytes]) -> None:
         stored, floor, ballot = stored_or_nothing(random, now_us), *(some_fence(random, now_us) for _ in "xx")
         put(client, COUNTER, stored)
         client.delete(LOCK)
-        reply = run_at(
-            client, now_us, _scripts.ACQUIRE, KEYS, OURS, TTL_MS, ballot, KEEP_MS, EXPECTED, floor, b""
-        )
+        block = random.choice((1, 1, 2, random.randint(1, MAX_BLOCK), MAX_BLOCK))
+        args = (OURS, TTL_MS, ballot, block, KEEP_MS, EXPECTED, floor, b"")
+        reply = run_at(client, now_us, _scripts.ACQUIRE, KEYS, *args)
         now_ms = now_us // 1000
-        fence = granted(reading(stored, floor=floor, now_ms=now_ms), ballot, now_ms)
-        assert (reply, client.get(COUNTER)) == ([1, fence, now_us], b"%d" % fence), (stored, floor, ballot)
+        fence = granted(reading(stored, floor=floor, now_ms=now_ms), ballot, now_ms, block)
+        assert (reply, client.get(COUNTER)) == ([1, fence, now_us], b"%d" % fence), (stored, floor, *args)
 
 
 @pytest.mark.heavy

@@ -76,6 +76,8 @@ class Connection:
             command, args, on_reply = self.requests.popleft()
             node.look(world.now_us)
             reply = command(node, *args)
+            if command is ModelNode.acquire:  # what stands between a grant and the next one takes longer
+                world.now_us += args[0].block
             world.note(self._client.number, self.node, command, args, reply)
             if not self.cut:
                 self.replies.append((on_reply, reply))
@@ -114,6 +116,8 @@ class Attempt:
         self.asked_at = world.seconds
         self.valid_until = 0.0
         self.fence = 0
+        self.number = 0
+        """The fence of the lease that has it now: of a block one after the other."""
         self._fences: dict[int, int] = {}
         self._times_ms: dict[int, int] = {}
         self._waiting = set(range(world.size))
@@ -140,6 +144,8 @@ class Attempt:
         if fence > 0:
             self._fences[node], self._times_ms[node] = fence, time_ms
             self.client.seen = max(self.client.seen, fence)  # a hint; with more of it clients meet more often
+            if self.phase is Phase.RAISING and self._world.rules.moves:
+                self.fence = max(self.fence, fence)
         if self.phase is Phase.ASKING:
             self._waiting.discard(node)
         self.consider()
@@ -192,6 +198,10 @@ class Attempt:
             "certified at once" if self.phase is Phase.ASKING else "certified after a raise"
         ] += 1
         self.fence = fence
+        last, end = self.client.given
+        uses_on = self._world.rules.uses_on and last < end
+        self.number = last + 1 if uses_on else fence - self.claim.block + 1
+        self.client.given = self.number, end if uses_on else fence
         self.valid_until = valid_until(self.asked_at, self.claim.ttl_ms / 1000)
         self.phase = Phase.HELD
         self._world.won(self)
@@ -209,6 +219,17 @@ class Attempt:
         return self.phase is Phase.HELD and self._world.seconds < self.valid_until
 
     # -- the lease -----------------------------------------------------------------------------
+
+    @property
+    def left(self) -> bool:
+        """Whether the block has a number for another lease (R43)."""
+        return self.valid and self.number < self.fence
+
+    def hand_on(self) -> None:
+        """Give the lock to another task of this client, with the next number."""
+        self.number += 1
+        self.client.given = self.number, self.client.given[1]
+        self._world.handed_on(self)
 
     def extend(self) -> None:
         """Ask for another ttl, and top up nodes that have lost our keys if a majority grants."""
@@ -275,6 +296,8 @@ class Client:
         self.keep_ms = keep_ms
         self.quorum_view = QuorumView(b"", world.size, world.quarantine_ms)
         self.seen = 0
+        self.given = (0, 0)
+        """The last fence that it gave to a lease, and the last of that block."""
         self.attempt: Attempt | None = None
         self.paused_until = 0
         """The step until which the adversary keeps its messages."""

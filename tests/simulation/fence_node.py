@@ -36,12 +36,13 @@ SENTINEL: Final = b"sentinel"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What an owner's commands carry: the names, and how long locks and counters live."""
+    """What an owner's commands carry: names, how long locks and counters live, how many fences it wants."""
 
     owner: int
     names: tuple[str, ...]
     ttl_ms: int
     keep_ms: int
+    block: int = 1
 
     @property
     def locks(self) -> list[bytes]:
@@ -59,13 +60,15 @@ class ModelNode:
 
     Args:
         rules: what is searched.
+        number: which of the nodes it is.
         counts: where "sometimes" events are counted.
         size: how many nodes there are.
         offset_us: how far its clock is ahead.
     """
 
-    def __init__(self, rules: Rules, counts: Counter[str], *, size: int, offset_us: int) -> None:
+    def __init__(self, rules: Rules, number: int, counts: Counter[str], *, size: int, offset_us: int) -> None:
         self._rules = rules
+        self._number = number
         self._counts = counts
         self._size = size
         self.offset_us = offset_us
@@ -100,14 +103,15 @@ class ModelNode:
 
     def acquire(self, claim: Claim, ballot: int, expected: ExpectedSentinel) -> tuple[int, int]:
         """Return the counter, or 0 when taken, or `NO_VOTE`; and the node's time in milliseconds."""
+        block = self._rules.block_of(self._number, claim.block)
         repeated = self._holders(claim) == {b"%d" % claim.owner}
         before = [self.counter(name) for name in claim.names]
-        words = (claim.owner, claim.ttl_ms, ballot, claim.keep_ms, *_stamp(expected, expected.floor))
+        words = (claim.owner, claim.ttl_ms, ballot, block, claim.keep_ms, *_stamp(expected, expected.floor))
         code, fence, now_us = self._run(_scripts.ACQUIRE, [*claim.locks, *claim.counters, SENTINEL], *words)
         self._note(code, before, expected.floor)
         if code == 1 and not repeated:
             for name in claim.names:
-                if fence <= self._greatest.get(name, 0):
+                if fence - claim.block < self._greatest.get(name, 0):
                     self.broken_law = f"an acquire sets F of {name} to {fence}, after {self._greatest[name]}"
         self._note_greatest(claim)
         return (fence if code == 1 else code), now_us // 1000

@@ -26,6 +26,10 @@ def _as_it_is(value: int) -> int:
     return value
 
 
+def _as_asked(_node: int, block: int) -> int:
+    return block
+
+
 @dataclass(frozen=True)
 class Rules:
     """What model nodes and model clients go by.
@@ -41,9 +45,15 @@ class Rules:
 
     of_scripts: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """The functions that the scripts of the nodes call differently, by their names in `_memory_scripts`."""
+    block_of: Callable[[int, int], int] = _as_asked
+    """How many fences a node takes for a grant, of its number and what the client asked for."""
     raise_script: Callable[..., int] | None = None
     """What is run in place of ``raise.lua``."""
 
+    moves: bool = False
+    """Whether a raise goes on to a greater counter that is granted meanwhile."""
+    uses_on: bool = False
+    """Whether a win first uses up what is left of the block of the one before."""
     raise_floor: Callable[[int], int] = _as_it_is
     """The floor that a raise reads the counter with, of the expected sentinel."""
     new_owner: Callable[[int, int], int] = _new_owner
@@ -119,6 +129,10 @@ def _without_cap(before: int, fence: int, now_ms: int) -> int:
     return max(before, fence)
 
 
+def _granted_one(before: int, proposed: int, now_ms: int, _block: int) -> int:
+    return fencing.granted(before, proposed, now_ms)
+
+
 _RAISE: Final = _memory_scripts.SCRIPTS[_scripts.RAISE.digest]
 
 
@@ -145,6 +159,12 @@ BROKEN: Final[dict[str, Rules]] = {
     "no cap on the raise": Rules(agreeable=_greatest_of, of_scripts={"raised": _without_cap}),
     "a raise without the floor": Rules(raise_floor=lambda _floor: 0),
     "a floor by another node's clock": Rules(of_scripts={"initialised": _initialised_by_others}),
+    "nodes that take another block than the client counts on": Rules(
+        block_of=lambda node, block: max(1, block - node)
+    ),
+    "nodes that add one for a block": Rules(of_scripts={"granted": _granted_one}),
+    "a block that is used on after it was lost, and the lock won again": Rules(uses_on=True),
+    "a fence that moves while nodes are raised": Rules(moves=True),
     "an expected sentinel that outlives its connection": Rules(forgets_sentinels=False),
 }
 """Variants that break the order of the fences, or make one twice."""

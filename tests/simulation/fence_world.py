@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
+from aioredlock_ng._core.fencing import MAX_BLOCK
 from aioredlock_ng._core.quarantine import NO_SENTINEL
 
 from .fence_client import Attempt, Client, Connection, Phase
@@ -20,6 +22,9 @@ HOUR_US: Final = 3_600_000_000
 STEPS: Final = 250
 """Steps of one run, and as many for every two nodes more: an act, a fault, or a message that arrives."""
 
+BLOCKS: Final = (1, 2, 5, MAX_BLOCK)
+"""How many fences an attempt may ask for, where there are blocks."""
+
 TRAITS: Final = (
     "several names",
     "clocks apart",
@@ -28,6 +33,7 @@ TRAITS: Final = (
     "contention",
     "hasty",
     "repeat",
+    "blocks",
 )
 """What a run may be like, besides the kinds of faults that it has."""
 
@@ -46,6 +52,15 @@ class LawError(ViolationError):
 
 class ExclusionError(ViolationError):
     """Two holders at one time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A fence that was given, with the steps at which its attempt began and a lease got it."""
+
+    number: int
+    began: int
+    until: int
 
 
 class World:
@@ -85,12 +100,13 @@ class World:
         self.ttl_ms = draw.choice((1000, 10_000, 60_000))
         wanted = self.ttl_ms if timed or draw.random() < 1 / 2 else 0
         self.quarantine_ms = rules.quarantine(wanted)
-        self._won: dict[str, list[tuple[int, int, int]]] = {name: [] for name in NAMES}
-        """For each name the fences that were made, with the steps of beginning and end."""
+        self._won: dict[str, list[Given]] = {name: [] for name in NAMES}
+        """For each name the fences that were given."""
         self._rivals = ""
         self._held: dict[str, list[Attempt]] = {name: [] for name in NAMES}
         self.nodes = [
-            ModelNode(rules, self.counts, size=size, offset_us=offset) for offset in self._clock_offsets()
+            ModelNode(rules, number, self.counts, size=size, offset_us=offset)
+            for number, offset in enumerate(self._clock_offsets())
         ]
         if not timed or draw.random() < 1 / 2:
             with rules.in_force():
@@ -218,6 +234,8 @@ class World:
                 attempt.impatient()
         elif chance < 0.15:
             attempt.extend()
+        elif chance < 0.25 and attempt.left:
+            attempt.hand_on()
         elif chance < 0.3:
             attempt.end(attempt.fence)
         elif chance < 0.35:
@@ -235,24 +253,35 @@ class World:
             client.seen = 0  # not another attempt, but another acquisition
         owner = self.rules.new_owner(client.number, self.owners)
         names = self.random.choice(choices)
-        client.begin(Claim(owner=owner, names=names, ttl_ms=self.ttl_ms, keep_ms=client.keep_ms))
+        block = self.random.choice(BLOCKS) if "blocks" in self.traits else 1
+        claim = Claim(owner=owner, names=names, ttl_ms=self.ttl_ms, keep_ms=client.keep_ms, block=block)
+        client.begin(claim)
 
     # -- checking ------------------------------------------------------------------------------
 
     def won(self, attempt: Attempt) -> None:
         """Check a fence against all others, and a holder against its rivals."""
-        fence, began = attempt.fence, attempt.began
         if self.log is not None:
-            self.log.append(f"{self.steps:4} {self.seconds:.6f} CERTIFIED {attempt.claim}: {fence}")
+            self.log.append(f"{self.steps:4} {self.seconds:.6f} CERTIFIED {attempt.claim}: {attempt.fence}")
         for name in attempt.claim.names:
-            for other, since, until in self._won[name]:
-                if other == fence:
-                    raise OrderError(f"{name}: {fence} twice, {since}..{until} and {began}..{self.steps}")
-                if until < began and other > fence:
-                    raise OrderError(f"{name}: {other} {since}..{until}, then {fence} {began}..{self.steps}")
-            self._won[name].append((fence, began, self.steps))
+            self._given(name, attempt, attempt.number)
             held = [other for other in self._held[name] if other.valid]
             self._held[name] = [*held, attempt]
             if held and attempt.valid:
                 self.counts["two holders at once"] += 1
                 self._rivals = f"{name}: two holders at step {self.steps}, {held[0].claim}, {attempt.claim}"
+
+    def handed_on(self, attempt: Attempt) -> None:
+        """Check the next number of a block, which is as old as the attempt."""
+        self.counts["handed on"] += 1
+        for name in attempt.claim.names:
+            self._given(name, attempt, attempt.number)
+
+    def _given(self, name: str, attempt: Attempt, number: int) -> None:
+        given = Given(number, attempt.began, self.steps)
+        for other in self._won[name]:
+            if other.number == number:
+                raise OrderError(f"{name}: {number} twice, {other} and {given}")
+            if other.until < given.began and other.number > number:
+                raise OrderError(f"{name}: {other}, then {given}")
+        self._won[name].append(given)

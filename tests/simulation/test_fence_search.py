@@ -34,6 +34,7 @@ SOMETIMES: Final = (
     "a raise was refused by a counter above it",
     "a raise came too late",
     "an attempt was lost without a certificate",
+    "handed on",
     "a floor was in effect",
     "a missing counter started",
     "extended",

@@ -55,12 +55,12 @@ def test_several_names_are_taken_by_one_script() -> None:
 
 @fenced
 def test_a_fence_is_made_by_one_script_whatever_the_number_of_names(mutex: Primitive) -> None:
-    """Locks, counters, sentinel; owner, ttl, ballot, the counters' life; the node adds its stamp (R10)."""
-    command = mutex.acquire(OWNER, 10.0, 12345)
+    """Locks, counters, sentinel; owner, ttl, ballot, block, the counters' life; then the stamp (R10, R43)."""
+    command = mutex.acquire(OWNER, 10.0, 12345, 7)
     size = len(mutex.names)
     assert command.script is _scripts.ACQUIRE
     assert command.keys == (*mutex.keys, *BEHIND[:size], SENTINEL)
-    assert command.args == (OWNER, b"10000", b"12345", b"600000")
+    assert command.args == (OWNER, b"10000", b"12345", b"7", b"600000")
     assert command.proof is Proof.STAMPED
 
 
