@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -38,8 +39,8 @@ LOOPS = ("asyncio", "uvloop")
 def versions(peers: Sequence[str]) -> dict[str, str]:
     """Return which version of each peer is measured, where it is not among the libraries anyway."""
     own = {"pottery": version("pottery"), "ours": version("aioredlock_ng")}
-    pinned = (pin.partition("==") for peer in peers for pin in PEERS[peer].requirements)
-    return own | {name: number for name, _, number in pinned if number}
+    pinned = (re.split("==|@", pin) for peer in peers for pin in PEERS[peer].requirements)
+    return own | {pin[0]: pin[1] for pin in pinned if len(pin) == 2}
 
 
 async def run(

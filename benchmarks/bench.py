@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from aioredlock_ng.testing import LocalNodes, local_nodes
 from benchmarks.driver import START_TIMEOUT, Taken, TroubleError, Turn, Worker, take_turns
-from benchmarks.environments import FOLDER, UnavailableError, python_of
+from benchmarks.environments import FOLDER, UnavailableError, command_of
 from benchmarks.peers import PEERS, Spec
 from benchmarks.report import Report
 
@@ -101,11 +101,12 @@ class Bench:
     async def open(
         self, peers: Sequence[str], urls: Sequence[str], *, copies: int = 1, first: int = 0
     ) -> AsyncIterator[dict[str, list[Worker]]]:
-        """Give workers of each peer, warm, over these nodes; peers that cannot be had are left out, loudly.
+        """Give workers of each peer, warm, over these nodes; a peer that cannot be had is left out, and told.
 
         A peer's workers are numbered from `first`; the same ones cannot be open twice.
         """
         opened: dict[str, list[Worker]] = {}
+        peers = [peer for peer in peers if peer not in self._missing]
         try:
             together = await asyncio.gather(
                 *(self._opened(peer, urls, range(first, first + copies)) for peer in peers),
@@ -136,8 +137,8 @@ class Bench:
             yield nodes, workers
 
     async def _opened(self, peer: str, urls: Sequence[str], numbers: range) -> list[Worker]:
-        python = await python_of(peer, self.settings.environments)
-        workers = [self._pool.setdefault((peer, i), Worker.of(python, self.loop)) for i in numbers]
+        command = await command_of(peer, self.loop, self.settings.environments)
+        workers = [self._pool.setdefault((peer, i), Worker(*command)) for i in numbers]
         for i, worker in zip(numbers, workers, strict=True):
             await worker.open(peer, urls)
             await worker.do("latency", limit=START_TIMEOUT, prefix=f"warm:{peer}:{i}", count=10, seconds=1.0)

@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, final
 
 from benchmarks.environments import ROOT
@@ -35,11 +34,6 @@ class Worker:
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
         self._place: Figures = {}
-
-    @classmethod
-    def of(cls, python: Path, loop: str) -> Worker:
-        """Return one for a peer that is written in Python."""
-        return cls(str(python), "-m", "benchmarks.worker", "--loop", loop)
 
     async def open(self, peer: str, urls: Sequence[str], **options: Any) -> None:
         """Let it use these nodes, with these options beside those of `PEERS`.

@@ -1,4 +1,4 @@
-"""The workers' interpreters: a peer that cannot live with the others gets an environment of its own."""
+"""What starts the workers: a peer that cannot live with the others gets an environment of its own."""
 
 from __future__ import annotations
 
@@ -13,12 +13,22 @@ from benchmarks.peers import PEERS
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = ROOT / ".benchmarks" / "environments"
-NODE_REDLOCK: Final = ("redlock@5.0.0-beta.2", "ioredis@5.4.1")
 PIP: Final = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
 
 class UnavailableError(Exception):
     """A peer cannot be had here; the message says why."""
+
+
+async def command_of(peer: str, loop: str, folder: Path = FOLDER) -> tuple[str, ...]:
+    """Return what starts a worker for a peer, with this kind of event loop where there is a choice.
+
+    Raises:
+        UnavailableError: it cannot be had.
+    """
+    if PEERS[peer].node:
+        return await _node(peer, folder)
+    return (str(await python_of(peer, folder)), "-m", "benchmarks.worker", "--loop", loop)
 
 
 async def python_of(peer: str, folder: Path = FOLDER) -> Path:
@@ -43,20 +53,17 @@ async def python_of(peer: str, folder: Path = FOLDER) -> Path:
     return python
 
 
-async def node_redlock(folder: Path = FOLDER) -> tuple[str, ...]:
-    """Return the command of the worker for node-redlock, whose packages are installed if need be.
-
-    Raises:
-        UnavailableError: they cannot be had.
-    """
+async def _node(peer: str, folder: Path) -> tuple[str, ...]:
     if not (shutil.which("node") and shutil.which("npm")):
         raise UnavailableError("there is no Node.js (node and npm) on PATH")
-    place = folder / "node-redlock"
-    if not (place / "ready").exists():
+    spec, place = PEERS[peer], folder / peer
+    told = "\n".join(spec.requirements)
+    ready = place / "ready"
+    if not ready.exists() or ready.read_text() != told:
         place.mkdir(parents=True, exist_ok=True)
-        await _run("node-redlock", "npm", "install", "--silent", "--prefix", str(place), *NODE_REDLOCK)
-        (place / "ready").touch()
-    return ("node", str(Path(__file__).parent / "peers" / "node_redlock.cjs"), str(place / "node_modules"))
+        await _run(peer, "npm", "install", "--silent", "--prefix", str(place), *spec.requirements)
+        ready.write_text(told)
+    return ("node", str(ROOT / "benchmarks" / "peers" / f"{spec.module}.cjs"), str(place / "node_modules"))
 
 
 async def _run(peer: str, *command: str) -> None:

@@ -21,10 +21,11 @@ from typing import Any, Final, final
 
 from aioredlock_ng.testing import local_nodes
 from benchmarks.driver import START_TIMEOUT, Figures, TroubleError, Worker
-from benchmarks.environments import UnavailableError, node_redlock, python_of
+from benchmarks.environments import UnavailableError, command_of
 from benchmarks.report import Report, environment
 
 OURS: Final = "ours-fenced"
+LOOP: Final = "asyncio"
 NAME: Final = "shared"
 KEY: Final = f"redlock:{NAME}"
 """What `NAME` is under this package's default prefix, and under pottery's."""
@@ -60,17 +61,6 @@ RIVALS: Final[Mapping[str, Rival]] = {
 }
 
 
-async def worker_of(peer: str) -> Worker:
-    """Return a process that uses this library.
-
-    Raises:
-        UnavailableError: it cannot be had.
-    """
-    if peer == "node-redlock":
-        return Worker(*await node_redlock())
-    return Worker.of(await python_of(peer), "asyncio")
-
-
 async def turn(workers: Sequence[Worker], names: Sequence[str], seconds: float) -> list[int]:
     """Let all want the key at once; return how often each had it.
 
@@ -84,10 +74,10 @@ async def turn(workers: Sequence[Worker], names: Sequence[str], seconds: float) 
         order |= {"section": SECTION, "pause": PAUSE, "limit": seconds + START_TIMEOUT}
         pairs = zip(workers, names, strict=True)
         parts = await asyncio.gather(*(worker.do("share", name=name, **order) for worker, name in pairs))
-        had, counted = [part["had"] for part in parts], int(counter.read_text())
-    if counted != sum(had):
-        raise TroubleError(f"{sum(had)} increments, of which {sum(had) - counted} were lost")
-    return had
+        done, counted = sum(part["done"] for part in parts), int(counter.read_text())
+    if counted != done:
+        raise TroubleError(f"{done} increments, of which {done - counted} were lost")
+    return [part["had"] for part in parts]
 
 
 async def shares(report: Report, peer: str, beside: int, seconds: float) -> None:
@@ -98,10 +88,10 @@ async def shares(report: Report, peer: str, beside: int, seconds: float) -> None
         async with local_nodes(rival.nodes) as nodes:
             if not report.environments:
                 report.environment(environment(nodes.urls, seconds=seconds, section=SECTION))
-            workers.append(await worker_of(OURS))
+            workers.append(Worker(*await command_of(OURS, LOOP)))
             await workers[0].open(OURS, nodes.urls)
             for _ in range(beside):
-                workers.append(await worker_of(peer))
+                workers.append(Worker(*await command_of(peer, LOOP)))
                 await workers[-1].open(peer, nodes.urls, **rival.options)
             names = [NAME, *[rival.name] * beside]
             await turn(workers, names, WARM)

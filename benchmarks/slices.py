@@ -157,26 +157,28 @@ async def hot(peer: Peer, *, name: str, tasks: int, seconds: float, section: flo
 async def share(
     peer: Peer, *, name: str, at: float, seconds: float, section: float, pause: float, counter: str
 ) -> Figures:
-    """One task that wants a name which other processes want, too: how often it was had.
+    """One task that wants a name which other processes want, too: how often it was had before the end.
 
     Each time the number in the file `counter` is read, and written back greater by one after `section`:
-    two at once would lose an increment.  Before the next try it waits, twice `pause` at most.
+    two at once would lose an increment.  Before the next try it waits, twice `pause` at most.  What is asked
+    for before the end is waited for, and is `done`, too.
     """
-    file, had = Path(counter), 0
+    file, had, done = Path(counter), 0, 0
 
     async def body() -> None:
-        nonlocal had
+        nonlocal had, done
+        had += clock() < at + seconds
         number = int(file.read_text())  # noqa: ASYNC240 (a few bytes of a warm file)
         await asyncio.sleep(section)
         with file.open("r+") as told:  # noqa: ASYNC230 (likewise; it is never empty)
             told.write(f"{number + 1:09}")
-        had += 1
+        done += 1
 
     await asyncio.sleep(at - clock())
     while clock() < at + seconds:
         await peer.cycle(name, body)
         await asyncio.sleep(random.uniform(0, 2 * pause))
-    return {"had": had}
+    return {"had": had, "done": done}
 
 
 async def open_loop(peer: Peer, *, prefix: str, rate: float, seconds: float, seed: int | None) -> Figures:

@@ -1,8 +1,10 @@
 """What is compared: one module per peer, each with a class `Peer` that locks as its documentation shows.
 
 `Peer(urls, **options)` is made in a worker process; `cycle(name, body)` acquires, awaits `body()` and
-releases.  Those with a watchdog also have `hold(name)` and `drop(held)`.  This package imports nothing
-but the standard library, since not every peer can live in the environment of the others.
+releases.  Those with a watchdog also have `hold(name)` and `drop(held)`.  A peer that is not asyncio's
+measures some slices itself, and can be asked for these alone; one for Node.js is a whole worker.  This
+package imports nothing but the standard library, since not every peer can live in the environment of the
+others.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ class Spec:
     module: str
     options: Mapping[str, Any] = field(default_factory=dict)
     requirements: tuple[str, ...] = ()
-    """What an environment of its own needs; empty: it lives in the one of the runner."""
+    """What an environment of its own needs, from pip or npm; empty: it lives in the one of the runner."""
     quorum: bool = True
     """Whether it uses all nodes."""
-    tasks: bool = True
-    """Whether many tasks can use it at once."""
+    slices: tuple[str, ...] = ()
+    """What it measures itself; empty: `benchmarks.slices` measures it, whatever is asked."""
     excludes: bool = True
     """Whether it is a lock, rather than the floor below one."""
     inside: bool = False
@@ -38,19 +40,29 @@ class Spec:
     holds: bool = False
     """Whether it has a watchdog."""
     needs_cc: bool = False
+    node: bool = False
+    """Whether its module is a worker for Node.js."""
+
+    def can(self, *slices: str) -> bool:
+        """Return whether these can be asked of it."""
+        return not self.slices or set(slices) <= set(self.slices)
 
 
 # aioredlock imports `distutils`, which Python 3.12 does not have; setuptools puts it back until version 81.
 AIOREDLOCK: Final = ("aioredlock==0.7.3", "aioredis==1.3.1", "setuptools<81", "uvloop")
+NODE_REDLOCK: Final = ("redlock@5.0.0-beta.2", "ioredis@5.4.1")
 
 PEERS: Final[Mapping[str, Spec]] = {
     "ours-plain": Spec(module="ours", options={"fencing": False, "restart_quarantine": 0}, holds=True),
     "ours-fenced": Spec(module="ours", holds=True),
     "aioredlock": Spec(module="aioredlock_0_7", requirements=AIOREDLOCK, holds=True),
     "pottery": Spec(module="pottery_aioredlock"),
+    "node-redlock": Spec(
+        module="node_redlock", requirements=NODE_REDLOCK, slices=("latency", "throughput"), node=True
+    ),
     "redis-py": Spec(module="redis_py_lock", quorum=False),
     "gather": Spec(module="gather"),
     "floor": Spec(module="floor", excludes=False),
-    "floor-c": Spec(module="floor_c", excludes=False, tasks=False, needs_cc=True),
+    "floor-c": Spec(module="floor_c", excludes=False, slices=("latency",), needs_cc=True),
     "asyncio.Lock": Spec(module="asyncio_lock", quorum=False, inside=True),
 }

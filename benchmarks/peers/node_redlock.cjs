@@ -1,5 +1,5 @@
 // A worker (benchmarks/worker.py says what it speaks) for node-redlock: `node node_redlock.cjs NODE_MODULES`.
-// It can only be asked for its share of a name.
+// It can be asked for latency, for throughput (benchmarks/slices.py says what they are), and for its share of a name.
 "use strict";
 const [, , modules] = process.argv;
 const fs = require("fs");
@@ -10,6 +10,8 @@ const { default: Redlock, ExecutionError } = require(`${modules}/redlock`);
 const clock = () => Number(process.hrtime.bigint()) / 1e9; // that of Python's time.monotonic()
 const sleep = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 const TTL = 10_000;
+const SAMPLES = 5000;
+const numbered = (prefix, number, names) => `${prefix}:${String(names ? number % names : number).padStart(3, "0")}`;
 let clients = [];
 let redlock;
 
@@ -26,25 +28,63 @@ async function acquire(name) {
   }
 }
 
+function thinned(values) {
+  const ordered = values.sort((one, other) => one - other);
+  if (ordered.length <= SAMPLES) return ordered;
+  return Array.from({ length: SAMPLES }, (_, i) => ordered[Math.round((i * (ordered.length - 1)) / (SAMPLES - 1))]);
+}
+
 const orders = {
   async open({ urls, options }) {
-    clients = urls.map((url) => new Redis(url));
-    redlock = new Redlock(clients, { retryCount: 0, ...options });
+    clients = urls.map((url) => new Redis(url).on("error", () => {}));
+    redlock = new Redlock(clients, { retryCount: 0, ...options }).on("error", () => {});
     return {};
   },
+  async latency({ prefix, count, seconds, first = 0, names = null }) {
+    const [acquires, cycles] = [[], []];
+    const ends = clock() + seconds;
+    for (let i = 0; i < count; i++) {
+      const began = clock();
+      const lock = await acquire(numbered(prefix, first + i, names));
+      const acquired = clock();
+      await lock.release();
+      const ended = clock();
+      acquires.push(acquired - began);
+      cycles.push(ended - began);
+      if (ended > ends) break;
+    }
+    return { acquires, cycles };
+  },
+  async throughput({ prefix, tasks, seconds, spread = 0, names = null }) {
+    const acquires = [];
+    const [cpu, began] = [process.cpuUsage(), clock()];
+    async function task(number) {
+      if (spread) await sleep((spread * number) / tasks);
+      for (let i = 0, asked; (asked = clock()) < began + seconds; i++) {
+        const lock = await acquire(numbered(`${prefix}:${number}`, i, names));
+        acquires.push(clock() - asked);
+        await lock.release();
+      }
+    }
+    await Promise.all(Array.from({ length: tasks }, (_, number) => task(number)));
+    const { user, system } = process.cpuUsage(cpu);
+    const done = acquires.length;
+    return { rate: done / (clock() - began), cpu: (user + system) / 1e6 / done, done, acquires: thinned(acquires) };
+  },
   async share({ name, at, seconds, section, pause, counter }) {
-    let had = 0;
+    let [had, done] = [0, 0];
     await sleep(at - clock());
     while (clock() < at + seconds) {
       const lock = await acquire(name);
+      had += clock() < at + seconds;
       const number = parseInt(fs.readFileSync(counter, "utf8"), 10);
       await sleep(section);
       fs.writeFileSync(counter, String(number + 1).padStart(9, "0"), { flag: "r+" });
-      had += 1;
+      done += 1;
       await lock.release();
       await sleep(2 * pause * Math.random());
     }
-    return { had };
+    return { had, done };
   },
   async close() {
     for (const client of clients) client.disconnect();

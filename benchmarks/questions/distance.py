@@ -14,7 +14,7 @@ TABLE = "Far nodes: acquire in round trips, distinct names"
 
 
 async def ask(bench: Bench) -> None:
-    peers, settings = bench.peers(lambda spec: spec.tasks and not spec.inside), bench.settings
+    peers, settings = bench.peers(lambda spec: spec.can("throughput") and not spec.inside), bench.settings
     crowds = (1, settings.crowd)
     for trip in settings.trips:
         bench.say(f"  {trip * 1000:g} ms")

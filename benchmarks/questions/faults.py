@@ -19,7 +19,10 @@ FAULTS: Final = ("frozen", "dead", "slow")
 
 
 async def ask(bench: Bench) -> None:
-    peers, settings = bench.peers(lambda spec: spec.quorum and spec.excludes), bench.settings
+    peers, settings = (
+        bench.peers(lambda spec: spec.quorum and spec.excludes and spec.can("latency")),
+        bench.settings,
+    )
     for fault in FAULTS:
         bench.say(f"  one {fault} node")
         async with (

@@ -29,7 +29,7 @@ Key = tuple[str, int]
 
 
 async def ask(bench: Bench) -> None:
-    peers, settings = bench.peers(lambda spec: spec.excludes), bench.settings
+    peers, settings = bench.peers(lambda spec: spec.excludes and spec.can("hot")), bench.settings
     for section in settings.sections:
         bench.say(f"  critical section of {section * 1000:g} ms")
         async with bench.over(peers, copies=max(settings.processes)) as (nodes, workers):

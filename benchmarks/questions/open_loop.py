@@ -19,7 +19,7 @@ REQUESTS = 40
 
 
 async def ask(bench: Bench) -> None:
-    peers, settings = bench.peers(lambda spec: spec.tasks and not spec.inside), bench.settings
+    peers, settings = bench.peers(lambda spec: spec.can("open_loop") and not spec.inside), bench.settings
     for rate in settings.rates:
         bench.say(f"  {rate:g} requests per second")
         async with bench.over(peers) as (_, workers):

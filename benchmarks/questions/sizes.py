@@ -13,7 +13,10 @@ TABLES = (LATENCY, THROUGHPUT)
 
 
 async def ask(bench: Bench) -> None:
-    peers, settings = bench.peers(lambda spec: spec.quorum and spec.tasks), bench.settings
+    peers, settings = (
+        bench.peers(lambda spec: spec.quorum and spec.can("latency", "throughput")),
+        bench.settings,
+    )
     for number in settings.nodes:
         bench.say(f"  {number} nodes")
         async with bench.over(peers, number) as (_, workers):

@@ -14,7 +14,7 @@ TABLE = "Distinct names: throughput"
 
 
 async def ask(bench: Bench) -> None:
-    peers, settings = bench.peers(lambda spec: spec.tasks and not spec.inside), bench.settings
+    peers, settings = bench.peers(lambda spec: spec.can("throughput") and not spec.inside), bench.settings
     cases = [(ONCE, tasks) for tasks in settings.tasks] + [(IN_TURN, settings.crowd)]
     for names, tasks in cases:
         bench.say(f"  {tasks} tasks, names {names}")

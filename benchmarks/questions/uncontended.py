@@ -15,7 +15,7 @@ NAMES = (ONCE, IN_TURN)
 
 
 async def ask(bench: Bench) -> None:
-    peers = bench.peers(lambda spec: not spec.inside)
+    peers = bench.peers(lambda spec: spec.can("latency") and not spec.inside)
     for names in NAMES:
         async with bench.over(peers) as (_, workers):
             turns = {

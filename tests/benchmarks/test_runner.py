@@ -17,7 +17,7 @@ from benchmarks import environments, sharing
 from benchmarks.__main__ import run
 from benchmarks.bench import Settings
 from benchmarks.driver import TroubleError, Worker
-from benchmarks.environments import ROOT, UnavailableError, python_of
+from benchmarks.environments import ROOT, UnavailableError, command_of, python_of
 from benchmarks.peers import PEERS
 from benchmarks.proxy import proxies
 from benchmarks.questions import distance, faults, held, hot_name, open_loop, sizes, throughput, uncontended
@@ -115,7 +115,7 @@ def test_tables_of_another_run(tmp_path: Path):
 
 async def test_a_stuck_worker_is_killed_and_starts_again(shared_nodes):
     """A worker that takes too long is killed and told apart from one that fails; it can be used again."""
-    worker = Worker.of(Path(sys.executable), "asyncio")
+    worker = Worker(*await command_of("asyncio.Lock", "asyncio"))
     try:
         await worker.open("asyncio.Lock", shared_nodes.urls)
         with pytest.raises(TroubleError, match=r"> 0\.2 s"):
@@ -165,6 +165,28 @@ async def test_environments_are_made_once(tmp_path: Path, monkeypatch):
     assert (filled[0], filled[-4:]) == (str(python), PEERS["aioredlock"].requirements)
 
 
+async def test_node_redlock_measures_what_the_others_do(shared_nodes):
+    """The worker in JavaScript gives figures of the same shape, and says what it cannot measure."""
+    try:
+        worker = Worker(*await command_of("node-redlock", "asyncio"))
+    except UnavailableError as error:
+        pytest.skip(str(error))
+    try:
+        await worker.open("node-redlock", shared_nodes.urls)
+        order = {"limit": 30, "prefix": "node", "seconds": 0.1}
+        alone = await worker.do("latency", count=5, **order)
+        assert 0 < len(alone["cycles"]) <= 5
+        assert all(a < c for a, c in zip(alone["acquires"], alone["cycles"], strict=True))
+        many = await worker.do("throughput", tasks=4, names=2, **order)
+        assert many["done"] == len(many["acquires"]) >= 4
+        assert many["acquires"] == sorted(many["acquires"])
+        assert min(many["rate"], many["cpu"]) > 0
+        with pytest.raises(TroubleError, match="orders\\[what\\] is not a function"):
+            await worker.do("held", limit=30)
+    finally:
+        await worker.end()
+
+
 async def test_a_name_is_shared_with_another_library():
     """One process of ours and one of redis-py both get a lock that both want, and lose no increment."""
     report = Report()
@@ -176,7 +198,7 @@ async def test_a_name_is_shared_with_another_library():
 
 async def test_an_increment_that_is_lost_is_told(shared_nodes):
     """A peer that locks nothing is caught: its sections overlap."""
-    workers = [Worker.of(Path(sys.executable), "asyncio") for _ in range(2)]
+    workers = [Worker(*await command_of("asyncio.Lock", "asyncio")) for _ in range(2)]
     try:
         for worker in workers:
             await worker.open("asyncio.Lock", shared_nodes.urls)  # excludes the tasks of its own process only
@@ -194,3 +216,5 @@ async def test_what_cannot_be_had_says_why(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnavailableError, match="no C compiler"):
         await python_of("floor-c", tmp_path)
+    with pytest.raises(UnavailableError, match=r"no Node\.js"):
+        await command_of("node-redlock", "asyncio", tmp_path)
