@@ -21,16 +21,26 @@ def _load(name: str, *parts: str) -> Script:
     return Script(name, b"".join(source.read_bytes() for source in sources))
 
 
-ACQUIRE: Final = _load("acquire", "identity", "sentinel_matches", "counter")
-RAISE: Final = _load("raise", "identity", "sentinel_matches", "counter")
-SET_ALL: Final = _load("set_all", "identity", "sentinel_matches")
-EXTEND: Final = _load("extend", "identity", "sentinel_matches", "counter")
-TOP_UP: Final = _load("top_up", "counter")
-RELEASE: Final = _load("release", "counter")
-GREET: Final = _load("greet", "identity", "counter", "sentinel")
-TAKE_BACK: Final = _load("take_back", "identity", "counter", "sentinel")
-INIT: Final = _load("init", "identity", "counter", "sentinel")
+_VOTE: Final = ("identity", "sentinel_matches")
+_RAISES: Final = ("clock", "counter", "raise")
+
+ACQUIRE: Final = _load("acquire", *_VOTE, "clock", "counter")
+ACQUIRE_MANY: Final = _load("acquire_many", *_VOTE, "clock", "counter", "replaced")
+RAISE: Final = _load("raise", *_VOTE, *_RAISES)
+SET_ALL: Final = _load("set_all", *_VOTE)
+EXTEND: Final = _load("extend", *_VOTE, *_RAISES)
+EXTEND_MANY: Final = _load("extend_many", *_VOTE, *_RAISES)
+TOP_UP: Final = _load("top_up", *_RAISES)
+RELEASE: Final = _load("release", *_RAISES, "holder")
+RELEASE_MANY: Final = _load("release_many", "holder")
+GREET: Final = _load("greet", "identity", "clock", "sentinel")
+TAKE_BACK: Final = _load("take_back", "identity", "clock", "sentinel")
+INIT: Final = _load("init", "identity", "clock", "sentinel")
 INSPECT: Final = _load("inspect")
 
-ALL: Final = (ACQUIRE, RAISE, SET_ALL, EXTEND, TOP_UP, RELEASE, GREET, TAKE_BACK, INIT, INSPECT)
+_LOCKING: Final = (ACQUIRE, RAISE, SET_ALL, EXTEND, TOP_UP, RELEASE)
+_BATCHES: Final = (ACQUIRE_MANY, EXTEND_MANY, RELEASE_MANY)
+_NODES: Final = (GREET, TAKE_BACK, INIT, INSPECT)
+
+ALL: Final = (*_LOCKING, *_BATCHES, *_NODES)
 """What a node loads in its handshake, so that the first use is not a NOSCRIPT."""

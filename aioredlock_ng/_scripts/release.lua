@@ -15,11 +15,6 @@
 --                   was to be published, -1: publishing was refused
 --          foreign  1: another program wrote one of the others, and will not publish its release; else 0
 --          label    what the holder of one of the others calls itself; left out where none is this package's
--- What follows the random and the time in an owner value of ours, cut where it is too long; nil of any other.
-local function label(holder)
-  local random, since, rest = string.match(holder, '^([0-9a-f]+):(%d+):(.*)$')
-  return random and #random == 40 and #since == 13 and string.sub(rest, 1, 1024) or nil
-end
 -- How many listen there; nil where that may not be asked.
 local function listeners(channel)
   return redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
@@ -71,7 +66,7 @@ for i = 1, n do
         wait = math.max(wait, left, 1)
       end
       if foreign ~= 1 then
-        foreign = string.find(holder, ':', 1, true) == 41 and 0 or 1  -- ours begin with 40 hex digits
+        foreign = is_foreign(holder)
       end
       other = other or label(holder)
     end

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from .. import _scripts
 from .._core.claims import read_claim
-from .._core.fencing import granted, kept_ms, raised, reading
+from .._core.fencing import granted, kept_ms, raised
 from .._core.quarantine import NO_CLAIM, Sentinel, greeted, initialised, taken_back
 from ._memory_data import CommandError
+from ._memory_parts import counted, identity, longest_wait, prolong, raise_all, sentinel_matches
 from ._memory_process import MemoryProcess
 
 _OWNER_DIGITS: Final = 40
@@ -30,76 +31,33 @@ _INSPECTED_BYTES: Final = 1024
 """How much of a value `inspect.lua` returns, and `release.lua` of a label."""
 
 
-def _wait(server: MemoryProcess, keys: list[bytes]) -> int:
-    """Return how long the keys that are there will stay: as `release.lua` and `acquire.lua` say it."""
-    lefts = [left for left in map(server.pttl, keys) if left != -2]  # noqa: PLR2004 (not there)
-    return -1 if -1 in lefts else max((max(left, 1) for left in lefts), default=0)
-
-
-def _prolong(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> None:
-    """Set the keys that are not there, or have less than the new ttl left."""
-    for key in keys:
-        if server.pttl(key) < int(argv[1]):
-            server.set(key, argv[0], int(argv[1]))
-
-
 def _set_all(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     owner, ttl_ms, *stamp = argv
     if stamp:
         *keys, sentinel = keys
-        if not _sentinel_matches(server, sentinel, stamp):
+        if not sentinel_matches(server, sentinel, stamp):
             return -2
-    wait = _wait(server, keys)
+    wait = longest_wait(server, keys)
     if wait == 0:
         for key in keys:
             server.set(key, owner, int(ttl_ms))
     return wait
 
 
-def _identity(server: MemoryProcess) -> bytes:
-    return (server.run_id + server.replid).encode()
-
-
-def _sentinel_matches(server: MemoryProcess, sentinel: bytes, stamp: list[bytes]) -> bool:
-    expected, _, identity = stamp
-    return expected != b"" and server.get(sentinel) == expected and identity in (b"", _identity(server))
-
-
-def _reading(server: MemoryProcess, counter: bytes, floor: int) -> int:
-    stored = server.get(counter)
-    return reading(None if stored is None else int(stored), floor=floor, now_ms=server.time_us() // 1000)
-
-
-def _raise_all(server: MemoryProcess, counters: list[bytes], fence: int, floor: int, keep_ms: bytes) -> bool:
-    """Lift counters to a fence, as far as that is allowed; False when one does not stand there then."""
-    agreed, now_ms = True, server.time_us() // 1000
-    for counter in counters:
-        before = _reading(server, counter, floor)
-        after = raised(before, fence, now_ms) if before < fence else before
-        if after is None:
-            stored = server.get(counter)
-            if stored is not None:
-                server.set(counter, stored, kept_ms(before, now_ms, int(keep_ms)))
-        else:
-            server.set(counter, b"%d" % after, kept_ms(after, now_ms, int(keep_ms)))
-        agreed = agreed and after == fence
-    return agreed
-
-
 def _acquire(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[int]:
     *keys, sentinel = keys
     owner, ttl_ms, proposed, block, keep_ms, *stamp = argv
     time_us = server.time_us()
-    if not _sentinel_matches(server, sentinel, stamp):
+    if not sentinel_matches(server, sentinel, stamp):
         return [-1, 0, time_us]
     locks, counters = keys[: len(keys) // 2], keys[len(keys) // 2 :]
     mine = [key for key in locks if server.get(key) == owner]
-    wait = _wait(server, [key for key in locks if key not in mine])
+    wait = longest_wait(server, [key for key in locks if key not in mine])
     if wait:
         return [0, wait, time_us]
     if len(locks) == 1 and not mine:  # set before the counter is looked at, which may be of another type
         server.set(locks[0], owner, int(ttl_ms))
-    fence = max(_reading(server, counter, int(stamp[1])) for counter in counters)
+    fence = max(counted(server, counter, int(stamp[1])) for counter in counters)
     if mine != locks:
         fence = granted(fence, int(proposed), time_us // 1000, int(block))
         for key, counter in zip(locks, counters, strict=True):
@@ -111,14 +69,14 @@ def _acquire(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
 def _raise(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     *keys, sentinel = keys
     owner, fence, keep_ms, *stamp = argv
-    if not _sentinel_matches(server, sentinel, stamp):
+    if not sentinel_matches(server, sentinel, stamp):
         return -1
     locks, counters = keys[: len(keys) // 2], keys[len(keys) // 2 :]
     if any(server.get(key) != owner for key in locks):
         return 0
     if raised(0, int(fence), server.time_us() // 1000) is None:
         return -2
-    return 1 if _raise_all(server, counters, int(fence), int(stamp[1]), keep_ms) else -3
+    return 1 if raise_all(server, counters, int(fence), int(stamp[1]), keep_ms) else -3
 
 
 def _extend(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
@@ -126,7 +84,7 @@ def _extend(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     without_vote, floor = 0, 0
     if stamp:
         *keys, sentinel = keys
-        if _sentinel_matches(server, sentinel, stamp):
+        if sentinel_matches(server, sentinel, stamp):
             floor = int(stamp[1])
         else:
             without_vote = 10
@@ -139,8 +97,8 @@ def _extend(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
         missing = missing or holder is None
     if missing:
         return without_vote
-    _prolong(server, locks, argv)
-    _raise_all(server, counters, int(fence), floor, keep_ms)
+    prolong(server, locks, argv)
+    raise_all(server, counters, int(fence), floor, keep_ms)
     return without_vote + 1
 
 
@@ -149,8 +107,8 @@ def _top_up(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
     if any(server.get(key) not in (None, owner) for key in locks):
         return -1
-    _prolong(server, locks, argv)
-    _raise_all(server, counters, int(fence), 0, keep_ms)
+    prolong(server, locks, argv)
+    raise_all(server, counters, int(fence), 0, keep_ms)
     return 0
 
 
@@ -169,7 +127,7 @@ def _release(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
                 if loud:
                     told = max(told, server.publish(key, b"%d" % server.listening(key)))
                 with suppress(CommandError):
-                    _raise_all(server, counters[i : i + 1], int(fence), 0, keep_ms)
+                    raise_all(server, counters[i : i + 1], int(fence), 0, keep_ms)
             else:
                 others.append(key)
                 if loud:
@@ -182,12 +140,12 @@ def _release(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
     foreign = [int(any(value.find(b":") != _OWNER_DIGITS for value in values))] if values else []
     label = next((match["label"] for match in map(_OURS.fullmatch, values) if match), None)
     known = [] if label is None else [label[:_INSPECTED_BYTES]]
-    return [deleted, _wait(server, others), told, *foreign, *known]
+    return [deleted, longest_wait(server, others), told, *foreign, *known]
 
 
 def _greet(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     nonce, size, quarantine_ms, restart, restart_floor, claim, lift = argv
-    stored, me, time_us = server.get(keys[0]), _identity(server), server.time_us()
+    stored, me, time_us = server.get(keys[0]), identity(server), server.time_us()
     if not int(size):
         return [nonce, stored or b"", time_us, me, b"master"]
     if stored is None and server.pristine:  # its maker knows that there was never a lock, nor a fence
@@ -220,7 +178,7 @@ def _greet(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[
 
 def _take_back(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     nonce, size, quarantine_ms, seen, claim, pattern, counters = argv
-    stored, me, time_us = server.get(keys[0]), _identity(server), server.time_us()
+    stored, me, time_us = server.get(keys[0]), identity(server), server.time_us()
     under = [key for key in server.matching(pattern) if not key.startswith(counters)]
     sentinel = taken_back(
         stored,
@@ -242,7 +200,7 @@ def _init(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> bytes:
     size, quarantine_ms, floor = map(int, numbers)
     sentinel = initialised(
         server.get(keys[0]),
-        identity=_identity(server),
+        identity=identity(server),
         now_us=server.time_us(),
         size=size,
         quarantine_ms=quarantine_ms,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, final
 
 from .. import _scripts
+from ._memory_batches import BATCHES
 from ._memory_data import CommandError, NodeClock
 from ._memory_process import Client, MemoryProcess
 from ._memory_resp import encode
@@ -80,7 +81,7 @@ class MemoryServer(MemoryProcess):
             raise CommandError("NOSCRIPT No matching script. Please use EVAL.")
         keys = int(count)
         *argv, tag = args[keys:]
-        answer = SCRIPTS[digest](self, list(args[:keys]), argv)
+        answer = _SCRIPTS[digest](self, list(args[:keys]), argv)
         return [tag, *answer] if isinstance(answer, list) else [tag, answer]
 
 
@@ -97,6 +98,8 @@ def _scan(server: MemoryServer, args: list[bytes]) -> list[Any]:
     pattern = args[args.index(b"MATCH") + 1] if b"MATCH" in args else b"*"
     return [b"0", server.matching(pattern)]
 
+
+_SCRIPTS: Final = SCRIPTS | BATCHES
 
 _COMMANDS: Final[dict[bytes, Callable[[MemoryServer, list[bytes]], Any]]] = {
     b"SET": _set,

@@ -32,6 +32,11 @@ def counters(names: str) -> list[bytes]:
     return [b"redlock:fence:{" + key + b"}" for key in locks(names)]
 
 
+def pairs(names: str) -> list[bytes]:
+    """Return each lock's key and its counter's."""
+    return [key for pair in zip(locks(names), counters(names), strict=True) for key in pair]
+
+
 class Stage:
     """One node, whose sentinel is `EXPECTED` unless a test changes it."""
 
@@ -82,6 +87,39 @@ class Stage:
         return await self.node.run(
             _scripts.ACQUIRE, keys, OURS, TTL_MS, ballot, block, KEEP_MS, expected, floor, identity
         )
+
+    async def acquire_many(
+        self,
+        names: str = "a",
+        *,
+        ballot: int = 0,
+        block: int = 1,
+        floor: int = 0,
+        stamp: Sequence[bytes] = (),
+        owner: bytes = OURS,
+    ) -> Any:
+        """Run `acquire_many.lua` for one owner; returns the time (µs) and the answers, or the time alone."""
+        keys = [*pairs(names), SENTINEL]
+        expected, identity = stamp or (EXPECTED, b"")
+        owners = [owner] * len(names)
+        return await self.node.run(
+            _scripts.ACQUIRE_MANY, keys, TTL_MS, ballot, block, KEEP_MS, *owners, expected, floor, identity
+        )
+
+    async def extend_many(
+        self, fence: int, names: str = "a", *, floor: int = 0, stamp: Sequence[bytes] | None = ()
+    ) -> Any:
+        """Run `extend_many.lua`; a fence of 0 is none, a stamp of None as well."""
+        keys = [*(pairs(names) if fence else locks(names)), *(() if stamp is None else (SENTINEL,))]
+        expected, identity = stamp or (EXPECTED, b"")
+        of_locks = [OURS, fence] * len(names) if fence else [OURS] * len(names)
+        behind = () if stamp is None else (expected, floor, identity)
+        keep_ms = KEEP_MS if fence else b""
+        return await self.node.run(_scripts.EXTEND_MANY, keys, TTL_MS, keep_ms, *of_locks, *behind)
+
+    async def release_many(self, names: str = "a", *, loud: bytes = b"") -> Any:
+        """Run `release_many.lua` for one owner."""
+        return await self.node.run(_scripts.RELEASE_MANY, locks(names), loud, *[OURS] * len(names))
 
     async def raise_(
         self, fence: int, names: str = "a", *, floor: int = 0, stamp: Sequence[bytes] = ()

@@ -94,7 +94,7 @@ MUTATIONS = (
                 "if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then",
                 "if true then",
             ),
-            Edit("_prolong", "server.pttl(key) < int(argv[1])", "True"),
+            Edit("_memory_parts:prolong", "server.pttl(key) < int(argv[1])", "True"),
         ),
         test="unit/test_extension.py::test_extend_never_shortens",
     ),
@@ -126,7 +126,7 @@ MUTATIONS = (
                 """,
             ),
             Edit(
-                "_prolong",
+                "_memory_parts:prolong",
                 """
                 if server.pttl(key) < int(argv[1]):
                     server.set(key, argv[0], int(argv[1]))

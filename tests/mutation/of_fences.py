@@ -50,11 +50,11 @@ MUTATIONS = (
         name="a raise lets a counter fall",
         edits=(
             TextEdit(
-                "_scripts/parts/counter.lua", "local after = math.max(before, fence)", "local after = fence"
+                "_scripts/parts/raise.lua", "local after = math.max(before, fence)", "local after = fence"
             ),
             Edit("raised", "return max(before, fence)", "return fence"),
             Edit(
-                "_raise_all",
+                "_memory_parts:raise_all",
                 "after = raised(before, fence, now_ms) if before < fence else before",
                 "after = raised(before, fence, now_ms)",
             ),
@@ -70,7 +70,7 @@ MUTATIONS = (
         edits=(
             TextEdit("_scripts/raise.lua", "if fence > (ms + 10000) * 1024 then", "if false then"),
             TextEdit(
-                "_scripts/parts/counter.lua",
+                "_scripts/parts/raise.lua",
                 "if before < fence and fence > (ms + 10000) * 1024 then",
                 "if false then",
             ),
@@ -139,7 +139,7 @@ MUTATIONS = (
                 """,
                 "",
             ),
-            Edit("_extend", "_raise_all(server, counters, int(fence), floor, keep_ms)", ""),
+            Edit("_extend", "raise_all(server, counters, int(fence), floor, keep_ms)", ""),
         ),
         test="unit/test_fence.py::test_a_node_that_is_late_is_raised_in_passing[None-_extend]",
     ),
@@ -246,8 +246,8 @@ MUTATIONS = (
         edits=(
             TextEdit(
                 "_scripts/parts/counter.lua",
-                "return math.max(tonumber(keep_ms), math.floor(value / 1024) - ms + 300000)",
-                "return tonumber(keep_ms)",
+                "return needed > tonumber(keep_ms) and needed or keep_ms",
+                "return keep_ms",
             ),
             Edit(
                 "kept_ms",

@@ -156,7 +156,7 @@ MUTATIONS = (
                 if wait >= 0 then
                 """,
             ),
-            Edit("_wait", "left != -2", "left >= 0"),
+            Edit("_memory_parts:longest_wait", "left != -2", "left >= 0"),
         ),
         test="conformance/test_lock.py::test_a_key_without_expiry_is_a_holder_like_any[memory]",
     ),

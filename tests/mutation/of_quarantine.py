@@ -15,7 +15,7 @@ MUTATIONS = (
                 "return true or expected ~= '' and",
             ),
             Edit(
-                "_sentinel_matches",
+                "_memory_parts:sentinel_matches",
                 "server.get(sentinel) == expected",
                 "True",
             ),
@@ -31,7 +31,11 @@ MUTATIONS = (
                 "redis.call('GET', key) == expected",
                 "redis.call('GET', key)",
             ),
-            Edit("_sentinel_matches", "server.get(sentinel) == expected", "server.get(sentinel) is not None"),
+            Edit(
+                "_memory_parts:sentinel_matches",
+                "server.get(sentinel) == expected",
+                "server.get(sentinel) is not None",
+            ),
         ),
         test="conformance/test_fenced_acquire.py::test_nothing_is_granted_without_a_vote[memory-another]",
     ),

@@ -174,7 +174,7 @@ MUTATIONS = (
         rule="R13",
         name="another program's key is taken for one of ours",
         edits=(
-            TextEdit("_scripts/release.lua", "== 41 and 0 or 1", "== 41 and 0 or 0"),
+            TextEdit("_scripts/parts/holder.lua", "== 41 and 0 or 1", "== 41 and 0 or 0"),
             Edit(
                 "_memory_scripts:_release",
                 'int(any(value.find(b":") != _OWNER_DIGITS for value in values))',

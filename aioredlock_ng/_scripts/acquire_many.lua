@@ -1,0 +1,52 @@
+-- Single locks, each granted or refused as if it had come alone, with fences (R10, R42).
+-- KEYS     lock and counter of each, the sentinel
+-- ARGV[1]  ttl, milliseconds
+-- ARGV[2]  ballot: the fence that the client proposes; of a block its first number
+-- ARGV[3]  how many numbers each lock gets
+-- ARGV[4]  how long a counter lives unused, milliseconds
+-- ARGV[5]  the owners, one for each lock
+-- behind   the sentinel that the client expects, the floor in it, this server's identity or empty, the tag of this
+--          request, with which the answer begins (R15)
+-- returns  {tag, µs, answer of each}, or {tag, µs}: this node has no vote.  µs is its time of day.
+--          n > 0: ours, n is the fence: the last number of the block.  n < 0: taken by a key that has -n ms left.
+--          0: taken by a key without expiry.  A text is the error where a key is of another type.
+local call, pcall = redis.call, redis.pcall
+local n, last_arg = (#KEYS - 1) / 2, #ARGV
+local us, ms = clock()
+local answers = {ARGV[last_arg], us}
+if not sentinel_matches(KEYS[#KEYS], ARGV[last_arg - 3], ARGV[last_arg - 1]) then
+  return answers
+end
+local ttl, ballot, block, floor = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[last_arg - 2])
+local first = math.min(ballot, ms * 1024)
+local last = first + block - 1
+-- What the usual counter becomes, once for all locks and as text: writing a double as text takes longer.
+local stored, keep_ms = last == ballot and ARGV[2] or string.format('%.0f', last), kept(last, ms, ARGV[4])
+for i = 1, n do
+  local lock, counter, owner, answer = KEYS[2 * i - 1], KEYS[2 * i], ARGV[4 + i], last
+  if call('SET', lock, owner, 'NX', 'PX', ttl) then
+    local before = replaced(counter, stored, keep_ms)
+    if type(before) == 'table' then
+      answer = before.err
+    else
+      before = reading(before, floor, ms)
+      if before >= first then
+        answer = before + block
+        call('SET', counter, answer, 'PX', kept(answer, ms, ARGV[4]))
+      end
+    end
+  else
+    local holder = pcall('GET', lock)
+    if holder == owner then  -- a repeated command
+      local before = pcall('GET', counter)
+      answer = type(before) == 'table' and before.err or reading(before, floor, ms)
+    elseif type(holder) == 'table' then
+      answer = holder.err
+    else
+      local left = call('PTTL', lock)
+      answer = left == -1 and 0 or -math.max(left, 1)
+    end
+  end
+  answers[i + 2] = answer
+end
+return answers

@@ -1,0 +1,37 @@
+-- Single locks: each is deleted if it is ours, as if it had come alone (R6, R42).
+-- KEYS     n locks
+-- ARGV[1]  as ARGV[4] of release.lua: empty, or what is gone is published
+-- ARGV[2]  the owners, one for each lock
+-- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, answer of each}.  1: deleted, and nothing listens to its channel.  Else what release.lua returns
+--          behind its tag.  A text is the error where the key is of another type.
+local call, pcall = redis.call, redis.pcall
+local answers, counts = {ARGV[#ARGV]}, nil
+if ARGV[1] ~= '' then
+  counts = pcall('PUBSUB', 'NUMSUB', unpack(KEYS))  -- an error where that may not be asked: then none is known
+end
+for i = 1, #KEYS do
+  local key, told, answer = KEYS[i], 0, 1
+  if counts then
+    told = counts[2 * i]
+  end
+  local holder = pcall('GET', key)
+  if holder == ARGV[i + 1] then
+    call('DEL', key)
+    if told ~= 0 then
+      told = pcall('PUBLISH', key, told or '')
+      if told ~= 0 then
+        answer = {1, 0, type(told) == 'table' and -1 or told}
+      end
+    end
+  elseif not holder then
+    answer = {0, 0, told or 0}
+  elseif type(holder) == 'table' then
+    answer = holder.err
+  else
+    local left = call('PTTL', key)
+    answer = {0, left == -1 and -1 or math.max(left, 1), told or 0, is_foreign(holder), label(holder)}
+  end
+  answers[i + 1] = answer
+end
+return answers
