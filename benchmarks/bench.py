@@ -40,7 +40,7 @@ class Settings:
     """A turn with a hot name: longer than any wait, if possible."""
     tasks: tuple[int, ...] = (1, 10, 100, 1000)
     rates: tuple[float, ...] = (100, 500, 2000)
-    sections: tuple[float, ...] = (0, 0.001, 0.01)
+    sections: tuple[float, ...] = (0, 0.0001, 0.001, 0.01)
     contenders: int = 20
     """Tasks that want the hot name."""
     processes: tuple[int, ...] = (1, 4)

@@ -1,17 +1,21 @@
-"""How do 20 tasks get along that all want one name: in one process, and in four?"""
+"""How do 20 tasks get along that all want one name: in one process, and in four?
+
+In one process an `asyncio.Lock` would do: how close is the lock to it, and how much does it ask the nodes?
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.counting import monitors
 from benchmarks.cycles import median, rate
-from benchmarks.driver import Figures, Taken, TroubleError, Turns, Worker
+from benchmarks.driver import Figures, Taken, TroubleError, Turn, Turns, Worker
 from benchmarks.peers import PEERS
 from benchmarks.report import Row, percentile
 
@@ -43,7 +47,8 @@ async def ask(bench: Bench) -> None:
             for key, turn in turns.items():
                 commands = None
                 if not PEERS[key[0]].inside and taken[key].trouble is None:
-                    commands = await commands_of(turn, nodes.urls)
+                    with contextlib.suppress(TroubleError):
+                        commands = (await counted(turn, nodes.urls))["commands"]
                 add_hot(bench, taken, key, section, commands)
 
 
@@ -76,14 +81,11 @@ async def hot_turn(bench: Bench, peer: str, workers: Sequence[Worker], section: 
     }
 
 
-async def commands_of(turn: Any, urls: Sequence[str]) -> float | None:
-    """Count what all nodes together are sent per acquisition, in a turn that is not timed."""
-    try:
-        async with monitors(urls) as watching:
-            done = (await turn())["done"]
-    except TroubleError:
-        return None
-    return sum(monitor.commands for monitor in watching) / done
+async def counted(turn: Turn, urls: Sequence[str]) -> Figures:
+    """Count in a turn, which is not to be timed, what all nodes together are sent per acquisition."""
+    async with monitors(urls) as watching:
+        figures = await turn()
+    return figures | {"commands": sum(monitor.commands for monitor in watching) / figures["done"]}
 
 
 def add_hot(bench: Bench, taken: Taken[Key], key: Key, section: float, commands: float | None) -> None:

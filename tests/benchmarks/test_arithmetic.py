@@ -133,10 +133,14 @@ def test_slowest_process():
         (Limit(of="x", peer="a", base="b", least=2.1), False),
         (Limit(of="x", peer="a", base="gone", most=9), False),
         (Limit(of="x", peer="gone", base="a", most=9), False),
+        (Limit(of="x", peer="a", most=2.1), True),
+        (Limit(of="x", peer="a", most=1.9), False),
+        (Limit(of="x", peer="a", least=2.1), False),
+        (Limit(of="x", peer="gone", most=9), False),
     ],
 )
 async def test_guard(limit, kept, monkeypatch):
-    """The guard compares a ratio with a limit; a peer that could not be measured breaks it."""
+    """The guard compares a ratio, or a count, with a limit; a peer that could not be measured breaks it."""
 
     async def two() -> Figures:
         return {"rate": 2.0}

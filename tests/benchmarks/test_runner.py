@@ -81,7 +81,7 @@ def test_every_question_has_figures_for_every_peer(tmp_path: Path):
             assert row["trouble"] is None, row
             assert row[key] > 0, row
     hot = [line for line in lines if line.get("question") == hot_name.TABLE]
-    assert all(row["commands"] >= 2 for row in hot if row["peer"] != "asyncio.Lock")
+    assert all(row["commands"] > 0 for row in hot if row["peer"] != "asyncio.Lock")
     assert {(row["peer"], row["processes"]) for row in hot} >= {("ours-plain", 1), ("ours-plain", 2)}
     assert {line["curve"] for line in lines if "curve" in line} == {uncontended.TABLE, hot_name.TABLE}
 
