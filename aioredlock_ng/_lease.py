@@ -241,7 +241,7 @@ class Lease(Generic[Fence_co]):
             exc.add_note(str(holding.error()))
         if isinstance(exc, GeneratorExit):
             return  # the coroutine is being thrown away: it must not wait, and the releases are queued
-        if holding.handed_on:  # a task of this process has it next: come back when the releases are written
+        if holding.quiet:  # a task of this process asks next: come back when the releases are written
             await asyncio.sleep(0)
         else:
             await round_.wait(majority_answered)  # then another client can get in

@@ -116,7 +116,7 @@ class Holding:
         self._ended: asyncio.Event | None = None
         self.stays = 0.0
         """Seconds, at the release, for which the names stayed taken; 0: they were free (R34)."""
-        self.handed_on = False
+        self.quiet = False
         """Whether another task of this process asks next, in the same write as the release."""
         self.body: Body | None = None
         """The task that runs under the lease, while an ``async with`` binds one."""
@@ -366,7 +366,7 @@ class Holding:
             keeps=self.wanted,
             fence=self.fence,
             unsent=self._unsent,
-            quiet=self.handed_on,
+            quiet=self.quiet,
             stays=self.stays,
         )
         for window in over:
@@ -385,7 +385,7 @@ class Holding:
         if not self.stays:
             windows = (queue.handoff.give_back(name, self._since, now) for name in ticket.names)
             over = [window for window in windows if window is not None]
-            self.handed_on = not over and ticket.hand_on()
+            self.quiet = not over and ticket.keep_quiet()
             return over
         for name in ticket.names:
             queue.handoff.end(name)

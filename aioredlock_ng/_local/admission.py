@@ -29,9 +29,9 @@ MAX_TRIES_BY_CLIENTS: Final = 16
 """The same where a node is a user's own client.  Each of its calls takes a loop many times as long: with more
 tries at once the answers would come after their time, and all be tried again, for ever."""
 
-MAX_HANDED_ON: Final = 128
-"""Tries beyond that, of tasks that a name is handed to within the process: these leave in the same write as
-the release before them, or others would have to be told of it."""
+MAX_QUIET: Final = 128
+"""Tries beyond that, of tasks whose process has just had the name: these leave in the same write as the
+release before them, which is quiet for it, or others would have to be told of it."""
 
 MAX_IN_LINE: Final = 65536
 """Calls of one manager that may stand in line, single tries and others apart."""
@@ -48,7 +48,7 @@ class Admission:
 
     def __init__(self, clock: Clock, node_timeout: float, *, by_clients: bool = False) -> None:
         self.most = MAX_TRIES_BY_CLIENTS if by_clients else MAX_TRIES
-        """Places that there are; `MAX_HANDED_ON` more for what is handed on, but no more than as many."""
+        """Places that there are; `MAX_QUIET` more behind quiet releases, but no more than as many."""
         self._clock = clock
         self._node_timeout = node_timeout
         self._line: OrderedDict[Place, float] = OrderedDict()
@@ -70,8 +70,8 @@ class Admission:
         return True
 
     def reserve(self) -> bool:
-        """Take a place for the task that a name is handed on to; False when there are too many already."""
-        if self.in_flight >= self.most + min(self.most, MAX_HANDED_ON):
+        """Take a place for a task that asks behind a quiet release; False when there are too many."""
+        if self.in_flight >= self.most + min(self.most, MAX_QUIET):
             return False
         self.in_flight += 1
         return True

@@ -1,15 +1,15 @@
 """Hand-off windows: a process that hands a name from task to task lets other processes have it (rule R13).
 
-When a name is handed on inside the process, the next acquire leaves in the same write as the release before
-it, and no other process is told.  So that others get in, a window is bounded in time and in count.  The
+When a task of the process is next, its acquire leaves in the same write as the release before it, and no
+other process is told.  So that others get in, a window is bounded in time and in count.  The
 release that ends it is told to all that listen, and the next contender of this process lets them ask first:
 for `YIELD` seconds, or until the next release, if others listened or cannot be told; else for
 `YIELD_WITHOUT_LISTENERS`.
 
-The life of a hand-off:
+The life of a quiet release:
 
-1. The leaving `Ticket` finds that the next in line asks at once (`Ticket.hand_on`).  It keeps a place among
-   the tries in flight for that question, and its release is quiet: `notice_pending`.
+1. The leaving `Ticket` finds that the next in line asks at once (`Ticket.keep_quiet`).  It keeps a place
+   among the tries in flight for that question, and its release is quiet: `notice_pending`.
 2. It leaves, and the flag goes on to the ticket that is let in.
 3. That one asks: it takes the place, and the flag is down.  Other processes hear of its own release.
 4. Or it leaves without having asked, since it was cancelled, say: then the place is given back, and the

@@ -77,7 +77,7 @@ class Ticket:
         for name in self.names:
             self.queue.entries[name].listened = True
 
-    def hand_on(self) -> bool:
+    def keep_quiet(self) -> bool:
         """Tell whether another task of this process asks as soon as this one leaves.
 
         If so, the release need not be published, and a place is kept for the question.

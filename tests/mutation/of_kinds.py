@@ -18,7 +18,7 @@ MUTATIONS = (
                     keeps=self.wanted,
                     fence=self.fence,
                     unsent=self._unsent,
-                    quiet=self.handed_on,
+                    quiet=self.quiet,
                     stays=self.stays,
                 )
                 """,
@@ -29,7 +29,7 @@ MUTATIONS = (
                     keeps=self.wanted,
                     fence=self.fence,
                     unsent=self._unsent,
-                    quiet=self.handed_on,
+                    quiet=self.quiet,
                 )
                 """,
             ),

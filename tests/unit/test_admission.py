@@ -37,7 +37,7 @@ PLACES = 4
 def few_places(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few tries be in flight at once."""
     monkeypatch.setattr(admission, "MAX_TRIES", PLACES)
-    monkeypatch.setattr(admission, "MAX_HANDED_ON", PLACES)
+    monkeypatch.setattr(admission, "MAX_QUIET", PLACES)
 
 
 @pytest.fixture
@@ -479,7 +479,7 @@ def behind_a_release(node: MemoryNode) -> int:
 
 
 @virtual
-async def test_a_name_is_handed_on_past_the_line(few_places, at_once):
+async def test_a_task_behind_a_release_asks_past_the_line(few_places, at_once):
     """The next task of the process asks in the same write as the release; others are told of none."""
     async with world() as w:
         first = await w.manager.lock("hot").acquire()
@@ -497,9 +497,9 @@ async def test_a_name_is_handed_on_past_the_line(few_places, at_once):
 
 
 @virtual
-async def test_where_too_many_are_handed_on_others_are_told(few_places, monkeypatch):
+async def test_where_too_many_ask_behind_releases_others_are_told(few_places, monkeypatch):
     """Then the next task stands in line like any other, and the release is not a quiet one."""
-    monkeypatch.setattr(admission, "MAX_HANDED_ON", 0)
+    monkeypatch.setattr(admission, "MAX_QUIET", 0)
     async with world() as w:
         first = await w.manager.lock("hot").acquire()
         burst = asyncio.create_task(hand_around(w.manager, 2))

@@ -86,11 +86,11 @@ class Line:
         caller.ticket.leave()
 
     def releases(self, caller: Caller) -> bool:
-        """Have it release what it holds; returns whether that is handed on."""
+        """Have it release what it holds; returns whether it does so quietly."""
         self.callers.remove(caller)
-        handed_on = caller.ticket.hand_on()
+        quiet = caller.ticket.keep_quiet()
         caller.ticket.leave()
-        return handed_on
+        return quiet
 
     def wins(self, caller: Caller) -> None:
         """Have it hold its lock."""
@@ -207,7 +207,7 @@ async def test_a_caller_that_is_let_in_as_it_gives_up_lets_the_next_in():
 
 
 @virtual
-async def test_a_release_is_handed_on_to_a_task_that_asks_at_once():
+async def test_a_release_is_quiet_for_a_task_that_asks_at_once():
     """Not to one that another ticket keeps waiting: what it frees would be told of before the release."""
     line = Line()
     readers = [line.comes(READ), line.comes(READ)]
