@@ -25,6 +25,12 @@ script       answers   which means
 `release`    d, w, t   d names were ours; of the other keys one has w left; t listen to one of the channels
 ..           … f, l    behind these, where other keys are there: whether another program wrote one of them
                        (1 or 0), and what the holder of one calls itself, if it says so
+batches      µs, …     of acquires: the time, and an answer for each lock.  The time alone: no vote
+(R42)        F         the lock is ours, with its counter at F
+..           -w        taken by a key that has w left; 0: by one without expiry
+..           …         of extensions and releases: an answer for each lock, as for it alone, or 1 where it was
+                       released and none listens; of a single lock without a list around it
+..           text      in the place of any lock's answer: the error where a key is of another type
 ===========  ========  ==============================================================================
 
 *w* is the longest of several, in milliseconds: 0 where there is no such key, -1 where it has no expiry.  *t*
@@ -33,6 +39,8 @@ is the greatest of several: 0 where none listens or nothing was to be published,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from .._core.command import ABOVE_FENCE, GRANTED, Answer, Reply, Silence
@@ -73,6 +81,12 @@ _TRIPLE: Final = 3
 
 _LONGEST_RELEASE: Final = _TRIPLE + 2
 
+_RELEASED: Final = 1
+"""What a batch of releases says of a lock that is gone, where no other process listens."""
+
+_PLAIN: Final = frozenset((int, bytes))
+"""Types of what a batch says of a lock in a word: a number, or an error's text."""
+
 _RAISED: Final = {
     1: GRANTED,
     0: Answer(_REFUSAL, "the key is not ours any more"),
@@ -105,6 +119,49 @@ def fits_release(reply: object) -> bool:
     if len(reply) > _LONGEST_RELEASE or type(foreign) is not int or type(label) is not bytes:
         return False
     return foreign in (0, 1) and fits_grant(reply[:_TRIPLE])
+
+
+@cache  # one for each size of a batch
+def fits_grants(locks: int) -> Callable[[object], bool]:
+    """Return what says whether a reply is the answer to a batch of so many acquires."""
+
+    def fits(reply: object) -> bool:
+        if type(reply) is not list:
+            return type(reply) is int
+        return len(reply) == locks + 1 and type(reply[0]) is int and _PLAIN.issuperset(map(type, reply))
+
+    return fits
+
+
+@cache
+def fits_extensions(locks: int) -> Callable[[object], bool]:
+    """Return what says whether a reply is the answer to a batch of so many extensions."""
+
+    def fits(reply: object) -> bool:
+        answers = each(reply, locks)
+        return len(answers) == locks and _PLAIN.issuperset(map(type, answers))
+
+    return fits
+
+
+@cache
+def fits_releases(locks: int) -> Callable[[object], bool]:
+    """Return what says whether a reply is the answer to a batch of so many releases."""
+
+    def fits(reply: object) -> bool:
+        answers = each(reply, locks)
+        return len(answers) == locks and all(
+            answer == _RELEASED or type(answer) is bytes or fits_release(answer) for answer in answers
+        )
+
+    return fits
+
+
+def each(reply: object, locks: int) -> list[Any]:
+    """Return the answer for each lock of a batch of extensions or releases; of no list none."""
+    if locks == 1:
+        return [reply]
+    return reply if type(reply) is list else []
 
 
 def seconds(wait_ms: int) -> float | None:
@@ -170,3 +227,33 @@ def read_release(reply: Reply) -> Answer:
         return Answer(_GRANT, "released", seconds(wait), reached=told, foreign=foreign)
     found = others[1] if len(others) > 1 else None
     return Answer(_REFUSAL, "was not held", seconds(wait), found=found, reached=told, foreign=foreign)
+
+
+# -- one lock of a batch (R42) -----------------------------------------------------------------------
+
+
+def read_batched_grant(answer: object, time: float) -> Answer:
+    """Read what a batch of acquires says of one lock; `time` is the node's, in seconds."""
+    if type(answer) is not int:
+        return _failed(answer)
+    if answer > 0:
+        return _new(Answer, (_GRANT, "", None, True, False, answer, time, None, 0, False))
+    return Answer(_REFUSAL, "", -answer / 1000 if answer else None)
+
+
+def read_batched_extend(answer: object) -> Answer:
+    """Read what a batch of extensions says of one lock."""
+    return read_extend(answer) if type(answer) is int else _failed(answer)
+
+
+def read_batched_release(answer: object) -> Answer:
+    """Read what a batch of releases says of one lock."""
+    if answer == _RELEASED:
+        return RELEASED
+    return read_release(answer) if type(answer) is list else _failed(answer)
+
+
+def _failed(error: object) -> Answer:
+    """Read the error of one lock: silence, as it is where the lock is asked for alone."""
+    assert isinstance(error, bytes), "checked by `fits`"
+    return silent(Silence(error.decode(errors="replace")))

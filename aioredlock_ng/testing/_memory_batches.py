@@ -44,7 +44,7 @@ def _acquire_many(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -
         if holder is not None:
             return min(0, -longest_wait(server, [lock]))
         server.set(lock, owner, int(ttl_ms))  # before the counter is looked at, which may be of another type
-        fence = granted(counted(server, counter, floor), int(ballot), now_ms) + int(block) - 1
+        fence = granted(counted(server, counter, floor), int(ballot), now_ms, int(block))
         server.set(counter, b"%d" % fence, kept_ms(fence, now_ms, int(keep_ms)))
         return fence
 
