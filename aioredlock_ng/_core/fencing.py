@@ -37,9 +37,10 @@ That is why a resource that refuses what is older than the newest fence it has s
 **Loss.**  Counters expire when they are not used, and nodes may lose them.  F is made of the node's time,
 `at` some milliseconds, and law 3 survives because time goes on: F is below `at(now + 12 s)`, unless
 the clock was set back, and then it is kept until that is true again for long enough (`kept_ms`).  A
-counter that has expired was not used for `MIN_FENCE_TTL` seconds, so that it was below what `start` says
-now; and the floor of a node that lost its data lies above all that F can have been.  What is needed is that
-the node's own clock does not run backwards across that loss.
+counter that has expired was last set `MIN_FENCE_TTL` seconds ago or earlier, so that it was below what
+`start` says now; a release need not touch it, since nothing raises F in between.  The floor of a node that
+lost its data lies above all that F can have been.  What is needed is that the node's own clock does not run
+backwards across that loss.
 
 **How fast F grows.**  Raises end ten seconds ahead and ballots do not pass the node's time; what acquires
 add beyond that must not be more than time makes up for, and a number is worth a microsecond.  An acquire of

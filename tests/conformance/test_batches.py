@@ -100,7 +100,9 @@ async def test_each_lock_has_an_answer_of_its_own(stage: Stage) -> None:
         (counters("h")[0], WRONG, None),
     ]:
         stage.put(key, value, ttl)
-    _, *answers = await stage.acquire_many(NAMES, ballot=ballot, floor=100)
+    reply = await stage.acquire_many(NAMES, ballot=ballot, floor=100)
+    assert isinstance(reply, list), reply
+    _, *answers = reply
     taken = answers[3]
     assert -30_000 <= taken < -22_000
     wanted = ["WRONGTYPE", "WRONGTYPE", 0, taken, high, high + 1, ballot, "WRONGTYPE", *[ballot] * 24]
@@ -140,6 +142,7 @@ async def test_nothing_is_granted_without_a_vote(stage: Stage, why: str) -> None
     else:
         stamp = (EXPECTED, identity[:-1])
     time_us = await stage.acquire_many("ab", stamp=stamp)
+    assert isinstance(time_us, int), time_us
     assert abs(time_us // 1000 - await stage.now_ms()) < 8000
     assert stage.stored("ab") == [None] * 4
     stage.put(locks("a")[0], OURS, 30.0)

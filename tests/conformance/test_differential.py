@@ -92,8 +92,8 @@ def close(left: Any, right: Any) -> bool:
     if (
         isinstance(left, int)
         and isinstance(right, int)
-        and min(left, right) > 1000
-        and max(left, right) < 10**9
+        and min(abs(left), abs(right)) > 1000
+        and max(abs(left), abs(right)) < 10**9
     ):
         return abs(left - right) < TOLERANCE_MS
     return type(left) is type(right) and left == right
@@ -166,6 +166,9 @@ class Player:
         block = self.random.choice((1, 2, MAX_BLOCK))
         voters = self.keys(names, SENTINEL)
         plain = locks(names)
+        pairs = [*(key for pair in zip(plain, counters(names), strict=True) for key in pair), SENTINEL]
+        owners, block = [self.owner() for _ in names], self.random.choice((1, 1, 32))
+        with_fences = [word for owner in owners for word in (owner, max(1, fence))]
         return [
             *[lambda s: (_scripts.ACQUIRE, voters, owner, ttl, self.number(), block, keep, *self.stamp(s))]
             * 3,
@@ -179,6 +182,23 @@ class Player:
             lambda _: (_scripts.RELEASE, plain, owner, 0, keep, loud),
             lambda _: (_scripts.SET_ALL, plain, owner, ttl),
             lambda s: (_scripts.SET_ALL, [*plain, SENTINEL], owner, ttl, *self.stamp(s)),
+            *[
+                lambda s: (
+                    _scripts.ACQUIRE_MANY,
+                    pairs,
+                    ttl,
+                    self.number(),
+                    block,
+                    keep,
+                    *owners,
+                    *self.stamp(s),
+                )
+            ]
+            * 3,
+            lambda s: (_scripts.EXTEND_MANY, pairs, ttl, keep, *with_fences, *self.stamp(s)),
+            lambda _: (_scripts.EXTEND_MANY, pairs[:-1], ttl, keep, *with_fences),
+            lambda s: (_scripts.EXTEND_MANY, [*plain, SENTINEL], ttl, b"", *owners, *self.stamp(s)),
+            lambda _: (_scripts.RELEASE_MANY, plain, loud, *owners),
             lambda _: (_scripts.INSPECT, plain[:1]),
             lambda s: (
                 _scripts.GREET,

@@ -119,6 +119,23 @@ async def test_a_release_that_deletes_nothing_publishes_nothing(
     assert await all_told(listeners) == [[], []]
 
 
+async def test_a_batch_of_releases_tells_each_channel(
+    stage: Stage, make_listener: Callable[..., Any]
+) -> None:
+    """Each as a release of its own does; a number says that none listens (R42)."""
+    listeners = [await make_listener("acd"), await make_listener("ae")]
+    hold(stage, "abd")
+    stage.put(locks("c")[0], OTHERS)
+    stage.put(locks("f")[0], WRONG)
+    *answers, error = await stage.release_many("abcdef", loud=LOUD)
+    assert answers == [[1, 0, 2], 1, [0, -1, 1, 0], [1, 0, 1], [0, 0, 1]]
+    assert error.startswith(b"WRONGTYPE")
+    assert await all_told(listeners) == [told("a", 2) + told("d", 1), told("a", 2)]
+    hold(stage, "ab")
+    assert await stage.release_many("ab") == [1, 1], "a quiet one tells and counts none"
+    assert await all_told(listeners[1:]) == [told("a", 2)]
+
+
 @pytest.mark.parametrize("value", FOREIGN_VALUES.values(), ids=FOREIGN_VALUES)
 @pytest.mark.parametrize("number", [0, 2])
 async def test_another_programs_key_is_told_from_ours(
@@ -211,7 +228,8 @@ async def test_the_number_of_listeners_is_known(stage: Stage, make_listener: Cal
 def as_user(any_nodes: Nodes) -> Iterator[Callable[[str], str]]:
     """Give a function that returns the URL of one server for a user with some rights."""
     url = any_nodes.urls[0]
-    ask(url, "SCRIPT", "LOAD", _scripts.RELEASE.source)
+    for script in (_scripts.RELEASE, _scripts.RELEASE_MANY):
+        ask(url, "SCRIPT", "LOAD", script.source)
 
     def login(rights: str) -> str:
         ask(url, "ACL", "SETUSER", "locks", "reset", "on", ">secret", "~*", "+@all", *rights.split())
@@ -276,4 +294,33 @@ async def test_a_user_without_the_right_to_count_tells_all_the_same(
     ask(url, "SET", locks("a")[0], "a stranger")
     assert release() == [0, -1, 0, 1]
     ask(url, "DEL", locks("a")[0])
+    listener.transport.close()
+
+
+@pytest.mark.parametrize(
+    ("rights", "answers", "messages"),
+    [
+        ("resetchannels &redlock:a", [[1, 0, 1], [1, 0, -1]], [(locks("a")[0], b"1")]),
+        ("allchannels -publish", [[1, 0, -1], [1, 0, -1]], []),
+        ("allchannels -pubsub|numsub", [[1, 0, 1], [1, 0, 1]], [(key, b"") for key in locks("ab")]),
+    ],
+)
+async def test_a_batch_without_the_right_releases_all_the_same(
+    any_nodes: Nodes,
+    as_user: Callable[[str], str],
+    rights: str,
+    answers: Any,
+    messages: Any,
+) -> None:
+    """Each lock's answer is what its own release says (R42)."""
+    url = any_nodes.urls[0]
+    listener = await listen(url)
+    await listener.subscribe(*locks("ab"), LAST)
+    for key in locks("ab"):
+        ask(url, "SET", key, OURS)
+    words = (2, *locks("ab"), LOUD, OURS, OURS, TAG)
+    said = ask(as_user(rights), "EVALSHA", _scripts.RELEASE_MANY.digest, *words)
+    assert untagged(said, TAG) == answers
+    assert ask(url, "EXISTS", *locks("ab")) == 0
+    assert await all_told([listener]) == [messages]
     listener.transport.close()

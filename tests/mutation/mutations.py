@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from . import (
+    of_batches,
     of_deadlines,
     of_extensions,
     of_fences,
@@ -26,4 +27,5 @@ MUTATIONS: Final = (
     *of_waiting.MUTATIONS,
     *of_nodes.MUTATIONS,
     *of_kinds.MUTATIONS,
+    *of_batches.MUTATIONS,
 )
