@@ -20,12 +20,16 @@ from aioredlock_ng.testing import local_nodes
 from benchmarks.bench import NODES, QUICK, Bench, Settings
 from benchmarks.peers import PEERS
 from benchmarks.report import Report, environment, write_markdown
+from benchmarks.worker import LOOPS
 
 QUESTIONS = (
     "uncontended",
     "throughput",
+    "growth",
+    "single",
     "open_loop",
     "hot_name",
+    "processes",
     "faults",
     "held",
     "distance",
@@ -33,7 +37,6 @@ QUESTIONS = (
     "core",
     "path",
 )
-LOOPS = ("asyncio", "uvloop")
 
 
 def versions(peers: Sequence[str]) -> dict[str, str]:

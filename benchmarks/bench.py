@@ -39,12 +39,18 @@ class Settings:
     hot: float = 1.0
     """A turn with a hot name: longer than any wait, if possible."""
     tasks: tuple[int, ...] = (1, 10, 100, 1000)
+    growth: tuple[int, ...] = (100, 1000, 10_000)
+    """Tasks, of which the first number is what the others are compared with."""
+    single: tuple[int, ...] = (1, 10, 100)
+    """Tasks, with one server."""
     rates: tuple[float, ...] = (100, 500, 2000)
     sections: tuple[float, ...] = (0, 0.0001, 0.001, 0.01)
     contenders: int = 20
     """Tasks that want the hot name."""
     processes: tuple[int, ...] = (1, 4)
     """That they are spread over."""
+    crowds: tuple[int, ...] = (1, 4, 20, 100, 300)
+    """Processes of one task each, with one name."""
     crowd: int = 100
     """Tasks, where nodes are far, or of other numbers."""
     held: tuple[int, ...] = (0, 100, 1000, 10_000)
@@ -67,8 +73,11 @@ QUICK: Final = Settings(
     slice=0.1,
     hot=0.3,
     tasks=(1, 100),
+    growth=(100, 500),
+    single=(1, 100),
     rates=(200,),
     sections=(0.001,),
+    crowds=(1, 8),
     held=(0, 100, 500),
     window=1.0,
     trips=(0.02,),

@@ -25,6 +25,9 @@ NAMES: Final = 200
 NAMES_OF_EACH: Final = 16
 """The same for each of many tasks."""
 
+SLOWEST: Final = 1000
+"""Cycles per second of many tasks, on whatever machine, of a peer that is asked for a number of them."""
+
 _turns = count()
 
 
@@ -45,14 +48,24 @@ async def latency_turn(
 
 
 async def throughput_turn(
-    bench: Bench, peer: str, worker: Worker, tasks: int, names: str = ONCE, *, trip: float = 0.0
+    bench: Bench,
+    peer: str,
+    worker: Worker,
+    tasks: int,
+    names: str = ONCE,
+    *,
+    trip: float = 0.0,
+    least: int = 0,
 ) -> Figures:
-    """Let many tasks do cycles for a moment; `trip`: how far the nodes are."""
+    """Let many tasks do cycles for a moment, and `least` each; `trip`: how far the nodes are."""
     seconds = bench.settings.slice + 4 * trip
+    limit = seconds + 2 * bench.settings.limit + least * tasks / SLOWEST
     order: Row = {"prefix": new_prefix(peer), "tasks": tasks, "seconds": seconds, "spread": 2 * trip}
     if names == IN_TURN:
         order |= {"prefix": peer, "names": max(NAMES_OF_EACH, NAMES // tasks)}
-    return await worker.do("throughput", limit=seconds + 2 * bench.settings.limit, **order)
+    if least:
+        order |= {"least": least}
+    return await worker.do("throughput", limit=limit, **order)
 
 
 def p50(key: str) -> Callable[[Figures], float]:
@@ -83,7 +96,15 @@ def compared(
     return {f"to_{base}": taken[key].to(taken.get(base), read) for base in bases if taken.get(base)}
 
 
-def add_latencies(bench: Bench, table: str, taken: Taken[Any], peers: Iterable[str], **case: Any) -> None:
+def add_latencies(
+    bench: Bench,
+    table: str,
+    taken: Taken[Any],
+    peers: Iterable[str],
+    *,
+    bases: Sequence[str] = BASES,
+    **case: Any,
+) -> None:
     """Add a row of latencies per peer."""
     for peer in peers:
         turns = taken[peer]
@@ -95,25 +116,37 @@ def add_latencies(bench: Bench, table: str, taken: Taken[Any], peers: Iterable[s
             p50_us=microseconds(turns, "cycles", 0.5),
             p99_us=microseconds(turns, "cycles", 0.99),
             acquire_p50_us=microseconds(turns, "acquires", 0.5),
-            **compared(taken, peer, p50("cycles")),
+            **compared(taken, peer, p50("cycles"), bases),
             cycles=len(turns.all("cycles")),
             trouble=turns.trouble,
         )
 
 
-def add_throughput(bench: Bench, table: str, taken: Taken[Any], peers: Iterable[str], **case: Any) -> None:
+def cpu(figures: Figures) -> float:
+    """Read the worker's CPU per cycle of one turn, in microseconds."""
+    return float(figures["cpu"] * 1e6)
+
+
+def add_throughput(
+    bench: Bench,
+    table: str,
+    taken: Taken[Any],
+    peers: Iterable[str],
+    *,
+    bases: Sequence[str] = BASES,
+    **case: Any,
+) -> None:
     """Add a row of rates per peer."""
     for peer in peers:
         turns = taken[peer]
-        cpu = median(turns, lambda figures: figures["cpu"] * 1e6)
         bench.report.add(
             table,
             loop=bench.loop,
             **case,
             peer=peer,
             cycles_per_s=median(turns, rate),
-            **compared(taken, peer, rate),
-            cpu_us_per_cycle=cpu,
+            **compared(taken, peer, rate, bases),
+            cpu_us_per_cycle=median(turns, cpu),
             acquire_p50_us=microseconds(turns, "acquires", 0.5),
             acquire_p99_us=microseconds(turns, "acquires", 0.99),
             turns=len(turns.figures),

@@ -14,10 +14,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, TypeAlias, final
 
 from aioredlock_ng.testing import local_nodes
 from benchmarks.driver import START_TIMEOUT, Figures, TroubleError, Worker
@@ -43,6 +43,10 @@ BESIDE: Final = (1, 3)
 """Processes of the other library."""
 
 
+Ask: TypeAlias = Callable[[Figures], Awaitable[list[Figures]]]
+"""Gives an order to all that want a key, and returns the figures of each."""
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rival:
@@ -61,8 +65,8 @@ RIVALS: Final[Mapping[str, Rival]] = {
 }
 
 
-async def turn(workers: Sequence[Worker], names: Sequence[str], seconds: float) -> list[int]:
-    """Let all want the key at once; return how often each had it.
+async def contest(ask: Ask, *, seconds: float, cold: float = COLD, **more: Any) -> list[Figures]:
+    """Let all that `ask` gives the order to want one key from the same moment on; return what each did.
 
     Raises:
         TroubleError: one failed, or an increment was lost.
@@ -70,14 +74,23 @@ async def turn(workers: Sequence[Worker], names: Sequence[str], seconds: float) 
     with tempfile.TemporaryDirectory() as folder:
         counter = Path(folder) / "counter"
         counter.write_text(f"{0:09}")
-        order: Figures = {"at": time.monotonic() + COLD, "seconds": seconds, "counter": str(counter)}
-        order |= {"section": SECTION, "pause": PAUSE, "limit": seconds + START_TIMEOUT}
-        pairs = zip(workers, names, strict=True)
-        parts = await asyncio.gather(*(worker.do("share", name=name, **order) for worker, name in pairs))
+        order: Figures = {"at": time.monotonic() + cold, "seconds": seconds, "counter": str(counter)}
+        parts = await ask(order | {"section": SECTION, "pause": PAUSE} | more)
         done, counted = sum(part["done"] for part in parts), int(counter.read_text())
     if counted != done:
         raise TroubleError(f"{done} increments, of which {done - counted} were lost")
-    return [part["had"] for part in parts]
+    return parts
+
+
+async def turn(workers: Sequence[Worker], names: Sequence[str], seconds: float) -> list[int]:
+    """Let all want the key at once; return how often each had it, as `contest` does."""
+
+    async def share(order: Figures) -> list[Figures]:
+        pairs, limit = zip(workers, names, strict=True), seconds + START_TIMEOUT
+        asked = (worker.do("share", limit=limit, name=name, **order) for worker, name in pairs)
+        return await asyncio.gather(*asked)
+
+    return [part["had"] for part in await contest(share, seconds=seconds)]
 
 
 async def shares(report: Report, peer: str, beside: int, seconds: float) -> None:

@@ -7,6 +7,7 @@ one machine share.  Nothing but the standard library here: workers live in forei
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import itertools
 import random
@@ -93,12 +94,20 @@ async def latency(
 
 
 async def throughput(
-    peer: Peer, *, prefix: str, tasks: int, seconds: float, spread: float = 0.0, names: int | None = None
+    peer: Peer,
+    *,
+    prefix: str,
+    tasks: int,
+    seconds: float,
+    spread: float = 0.0,
+    names: int | None = None,
+    least: int = 0,
 ) -> Figures:
     """Many tasks, each with names of its own: cycles per second, acquires, CPU per cycle.
 
     Each cycle has a name of its own; with `names` each task uses so many in turn.  The tasks begin one after
-    the other within `spread` seconds: else tasks that wait for far nodes do so in step.
+    the other within `spread` seconds: else tasks that wait for far nodes do so in step.  Each does `least`
+    cycles, however long they take.
     """
     acquires: list[float] = []
 
@@ -110,7 +119,7 @@ async def throughput(
 
         if spread:
             await asyncio.sleep(spread * number / tasks)
-        while (asked := clock()) < ends:
+        while (asked := clock()) < ends or i < least:
             await peer.cycle(numbered(f"{prefix}:{number}", i, names), body)
             i += 1
 
@@ -155,29 +164,45 @@ async def hot(peer: Peer, *, name: str, tasks: int, seconds: float, section: flo
 
 
 async def share(
-    peer: Peer, *, name: str, at: float, seconds: float, section: float, pause: float, counter: str
+    peer: Peer,
+    *,
+    name: str,
+    at: float,
+    seconds: float,
+    section: float,
+    pause: float,
+    counter: str,
+    give_up: bool = False,
 ) -> Figures:
     """One task that wants a name which other processes want, too: how often it was had before the end.
 
     Each time the number in the file `counter` is read, and written back greater by one after `section`:
     two at once would lose an increment.  Before the next try it waits, twice `pause` at most.  What is asked
-    for before the end is waited for, and is `done`, too.
+    for before the end is waited for, and is `done`, too; or it is given up, as a wait that may last is.
     """
-    file, had, done = Path(counter), 0, 0
+    file, had, done, inside = Path(counter), 0, 0, False
 
     async def body() -> None:
-        nonlocal had, done
-        had += clock() < at + seconds
+        nonlocal had, done, inside
+        had, inside = had + (clock() < at + seconds), True
         number = int(file.read_text())  # noqa: ASYNC240 (a few bytes of a warm file)
         await asyncio.sleep(section)
         with file.open("r+") as told:  # noqa: ASYNC230 (likewise; it is never empty)
             told.write(f"{number + 1:09}")
-        done += 1
+        done, inside = done + 1, False
+
+    async def cycles() -> None:
+        while clock() < at + seconds:
+            await peer.cycle(name, body)
+            await asyncio.sleep(random.uniform(0, 2 * pause))
 
     await asyncio.sleep(at - clock())
-    while clock() < at + seconds:
-        await peer.cycle(name, body)
-        await asyncio.sleep(random.uniform(0, 2 * pause))
+    task = asyncio.create_task(cycles())
+    await asyncio.wait({task}, timeout=seconds if give_up else None)
+    if not (task.done() or inside):
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
     return {"had": had, "done": done}
 
 

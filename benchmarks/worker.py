@@ -20,6 +20,7 @@ from typing import Any, final
 from benchmarks.peers import PEERS
 from benchmarks.slices import SLICES
 
+LOOPS = ("asyncio", "uvloop")
 LINE = 1 << 26
 """Bytes of a line at most."""
 
@@ -73,16 +74,20 @@ async def serve(answers: Any) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--loop", choices=("asyncio", "uvloop"), default="asyncio")
-    given = parser.parse_args()
+def work(loop: str) -> None:
+    """Be a worker with this kind of event loop."""
     logging.disable()  # a library that logs every failure would measure its log
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     sys.stdout = sys.stderr  # what a library prints is no answer
-    factory = importlib.import_module("uvloop").new_event_loop if given.loop == "uvloop" else None
+    factory = importlib.import_module("uvloop").new_event_loop if loop == "uvloop" else None
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(serve(answers))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--loop", choices=LOOPS, default="asyncio")
+    work(parser.parse_args().loop)
 
 
 if __name__ == "__main__":

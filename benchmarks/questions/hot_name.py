@@ -85,7 +85,8 @@ async def counted(turn: Turn, urls: Sequence[str]) -> Figures:
     """Count in a turn, which is not to be timed, what all nodes together are sent per acquisition."""
     async with monitors(urls) as watching:
         figures = await turn()
-    return figures | {"commands": sum(monitor.commands for monitor in watching) / figures["done"]}
+    commands, done = sum(monitor.commands for monitor in watching), figures["done"]
+    return figures | {"commands": commands / done if done else None}
 
 
 def add_hot(bench: Bench, taken: Taken[Key], key: Key, section: float, commands: float | None) -> None:
@@ -111,9 +112,14 @@ def add_hot(bench: Bench, taken: Taken[Key], key: Key, section: float, commands:
         bench.report.curve(TABLE, waits, **case)
 
 
+def of_each(turns: Turns) -> list[tuple[float, ...]]:
+    """Return the rates of each process, one for each turn."""
+    return list(zip(*(figures["rates"] for figures in turns.figures), strict=True))
+
+
 def slowest(turns: Turns) -> float | None:
     """Return what the process got that got least in all turns together, of its fair share."""
-    totals = [sum(rates) for rates in zip(*(figures["rates"] for figures in turns.figures), strict=True)]
+    totals = list(map(sum, of_each(turns)))
     return min(totals) * len(totals) / sum(totals) if any(totals) else None
 
 

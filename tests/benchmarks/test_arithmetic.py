@@ -13,7 +13,7 @@ import pytest
 from benchmarks.cycles import compared, rate
 from benchmarks.driver import Figures, TroubleError, Turns, take_turns
 from benchmarks.guard import Limit
-from benchmarks.questions.hot_name import slowest
+from benchmarks.questions.hot_name import of_each, slowest
 from benchmarks.report import BEGIN, END, QUANTILES, Report, percentile, quantiles, ratio, write_markdown
 from benchmarks.slices import schedule, thinned
 
@@ -122,6 +122,7 @@ def test_slowest_process():
     turns = Turns([{"rates": [0.0, 30.0, 30.0]}, {"rates": [50.0, 10.0, 0.0]}])
     assert slowest(turns) == pytest.approx(30 / 40)
     assert slowest(Turns()) is None
+    assert of_each(turns) == [(0.0, 50.0), (30.0, 10.0), (30.0, 0.0)]
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,25 @@ from pathlib import Path
 import pytest
 
 from benchmarks import environments, sharing
-from benchmarks.__main__ import run
+from benchmarks.__main__ import QUESTIONS, run
 from benchmarks.bench import Settings
 from benchmarks.driver import TroubleError, Worker
 from benchmarks.environments import ROOT, UnavailableError, command_of, python_of
 from benchmarks.peers import PEERS
 from benchmarks.proxy import proxies
-from benchmarks.questions import distance, faults, held, hot_name, open_loop, sizes, throughput, uncontended
+from benchmarks.questions import (
+    distance,
+    faults,
+    growth,
+    held,
+    hot_name,
+    open_loop,
+    processes,
+    single,
+    sizes,
+    throughput,
+    uncontended,
+)
 from benchmarks.report import BEGIN, END, Report
 from benchmarks.servers import round_trip
 from tests.servers import fastest_arm
@@ -39,6 +51,9 @@ SMALL = Settings(
     contenders=4,
     processes=(1, 2),
     crowd=10,
+    growth=(10, 20),
+    single=(1, 10),
+    crowds=(1, 3),
     tasks=(10,),
     rates=(400,),
     sections=(0.001,),
@@ -55,6 +70,10 @@ EXPECTED = {
     hot_name.TABLE: ({*LOCKS, "redis-py", "asyncio.Lock"}, "wait_p50_ms"),
     held.TABLE: ({"ours-plain", "ours-fenced"}, "bytes_per_lease"),
     distance.TABLE: (RUNNING, "acquire_p50_in_round_trips"),
+    growth.TABLE: ({"ours-plain", "ours-fenced", "floor"}, "cpu_to_10_tasks"),
+    single.LATENCY: ({"ours-plain", "ours-fenced", "redis-py", "floor"}, "to_redis-py"),
+    single.THROUGHPUT: ({"ours-plain", "ours-fenced", "redis-py", "floor"}, "to_redis-py"),
+    processes.TABLE: ({"ours-plain", "ours-fenced", "redis-py"}, "commands_per_handoff"),
     sizes.LATENCY: ({*LOCKS, "floor"}, "p50_us"),
     sizes.THROUGHPUT: ({*LOCKS, "floor"}, "cycles_per_s"),
 }
@@ -71,7 +90,7 @@ def rows_of(settings: Settings, questions: list[str], path: Path) -> list[dict[s
 @pytest.mark.heavy
 def test_every_question_has_figures_for_every_peer(tmp_path: Path):
     """A small run answers every question, for every peer that it can be asked of, with figures above 0."""
-    questions = ["uncontended", "throughput", "open_loop", "hot_name", "held", "distance", "sizes"]
+    questions = [question for question in QUESTIONS if question not in {"faults", "core", "path"}]
     lines = rows_of(SMALL, questions, tmp_path / "run.json")
     assert lines[0]["environment"]["cpus"] > 0
     for table, (peers, key) in EXPECTED.items():
@@ -127,6 +146,31 @@ async def test_a_stuck_worker_is_killed_and_starts_again(shared_nodes):
         assert len((await worker.do("latency", limit=30, count=2, **order))["cycles"]) == 2
     finally:
         await worker.end()
+
+
+async def test_a_crowd_answers_as_one(shared_nodes):
+    """What a crowd is told all its processes do, at once; it says in how many of them that failed."""
+    crowd = Worker(sys.executable, "-m", "benchmarks.crowd", "--copies", "3")
+    try:
+        await crowd.open("ours-plain", shared_nodes.urls)
+        figures = await processes.crowd_turn(crowd, 0.3, 10)
+        assert len(figures["rates"]) == 3
+        assert 0 < round(sum(figures["rates"]) * 0.3) <= figures["done"]
+        with pytest.raises(TroubleError, match=r"TypeError: .* \(in 3 of 3 processes\)"):
+            await crowd.do("latency", limit=30, prefix="a", count="many", seconds=1)
+    finally:
+        await crowd.end()
+
+
+async def test_a_crowd_without_exclusion_is_caught(shared_nodes):
+    """Processes that are inside at once lose increments, and the turn is no figure."""
+    crowd = Worker(sys.executable, "-m", "benchmarks.crowd", "--copies", "3")
+    try:
+        await crowd.open("asyncio.Lock", shared_nodes.urls)
+        with pytest.raises(TroubleError, match="were lost"):
+            await processes.crowd_turn(crowd, 0.3, 10)
+    finally:
+        await crowd.end()
 
 
 async def test_proxies_delay_without_throttling(shared_nodes):

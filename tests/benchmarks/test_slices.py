@@ -67,6 +67,15 @@ def test_names_are_used_once_or_in_turn(monkeypatch, slice_):
     assert len(used) > len(set(used)) == 2 * tasks
 
 
+def test_throughput_of_at_least_so_many_cycles(monkeypatch):
+    """Each task does the least number of cycles, however long they take."""
+
+    async def run() -> slices.Figures:
+        return await slices.throughput(Slow(), prefix="a", tasks=4, seconds=0.01, least=3)
+
+    assert simulated(monkeypatch, run())["done"] == 12
+
+
 def test_throughput(monkeypatch):
     """A throughput slice counts every cycle against the time until the last one ended."""
 
@@ -121,6 +130,22 @@ def test_hot_name_is_fair_under_a_plain_lock(monkeypatch):
     assert figures["rate"] == pytest.approx(100, abs=1)
     assert figures["waits"][-1] == pytest.approx(0.19)
     assert figures["waits"][30] == pytest.approx(0.19)
+
+
+@pytest.mark.parametrize(("give_up", "done"), [(False, 4), (True, 3)])
+def test_share_ends_or_gives_up(monkeypatch, tmp_path, give_up, done):
+    """What is asked for before the end is waited for, and is not had in time; or it is given up."""
+    counter = tmp_path / "counter"
+    counter.write_text(f"{0:09}")
+
+    async def run() -> slices.Figures:
+        at = asyncio.get_running_loop().time() + 1
+        order = {"name": "a", "at": at, "seconds": 0.095, "section": 0.015, "pause": 0.0}
+        return await slices.share(Slow(), counter=str(counter), give_up=give_up, **order)
+
+    figures = simulated(monkeypatch, run())  # sections begin at 10, 40, 70 and 100 ms
+    assert figures == {"had": 3, "done": done}
+    assert int(counter.read_text()) == done
 
 
 async def test_hot_name_notices_two_holders():
