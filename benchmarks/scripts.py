@@ -1,8 +1,8 @@
 """What one server spends on an acquire and its release: ``python -m benchmarks.scripts``.
 
 The ways that there are to do it, on every server that is found, without a client in the way.  The scripts
-and what they take are the package's own.  *pipelined* is the time per lock when hundreds are sent at once;
-*one by one* is the server's CPU when it goes to sleep between the commands, as in an idle system.
+and what they take are the package's own.  All figures are the server's CPU per lock: *pipelined* when
+hundreds are sent at once, *one by one* when it goes to sleep between the commands, as in an idle system.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core.command import Proof
+from aioredlock_ng._core.command import Proof, Script
 from aioredlock_ng._core.fencing import ballot
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
@@ -35,19 +35,29 @@ PREFIX = b"redlock:"
 SENTINEL = PREFIX + b"{meta}"
 OWNER = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)
 TTL, FENCE_TTL = 10.0, 600.0
-BATCH = 200
+LOCKS = 800
+"""As many are acquired at once, and released; the batches of a script divide it."""
+
+BATCHES = (1, 4, 25, 32)
+"""Locks in one script (R42)."""
+
 SOURCES = ("path", "local")
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """A way to acquire and to release the lock number `i`; `fence` is where its counter stands."""
+    """A way to acquire and to release the lock number `i`; `fence` is where its counter stands.
+
+    A `batch` begins with that lock.
+    """
 
     name: str
     acquire: Callable[[int], Sequence[Words]]
     release: Callable[[int, int], Sequence[Words]]
+    extend: Callable[[int, int], Sequence[Words]] | None = None
     fenced: bool = False
+    batch: int = 1
 
 
 @final
@@ -56,6 +66,7 @@ class Spent:
     """What was measured of one way, per lock and in seconds; the least is what the noise left alone."""
 
     acquire: list[float] = field(default_factory=list)
+    extend: list[float] = field(default_factory=list)
     release: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
@@ -90,6 +101,14 @@ class Locks:
         """The script, with the fence."""
         return ((*words(_mutex(i, fenced=True).release(OWNER, TTL, fence)), TAGS[0]),)
 
+    def extend(self, i: int, _: int) -> Sequence[Words]:
+        """The script, without a fence."""
+        return ((*words(_mutex(i, fenced=False).extend(OWNER, TTL)), TAGS[0]),)
+
+    def extend_fenced(self, i: int, fence: int) -> Sequence[Words]:
+        """The script, with the fence."""
+        return ((*words(_mutex(i, fenced=True).extend(OWNER, TTL, fence)), *self._stamp, TAGS[0]),)
+
     def delifeq(self, i: int, _: int = 0) -> Sequence[Words]:
         """Valkey 9: one native command."""
         return (("DELIFEQ", _key(i), OWNER),)
@@ -107,17 +126,58 @@ class Locks:
         return (_called(self.release_fenced(i, fence)[0], "release"),)
 
 
+@final
+class Batches:
+    """What the package sends for `size` locks from number `i` on, in one script."""
+
+    def __init__(self, sentinel: bytes, size: int) -> None:
+        self._stamp = (sentinel, sentinel.split(b":")[2], b"")
+        self._size = size
+
+    def acquire(self, i: int) -> Sequence[Words]:
+        """All at one ballot."""
+        ttls = b"%d" % (TTL * 1000), b"%d" % (FENCE_TTL * 1000)
+        keys = [key for lock in self._locks(i) for key in (_key(lock), _counter(lock))]
+        proposed = b"%d" % ballot(0, int(time.time() * 1000))
+        owners = [OWNER] * self._size
+        arguments = (ttls[0], proposed, b"1", ttls[1], *owners, *self._stamp, TAGS[0])
+        return (_evalsha(_scripts.ACQUIRE_MANY, [*keys, SENTINEL], *arguments),)
+
+    def extend(self, i: int, fence: int) -> Sequence[Words]:
+        """All with one fence."""
+        ttls = b"%d" % (TTL * 1000), b"%d" % (FENCE_TTL * 1000)
+        keys = [key for lock in self._locks(i) for key in (_key(lock), _counter(lock))]
+        of_locks = (OWNER, b"%d" % fence) * self._size
+        arguments = (*ttls, *of_locks, *self._stamp, TAGS[0])
+        return (_evalsha(_scripts.EXTEND_MANY, [*keys, SENTINEL], *arguments),)
+
+    def release(self, i: int, _: int) -> Sequence[Words]:
+        """Each tells its listeners, of which there are none."""
+        keys = [_key(lock) for lock in self._locks(i)]
+        return (_evalsha(_scripts.RELEASE_MANY, keys, b"1", *[OWNER] * self._size, TAGS[0]),)
+
+    def _locks(self, i: int) -> range:
+        return range(i, i + self._size)
+
+
+def _evalsha(script: Script, keys: Sequence[bytes], *arguments: bytes) -> Words:
+    return ("EVALSHA", script.digest, len(keys), *keys, *arguments)
+
+
 def _key(i: int) -> bytes:
     return PREFIX + b"bench:%d" % i
 
 
+def _counter(i: int) -> bytes:
+    return PREFIX + b"fence:{" + _key(i) + b"}"
+
+
 def _mutex(i: int, *, fenced: bool) -> Primitive:
-    key = _key(i)
     return Primitive(
         MUTEX,
         (f"bench:{i}",),
-        (key,),
-        counters=(PREFIX + b"fence:{" + key + b"}",) if fenced else (),
+        (_key(i),),
+        counters=(_counter(i),) if fenced else (),
         sentinel=SENTINEL if fenced else None,
         fence_ttl=FENCE_TTL,
     )
@@ -131,11 +191,25 @@ def ways(client: Redis) -> Iterator[Way]:
     """Make those that the server can do."""
     sentinel: Any = client.get(SENTINEL)
     of = Locks(sentinel)
-    yield Way(name="SET NX PX; release.lua", acquire=of.acquire, release=of.release)
+    yield Way(name="SET NX PX; release.lua", acquire=of.acquire, release=of.release, extend=of.extend)
     yield Way(name="SET NX PX, GET sentinel; release.lua", acquire=of.acquire_and_look, release=of.release)
     yield Way(
-        name="acquire.lua; release.lua", acquire=of.acquire_fenced, release=of.release_fenced, fenced=True
+        name="acquire.lua; release.lua",
+        acquire=of.acquire_fenced,
+        release=of.release_fenced,
+        extend=of.extend_fenced,
+        fenced=True,
     )
+    for size in BATCHES:
+        many = Batches(sentinel, size)
+        yield Way(
+            name=f"acquire_many.lua; release_many.lua, {size} in one",
+            acquire=many.acquire,
+            release=many.release,
+            extend=many.extend,
+            fenced=True,
+            batch=size,
+        )
     if load_library(client):
         yield Way(
             name="the same as functions (FCALL)",
@@ -182,49 +256,60 @@ class Wire:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._reader = hiredis.Reader()
 
-    def ask(self, commands: Sequence[Words]) -> tuple[float, list[Any]]:
-        """Send the commands at once; returns the seconds until the last answer, and the answers."""
-        data = b"".join(hiredis.pack_command(words) for words in commands)  # type: ignore[arg-type]
+    def ask(self, commands: Sequence[Words]) -> list[Any]:
+        """Send the commands at once; returns the answers."""
         answers: list[Any] = []
-        began = time.perf_counter()
-        self._socket.sendall(data)
+        self._socket.sendall(b"".join(hiredis.pack_command(words) for words in commands))  # type: ignore[arg-type]
         while len(answers) < len(commands):
             self._reader.feed(self._socket.recv(1 << 20))
             while (answer := self._reader.gets()) is not False:
                 answers.append(answer)
-        took = time.perf_counter() - began
         errors = [answer for answer in answers if isinstance(answer, hiredis.ReplyError)]
         assert not errors, errors[0]
-        return took, answers
+        return answers
 
 
 def _flat(batches: Sequence[Sequence[Words]]) -> list[Words]:
     return [words for batch in batches for words in batch]
 
 
-def pipelined(wire: Wire, way: Way, spent: Spent) -> None:
-    """Acquire a batch of locks in one write, and release it in another."""
-    took, answers = wire.ask(_flat([way.acquire(i) for i in range(BATCH)]))
-    spent.acquire.append(took / BATCH)
-    took, _ = wire.ask(_flat([way.release(i, _fence_in(way, answers, i)) for i in range(BATCH)]))
-    spent.release.append(took / BATCH)
+def pipelined(wire: Wire, client: Redis, way: Way, spent: Spent) -> None:
+    """Acquire all locks in one write, extend them in another, and release them in a third."""
+    starts = range(0, LOCKS, way.batch)
+    began = _cpu(client)
+    answers = wire.ask(_flat([way.acquire(i) for i in starts]))
+    acquired = _cpu(client)
+    fences = [_fence_in(way, answers, number) for number in range(len(starts))]
+    spent.acquire.append((acquired - began) / LOCKS)
+    if way.extend is not None:
+        wire.ask(_flat([way.extend(i, fence) for i, fence in zip(starts, fences, strict=True)]))
+        extended = _cpu(client)
+        spent.extend.append((extended - acquired) / LOCKS)
+        acquired = extended
+    wire.ask(_flat([way.release(i, fence) for i, fence in zip(starts, fences, strict=True)]))
+    spent.release.append((_cpu(client) - acquired) / LOCKS)
 
 
 def _fence_in(way: Way, answers: Sequence[Any], i: int) -> int:
     if not way.fenced:
         return 0
-    _, code, fence, _ = answers[i]
-    assert code == 1, "no other client is here"
+    _, *answer = answers[i]
+    if len(answer) == way.batch + 1:  # the time, and a fence for each lock
+        fence = answer[1]
+    else:
+        code, fence, _ = answer
+        assert code == 1, "no other client is here"
+    assert fence > 0, "no other client is here"
     return int(fence)
 
 
 def one_by_one(wire: Wire, client: Redis, way: Way, spent: Spent) -> None:
-    """Acquire and release lock after lock, with a wait for each answer."""
-    before = _cpu(client)
-    for i in range(BATCH // 4):
-        _, answers = wire.ask(way.acquire(i))
+    """Acquire and release lock after lock, or batch after batch, with a wait for each answer."""
+    before, starts = _cpu(client), range(0, LOCKS // 8, way.batch)
+    for i in starts:
+        answers = wire.ask(way.acquire(i))
         wire.ask(way.release(i, _fence_in(way, answers, 0)))
-    spent.cpu.append((_cpu(client) - before) / (BATCH // 4))
+    spent.cpu.append((_cpu(client) - before) / (len(starts) * way.batch))
 
 
 def _cpu(client: Redis) -> float:
@@ -240,20 +325,21 @@ def measure(report: Report, source: str, repeats: int) -> None:
         with Redis.from_url(nodes.urls[0]) as client:
             report.environment(environment(nodes.urls, repeats=repeats))
             server = report.server
-            for script in (_scripts.ACQUIRE, _scripts.RELEASE):
+            for script in _scripts.ALL:
                 client.script_load(script.source)
             wire = Wire(nodes.ports[0])
             spent = {way: Spent() for way in ways(client)}
             for _ in range(repeats):
                 for way, seen in spent.items():
-                    pipelined(wire, way, seen)
+                    pipelined(wire, client, way, seen)
                     one_by_one(wire, client, way, seen)
         for way, seen in spent.items():
             report.add(
-                "One acquire and its release on one server, microseconds (the least of all repeats)",
+                "One acquire and its release on one server, microseconds of CPU (the least of all repeats)",
                 server=server,
                 way=way.name,
                 acquire_pipelined=min(seen.acquire) * 1e6,
+                extend_pipelined=min(seen.extend) * 1e6 if seen.extend else None,
                 release_pipelined=min(seen.release) * 1e6,
                 both_pipelined=(min(seen.acquire) + min(seen.release)) * 1e6,
                 both_one_by_one_cpu=min(seen.cpu) * 1e6,

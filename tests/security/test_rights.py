@@ -14,7 +14,8 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, LockManager, QuorumUnavailableError
+from aioredlock_ng import ExtensionPolicy, LockManager, QuorumUnavailableError, _scripts
+from aioredlock_ng._core.command import Script
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
 from tests.environments.interpreters import ROOT
@@ -76,6 +77,34 @@ async def test_it_is_enough(grant: Callable[[str], str], caplog: pytest.LogCaptu
             await eventually(lambda: node.hears(b"redlock:heard"), what="it listens")
         await (await waiting).release()
     assert not caplog.records
+
+
+def test_batches_need_no_more(grant: Callable[[str], str]) -> None:
+    """Many single locks in one script: acquired, extended and released with the line alone (R42)."""
+    url = grant(LINE)
+    ask(url, "SET", "redlock:{meta}", "expected")
+
+    def run(script: Script, *keys_and_args: str | int) -> object:
+        ask(url, "SCRIPT", "LOAD", script.source)
+        return ask(url, "EVALSHA", script.digest, *keys_and_args)
+
+    pairs = ("redlock:a", "redlock:fence:{redlock:a}", "redlock:b", "redlock:fence:{redlock:b}")
+    stamp = ("expected", 0, "", "tag")
+    ballot = 1_600_000_000_000 << 10
+    ask(url, "SET", "redlock:fence:{redlock:a}", ballot << 1, "PX", 60_000)
+    acquired = run(
+        _scripts.ACQUIRE_MANY, 5, *pairs, "redlock:{meta}", 60_000, ballot, 1, 600_000, "o", "o", *stamp
+    )
+    assert isinstance(acquired, list)
+    fence = acquired[2]
+    assert fence == (ballot << 1) + 1
+    of_locks = ("o", fence, "o", acquired[3])
+    assert run(_scripts.EXTEND_MANY, 5, *pairs, "redlock:{meta}", 90_000, 600_000, *of_locks, *stamp) == [
+        b"tag",
+        1,
+        1,
+    ]
+    assert run(_scripts.RELEASE_MANY, 2, "redlock:a", "redlock:b", 1, "o", "o", "tag") == [b"tag", 1, 1]
 
 
 async def test_administration_needs_what_is_said(grant: Callable[[str], str]) -> None:
