@@ -22,6 +22,8 @@ from benchmarks.questions import (
     held,
     hot_name,
     open_loop,
+    processes,
+    single,
     sizes,
     throughput,
     uncontended,
@@ -76,14 +78,19 @@ def plots(report: Report) -> Iterable[tuple[str, Figure]]:
     """Make them, with their names."""
     makers: dict[str, Callable[[list[Row]], Figure]] = {
         throughput.TABLE: lambda rows: throughput_bars([row for row in rows if row["names"] == ONCE]),
+        single.THROUGHPUT: throughput_bars,
         open_loop.TABLE: open_loop_lines,
+        processes.TABLE: process_lines,
         faults.TABLE: fault_spans,
         held.TABLE: held_growth,
         distance.TABLE: distance_lines,
         sizes.LATENCY: lambda rows: by_nodes(rows, "p50_us", "p50 of a cycle in µs"),
         sizes.THROUGHPUT: lambda rows: by_nodes(rows, "cycles_per_s", "cycles per second, many tasks"),
     }
-    names = ("throughput", "open_loop", "faults", "held", "distance", "sizes_latency", "sizes_throughput")
+    names = (
+        *("throughput", "single", "open_loop", "processes", "faults"),
+        *("held", "distance", "sizes_latency", "sizes_throughput"),
+    )
     if curves := [curve for curve in report.curves if curve["curve"] == uncontended.TABLE]:
         yield (
             "uncontended",
@@ -233,6 +240,29 @@ def open_loop_lines(rows: list[Row]) -> Figure:
         line[0].set_ylabel("µs from the intended start")
     for axes in grid[-1]:
         axes.set_xlabel("requests per second (Poisson)")
+    legend(figure)
+    return figure
+
+
+def process_lines(rows: list[Row]) -> Figure:
+    """Hand-offs per second, and commands for each, by the number of processes."""
+    loops = unique(rows, "loop")
+    figure, grid = panels(len(loops), 2, sharex=True)
+    for line, loop in zip(grid, loops, strict=True):
+        for axes, key, label in zip(
+            line,
+            ("handoffs_per_s", "commands_per_handoff"),
+            ("hand-offs per second", "commands per hand-off"),
+            strict=True,
+        ):
+            curves_by(axes, [row for row in rows if row["loop"] == loop], "processes", key)
+            logarithmic(axes.xaxis)
+            logarithmic(axes.yaxis)
+            axes.set_xticks(unique(rows, "processes"))
+            axes.set_ylabel(label)
+            axes.set_title(loop, fontsize=9)
+    for axes in grid[-1]:
+        axes.set_xlabel("processes that want one name")
     legend(figure)
     return figure
 

@@ -132,6 +132,23 @@ def test_hot_name_is_fair_under_a_plain_lock(monkeypatch):
     assert figures["waits"][30] == pytest.approx(0.19)
 
 
+def test_a_moment_passes_in_turns_of_the_loop(monkeypatch):
+    """Less than a timer's tick passes while others have their turns, and no longer than it should."""
+
+    async def run() -> slices.Figures:
+        loop, began = asyncio.get_running_loop(), slices.clock()
+        moment, turns = asyncio.create_task(slices.passed(0.0001)), 0
+        while not moment.done():
+            loop.advance(0.00002)
+            turns += 1
+            await asyncio.sleep(0)
+        return {"turns": turns, "seconds": slices.clock() - began}
+
+    figures = simulated(monkeypatch, run())
+    assert figures["turns"] >= 5
+    assert figures["seconds"] == pytest.approx(0.0001, abs=0.00005)
+
+
 @pytest.mark.parametrize(("give_up", "done"), [(False, 4), (True, 3)])
 def test_share_ends_or_gives_up(monkeypatch, tmp_path, give_up, done):
     """What is asked for before the end is waited for, and is not had in time; or it is given up."""
