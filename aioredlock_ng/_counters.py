@@ -12,6 +12,8 @@ class Counters:
     """Counted where it happens, by all parts of one manager."""
 
     acquired: int = 0
+    handed_on: int = 0
+    """Of those acquired, the ones that another task of the process has handed on (R43)."""
     refused: int = 0
     gave_up: int = 0
     extended: int = 0

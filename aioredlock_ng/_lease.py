@@ -23,6 +23,8 @@ class ReleaseOutcome(StrEnum):
     """What a node said to a release."""
 
     RELEASED = "released"
+    HANDED_ON = "handed on"
+    """Another task of this process has the lock now: the node was not asked (R43)."""
     KEPT = "kept"
     """The key is ours and stays until the lock's `at_least` is over."""
     NOT_HELD = "was not held"
@@ -97,9 +99,10 @@ class Lease(Generic[Fence_co]):
         """The fencing token: unique for the lock's names, and greater than those of all earlier leases (R10).
 
         Hand it to the resource that the lock protects, and let the resource refuse what comes with a smaller
-        one than it has seen: that holds even when this process stood still past its validity.  The same
-        number for as long as the lease lives; an integer below 2**53.  None with ``fencing=False``: to a type
-        checker this is an `int` unless the manager was made so, and then None.
+        one than it has seen: that holds even when this process stood still past its validity.  A lease that
+        another task of this process has handed on counts from when the process acquired the lock (R43).  The
+        same number for as long as the lease lives; an integer below 2**53.  None with ``fencing=False``: to a
+        type checker this is an `int` unless the manager was made so, and then None.
         """
         return self._holding.fence or None  # type: ignore[return-value]  # as the manager was made
 
@@ -188,7 +191,8 @@ class Lease(Generic[Fence_co]):
         said since: one that was `UNKNOWN` may have been reached by now.
 
         Before the lock's `at_least` is over the lease ends all the same, but its keys stay until then
-        (`ReleaseOutcome.KEPT`), and no notice is published.
+        (`ReleaseOutcome.KEPT`), and no notice is published.  Where another task of this process waits for the
+        same lock, that may have it at once, without a word to the nodes (`ReleaseOutcome.HANDED_ON`).
         """
         self._runtime.check_here()
         round_ = self._holding.release()
@@ -196,6 +200,8 @@ class Lease(Generic[Fence_co]):
         return ReleaseReport(tuple(map(self._outcome, round_.votes())))
 
     def _outcome(self, vote: NodeVote) -> NodeRelease:
+        if self._holding.handed_on:
+            return NodeRelease(vote.node, ReleaseOutcome.HANDED_ON, vote.reason)
         if vote.vote is Vote.GRANTED and self._holding.stays:
             return NodeRelease(vote.node, ReleaseOutcome.KEPT, f"taken for {self._holding.stays:.3f} s yet")
         return NodeRelease(vote.node, _OUTCOMES[vote.vote], vote.reason)

@@ -27,9 +27,13 @@ class Acquired:
     waited: float
     """Seconds from the call to the win."""
     attempts: int
+    """Rounds of the nodes; 0 when it was handed on."""
     fence: int | None
     """None without fencing."""
     votes: tuple[NodeVote, ...]
+    handed_on: bool = False
+    """Whether it came from another task of this process, for which no node was asked: the votes are those
+    that this one had (R43)."""
 
 
 @final
@@ -124,7 +128,7 @@ class Lost:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Released:
-    """The releases of a lease are on their way to the nodes."""
+    """The releases of a lease are on their way to the nodes; or another task of this process has the lock."""
 
     names: tuple[str, ...]
     label: str
@@ -132,6 +136,8 @@ class Released:
     """Seconds."""
     stays_taken: float = 0.0
     """Seconds for which the names stay taken all the same: the rest of the lock's `at_least`."""
+    handed_on: bool = False
+    """Whether another task of this process has the lock now: nothing was sent to the nodes (R43)."""
 
 
 @final

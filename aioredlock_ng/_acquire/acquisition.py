@@ -8,9 +8,11 @@ from typing import final
 
 from .._core.policy import ExtensionPolicy
 from .._hold.holding import Holding
+from .._hold.succession import Estate
 from .._kinds.primitive import Primitive
 from .._local.local_queue import MAX_WAITERS, NameEntry, Ticket
 from .._log import debugging
+from .._round.round import Round
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError, printable
 from ..events import Acquired
 from .attempt import Attempt
@@ -87,6 +89,8 @@ class Acquisition:
         try:
             holding = await self._acquire()
         except BaseException as error:
+            if isinstance(estate := self._ticket.held, Estate):  # the next in line may have it
+                shared.holdings.succession.decline(estate, self._ticket, shared.clock.now())
             self._ticket.leave()
             self._gave_up(error)
             raise
@@ -109,6 +113,9 @@ class Acquisition:
             await self._stand_in_line()
         # One contender per name and process: the other tasks wait here, in the order of their calls.
         await self._queue_locally()
+        # One of them may have handed its lock on, as it is: then no node need be asked.
+        if isinstance(estate := ticket.held, Estate) and (holding := self._inherit(estate)) is not None:
+            return holding
         while True:
             # Ask all nodes at once.  A first try whose time was used up before it began is still a try.
             attempt = await self._prepare()
@@ -144,6 +151,8 @@ class Acquisition:
                 if not single_try:
                     shared.local.check_deadlock(self.names)
                 await self._queue_for(name)
+                if ticket.held is not None:
+                    return  # handed on by another task, as it is (R43)
         handoff = shared.queue.handoff
         for name in self.names:
             if (last := handoff.windows.get(name)) is None or not last.over:
@@ -163,7 +172,7 @@ class Acquisition:
         if len(entry.queue or ()) >= MAX_WAITERS:
             msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
             raise self._refused_here(LockTakenError(msg, names=self.names))
-        place = shared.queue.place(name, self._ticket, single_try=single_try)
+        place = shared.queue.place(name, self._ticket, single_try=single_try, wanted=self._request)
         watch = None
         if budget.for_quorum is not None and not single_try:
             watch = QuorumWatch(budget, entry, place)
@@ -239,12 +248,14 @@ class Acquisition:
         shared, ticket = self._shared, self._ticket
         if shared.availability.conflict is not None:
             shared.availability.check()
+        block = ticket.fences_wanted()
         if ticket.notice_pending:  # a place was kept for this question
             ticket.notice_pending, self._has_place = False, True
         if not self._has_place and not shared.admission.enter():
             await self._stand_in_line()
         self._attempts += 1
-        attempt = Attempt(shared.tries, self._request.primitive, self._request.ttl, seen=self._seen)
+        primitive, ttl = self._request.primitive, self._request.ttl
+        attempt = Attempt(shared.tries, primitive, ttl, seen=self._seen, block=block)
         ticket.asked = attempt.asked
         if self._waiting is not None:
             self._waiting.asks()
@@ -253,8 +264,33 @@ class Acquisition:
 
     def _hold(self, attempt: Attempt) -> Holding | None:
         """Return the lock that `attempt` has won; None when that came too late."""
+        valid_until = attempt.asked_at + self._request.validity
+        first = attempt.fence - attempt.block + 1
+        return self._judged(
+            attempt.owner, first, attempt.fence, attempt.asked_at, valid_until=valid_until, won=attempt.asked
+        )
+
+    def _inherit(self, estate: Estate) -> Holding | None:
+        """Return the lock that was handed to this task (R43); None when it comes too late."""
+        shared, succession, valid_until = self._shared, self._shared.holdings.succession, estate.valid_until
+        succession.take(estate)
+        asked_at = valid_until - self._request.validity  # in the last round that was won
+        holding = self._judged(
+            estate.owner, estate.fence, estate.top, asked_at, valid_until=valid_until, won=estate.won
+        )
+        if holding is None:
+            self._ticket.held = None  # this task is the contender now
+            succession.give_back(estate)
+        else:
+            holding.inherits(estate, shared.clock.now())
+            shared.counters.handed_on += 1
+        return holding
+
+    def _judged(
+        self, owner: bytes, fence: int, top: int, asked_at: float, *, valid_until: float, won: Round
+    ) -> Holding | None:
+        """Return what this call has come to, unless it came too late."""
         shared, request, ticket = self._shared, self._request, self._ticket
-        valid_until = attempt.asked_at + request.validity
         # Judged when this task runs again, not when the tally was won (R3).
         too_late = valid_until - shared.clock.now() <= request.least_validity
         if too_late or shared.availability.conflict is not None:
@@ -262,12 +298,13 @@ class Acquisition:
         holding = Holding(
             shared.holdings,
             request.primitive,
-            owner=attempt.owner,
-            fence=attempt.fence,
+            owner=owner,
+            fence=fence,
+            top=top,
             ttl=request.ttl,
-            asked_at=attempt.asked_at,
+            asked_at=asked_at,
             valid_until=valid_until,
-            won=attempt.asked,
+            won=won,
             extension=request.extension,
             label=request.label,
             ticket=ticket,

@@ -78,9 +78,12 @@ class Tries:
 
 @final
 class Attempt:
-    """A try to acquire `primitive` for `ttl` seconds; `seen` is the greatest counter that is known of."""
+    """A try to acquire `primitive` for `ttl` seconds, with a block of so many fences (R43).
 
-    def __init__(self, tries: Tries, primitive: Primitive, ttl: float, *, seen: int) -> None:
+    `seen` is the greatest counter that is known of.
+    """
+
+    def __init__(self, tries: Tries, primitive: Primitive, ttl: float, *, seen: int, block: int = 1) -> None:
         self._shared = tries
         self._primitive = primitive
         self._ttl = ttl
@@ -89,8 +92,9 @@ class Attempt:
         self.asked = Round(tries.nodes, tries.deadlines, primitive.read_acquire)
         self.asked_at = 0.0
         self.seen = seen
+        self.block = block
         self.fence = 0
-        """The fence, once there is a certificate for it (R10); 0 without fencing."""
+        """The fence, once there is a certificate for it (R10); of a block the last; 0 without fencing."""
         self._raising: Round | None = None
 
     async def ask(self, timeout: float) -> bool:
@@ -109,7 +113,7 @@ class Attempt:
             proposed = ballot(self.seen, int(time * 1000))
         self.asked_at = shared.clock.now()  # before the first byte (R3)
         try:
-            self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed), timeout)
+            self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed, self.block), timeout)
             await self.asked.wait(verdict_known)
             won = self.asked.tally.verdict is Verdict.WON
             if won and primitive.fenced:

@@ -25,14 +25,15 @@ def tell_acquired(hooks: HookList, holding: Holding, *, waited: float, attempts:
         attempts=attempts,
         fence=holding.fence or None,
         votes=holding.votes(),
+        handed_on=not attempts,
     )
     hooks.tell(event)
     report(
         logging.DEBUG,
-        "lock %s was acquired in %.3f s, at try %d",
+        "lock %s was acquired in %.3f s, %s",
         printable(holding.names),
         waited,
-        attempts,
+        f"at try {attempts}" if attempts else "from another task of this process",
         lock=holding.names,
         fence=holding.fence,
     )

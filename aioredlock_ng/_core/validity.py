@@ -16,6 +16,11 @@ def drift(ttl: float) -> float:
     return CLOCK_DRIFT_FACTOR * ttl + EXPIRY_PRECISION
 
 
+LEFT_TO_HAND_ON: Final = 7 / 8
+"""Share of its ttl that a lock must have left to go from task to task without the nodes (R43): hardly less
+than a new one has, and more than `min_validity` ever asks for."""
+
+
 def valid_until(asked_at: float, ttl: float) -> float:
     """Return the moment until which a round asked at `asked_at` guarantees the lock (R3).
 
@@ -43,3 +48,8 @@ def free_after(waits: list[float | None], quorum: int) -> float | None:
     """
     known = sorted(wait for wait in waits if wait is not None)
     return known[quorum - 1] if len(known) >= quorum else None
+
+
+def may_be_handed_on(left: float, ttl: float) -> bool:
+    """Whether a lock of `ttl` seconds with so much validity left is nearly as good as a new one (R43)."""
+    return left >= LEFT_TO_HAND_ON * ttl

@@ -35,6 +35,7 @@ from .._round.round import Round
 from ..errors import LockLostError, LossReason, NodeVote
 from .body import Body
 from .loss import lost_error
+from .succession import Estate, Succession
 from .telling import tell_extended, tell_extensions_low, tell_lost, tell_released, tell_topped_up
 from .watchdog import Watchdog
 
@@ -55,6 +56,7 @@ class Holdings:
     random: Random
     deadlines: Deadlines
     releases: Releases
+    succession: Succession
     watchdog: Watchdog
     hooks: HookList
     counters: Counters
@@ -78,6 +80,7 @@ class Holding:
         *,
         owner: bytes,
         fence: int,
+        top: int,
         ttl: float,
         asked_at: float,
         valid_until: float,
@@ -91,6 +94,7 @@ class Holding:
         self._primitive = primitive
         self.owner = owner
         self.fence = fence  # 0: without
+        self._top = top  # the last fence of the block, which is what the nodes know
         self._ttl = ttl  # the longest that was won: the grace is a share of it
         self.wanted = ttl  # the longest that was asked: a key may live as long, the watchdog goes on with it
         self._since = asked_at
@@ -118,6 +122,8 @@ class Holding:
         """Seconds, at the release, for which the names stayed taken; 0: they were free (R34)."""
         self.quiet = False
         """Whether another task of this process asks next, in the same write as the release."""
+        self.handed_on = False
+        """Whether another task of this process has the lock now, without a release (R43)."""
         self.body: Body | None = None
         """The task that runs under the lease, while an ``async with`` binds one."""
         holdings.all[self] = None
@@ -125,6 +131,10 @@ class Holding:
         watchdog.fresh[self] = None
         if self.due < watchdog.wakes_at:
             watchdog.wake()
+
+    def inherits(self, estate: Estate, now: float) -> None:
+        """Take over what another lease of this process has left, at its beginning (R43)."""
+        self._since, self._unsent = now, estate.unsent
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -160,7 +170,7 @@ class Holding:
 
     @property
     def age(self) -> float:
-        """Seconds since the lock was asked for."""
+        """Seconds since the lock was asked for, or handed on."""
         return self._shared.clock.now() - self._since
 
     @property
@@ -221,7 +231,7 @@ class Holding:
                 self._top_up([node], ttl)
 
         round_ = self._extending = Round(shared.nodes, shared.deadlines, self._primitive.read_extend, heed)
-        round_.ask(self._primitive.extend(self.owner, ttl, self.fence), shared.node_timeout)
+        round_.ask(self._primitive.extend(self.owner, ttl, self._top), shared.node_timeout)
         round_.then(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
         return round_
 
@@ -295,7 +305,7 @@ class Holding:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
         if not missing or self.loss is not None or not self.held:
             return
-        command = self._primitive.top_up(self.owner, ttl, self.fence)
+        command = self._primitive.top_up(self.owner, ttl, self._top)
         self._shared.counters.topped_up += len(missing)
         for index in missing:
             node = self._shared.nodes[index]
@@ -351,42 +361,70 @@ class Holding:
     # -- release -------------------------------------------------------------------------------
 
     def release(self) -> Round:
-        """Queue the releases on all nodes, now (R6); the round that it returns knows their answers."""
+        """Queue the releases on all nodes, now (R6); the round that it returns knows their answers.
+
+        Or let another task of this process have it, as it is (R43).
+        """
         if self._release is not None:
             return self._release
         self.notice_expiry()
         shared, now = self._shared, self._shared.clock.now()
         self.stays = max(0.0, self.taken_until - now)
-        over, ticket = self._give_back(now), self._ticket
+        over = self._give_back(now)
+        self.handed_on = not over and self._hand_on(now)
+        round_ = self._release = shared.releases.handed_on if self.handed_on else self._ask_release(over)
+        shared.watchdog.forget(self)
+        shared.all.pop(self, None)
+        shared.counters.released += 1
+        if self._ended is not None:
+            self._ended.set()
+        held_for, handed_on = now - self._since, self.handed_on
+        tell_released(shared.hooks, self, held_for=held_for, stays=self.stays, handed_on=handed_on)
+        return round_
+
+    def _ask_release(self, over: list[HandoffWindow]) -> Round:
+        """Ask all nodes, and let the next in line in; `over` are the windows that this release ends."""
+        ticket = self._ticket
         names = ticket.names
+        self.quiet = not over and not self.stays and ticket.keep_quiet()
         ticket.leave()  # first: then the next acquire leaves in the same write, behind these (R15)
-        round_ = self._release = shared.releases.release(
+        round_ = self._shared.releases.release(
             self._primitive,
             self.owner,
             keeps=self.wanted,
-            fence=self.fence,
+            fence=self._top,
             unsent=self._unsent,
             quiet=self.quiet,
             stays=self.stays,
         )
         for window in over:
             window.release, window.listened = round_, ticket.queue.listened(names)
-        shared.watchdog.forget(self)
-        shared.all.pop(self, None)
-        shared.counters.released += 1
-        if self._ended is not None:
-            self._ended.set()
-        tell_released(shared.hooks, self, held_for=now - self._since, stays=self.stays)
         return round_
+
+    def _hand_on(self, now: float) -> bool:
+        """Leave the lock to the next in line, if that may have it as it is (R43)."""
+        if self.loss is not None or self._extending is not None:
+            return False  # lost; or the nodes may be about to say so
+        if self.wanted != self._ttl or self.taken_until > self._since:
+            return False  # its keys may live for longer than its validity says
+        estate = Estate(
+            primitive=self._primitive,
+            owner=self.owner,
+            ttl=self._ttl,
+            valid_until=self.valid_until,
+            fence=self.fence,
+            top=self._top,
+            won=self._round,
+            unsent=self._unsent,
+        )
+        return self._shared.succession.hand_on(estate, self._ticket, now)
 
     def _give_back(self, now: float) -> list[HandoffWindow]:
         """Note that this process gives the names back; returns the windows that this release ends (R13)."""
         ticket, queue = self._ticket, self._ticket.queue
         if not self.stays:
             windows = (queue.handoff.give_back(name, self._since, now) for name in ticket.names)
-            over = [window for window in windows if window is not None]
-            self.quiet = not over and ticket.keep_quiet()
-            return over
+            return [window for window in windows if window is not None]
         for name in ticket.names:
             queue.handoff.end(name)
         # After a loss the ticket has no names any more: then the nodes alone tell when the names are free.

@@ -77,13 +77,19 @@ def tell_lost(hooks: HookList, lease: Told, error: LockLostError, *, held_for: f
     hooks.tell(event)
 
 
-def tell_released(hooks: HookList, lease: Told, *, held_for: float, stays: float) -> None:
-    """Tell that the releases of a lease are queued; the names stay taken for `stays` seconds."""
+def tell_released(hooks: HookList, lease: Told, *, held_for: float, stays: float, handed_on: bool) -> None:
+    """Tell that the releases of a lease are queued, or that another task of the process has it (R43).
+
+    The names stay taken for `stays` seconds.
+    """
     if Released in hooks.wanted:
-        event = Released(names=lease.names, label=lease.label, held_for=held_for, stays_taken=stays)
+        event = Released(
+            names=lease.names, label=lease.label, held_for=held_for, stays_taken=stays, handed_on=handed_on
+        )
         hooks.tell(event)
     if debugging():
         still = f", and stays taken for {stays:.3f} s yet" if stays else ""
+        still = ", to another task of this process" if handed_on else still
         _debug(lease, "lock %s was released after %.3f s%s", printable(lease.names), held_for, still)
 
 

@@ -53,6 +53,7 @@ class Primitive:
         "_marks",
         "_sentinel",
         "fenced",
+        "heritable",
         "keys",
         "kind",
         "names",
@@ -80,6 +81,8 @@ class Primitive:
         self.keys = keys
         self.fenced = bool(counters)
         """Whether a win needs a certificate for its fence."""
+        self.heritable = len(names) == 1 and not kind.shares_with
+        """Whether a lock may go from task to task without the nodes: of one name, and no other's (R43)."""
         self._counters = counters
         self._marks = beside
         self._sentinel = () if sentinel is None else (sentinel,)

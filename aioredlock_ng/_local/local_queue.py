@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, final
 
 from .._core.cooldown import Cooldowns
+from .._core.fencing import MAX_BLOCK
 from .._kinds.primitive import Primitive
 from .._round.futures import give_up
 from .._round.round import Round
@@ -35,6 +36,18 @@ class Held(Protocol):
     @property
     def task(self) -> asyncio.Task[object] | None:
         """The task that runs under it, while an ``async with`` binds one."""
+
+
+class Wanted(Protocol):
+    """What the queue knows of a request whose task may be handed a lock by another (R43)."""
+
+    @property
+    def ttl(self) -> float:
+        """Seconds for which the keys are to live."""
+
+    @property
+    def at_least(self) -> float:
+        """Seconds for which the name is to stay taken (R34)."""
 
 
 @final
@@ -86,6 +99,25 @@ class Ticket:
             self.notice_pending = self.queue.admission.reserve()
         return self.notice_pending
 
+    def fences_wanted(self) -> int:
+        """Return how many fences to ask for: a block where tasks of this process want the name, too (R43).
+
+        They come back for it, so that those that wait now are not all; and a block costs no more than one.
+        """
+        if not (self.primitive.fenced and self.primitive.heritable):
+            return 1
+        return MAX_BLOCK if self.notice_pending or self.queue.entries[self.names[0]].queue else 1
+
+    def heir(self) -> Place | None:
+        """Return the next in line, if it wants what this one has, and may have it as it is (R43)."""
+        mine = self.primitive
+        if not (self.names and mine.heritable):
+            return None
+        place = self.queue.entries[self.names[0]].next_in_line()
+        if place is None or place.ticket.primitive.kind is not mine.kind:
+            return None
+        return place if place.ticket.primitive.keys == mine.keys else None
+
     def leave(self) -> None:
         """Let the next in line in, once."""
         names, self.names = self.names, ()
@@ -102,6 +134,8 @@ class Place:
     ticket: Ticket
     alone: bool
     """Whether this name is all that is wanted: then the first in line asks at once."""
+    wanted: Wanted | None = None
+    """What its call asks for; None of a single try, which is never handed a lock."""
     verdict: LockNotAcquiredError | None = None
     """What the contender before a single try was told: it waits for no more than that."""
 
@@ -146,10 +180,15 @@ class NameEntry:
 
     def next_asks(self, leaving: Ticket) -> bool:
         """Whether the first in line asks as soon as this ticket has left."""
+        place = self.next_in_line()
+        return place is not None and place.alone and self.admits(place.ticket.primitive, leaving)
+
+    def next_in_line(self) -> Place | None:
+        """Return the first place whose wait is not over."""
         for place in self.queue or ():
             if not place.future.done():
-                return place.alone and self.admits(place.ticket.primitive, leaving)
-        return False
+                return place
+        return None
 
     def send_single_tries_away(self, verdict: LockNotAcquiredError) -> None:
         """Send away the places that wait for no more than a verdict; each steps out of the queue itself."""
@@ -192,10 +231,11 @@ class LocalQueue:
         ticket.names += (name,)
         return True
 
-    def place(self, name: str, ticket: Ticket, *, single_try: bool) -> Place:
+    def place(self, name: str, ticket: Ticket, *, single_try: bool, wanted: Wanted | None = None) -> Place:
         """Return a place in the queue of `name`; a task that stops waiting there calls `step_out`."""
         alone = len(ticket.primitive.names) == 1
-        place = Place(asyncio.get_running_loop().create_future(), ticket, alone)
+        wanted = None if single_try else wanted
+        place = Place(asyncio.get_running_loop().create_future(), ticket, alone, wanted)
         entry = self.entries[name]
         if entry.queue is None:
             entry.queue = OrderedDict()

@@ -13,6 +13,9 @@ from .._node import Node
 from .deadlines import Deadlines
 from .round import NOTHING_KNOWN, Round, all_answered
 
+HANDED_ON: Final = Answer(Vote.GRANTED, "a task of this process has it now", wait=0.0)
+"""Stands for what no node was asked (R43)."""
+
 NOT_HELD: Final = Answer(Vote.REFUSED, "was not held", wait=0.0)
 """What a node would answer to a release whose acquire it was never sent."""
 
@@ -21,13 +24,14 @@ NOT_HELD: Final = Answer(Vote.REFUSED, "was not held", wait=0.0)
 class Releases:
     """Makes the release rounds of one manager."""
 
-    __slots__ = ("_deadlines", "_node_timeout", "_nodes", "_rounds")
+    __slots__ = ("_deadlines", "_handed_on", "_node_timeout", "_nodes", "_rounds")
 
     def __init__(self, nodes: Sequence[Node], deadlines: Deadlines, node_timeout: float) -> None:
         self._nodes = nodes
         self._deadlines = deadlines
         self._node_timeout = node_timeout
         self._rounds: deque[Round] = deque()  # all that have not been answered, and some that have
+        self._handed_on: Round | None = None
 
     def release(
         self,
@@ -57,6 +61,15 @@ class Releases:
         while rounds and not rounds[0].tally.pending:
             rounds.popleft()
         return round_
+
+    @property
+    def handed_on(self) -> Round:
+        """The round of every lock that goes on to another task of this process: nothing is sent (R43)."""
+        if self._handed_on is None:
+            self._handed_on = Round(self._nodes, self._deadlines, lambda _: HANDED_ON)
+            for node in range(len(self._nodes)):
+                self._handed_on.on_reply(node, None)
+        return self._handed_on
 
     def announce(self, key: bytes) -> None:
         """Publish that `key` is free, after a quiet release that no task of this process followed."""

@@ -241,6 +241,7 @@ class Background:
         finally:
             for holding in list(runtime.holdings.all):
                 holding.release()
+            runtime.holdings.succession.end()
             try:
                 await runtime.releases.answered()
             finally:

@@ -24,6 +24,7 @@ from .._core.clock_watch import ClockWatch
 from .._core.validity import drift
 from .._counters import Counters
 from .._hold.holding import Holdings
+from .._hold.succession import Succession
 from .._hold.watchdog import Watchdog
 from .._hooks import HookList
 from .._local.admission import Admission
@@ -85,6 +86,7 @@ class Runtime:
             random=random,
             deadlines=self.deadlines,
             releases=self.releases,
+            succession=Succession(self.availability, self.releases),
             watchdog=self.watchdog,
             hooks=hooks,
             counters=counters,

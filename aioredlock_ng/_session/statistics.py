@@ -69,7 +69,7 @@ class LeaseStatistics:
     fence: int | None
     """None without fencing."""
     age: float
-    """Seconds since the lock was asked for."""
+    """Seconds since the lock was asked for, or handed on by another task of this process."""
 
 
 @final
@@ -85,6 +85,8 @@ class ManagerStatistics:
     waiting: int
     """Acquires that wait for their turn or their next try."""
     acquired: int
+    handed_on: int
+    """Of these, the ones that came from another task of this process, for which no node was asked (R43)."""
     refused: int
     """Tries that were not a win, those included that a task of this process was in the way of, for which no
     node was asked; of those that were cancelled, the ones that had been decided."""
@@ -120,6 +122,7 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, runtime: Runtime | 
         leases=_leases(runtime) if runtime else (),
         waiting=len(runtime.pauses) if runtime else 0,
         acquired=counters.acquired,
+        handed_on=counters.handed_on,
         refused=counters.refused,
         gave_up=counters.gave_up,
         extended=counters.extended,

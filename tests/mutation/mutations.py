@@ -9,6 +9,7 @@ from . import (
     of_deadlines,
     of_extensions,
     of_fences,
+    of_handoff,
     of_kinds,
     of_nodes,
     of_quarantine,
@@ -28,4 +29,5 @@ MUTATIONS: Final = (
     *of_nodes.MUTATIONS,
     *of_kinds.MUTATIONS,
     *of_batches.MUTATIONS,
+    *of_handoff.MUTATIONS,
 )

@@ -103,23 +103,6 @@ MUTATIONS = (
         test="unit/test_fence.py::test_a_thousand_in_a_millisecond_do_not_run_away",
     ),
     Mutation(
-        rule="R43",
-        name="an acquire of a block lifts the counter by one",
-        edits=(
-            TextEdit(
-                "_scripts/acquire.lua",
-                "fence = math.max(fence + 1, math.min(ballot, ms * 1024)) + ARGV[4] - 1",
-                "fence = math.max(fence + 1, math.min(ballot, ms * 1024))",
-            ),
-            Edit(
-                "granted",
-                "return max(before + 1, min(proposed, at(now_ms))) + block - 1",
-                "return max(before + 1, min(proposed, at(now_ms)))",
-            ),
-        ),
-        test="conformance/test_fenced_acquire.py::test_a_block_is_above_all_before_it[memory-2-a]",
-    ),
-    Mutation(
         rule="R10",
         name="a repeated acquire lifts the counter again",
         edits=(

@@ -10,24 +10,24 @@ MUTATIONS = (
         name="a release before the time is one as ever",
         edits=(
             Edit(
-                "Holding.release",
+                "Holding._ask_release",
                 """
-                shared.releases.release(
+                self._shared.releases.release(
                     self._primitive,
                     self.owner,
                     keeps=self.wanted,
-                    fence=self.fence,
+                    fence=self._top,
                     unsent=self._unsent,
                     quiet=self.quiet,
                     stays=self.stays,
                 )
                 """,
                 """
-                shared.releases.release(
+                self._shared.releases.release(
                     self._primitive,
                     self.owner,
                     keeps=self.wanted,
-                    fence=self.fence,
+                    fence=self._top,
                     unsent=self._unsent,
                     quiet=self.quiet,
                 )

@@ -39,11 +39,11 @@ def _resource(history: History, _bound: float) -> Iterator[Violation]:
 
     Fences are left out of it: that they are in order is what this would show the want of.
     """
-    claims = {claim.owner: claim for claim in history.claims}
+    claims = {(claim.owner, claim.fence): claim for claim in history.claims}
     last_asked: dict[str, Claim] = {}  # of those whose writes were accepted
     last_granted: dict[str, Claim] = {}
     for write in sorted(history.writes, key=attrgetter("at")):
-        claim = claims.get(write.owner)
+        claim = claims.get((write.owner, write.fence))
         if claim is None:
             continue
         asked, granted = last_asked.get(write.name, claim), last_granted.get(write.name)

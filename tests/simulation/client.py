@@ -96,7 +96,9 @@ class Client:
         if self._manager is None:
             return set()
         runtime = self._manager._life.runtime
-        return self.record.owners() | {one.owner for one in (*runtime.holdings.all, *runtime.tries.in_flight)}
+        untaken = runtime.holdings.succession._untaken
+        under_way = (*runtime.holdings.all, *runtime.tries.in_flight, *untaken)
+        return self.record.owners() | {one.owner for one in under_way}
 
     def state_of(self, node: int) -> NodeState:
         """Return how one of its nodes stands for it; none does while it opens or closes."""

@@ -57,6 +57,7 @@ class Record:
         self._number = plan.number
         self._beliefs: dict[int, Belief] = {}
         self._asking: dict[int, Operation] = {}  # what waits for a lock
+        self._asked: dict[bytes, float] = {}  # since when the process wanted what it holds by an owner value
 
     def close(self) -> None:
         """Write down what a killed process was doing, and as claims what it held: until validity ends."""
@@ -134,7 +135,9 @@ class Record:
         """Note that a task has a lock; `bound`: it is cancelled when the lease is lost."""
         if lease.remaining <= 0:
             self.wrong(asking.task, "was given a lease that had ended (R3)")
-        self._beliefs[asking.task] = Belief(asking.task, lease, asking.began, self._world.now, bound)
+        # A lock that is handed on has a fence of the time when its process got it (R43).
+        asked = self._asked.setdefault(lease._holding.owner, asking.began)
+        self._beliefs[asking.task] = Belief(asking.task, lease, asked, self._world.now, bound)
 
     def lost(self, label: str, reason: LossReason) -> None:
         """Note that a task's lease is lost."""

@@ -34,6 +34,7 @@ AGAIN_EVERY: Final = 3
 SOMETIMES: Final = (
     "won at the first try",
     "won after refusals",
+    "handed on",
     "refused: taken",
     "refused: no quorum",
     "acquire unknown",

@@ -70,7 +70,10 @@ class Hooks:
 
     def on_acquired(self, event: Acquired) -> None:
         """Count a win."""
-        self.counts["won at the first try" if event.attempts == 1 else "won after refusals"] += 1
+        if event.handed_on:
+            self.counts["handed on"] += 1
+        else:
+            self.counts["won at the first try" if event.attempts == 1 else "won after refusals"] += 1
 
     def on_refused(self, event: Refused) -> None:
         """Count a refusal."""

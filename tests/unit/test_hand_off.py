@@ -1,4 +1,7 @@
-"""Hand-off: a process passes a lock from task to task in one write, and publishes nothing (R13, R15)."""
+"""Quiet releases: a process passes a lock from task to task in one write, and publishes nothing (R13, R15).
+
+Where the tasks want it alike, not even that is sent: see `test_handing_on`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from aioredlock_ng import LockManager, LockTakenError, RetryPolicy
 from aioredlock_ng._local.handoff import WINDOW
 from aioredlock_ng.testing._memory_connection import MemoryConnection
 from tests.listening import Listener, listen_in_memory
-from tests.unit.worlds import LATENCY, PREFIX, World, count, in_task, sent, sim, turns, virtual, world
+from tests.unit.worlds import LATENCY, PREFIX, TTL, World, count, in_task, sent, sim, turns, virtual, world
 
 NAME = "a"
 CHANNEL = PREFIX + NAME.encode()
@@ -23,6 +26,8 @@ NOTICE = [b"message", CHANNEL, b"1"]
 MADE_UP_FOR = [b"message", CHANNEL, b""]
 """Of a quiet release that nothing followed."""
 CAP = RetryPolicy().cap
+TTLS = itertools.cycle([TTL + number for number in range(40)])
+"""No two locks in a row live for as long."""
 
 
 @pytest.fixture
@@ -47,13 +52,16 @@ async def listening(w: World) -> list[Listener]:
     return listeners
 
 
-async def hot(manager: LockManager, tasks: int, rounds: int) -> list[tuple[int, int]]:
-    """Let so many tasks have the lock so often; return which task had it with which fence, in order."""
+async def hot(manager: LockManager, tasks: int, rounds: int, *, alike: bool = True) -> list[tuple[int, int]]:
+    """Let so many tasks have the lock so often; return which task had it with which fence, in order.
+
+    Unless they want it all `alike`, no task can have it as another leaves it.
+    """
     had: list[tuple[int, int]] = []
 
     async def work(number: int) -> None:
         for _ in range(rounds):
-            async with manager.lock(NAME) as lease:
+            async with manager.lock(NAME, ttl=TTL if alike else next(TTLS)) as lease:
                 had.append((number, lease.fence or 0))
 
     await asyncio.gather(*(work(number) for number in range(tasks)))
@@ -70,8 +78,8 @@ def test_a_release_and_the_next_acquire_leave_in_one_write(fencing, writes):
     @virtual
     async def main() -> None:
         async with world(5, fencing=fencing) as w:
-            lease = await w.manager.lock(NAME).acquire()
-            waiter = asyncio.create_task(w.manager.lock(NAME).acquire())
+            lease = await w.manager.lock(NAME, ttl=next(TTLS)).acquire()
+            waiter = asyncio.create_task(w.manager.lock(NAME, ttl=next(TTLS)).acquire())
             await asyncio.sleep(WINDOW / 2)
             del writes[:]
             released = sim().time()
@@ -91,11 +99,11 @@ def test_a_release_and_the_next_acquire_leave_in_one_write(fencing, writes):
 
 
 @virtual
-async def test_a_hand_off_costs_two_commands_per_node():
+async def test_a_quiet_release_costs_two_commands_per_node():
     """A hot name within one process takes an acquire and a release per node, and nothing besides."""
     async with world(5) as w:
         before = [len(node.executed) for node in w.nodes]
-        had = await hot(w.manager, 5, 60)
+        had = await hot(w.manager, 5, 60, alike=False)
         await asyncio.sleep(ROUND_TRIP)
         assert len(had) == 300
         for node, number in zip(w.nodes, before, strict=True):
@@ -108,7 +116,7 @@ async def test_a_hot_name_takes_a_round_trip_each():
     """Three hundred locks in a row take hardly more than three hundred round trips."""
     async with world(5) as w:
         began = sim().time()
-        await hot(w.manager, 5, 60)
+        await hot(w.manager, 5, 60, alike=False)
         assert sim().time() - began <= 300 * ROUND_TRIP * 1.1
 
 
@@ -122,7 +130,7 @@ async def test_tasks_have_it_in_turn():
 
 @virtual
 async def test_fences_grow_from_hand_to_hand():
-    """Every lock that is handed on has a fence of its own, above the last, made in the same round trip."""
+    """Every lock has a fence of its own, above the last, made in the same round trip, or in a block."""
     async with world() as w, w.process() as other:
         ours = asyncio.create_task(hot(w.manager, 4, 50))
         theirs = asyncio.create_task(hot(other, 4, 50))
@@ -131,7 +139,7 @@ async def test_fences_grow_from_hand_to_hand():
         fences = [fence for task in (ours, theirs) for _, fence in task.result()]
         assert len(set(fences)) == 400
     async with world() as w:
-        await hot(w.manager, 4, 50)
+        await hot(w.manager, 4, 50, alike=False)
         assert w.manager.statistics().certified == 200
 
 
@@ -140,10 +148,10 @@ async def test_fences_grow_from_hand_to_hand():
 
 @virtual
 async def test_only_the_last_release_is_told():
-    """While tasks hand a lock on nothing is published; when no task of the process is left, a notice is."""
+    """While tasks of a process follow nothing is published; when none is left, a notice is."""
     async with world() as w:
         listeners = await listening(w)
-        tasks = [in_task(lambda: hot(w.manager, 1, 1)) for _ in range(10)]
+        tasks = [in_task(lambda: hot(w.manager, 1, 1, alike=False)) for _ in range(10)]
         ends = await asyncio.gather(*tasks)
         await asyncio.sleep(ROUND_TRIP)
         assert ends[-1].at - ends[0].at < WINDOW, "it is one turn"

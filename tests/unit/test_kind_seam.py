@@ -100,7 +100,7 @@ def test_every_kinds_commands_are_put_together_in_one_way():
     with_fence, without = KEYS + COUNTERS + BULBS, KEYS[:1] + BULBS[:1]
     life, own = b"600000", b"bright"
     acquire = FENCED.acquire(OWNER, 9.0, 7)
-    assert (acquire.keys, acquire.args) == ((*with_fence, SENTINEL), (OWNER, b"9000", b"7", life, own))
+    assert (acquire.keys, acquire.args) == ((*with_fence, SENTINEL), (OWNER, b"9000", b"7", b"1", life, own))
     raised = FENCED.raise_(OWNER, 8)
     assert (raised.keys, raised.args) == ((*with_fence, SENTINEL), (OWNER, b"8", life, own))
     extended = FENCED.extend(OWNER, 9.0, 8)

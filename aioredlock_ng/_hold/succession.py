@@ -1,0 +1,106 @@
+"""Succession: a lock goes from one task of a process to the next without a word to the nodes (rule R43).
+
+For the nodes the process is the holder, by one owner value, with one validity and a block of fences.  Its
+leases are parts of that, one after the other.
+
+1. A lease that is released leaves an `Estate` to the next in line, if that may have it (`hand_on`): the next
+   is let in, with the estate in its ticket.  Both happen at once, and nothing is sent.
+2. When that task goes on, it judges the estate as it would judge a win, and has a lease of its own (`take`).
+3. Or it does not go on: then the estate goes to the one behind it, with the next fence, or is released on the
+   nodes (`decline`).  Or it goes on too late: then it is released, and the task asks (`give_back`).
+4. What no task has taken when the manager closes is released, too (`end`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from .._core.validity import may_be_handed_on
+from .._kinds.primitive import Primitive
+from .._local.local_queue import Ticket
+from .._round.availability import Availability
+from .._round.releases import Releases
+from .._round.round import Round
+
+
+@final
+@dataclass(slots=True, eq=False, kw_only=True)
+class Estate:
+    """A lock that one task has left to the next, until that one takes it."""
+
+    primitive: Primitive
+    owner: bytes
+    ttl: float
+    """Seconds that the keys live on the nodes, since the last round that was won."""
+    valid_until: float
+    fence: int
+    """Of the last lease that it was meant for; 0 without."""
+    top: int
+    """The last fence of the block, which all nodes know; 0 without."""
+    won: Round
+    """The last round that was won."""
+    unsent: list[int]
+    """The nodes that were never sent a command that sets the keys."""
+
+    @property
+    def task(self) -> None:
+        """No task runs under it."""
+
+
+@final
+class Succession:
+    """The estates of one manager that no task has taken yet."""
+
+    __slots__ = ("_availability", "_releases", "_untaken")
+
+    def __init__(self, availability: Availability, releases: Releases) -> None:
+        self._availability = availability
+        self._releases = releases
+        self._untaken: dict[Estate, None] = {}
+
+    def hand_on(self, estate: Estate, ticket: Ticket, now: float) -> bool:
+        """Let the next in line behind `ticket` have it, if it may; False when nothing has changed."""
+        if self._availability.closing or self._availability.conflict is not None:
+            return False
+        if estate.top and estate.fence == estate.top:
+            return False  # the block is used up
+        heir = ticket.heir()
+        if heir is None or (wanted := heir.wanted) is None:
+            return False
+        # With another ttl a crash would keep the name for longer than was asked, or not for as long.
+        if wanted.ttl != estate.ttl or wanted.at_least:
+            return False
+        if not may_be_handed_on(estate.valid_until - now, estate.ttl):
+            return False
+        if estate.top:
+            estate.fence += 1  # never given before, and never again, whatever becomes of the heir
+        self._untaken[estate] = None
+        heir.ticket.held = estate
+        ticket.leave()
+        assert heir.future.done(), "the first in line is let in"
+        return True
+
+    def take(self, estate: Estate) -> None:
+        """Note that the task that it was left to goes on."""
+        del self._untaken[estate]
+
+    def decline(self, estate: Estate, ticket: Ticket, now: float) -> None:
+        """Pass it on to the next in line: the task of `ticket` does not take it."""
+        if estate not in self._untaken:
+            return  # the manager is closed
+        self.take(estate)
+        if not self.hand_on(estate, ticket, now):
+            ticket.leave()  # first: then the next acquire leaves in the same write, behind the release (R15)
+            self.give_back(estate)
+
+    def give_back(self, estate: Estate) -> None:
+        """Release it on all nodes."""
+        self._releases.release(
+            estate.primitive, estate.owner, keeps=estate.ttl, fence=estate.top, unsent=estate.unsent
+        )
+
+    def end(self) -> None:
+        """Release what no task has taken: the manager is being closed."""
+        while self._untaken:
+            self.give_back(self._untaken.popitem()[0])
