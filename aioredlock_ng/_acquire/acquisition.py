@@ -12,7 +12,6 @@ from .._hold.succession import Estate
 from .._kinds.primitive import Primitive
 from .._local.local_queue import MAX_WAITERS, NameEntry, Ticket
 from .._log import debugging
-from .._round.round import Round
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError, printable
 from ..events import Acquired
 from .attempt import Attempt
@@ -248,7 +247,10 @@ class Acquisition:
         shared, ticket = self._shared, self._ticket
         if shared.availability.conflict is not None:
             shared.availability.check()
-        block = ticket.fences_wanted()
+        # Where tasks of this process want the name, too, each is to have a fence of the block (R43).  They
+        # come back for it, so that those that wait now are not all; and a block costs no more than one.
+        followed = ticket.notice_pending or shared.queue.entries[self.names[0]].queue
+        block = self._request.primitive.block if followed else 1
         if ticket.notice_pending:  # a place was kept for this question
             ticket.notice_pending, self._has_place = False, True
         if not self._has_place and not shared.admission.enter():
@@ -262,35 +264,10 @@ class Acquisition:
         self._has_place = False  # it is the attempt's now
         return attempt
 
-    def _hold(self, attempt: Attempt) -> Holding | None:
-        """Return the lock that `attempt` has won; None when that came too late."""
-        valid_until = attempt.asked_at + self._request.validity
-        first = attempt.fence - attempt.block + 1
-        return self._judged(
-            attempt.owner, first, attempt.fence, attempt.asked_at, valid_until=valid_until, won=attempt.asked
-        )
-
-    def _inherit(self, estate: Estate) -> Holding | None:
-        """Return the lock that was handed to this task (R43); None when it comes too late."""
-        shared, succession, valid_until = self._shared, self._shared.holdings.succession, estate.valid_until
-        succession.take(estate)
-        asked_at = valid_until - self._request.validity  # in the last round that was won
-        holding = self._judged(
-            estate.owner, estate.fence, estate.top, asked_at, valid_until=valid_until, won=estate.won
-        )
-        if holding is None:
-            self._ticket.held = None  # this task is the contender now
-            succession.give_back(estate)
-        else:
-            holding.inherits(estate, shared.clock.now())
-            shared.counters.handed_on += 1
-        return holding
-
-    def _judged(
-        self, owner: bytes, fence: int, top: int, asked_at: float, *, valid_until: float, won: Round
-    ) -> Holding | None:
-        """Return what this call has come to, unless it came too late."""
+    def _hold(self, won: Attempt | Estate) -> Holding | None:
+        """Return the lock that was won, by a try or by another task; None when that came too late."""
         shared, request, ticket = self._shared, self._request, self._ticket
+        valid_until = won.asked_at + request.validity
         # Judged when this task runs again, not when the tally was won (R3).
         too_late = valid_until - shared.clock.now() <= request.least_validity
         if too_late or shared.availability.conflict is not None:
@@ -298,13 +275,13 @@ class Acquisition:
         holding = Holding(
             shared.holdings,
             request.primitive,
-            owner=owner,
-            fence=fence,
-            top=top,
+            owner=won.owner,
+            fence=won.fence,
+            left=won.left,
             ttl=request.ttl,
-            asked_at=asked_at,
+            asked_at=won.asked_at,
             valid_until=valid_until,
-            won=won,
+            won=won.asked,
             extension=request.extension,
             label=request.label,
             ticket=ticket,
@@ -312,6 +289,19 @@ class Acquisition:
         )
         ticket.now_held(holding, lambda: shared.local.held_here(self.names, holding))
         shared.counters.acquired += 1
+        return holding
+
+    def _inherit(self, estate: Estate) -> Holding | None:
+        """Return the lock that was handed to this task (R43); None when it comes too late."""
+        shared, succession = self._shared, self._shared.holdings.succession
+        succession.take(estate)
+        holding = self._hold(estate)
+        if holding is None:
+            self._ticket.held = None  # this task is the contender now
+            succession.give_back(estate)
+        else:
+            holding.inherits(estate, shared.clock.now())
+            shared.counters.handed_on += 1
         return holding
 
     async def _undo(self, attempt: Attempt) -> tuple[LockNotAcquiredError, bool]:

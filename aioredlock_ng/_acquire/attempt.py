@@ -92,7 +92,8 @@ class Attempt:
         self.asked = Round(tries.nodes, tries.deadlines, primitive.read_acquire)
         self.asked_at = 0.0
         self.seen = seen
-        self.block = block
+        self.left = block - 1
+        """How many fences of the block are left for others, below `fence`."""
         self.fence = 0
         """The fence, once there is a certificate for it (R10); of a block the last; 0 without fencing."""
         self._raising: Round | None = None
@@ -113,7 +114,7 @@ class Attempt:
             proposed = ballot(self.seen, int(time * 1000))
         self.asked_at = shared.clock.now()  # before the first byte (R3)
         try:
-            self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed, self.block), timeout)
+            self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed, self.left + 1), timeout)
             await self.asked.wait(verdict_known)
             won = self.asked.tally.verdict is Verdict.WON
             if won and primitive.fenced:

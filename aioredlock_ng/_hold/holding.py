@@ -22,7 +22,7 @@ from .._clock import Clock
 from .._core.command import Answer, Reply
 from .._core.policy import EXTENSION_RETRY, ExtensionPolicy
 from .._core.quorum import Extension, Tally, extension_verdict
-from .._core.validity import valid_until
+from .._core.validity import asked_at, valid_until
 from .._counters import Counters
 from .._hooks import HookList
 from .._kinds.primitive import Primitive
@@ -73,6 +73,11 @@ class Holdings:
 class Holding:
     """A won lock, from the win to its release."""
 
+    quiet = False
+    """Whether another task of this process asks next, in the same write as the release."""
+    handed_on = False
+    """Whether another task of this process has the lock now, without a release (R43)."""
+
     def __init__(
         self,
         holdings: Holdings,
@@ -80,7 +85,7 @@ class Holding:
         *,
         owner: bytes,
         fence: int,
-        top: int,
+        left: int,
         ttl: float,
         asked_at: float,
         valid_until: float,
@@ -93,8 +98,11 @@ class Holding:
         self._shared = holdings
         self._primitive = primitive
         self.owner = owner
-        self.fence = fence  # 0: without
-        self._top = top  # the last fence of the block, which is what the nodes know
+        self._top, self._left = (
+            fence,
+            left,
+        )  # the block's last fence, which all nodes know; and how many are left
+        self.fence = fence - left  # 0: without
         self._ttl = ttl  # the longest that was won: the grace is a share of it
         self.wanted = ttl  # the longest that was asked: a key may live as long, the watchdog goes on with it
         self._since = asked_at
@@ -120,10 +128,6 @@ class Holding:
         self._ended: asyncio.Event | None = None
         self.stays = 0.0
         """Seconds, at the release, for which the names stayed taken; 0: they were free (R34)."""
-        self.quiet = False
-        """Whether another task of this process asks next, in the same write as the release."""
-        self.handed_on = False
-        """Whether another task of this process has the lock now, without a release (R43)."""
         self.body: Body | None = None
         """The task that runs under the lease, while an ``async with`` binds one."""
         holdings.all[self] = None
@@ -134,7 +138,7 @@ class Holding:
 
     def inherits(self, estate: Estate, now: float) -> None:
         """Take over what another lease of this process has left, at its beginning (R43)."""
-        self._since, self._unsent = now, estate.unsent
+        self._since, self._unsent, self.valid_until = now, estate.unsent, estate.valid_until
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -370,8 +374,11 @@ class Holding:
         self.notice_expiry()
         shared, now = self._shared, self._shared.clock.now()
         self.stays = max(0.0, self.taken_until - now)
-        over = self._give_back(now)
-        self.handed_on = not over and self._hand_on(now)
+        over, ticket = self._give_back(now), self._ticket
+        if not over and len(ticket.names) == 1 and ticket.queue.entries[ticket.names[0]].queue:
+            # Another task of this process is next: it has the lock as it is, or asks behind a quiet release.
+            self.handed_on = self._hand_on(now)
+            self.quiet = not (self.handed_on or self.stays) and ticket.keep_quiet()
         round_ = self._release = shared.releases.handed_on if self.handed_on else self._ask_release(over)
         shared.watchdog.forget(self)
         shared.all.pop(self, None)
@@ -386,7 +393,6 @@ class Holding:
         """Ask all nodes, and let the next in line in; `over` are the windows that this release ends."""
         ticket = self._ticket
         names = ticket.names
-        self.quiet = not over and not self.stays and ticket.keep_quiet()
         ticket.leave()  # first: then the next acquire leaves in the same write, behind these (R15)
         round_ = self._shared.releases.release(
             self._primitive,
@@ -403,6 +409,9 @@ class Holding:
 
     def _hand_on(self, now: float) -> bool:
         """Leave the lock to the next in line, if that may have it as it is (R43)."""
+        heir = self._ticket.heir()
+        if heir is None:
+            return False  # the most frequent case
         if self.loss is not None or self._extending is not None:
             return False  # lost; or the nodes may be about to say so
         if self.wanted != self._ttl or self.taken_until > self._since:
@@ -411,13 +420,14 @@ class Holding:
             primitive=self._primitive,
             owner=self.owner,
             ttl=self._ttl,
+            fence=self._top,
+            left=self._left,
+            asked=self._round,
+            asked_at=asked_at(self.valid_until, self._ttl),
             valid_until=self.valid_until,
-            fence=self.fence,
-            top=self._top,
-            won=self._round,
             unsent=self._unsent,
         )
-        return self._shared.succession.hand_on(estate, self._ticket, now)
+        return self._shared.succession.hand_on(estate, self._ticket, heir, now)
 
     def _give_back(self, now: float) -> list[HandoffWindow]:
         """Note that this process gives the names back; returns the windows that this release ends (R13)."""

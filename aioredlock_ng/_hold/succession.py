@@ -18,7 +18,7 @@ from typing import final
 
 from .._core.validity import may_be_handed_on
 from .._kinds.primitive import Primitive
-from .._local.local_queue import Ticket
+from .._local.local_queue import Place, Ticket
 from .._round.availability import Availability
 from .._round.releases import Releases
 from .._round.round import Round
@@ -32,14 +32,15 @@ class Estate:
     primitive: Primitive
     owner: bytes
     ttl: float
-    """Seconds that the keys live on the nodes, since the last round that was won."""
-    valid_until: float
+    """Seconds that the keys live on the nodes."""
     fence: int
-    """Of the last lease that it was meant for; 0 without."""
-    top: int
-    """The last fence of the block, which all nodes know; 0 without."""
-    won: Round
+    """The last of the block, which is what the nodes know; 0 without."""
+    left: int
+    """How many fences of the block have not been given: that of the lease comes before them."""
+    asked: Round
     """The last round that was won."""
+    asked_at: float
+    valid_until: float
     unsent: list[int]
     """The nodes that were never sent a command that sets the keys."""
 
@@ -59,13 +60,12 @@ class Succession:
         self._releases = releases
         self._untaken: dict[Estate, None] = {}
 
-    def hand_on(self, estate: Estate, ticket: Ticket, now: float) -> bool:
-        """Let the next in line behind `ticket` have it, if it may; False when nothing has changed."""
+    def hand_on(self, estate: Estate, ticket: Ticket, heir: Place | None, now: float) -> bool:
+        """Let `heir`, the next in line behind `ticket`, have it if it may; False when nothing has changed."""
         if self._availability.closing or self._availability.conflict is not None:
             return False
-        if estate.top and estate.fence == estate.top:
+        if estate.fence and not estate.left:
             return False  # the block is used up
-        heir = ticket.heir()
         if heir is None or (wanted := heir.wanted) is None:
             return False
         # With another ttl a crash would keep the name for longer than was asked, or not for as long.
@@ -73,8 +73,10 @@ class Succession:
             return False
         if not may_be_handed_on(estate.valid_until - now, estate.ttl):
             return False
-        if estate.top:
-            estate.fence += 1  # never given before, and never again, whatever becomes of the heir
+        if estate.fence:
+            estate.left -= (
+                1  # one that was never given, and never will be again, whatever becomes of the heir
+            )
         self._untaken[estate] = None
         heir.ticket.held = estate
         ticket.leave()
@@ -90,14 +92,14 @@ class Succession:
         if estate not in self._untaken:
             return  # the manager is closed
         self.take(estate)
-        if not self.hand_on(estate, ticket, now):
+        if not self.hand_on(estate, ticket, ticket.heir(), now):
             ticket.leave()  # first: then the next acquire leaves in the same write, behind the release (R15)
             self.give_back(estate)
 
     def give_back(self, estate: Estate) -> None:
         """Release it on all nodes."""
         self._releases.release(
-            estate.primitive, estate.owner, keeps=estate.ttl, fence=estate.top, unsent=estate.unsent
+            estate.primitive, estate.owner, keeps=estate.ttl, fence=estate.fence, unsent=estate.unsent
         )
 
     def end(self) -> None:

@@ -23,6 +23,7 @@ from functools import lru_cache
 from typing import Final, final
 
 from .._core.command import Command, Proof, Purpose, milliseconds
+from .._core.fencing import MAX_BLOCK
 from .kind import Kind, Question
 
 MAX_TIMES: Final = 256
@@ -52,6 +53,7 @@ class Primitive:
         "_fence_ttl_ms",
         "_marks",
         "_sentinel",
+        "block",
         "fenced",
         "heritable",
         "keys",
@@ -83,6 +85,8 @@ class Primitive:
         """Whether a win needs a certificate for its fence."""
         self.heritable = len(names) == 1 and not kind.shares_with
         """Whether a lock may go from task to task without the nodes: of one name, and no other's (R43)."""
+        self.block = MAX_BLOCK if counters and self.heritable else 1
+        """How many fences an acquire asks for where its lock may be handed on."""
         self._counters = counters
         self._marks = beside
         self._sentinel = () if sentinel is None else (sentinel,)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol, final
 
 from .._core.cooldown import Cooldowns
-from .._core.fencing import MAX_BLOCK
 from .._kinds.primitive import Primitive
 from .._round.futures import give_up
 from .._round.round import Round
@@ -98,15 +97,6 @@ class Ticket:
         if len(self.names) == 1 and self.queue.entries[self.names[0]].next_asks(self):
             self.notice_pending = self.queue.admission.reserve()
         return self.notice_pending
-
-    def fences_wanted(self) -> int:
-        """Return how many fences to ask for: a block where tasks of this process want the name, too (R43).
-
-        They come back for it, so that those that wait now are not all; and a block costs no more than one.
-        """
-        if not (self.primitive.fenced and self.primitive.heritable):
-            return 1
-        return MAX_BLOCK if self.notice_pending or self.queue.entries[self.names[0]].queue else 1
 
     def heir(self) -> Place | None:
         """Return the next in line, if it wants what this one has, and may have it as it is (R43)."""

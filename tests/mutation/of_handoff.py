@@ -31,7 +31,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt.ask",
-                "primitive.acquire(self.owner, self._ttl, proposed, self.block)",
+                "primitive.acquire(self.owner, self._ttl, proposed, self.left + 1)",
                 "primitive.acquire(self.owner, self._ttl, proposed)",
             ),
         ),
@@ -40,7 +40,7 @@ MUTATIONS = (
     Mutation(
         rule="R43",
         name="the first lease of a block has its last number",
-        edits=(Edit("Acquisition._hold", "attempt.fence - attempt.block + 1", "attempt.fence"),),
+        edits=(Edit("Holding.__init__", "self.fence = fence - left", "self.fence = fence"),),
         test=_TESTS + "test_each_lease_has_a_fence_of_the_block",
     ),
     Mutation(
@@ -52,7 +52,7 @@ MUTATIONS = (
                 "self.take(estate)",
                 """
                 self.take(estate)
-                estate.fence -= estate.top > 0
+                estate.left += estate.fence > 0
                 """,
             ),
         ),
@@ -65,8 +65,8 @@ MUTATIONS = (
             Edit(
                 "Succession.hand_on",
                 """
-                if estate.top:
-                    estate.fence += 1
+                if estate.fence:
+                    estate.left -= 1
                 """,
                 "",
             ),
@@ -80,7 +80,7 @@ MUTATIONS = (
             Edit(
                 "Succession.hand_on",
                 """
-                if estate.top and estate.fence == estate.top:
+                if estate.fence and not estate.left:
                     return False
                 """,
                 "",
@@ -105,12 +105,12 @@ MUTATIONS = (
         name="a block is used on after the lock was lost and won again",
         edits=(
             Edit(
-                "Acquisition._hold",
-                "first = attempt.fence - attempt.block + 1",
+                "Holding.__init__",
+                "self.fence = fence - left",
                 """
-                left = getattr(Acquisition, "left", None)
-                first = left or attempt.fence - attempt.block + 1
-                Acquisition.left = first + 1 if attempt.block > 1 else None
+                last, end = getattr(holdings, "given", (0, 0))
+                self.fence = last + 1 if last < end else fence - left
+                holdings.__class__.given = self.fence, end if last < end else fence
                 """,
             ),
         ),
@@ -121,9 +121,9 @@ MUTATIONS = (
         name="a block for every name",
         edits=(
             Edit(
-                "Ticket.fences_wanted",
-                "MAX_BLOCK if self.notice_pending or self.queue.entries[self.names[0]].queue else 1",
-                "MAX_BLOCK",
+                "Acquisition._prepare",
+                "self._request.primitive.block if followed else 1",
+                "self._request.primitive.block",
             ),
         ),
         test=_TESTS + "test_fences_are_asked_for_where_they_may_be_needed",
@@ -160,8 +160,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Holding.release",
-                "self.handed_on = not over and self._hand_on(now)",
-                "self.handed_on = self._hand_on(now)",
+                "not over and len(ticket.names) == 1 and ticket.queue.entries[ticket.names[0]].queue",
+                "len(ticket.names) == 1 and ticket.queue.entries[ticket.names[0]].queue",
             ),
         ),
         test=_TESTS + "test_a_window_ends_with_a_release_that_is_told",
@@ -272,12 +272,12 @@ MUTATIONS = (
             Edit(
                 "Succession.decline",
                 """
-                if not self.hand_on(estate, ticket, now):
+                if not self.hand_on(estate, ticket, ticket.heir(), now):
                     ticket.leave()
                     self.give_back(estate)
                 """,
                 """
-                if not self.hand_on(estate, ticket, now):
+                if not self.hand_on(estate, ticket, ticket.heir(), now):
                     ticket.leave()
                 self.give_back(estate)
                 """,
@@ -315,8 +315,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Holding.inherits",
-                "self._since, self._unsent = now, estate.unsent",
-                "self._unsent = estate.unsent",
+                "self._since, self._unsent, self.valid_until = now, estate.unsent, estate.valid_until",
+                "self._unsent, self.valid_until = estate.unsent, estate.valid_until",
             ),
         ),
         test=_TESTS + "test_what_is_told_of_it",

@@ -102,9 +102,9 @@ MUTATIONS = (
             Edit("Attempt.ask", "self.asked_at = shared.clock.now()", ""),
             Edit(
                 "Attempt.ask",
-                "self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed, self.block), timeout)",
+                "self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed, self.left + 1), timeout)",
                 """
-                self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed, self.block), timeout)
+                self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed, self.left + 1), timeout)
                 self.asked_at = shared.clock.now()
                 """,
             ),
@@ -149,11 +149,8 @@ MUTATIONS = (
             ),
             Edit(
                 "Acquisition._hold",
-                "valid_until = attempt.asked_at + self._request.validity",
-                """
-                late = self._shared.clock.now() - attempt.judged_at
-                valid_until = attempt.asked_at + self._request.validity + late
-                """,
+                "valid_until - shared.clock.now()",
+                "valid_until - won.judged_at",
             ),
         ),
         test="unit/test_rules_time.py::test_a_win_is_judged_when_the_task_goes_on",
@@ -180,7 +177,7 @@ MUTATIONS = (
         name="a win is worth having however little is left of it",
         edits=(
             Edit(
-                "Acquisition._judged",
+                "Acquisition._hold",
                 "valid_until - shared.clock.now() <= request.least_validity",
                 "valid_until - shared.clock.now() <= 0",
             ),

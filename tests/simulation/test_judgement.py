@@ -7,7 +7,7 @@ import dataclasses
 import gc
 import itertools
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -15,6 +15,7 @@ from aioredlock_ng import _manager
 from aioredlock_ng._acquire import attempt
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._hold import body, holding
+from aioredlock_ng._hold.succession import Estate, Succession
 from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
@@ -115,6 +116,30 @@ def _queue_that_serves_the_last_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LocalQueue, "place", placed)
 
 
+def _one_fence_for_a_block(patch: pytest.MonkeyPatch) -> None:
+    hand_on = Succession.hand_on
+
+    def handed_on(self: Succession, estate: Estate, *args: Any) -> bool:
+        before = estate.left
+        done = hand_on(self, estate, *args)
+        estate.left = before
+        return done
+
+    patch.setattr(Succession, "hand_on", handed_on)
+
+
+def _released_under_an_heir(patch: pytest.MonkeyPatch) -> None:
+    hand_on = Succession.hand_on
+
+    def handed_on(self: Succession, estate: Estate, *args: Any) -> bool:
+        done = hand_on(self, estate, *args)
+        if done:
+            self.give_back(estate)
+        return done
+
+    patch.setattr(Succession, "hand_on", handed_on)
+
+
 BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
     "a cancelled acquire is not undone": (_no_undo_when_cancelled, {Rule.LEAK}),
     "recorded releases are not repeated": (_ledger_that_repeats_nothing, {Rule.LEAK}),
@@ -124,6 +149,8 @@ BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]]
     "no body is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),
     "an extension creates what is gone": (_extensions_that_create, {Rule.OWNERSHIP}),
     "the local queue serves the last first": (_queue_that_serves_the_last_first, {Rule.LOCAL_ORDER}),
+    "the leases of a block have one fence": (_one_fence_for_a_block, {Rule.UNIQUE}),
+    "a lock that is handed on is released": (_released_under_an_heir, {Rule.EXCLUSION, Rule.LOST_UPDATE}),
 }
 """What is broken, and the rules one of which must then be found broken."""
 

@@ -57,8 +57,8 @@ MODULE_LINES = 320
 """As many lines a module has at the most, but for those of `LONG_MODULES`."""
 
 LONG_MODULES = {
-    "_acquire/acquisition.py": 375,
-    "_hold/holding.py": 450,
+    "_acquire/acquisition.py": 370,
+    "_hold/holding.py": 465,
     "_manager.py": 430,
     "_options.py": 350,
     "sync.py": 330,
