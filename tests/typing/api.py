@@ -201,6 +201,7 @@ async def leases(lease: Lease) -> None:
     assert_type(report.nodes[0].outcome, ReleaseOutcome)
     assert_type(report.count(ReleaseOutcome.RELEASED), int)
     assert_type(report.count(ReleaseOutcome.KEPT), int)
+    assert_type(report.count(ReleaseOutcome.HANDED_ON), int)
 
 
 def decorated(manager: LockManager) -> None:
@@ -280,6 +281,7 @@ async def looking(manager: LockManager) -> None:
     assert_type(statistics.nodes[0].state, NodeState)
     assert_type(statistics.nodes[0].round_trip, float | None)
     assert_type((statistics.held, statistics.waiting, statistics.acquired), tuple[int, int, int])
+    assert_type(statistics.handed_on, int)
     assert_type((statistics.refused, statistics.gave_up), tuple[int, int])
     found = await manager.inspect("a")
     assert_type(found, tuple[NodeInspection, ...])
@@ -318,6 +320,7 @@ class Metrics:
         """Look at what it is told."""
         assert_type((event.names, event.label), tuple[tuple[str, ...], str])
         assert_type((event.waited, event.attempts, event.fence), tuple[float, int, int | None])
+        assert_type(event.handed_on, bool)
 
     def on_refused(self, event: Refused) -> None:
         """Likewise."""
@@ -346,7 +349,7 @@ class Metrics:
 
     def on_released(self, event: Released) -> None:
         """Likewise."""
-        assert_type((event.held_for, event.stays_taken), tuple[float, float])
+        assert_type((event.held_for, event.stays_taken, event.handed_on), tuple[float, float, bool])
 
     def on_node_changed(self, event: NodeChanged) -> None:
         """Likewise."""
