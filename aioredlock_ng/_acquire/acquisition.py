@@ -300,7 +300,7 @@ class Acquisition:
             self._ticket.held = None  # this task is the contender now
             succession.give_back(estate)
         else:
-            holding.inherits(estate, shared.clock.now())
+            holding.inherits(estate)
             shared.counters.handed_on += 1
         return holding
 

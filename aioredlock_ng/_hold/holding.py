@@ -136,9 +136,10 @@ class Holding:
         if self.due < watchdog.wakes_at:
             watchdog.wake()
 
-    def inherits(self, estate: Estate, now: float) -> None:
+    def inherits(self, estate: Estate) -> None:
         """Take over what another lease of this process has left, at its beginning (R43)."""
-        self._since, self._unsent, self.valid_until = now, estate.unsent, estate.valid_until
+        self._since = estate.left_at
+        self._unsent, self.valid_until = estate.unsent, estate.valid_until
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -425,6 +426,7 @@ class Holding:
             asked=self._round,
             asked_at=asked_at(self.valid_until, self._ttl),
             valid_until=self.valid_until,
+            left_at=now,
             unsent=self._unsent,
         )
         return self._shared.succession.hand_on(estate, self._ticket, heir, now)

@@ -41,6 +41,8 @@ class Estate:
     """The last round that was won."""
     asked_at: float
     valid_until: float
+    left_at: float
+    """When a task released it to the next one."""
     unsent: list[int]
     """The nodes that were never sent a command that sets the keys."""
 

@@ -311,12 +311,22 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R43",
+        name="a window begins anew with an heir that wakes late",
+        edits=(
+            Edit(
+                "Holding.inherits", "self._since = estate.left_at", "self._since = self._shared.clock.now()"
+            ),
+        ),
+        test=_TESTS + "test_a_stall_does_not_begin_a_window_anew",
+    ),
+    Mutation(
+        rule="R43",
         name="an heir has held the lock since its process asked",
         edits=(
             Edit(
                 "Holding.inherits",
-                "self._since, self._unsent, self.valid_until = now, estate.unsent, estate.valid_until",
-                "self._unsent, self.valid_until = estate.unsent, estate.valid_until",
+                "self._since = estate.left_at",
+                "",
             ),
         ),
         test=_TESTS + "test_what_is_told_of_it",

@@ -27,7 +27,7 @@ from aioredlock_ng import (
 from aioredlock_ng._core.fencing import MAX_BLOCK
 from aioredlock_ng._hold.succession import Estate
 from aioredlock_ng._local import handoff
-from aioredlock_ng._local.handoff import WINDOW
+from aioredlock_ng._local.handoff import WINDOW, YIELD
 from aioredlock_ng.events import Acquired, GaveUp, Hooks, Lost, Released
 from aioredlock_ng.testing import bypass, lose
 from tests.listening import listen_in_memory
@@ -227,6 +227,29 @@ async def test_fences_are_asked_for_where_they_may_be_needed():
         await both.release()
         await (await task).release()
         assert blocks(w)[3:] == [1, 1], "several names are never handed on"
+
+
+@virtual
+async def test_a_fence_dates_from_the_acquire_of_its_block():
+    """The nodes have forgotten the lock, and another process has won it: its fence is the greater one (A2).
+
+    So a resource that has seen it refuses the heir of the lock that was lost, as it refuses its first holder.
+    """
+    async with world() as w, w.process() as other:
+        one = await holder(w)
+        w.vacate(NAME)
+        elsewhere = await other.lock(NAME).acquire()
+        task = waits(w)
+        await turns(2)
+        await one.release()
+        heir = await task
+        assert (one.fence or 0) < (heir.fence or 0) < (elsewhere.fence or 0)
+        with pytest.raises(LockLostError):
+            await heir.extend()
+        await heir.release()
+        after = in_task(w.manager.lock(NAME).acquire)
+        await elsewhere.release()
+        assert (await after).error is None
 
 
 # -- when the nodes are asked all the same ---------------------------------------------------------------
@@ -447,6 +470,27 @@ async def test_a_window_ends_after_so_many(monkeypatch):
             same.append(lease._holding.owner == owner)
         assert same == ([True] * 5 + [False]) * 2
         await lease.release()
+
+
+@virtual
+async def test_a_stall_does_not_begin_a_window_anew():
+    """An heir that wakes late has had the lock meanwhile, and others have not: the window goes on."""
+    async with world() as w, at_the_end(w):
+        one = await holder(w)
+        task = waits(w)
+        await turns(2)
+        release = asyncio.create_task(one.release())
+        await turns(1)
+        sim().advance(YIELD + 0.001)
+        await release
+        two = await task
+        assert two._holding.owner == one._holding.owner
+        task = waits(w)
+        await asyncio.sleep(WINDOW - YIELD)
+        report = await two.release()
+        assert report.count(ReleaseOutcome.HANDED_ON) == 0
+        assert sent(w.nodes[0])[-1].words[-2] == b"1", "it is told"
+        await (await task).release()
 
 
 @virtual
