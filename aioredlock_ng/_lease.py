@@ -13,7 +13,7 @@ from typing import Generic, NoReturn, Self, final
 from ._core.quorum import Extension, Vote, extension_verdict
 from ._hold.body import Body
 from ._hold.holding import Holding, extension_decided
-from ._options import Fence_co, OnLost, Seconds
+from ._options import Fence_co, Seconds
 from ._round.round import all_answered, majority_answered
 from ._session.runtime import Runtime
 from .errors import LossReason, NodeVote, QuorumUnavailableError, printable
@@ -72,7 +72,6 @@ class Lease(Generic[Fence_co]):
 
     _runtime: Runtime
     _holding: Holding
-    _on_lost: OnLost
 
     def __repr__(self) -> str:
         names = printable(self.names)
@@ -175,7 +174,7 @@ class Lease(Generic[Fence_co]):
         if holding.loss is not None or not holding.held:
             holding.notice_expiry()
             raise holding.error()
-        if extension_verdict(round_.tally) is not Extension.EXTENDED:
+        if extension_verdict(round_) is not Extension.EXTENDED:
             await round_.wait(all_answered)  # for the votes: a round without a quorum ends at once
             raise QuorumUnavailableError(
                 f"lock {printable(self.names)}: too few nodes answered; held {self.remaining:.3f} s",
@@ -221,11 +220,12 @@ class Lease(Generic[Fence_co]):
 
     def _bind(self) -> None:
         """Arm the lease as the deadline of the current task (R7).  Used by `Lock`; no await inside."""
-        if self._holding.body is not None:
+        holding = self._holding
+        if holding.body is not None:
             raise RuntimeError(f"a lease has one body, and {self!r} has one already")
-        self._holding.body = Body(cancels=self._on_lost == "cancel")
-        if self._holding.loss is not None:
-            self._holding.body.stop()
+        holding.body = body = Body(holding.cancels, self._runtime.loop)
+        if holding.loss is not None:
+            body.stop()
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
@@ -249,8 +249,8 @@ class Lease(Generic[Fence_co]):
             return  # the coroutine is being thrown away: it must not wait, and the releases are queued
         if holding.quiet:  # a task of this process asks next: come back when the releases are written
             await asyncio.sleep(0)
-        else:
-            await round_.wait(majority_answered)  # then another client can get in
+        elif not majority_answered(round_):
+            await round_.alarm(majority_answered)  # then another client can get in
         if ours or (lost and exc is None):
             raise holding.error() from exc
 

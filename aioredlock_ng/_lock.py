@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, NoReturn, final
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, final
 
-from ._acquire.acquisition import Acquisition, Request
+from ._acquire.acquisition import Acquisition
+from ._hold.request import Request
+from ._kinds.primitive import Primitive
 from ._lease import Lease
-from ._options import Fence_co, OnLost
+from ._options import Fence_co
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
 from .errors import LockTakenError, printable
@@ -18,12 +21,12 @@ from .errors import LockTakenError, printable
 class Lock(Generic[Fence_co]):
     """A description of a lock, made by `LockManager.lock`.  Safe to enter from many tasks at once."""
 
-    __slots__ = ("_entries", "_life", "_on_lost", "_request")
+    __slots__ = ("_entries", "_life", "_primitive", "_request")
 
-    def __init__(self, life: Lifecycle, request: Request, on_lost: OnLost) -> None:
+    def __init__(self, life: Lifecycle, primitive: Primitive, request: Request) -> None:
         self._life = life
+        self._primitive = primitive
         self._request = request
-        self._on_lost: OnLost = on_lost
         self._entries: list[tuple[asyncio.Task[object] | None, Lease[Fence_co]]] = []
 
     def __repr__(self) -> str:
@@ -32,7 +35,7 @@ class Lock(Generic[Fence_co]):
     @property
     def names(self) -> tuple[str, ...]:
         """The lock's names, sorted and without duplicates."""
-        return self._request.primitive.names
+        return self._primitive.names
 
     if not TYPE_CHECKING:  # a type checker says itself that a lock cannot be awaited
 
@@ -79,23 +82,21 @@ class Lock(Generic[Fence_co]):
             if quorum_timeout is not None:
                 limit = quorum_timeout if given is None else min(given, quorum_timeout)
             runtime = await life.ready(limit)
-        holding = await Acquisition(runtime.shared, request, given=given, began=began).run()
-        return Lease(runtime, holding, self._on_lost)
+        holding = await Acquisition(runtime.shared, self._primitive, request, given, began).run()
+        return Lease(runtime, holding)
 
     async def __aenter__(self) -> Lease[Fence_co]:
         """Acquire, and run the block under the lease; raises as `acquire` does."""
-        lease = await self.acquire()
+        lease = await self._acquire(self._request.blocking_timeout)
         lease._bind()  # noqa: SLF001 (no await since the win was judged, R7)
         self._entries.append((asyncio.current_task(), lease))
         return lease
 
-    async def __aexit__(
+    def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Release the lease of the block that ends here; raises as `Lease.__aexit__` does."""
-        if self._life.inherited:
-            return  # the lease is the parent's, and so is its end
-        await self._pop().__aexit__(exc_type, exc, tb)
+        return self._pop().__aexit__(exc_type, exc, tb)
 
     def _pop(self) -> Lease[Fence_co]:
         """Find whose exit this is (R7).

@@ -10,7 +10,6 @@ from random import Random
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, final, overload
 
-from ._acquire.acquisition import Request
 from ._admin import initialise as _initialise
 from ._admin import inspection as _admin
 from ._admin.initialise import NodeInitialisation
@@ -19,8 +18,8 @@ from ._admin.survey import Survey, survey
 from ._clock import Clock, SystemClock
 from ._core.diagnosis.findings import Finding
 from ._core.policy import ExtensionPolicy, RetryPolicy
-from ._core.validity import min_validity, valid_until
 from ._decorator import locked
+from ._hold.request import Request
 from ._hooks import HookList
 from ._kinds.mutex import MUTEX
 from ._lock import Lock
@@ -52,6 +51,9 @@ R = TypeVar("R")
 
 URLS_VARIABLE: Final = "REDLOCK_URLS"
 """Environment variable read by `LockManager.from_env`: node URLs, separated by commas."""
+
+MAX_REQUESTS: Final = 256
+"""Sets of options of `LockManager.lock` that are kept checked: a program has a handful of them."""
 
 
 @final
@@ -159,6 +161,8 @@ class LockManager(Generic[Fence_co]):
         refuse_untagged(made, options.prefix)
         self._options = options
         self._primitives = Primitives(options)
+        # Of each type apart: True is not 1 here.
+        self._requests = functools.lru_cache(MAX_REQUESTS, typed=True)(self._request)
         self._life = Lifecycle(
             made,
             options,
@@ -298,25 +302,39 @@ class LockManager(Generic[Fence_co]):
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
         """
+        given = (ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least)
+        try:
+            request = self._requests(*given)
+        except TypeError:  # something that cannot be hashed has not come as far as the check
+            request = self._request(*given)
+        return Lock(self._life, self._primitives.over(MUTEX, names), request)
+
+    def _request(  # noqa: PLR0917 (as `lock` has them, for the cache)
+        self,
+        ttl: Seconds | None,
+        blocking: bool,  # noqa: FBT001
+        blocking_timeout: Seconds | None,
+        quorum_timeout: Seconds | None,
+        extension: ExtensionPolicy | None,
+        on_lost: OnLost | None,
+        label: str | None,
+        at_least: Seconds | None,
+    ) -> Request:
+        """Check what `lock` is given."""
         options = self._options
-        primitive = self._primitives.over(MUTEX, names)
         if extension is not None:
             checked_policy(extension)
         least = options.checked_at_least(at_least)
-        seconds = max(least, options.ttl if ttl is None else options.checked_ttl(ttl))
-        policy = options.extension if extension is None else extension
-        request = Request(
-            primitive=primitive,
-            ttl=seconds,
-            validity=valid_until(0.0, seconds),
-            least_validity=min_validity(seconds, options.node_timeout, policy.grace * seconds),
+        return Request(
+            ttl=max(least, options.ttl if ttl is None else options.checked_ttl(ttl)),
             at_least=least,
             blocking_timeout=checked_blocking(blocking, blocking_timeout),
             quorum_timeout=checked_quorum_timeout(quorum_timeout),
-            extension=policy,
+            extension=options.extension if extension is None else extension,
+            on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
             label=checked_label(label),
+            node_timeout=options.node_timeout,
         )
-        return Lock(self._life, request, options.on_lost if on_lost is None else checked_on_lost(on_lost))
 
     def locked(
         self, template: str, **options: Unpack[LockOptions]

@@ -134,6 +134,8 @@ def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
         raise ValueError("a lock needs at least one name, got none")
     for name in names:
         _check_name(name)
+    if len(names) == 1:
+        return names
     unique = tuple(sorted(set(names)))
     if len(unique) > MAX_NAMES:
         raise ValueError(f"a lock spans at most {MAX_NAMES} names, got {len(unique)}")

@@ -10,7 +10,7 @@ import redis
 from redis.asyncio import Redis, RedisCluster
 
 from ._core.hash_tag import hash_tag, no_tag
-from ._core.keyspace import mark_key
+from ._core.keyspace import COUNTER, lock_key, mark_key
 from ._kinds.kind import Kind
 from ._kinds.primitive import Primitive
 from ._node import Node, NodeSource
@@ -137,13 +137,14 @@ class Primitives:
 
 def primitive_of(kind: Kind, names: tuple[str, ...], options: Options) -> Primitive:
     """Make the primitive of a kind over `names` under these settings."""
-    keys = tuple(map(options.key, names))
+    prefix = options.prefix
+    keys = tuple([lock_key(prefix, name) for name in names])
     return Primitive(
         kind,
         names,
         keys,
-        counters=tuple(map(options.counter, keys)) if options.fencing else (),
-        beside=tuple(mark_key(options.prefix, mark, key) for mark in kind.beside for key in keys),
+        counters=tuple([mark_key(prefix, COUNTER, key) for key in keys]) if options.fencing else (),
+        beside=tuple([mark_key(prefix, mark, key) for mark in kind.beside for key in keys]),
         sentinel=options.sentinel,
         fence_ttl=options.fence_ttl,
     )

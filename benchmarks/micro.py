@@ -31,7 +31,7 @@ FENCED: Final = Primitive(
 class NoSink:
     """Waits for replies and does nothing with them."""
 
-    pending = True
+    awaited = True
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Nothing to do."""

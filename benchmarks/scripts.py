@@ -25,7 +25,8 @@ from aioredlock_ng._core.command import Proof, Script
 from aioredlock_ng._core.fencing import ballot
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.pipe import TAGS, words
+from aioredlock_ng._node.packing import words
+from aioredlock_ng._node.pipe import TAGS
 from aioredlock_ng.testing import LocalNodes, NoServerError
 from benchmarks.report import Report, environment
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import final
 
-from .._core.policy import ExtensionPolicy
 from .._hold.holding import Holding
+from .._hold.request import Request
 from .._hold.succession import Estate
 from .._kinds.primitive import Primitive
 from .._local.local_queue import MAX_WAITERS, NameEntry, Ticket
@@ -24,63 +23,27 @@ from .waiting import Waiting
 
 
 @final
-@dataclass(slots=True, kw_only=True)  # not frozen: that doubles the price of making one
-class Request:
-    """What a `Lock` asks for; times in seconds.  Never changed."""
-
-    primitive: Primitive
-    ttl: float
-    validity: float
-    """How long a win is valid, since it was asked for (R3)."""
-    least_validity: float
-    """How much of that must be left when it is judged, or it is no win (R3)."""
-    blocking_timeout: float | None
-    quorum_timeout: float | None
-    extension: ExtensionPolicy
-    label: str
-    at_least: float = 0.0
-
-
-@final
 class Acquisition:
     """One call of `acquire`, from the local queue to the win or the error."""
 
-    __slots__ = (
-        "_attempts",
-        "_behind",
-        "_budget",
-        "_has_place",
-        "_refusal",
-        "_request",
-        "_seen",
-        "_shared",
-        "_ticket",
-        "_waiting",
-        "_waits_told",
-        "names",
-    )
+    # Of the class, as long as they are what nearly every call keeps.
+    _has_place = False  # among the tries in flight
+    _attempts = 0
+    _seen = 0  # the greatest counter that a node has told us: the next ballot is above it
+    _waiting: Waiting | None = None  # since the call was first kept from the lock
+    _waits_told = False
+    _behind: NameEntry | None = None  # where it waits for a task of this process
+    _refusal: LockNotAcquiredError | None = None  # of the last try
 
-    def __init__(self, shared: Shared, request: Request, *, given: float | None, began: float) -> None:
+    def __init__(
+        self, shared: Shared, primitive: Primitive, request: Request, given: float | None, began: float
+    ) -> None:
         self._shared = shared
+        self._primitive = primitive
         self._request = request
-        self.names = request.primitive.names
-        self._budget = TimeBudget(
-            shared.clock,
-            began,
-            given,
-            shared.node_timeout,
-            for_quorum=request.quorum_timeout,
-            single_try=given == 0,
-            answered_at=began,
-        )
-        self._ticket = Ticket(shared.queue, request.primitive)
-        self._has_place = False  # among the tries in flight
-        self._attempts = 0
-        self._seen = 0  # the greatest counter that a node has told us: the next ballot is above it
-        self._waiting: Waiting | None = None  # since the call was first kept from the lock
-        self._waits_told = False
-        self._behind: NameEntry | None = None  # where it waits for a task of this process
-        self._refusal: LockNotAcquiredError | None = None  # of the last try
+        self.names = primitive.names
+        self._budget = TimeBudget(shared.clock, shared.node_timeout, given, began, request.quorum_timeout)
+        self._ticket = Ticket(shared.queue, primitive)
 
     async def run(self) -> Holding:
         """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
@@ -108,7 +71,7 @@ class Acquisition:
         """The story of a call, from first to last."""
         shared, ticket, budget = self._shared, self._ticket, self._budget
         # A burst: too many tries are in flight.  Stand in line before any other work.
-        if shared.admission.full and not budget.single_try:
+        if shared.admission.in_flight >= shared.admission.most and not budget.single_try:
             await self._stand_in_line()
         # One contender per name and process: the other tasks wait here, in the order of their calls.
         await self._queue_locally()
@@ -230,7 +193,7 @@ class Acquisition:
                     admission.step_out(place)
             budget.stood_in_line(shared.clock.now() - began)
         if not self._has_place:
-            error = not_asked(self.names, shared.tries.nodes, admission.most)
+            error = not_asked(self.names, shared.tries.outbox.nodes, admission.most)
             raise self._refusal or self._refused_here(error)
         shared.availability.check()
 
@@ -250,14 +213,13 @@ class Acquisition:
         # Where tasks of this process want the name, too, each is to have a fence of the block (R43).  They
         # come back for it, so that those that wait now are not all; and a block costs no more than one.
         followed = ticket.notice_pending or shared.queue.entries[self.names[0]].queue
-        block = self._request.primitive.block if followed else 1
+        block = self._primitive.block if followed else 1
         if ticket.notice_pending:  # a place was kept for this question
             ticket.notice_pending, self._has_place = False, True
         if not self._has_place and not shared.admission.enter():
             await self._stand_in_line()
         self._attempts += 1
-        primitive, ttl = self._request.primitive, self._request.ttl
-        attempt = Attempt(shared.tries, primitive, ttl, seen=self._seen, block=block)
+        attempt = Attempt(shared.tries, self._primitive, self._request.ttl, seen=self._seen, block=block)
         ticket.asked = attempt.asked
         if self._waiting is not None:
             self._waiting.asks()
@@ -274,18 +236,15 @@ class Acquisition:
             return None
         holding = Holding(
             shared.holdings,
-            request.primitive,
+            self._primitive,
+            request,
+            ticket,
             owner=won.owner,
             fence=won.fence,
             left=won.left,
-            ttl=request.ttl,
             asked_at=won.asked_at,
             valid_until=valid_until,
             won=won.asked,
-            extension=request.extension,
-            label=request.label,
-            ticket=ticket,
-            at_least=request.at_least,
         )
         ticket.now_held(holding, lambda: shared.local.held_here(self.names, holding))
         shared.counters.acquired += 1
@@ -318,7 +277,7 @@ class Acquisition:
         if shared.availability.closing:
             raise shared.availability.closed_error()
         if (node := attempt.eternal) is not None:
-            shared.eternal.report(self.names, self._request.primitive.keys, node)
+            shared.eternal.report(self.names, self._primitive.keys, node)
         tell_refused(shared.hooks, self.names, self._request.label, error)
         for name in self._ticket.names:
             shared.queue.handoff.end(name)

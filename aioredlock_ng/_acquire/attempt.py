@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from random import Random
@@ -16,8 +16,8 @@ from .._core.quorum import Verdict, Vote
 from .._counters import Counters
 from .._kinds.primitive import Primitive
 from .._local.admission import Admission
-from .._node import Node
-from .._round.deadlines import Deadlines
+from .._round.asked import AcquireRound
+from .._round.outbox import Outbox, Turn
 from .._round.releases import Releases
 from .._round.round import Round, all_answered, verdict_known
 from ..errors import LockNotAcquiredError
@@ -36,27 +36,22 @@ the rest of a try."""
 
 @final
 class Owners:
-    """Makes the owner values of one manager."""
+    """Makes the random part of the owner values of one manager (A5)."""
 
-    __slots__ = ("_digits", "_label", "_random", "_wall")
+    __slots__ = ("_digits", "_random")
 
-    def __init__(self, random: Random, wall: Callable[[], float], holder: str) -> None:
+    def __init__(self, random: Random) -> None:
         self._random = random
-        self._wall = wall
-        self._label = b":" + holder.encode()
-        self._digits: list[str] = []
+        self._digits: list[bytes] = []
 
     def new(self) -> bytes:
-        """Make a fresh one: random (A5); then since when, in Unix milliseconds, and the holder's label.
-
-        The last two are for people who look at a lock: no decision rests on them, and as parts of the
-        value they are compared with it as a whole.
-        """
+        """Make a fresh one."""
         if not self._digits:
             digits = OWNER_BITS // 4
-            some = f"{self._random.getrandbits(OWNER_BITS * OWNERS_AT_ONCE):0{digits * OWNERS_AT_ONCE}x}"
+            number = self._random.getrandbits(OWNER_BITS * OWNERS_AT_ONCE)
+            some = b"%0*x" % (digits * OWNERS_AT_ONCE, number)
             self._digits = [some[i : i + digits] for i in range(0, len(some), digits)]
-        return b"%b:%013d" % (self._digits.pop().encode(), self._wall() * 1000) + self._label
+        return self._digits.pop()
 
 
 @final
@@ -64,16 +59,26 @@ class Owners:
 class Tries:
     """The tries of one manager that wait for their verdict, and what all of them use."""
 
-    nodes: Sequence[Node]
     clock: Clock
     clocks: ClockWatch
     wall: Callable[[], float]
     owners: Owners
-    deadlines: Deadlines
+    label: bytes
+    """What the holder calls itself."""
+    outbox: Outbox
     releases: Releases
     admission: Admission
     counters: Counters
     in_flight: set[Attempt] = field(default_factory=set)
+
+    def read_clocks(self) -> Turn:
+        """Read what the tries of one turn of the loop have in common, before their first byte (R3)."""
+        asked_at, wall, ahead = self.clock.now(), self.wall(), self.clocks.median_ahead
+        # The nodes' time, as far as it is known; by the wall clock else.  It is only a hint.
+        time = wall if ahead is None else asked_at + ahead
+        # Behind the random part stand since when, in Unix milliseconds, and the holder's label.  They are for
+        # people who look at a lock: no decision rests on them, and the value is compared as a whole.
+        return Turn(asked_at, ballot(0, int(time * 1000)), b":%013d:%b" % (wall * 1000, self.label))
 
 
 @final
@@ -83,20 +88,29 @@ class Attempt:
     `seen` is the greatest counter that is known of.
     """
 
+    # Of the class, as long as they are what nearly every try keeps.
+    _undone: Round | None = None
+    _raising: Round | None = None
+    fence = 0
+    """The fence, once there is a certificate for it (R10); of a block the last; 0 without fencing."""
+    asked_at = 0.0
+    owner = b""
+    """Fresh for every try, and known before the first byte (R5)."""
+    _suspicions = 0  # of nodes' clocks, when it was asked
+
     def __init__(self, tries: Tries, primitive: Primitive, ttl: float, *, seen: int, block: int = 1) -> None:
         self._shared = tries
         self._primitive = primitive
         self._ttl = ttl
-        self._undone: Round | None = None
-        self.owner = tries.owners.new()  # fresh for every try, and known before the first byte (R5)
-        self.asked = Round(tries.nodes, tries.deadlines, primitive.read_acquire)
-        self.asked_at = 0.0
         self.seen = seen
         self.left = block - 1
         """How many fences of the block are left for others, below `fence`."""
-        self.fence = 0
-        """The fence, once there is a certificate for it (R10); of a block the last; 0 without fencing."""
-        self._raising: Round | None = None
+        self._alone: AcquireRound | None = None
+        self.asked: Round
+        if primitive.alone:
+            self.asked = self._alone = AcquireRound(tries.outbox, primitive, ttl, block=block)
+        else:
+            self.asked = Round(tries.outbox, primitive.read_acquire)
 
     async def ask(self, timeout: float) -> bool:
         """Ask all nodes; True when a majority granted, and agrees on a fence.
@@ -104,20 +118,13 @@ class Attempt:
         Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.  The caller has taken a place
         for it (`Admission`), which is given back with the verdict.
         """
-        shared, primitive = self._shared, self._primitive
-        shared.in_flight.add(self)
-        proposed = 0
-        if primitive.fenced:
-            # The nodes' time, as far as it is known; by the wall clock else.  It is only a hint.
-            ahead = shared.clocks.median_ahead
-            time = shared.wall() if ahead is None else shared.clock.now() + ahead
-            proposed = ballot(self.seen, int(time * 1000))
-        self.asked_at = shared.clock.now()  # before the first byte (R3)
+        shared, asked = self._shared, self.asked
         try:
-            self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed, self.left + 1), timeout)
-            await self.asked.wait(verdict_known)
-            won = self.asked.tally.verdict is Verdict.WON
-            if won and primitive.fenced:
+            self._ask(timeout)
+            if asked.verdict is Verdict.PENDING:
+                await asked.alarm(verdict_known)
+            won = asked.verdict is Verdict.WON
+            if won and self._primitive.fenced:
                 if self._certified():  # the nodes agree on a fence already: one round trip
                     shared.counters.certified += 1
                 else:
@@ -127,15 +134,42 @@ class Attempt:
             raise
         finally:
             shared.in_flight.discard(self)
-            shared.admission.leave(self.asked.tally)
-        return self._undone is None and won
+            shared.admission.leave(asked)
+        return won and self._undone is None
+
+    def _ask(self, timeout: float) -> None:
+        """Have the question leave in this turn of the loop."""
+        shared, primitive, alone = self._shared, self._primitive, self._alone
+        outbox = shared.outbox
+        if (turn := outbox.turn) is None:
+            turn = shared.read_clocks()
+        self.asked_at = turn.asked_at
+        self.owner = owner = shared.owners.new() + turn.owner_ends
+        proposed = max(self.seen + 1, turn.ballot) if primitive.fenced else 0
+        self._suspicions = shared.clocks.suspicions
+        shared.in_flight.add(self)
+        if alone is None:
+            self.asked.ask(primitive.acquire(owner, self._ttl, proposed, self.left + 1), timeout)
+            return
+        alone.owner, alone.ballot = owner, proposed
+        outbox.acquire(alone, turn)
+        if timeout < outbox.node_timeout:
+            alone.limit(timeout)
 
     # -- the fence -----------------------------------------------------------------------------
 
     def _certified(self) -> bool:
         """Whether a majority stands at one fence (R10), by the answers that have come in."""
+        alone = self._alone
+        if (
+            alone is not None
+            and alone.agreed >= alone.quorum
+            and self._suspicions == self._shared.clocks.suspicions
+        ):
+            self.fence = alone.ballot + alone.block - 1
+            return True
         fences = map(attrgetter("fence"), self._grants().values())
-        self.fence = certified(fences, self.asked.tally.quorum) or 0
+        self.fence = certified(fences, self.asked.quorum) or 0
         return self.fence > 0
 
     def _grants(self) -> dict[int, Answer]:
@@ -162,7 +196,7 @@ class Attempt:
 
     async def _raise(self, timeout: float) -> bool:
         """Raise the counters to one that most can follow; True when a majority stands there then."""
-        shared, tally, grants = self._shared, self.asked.tally, self._grants()
+        shared, tally, grants = self._shared, self.asked, self._grants()
         left = self.asked_at + timeout - shared.clock.now()
         if len(grants) + tally.pending < tally.quorum or not grants or left <= 0:
             return False
@@ -175,10 +209,10 @@ class Attempt:
                     known[node] = GRANTED if grants[node].fence == fence else ABOVE_FENCE
             elif answer is not None:  # else it may well grant still: its raise is queued behind that
                 known[node] = Answer(Vote.SILENT, answer.reason or "its grant does not count")
-        round_ = self._raising = Round(shared.nodes, shared.deadlines, self._primitive.read_raise)
+        round_ = self._raising = Round(shared.outbox, self._primitive.kind.raise_.read)
         round_.ask(self._primitive.raise_(self.owner, fence), left, known=known)
         await round_.wait(verdict_known)
-        self.fence = fence if round_.tally.verdict is Verdict.WON else 0
+        self.fence = fence if round_.verdict is Verdict.WON else 0
         return self.fence > 0
 
     # -- undone --------------------------------------------------------------------------------
@@ -186,6 +220,7 @@ class Attempt:
     def undo(self, timeout: float) -> Round:
         """Release on every node that was asked, queued before anything is awaited; once (R5)."""
         if self._undone is None:
+            self._shared.outbox.drain()  # its release must not overtake it there
             self._undone = self._shared.releases.release(
                 self._primitive,
                 self.owner,
@@ -202,7 +237,7 @@ class Attempt:
         await undo.wait(lambda _: knows_why(self.asked, undo))
         await undo.wait(all_answered, within=STRAGGLERS)
         names = self._primitive.names
-        if self.asked.tally.verdict is Verdict.WON and self._primitive.fenced and not self.fence:
+        if self.asked.verdict is Verdict.WON and self._primitive.fenced and not self.fence:
             return without_fence(names, self.asked if self._raising is None else self._raising), False
         return refusal_by_nodes(names, self.asked, undo)
 

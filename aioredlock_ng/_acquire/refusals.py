@@ -33,8 +33,8 @@ def knows_why(asked: Round, undo: Round) -> bool:
     Each node that refused tells that with its release.  Without a quorum every node that can
     answer is heard, so that the error shows which ones are at fault.
     """
-    tally = asked.tally
-    if undo.tally.pending == 0:
+    tally = asked
+    if undo.pending == 0:
         return True
     if not tally.taken:
         return tally.taken is False and tally.pending == 0
@@ -60,7 +60,7 @@ def refusal_by_nodes(names: tuple[str, ...], asked: Round, undo: Round) -> tuple
     Returns the error, and whether another try is pointless.  `undo` are the releases of the try.
     """
     votes = tuple(map(_with_wait, asked.votes(), undo.answers))
-    if asked.tally.verdict is Verdict.WON:
+    if asked.verdict is Verdict.WON:
         msg = f"lock {printable(names)}: a majority granted it too late to be of use"
         return QuorumUnavailableError(msg, names=names, votes=votes), False
     tally = Tally(len(votes))
@@ -98,7 +98,7 @@ def _holder(asked: Round, undo: Round) -> str | None:
         if first is not None and first.vote is Vote.REFUSED and then is not None
     )
     label, count = labels.most_common(1)[0] if labels else (None, 0)
-    if not isinstance(label, bytes) or count < asked.tally.quorum:
+    if not isinstance(label, bytes) or count < asked.quorum:
         return None
     text = label.decode(errors="replace")
     return text if text.isprintable() else ascii(text)[1:-1]
@@ -166,7 +166,7 @@ class LocalRefusals:
         if last is not None:
             return QuorumUnavailableError(last.args[0], names=names, votes=last.votes)
         asked = entry.asked
-        if asked is None or asked.tally.pending or asked.tally.answered >= asked.tally.quorum:
+        if asked is None or asked.pending or asked.answered >= asked.quorum:
             msg = f"another task of this process is acquiring {printable(names)}"
             return LockTakenError(msg, names=names)
         msg = f"lock {printable(names)}: too few nodes have answered yet"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
 from typing import final
 
 from .._clock import Clock
@@ -10,26 +9,28 @@ from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableErro
 
 
 @final
-@dataclass(slots=True, eq=False)
 class TimeBudget:
     """How much of it is left, in seconds; `given` is None for no end, 0 for a single try.
 
     While tries end without a quorum it may be shorter: `for_quorum` seconds since `answered_at`.
     """
 
-    clock: Clock
-    began: float
-    given: float | None
-    node_timeout: float
-    _: KW_ONLY
-    for_quorum: float | None
-    """Seconds that a quorum may be missing; None: as long as all may take."""
-    single_try: bool
-    """Whether there is nothing to wait for."""
-    answered_at: float
-    """When a quorum last answered that the lock is taken; before that, when the call began."""
-    _quorum_missing: bool = field(init=False, default=False)
-    _in_line: float = field(init=False, default=0.0)
+    _quorum_missing = False
+    _in_line = 0.0
+
+    def __init__(
+        self, clock: Clock, node_timeout: float, given: float | None, began: float, for_quorum: float | None
+    ) -> None:
+        self.clock = clock
+        self.node_timeout = node_timeout
+        self.given = given
+        self.began = began
+        self.for_quorum = for_quorum
+        """Seconds that a quorum may be missing; None: as long as all may take."""
+        self.single_try = given == 0
+        """Whether there is nothing to wait for."""
+        self.answered_at = began
+        """When a quorum last answered that the lock is taken; before that, when the call began."""
 
     @property
     def used(self) -> float:

@@ -91,7 +91,7 @@ class Waiting:
     def undone(self, attempt: Attempt) -> None:
         """Take note of what its releases have told."""
         self._listen().free(attempt.free)
-        tally = attempt.asked.tally  # refused by no node: there is no holder to wait for
+        tally = attempt.asked  # refused by no node: there is no holder to wait for
         self._crowd, self._foreign = attempt.crowd or self._crowd, attempt.foreign
         in_vain = tally.verdict is Verdict.WON or not tally.refused
         self._in_vain = self._in_vain + 1 if in_vain else 0
@@ -109,7 +109,7 @@ class Waiting:
         reached = [answer.reached for answer in release.answers if answer is not None]
         others = any(count > window.listened for count in reached)
         # Where no process can be told of the release, those that want it poll, and cannot be counted.
-        untold = sum(count < 0 for count in reached) >= release.tally.quorum or shared.notices.deaf
+        untold = sum(count < 0 for count in reached) >= release.quorum or shared.notices.deaf
         if others or untold:
             await shared.pauses.wait(self._listen().enough(), self._budget.within(YIELD))
         else:

@@ -67,7 +67,7 @@ async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, .
 
 async def ask_all(runtime: Runtime, command: Command) -> list[Answer]:
     """Ask every node, and return what they say in their order; silence is an answer."""
-    round_ = Round(runtime.nodes, runtime.deadlines, read)
+    round_ = Round(runtime.outbox, read)
     round_.ask(command, runtime.node_timeout)
     await round_.wait(all_answered)
     return [answer for answer in round_.answers if answer is not None]
@@ -75,7 +75,7 @@ async def ask_all(runtime: Runtime, command: Command) -> list[Answer]:
 
 async def ask(runtime: Runtime, node: Node, command: Command, timeout: float) -> Reply:
     """Ask one node, and return what it says, or its silence."""
-    round_ = Round((node,), runtime.deadlines, read)
+    round_ = Round(runtime.outbox.over(node), read)
     round_.ask(command, timeout)
     await round_.wait(all_answered)
     (answer,) = round_.answers

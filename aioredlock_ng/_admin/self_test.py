@@ -19,7 +19,8 @@ from .._kinds.primitive import Primitive
 from .._node.channels import listening
 from .._node.client_node import ClientNode
 from .._node.link import heartbeat
-from .._node.pipe import PUSH, untagged, words
+from .._node.packing import words
+from .._node.pipe import PUSH, untagged
 from .._round.round import Round, all_answered
 from .._specs import primitive_of
 from ..errors import NodeVote
@@ -76,7 +77,7 @@ async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: b
     for step in _trial(runtime):
         if step.votes and not voting:
             continue
-        round_ = Round((node,), runtime.deadlines, step.read)
+        round_ = Round(runtime.outbox.over(node), step.read)
         round_.ask(step.command, timeout)
         rounds.append((step.what, round_))
     failures, lacking = [], []
@@ -159,7 +160,8 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
     """Make what is to be tried on one node, in this order."""
     names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
     one, two = _mutex(runtime, names[:1]), _mutex(runtime, names[1:])
-    mine, other = runtime.owners.new(), runtime.owners.new()
+    ends = runtime.tries.read_clocks().owner_ends
+    mine, other = runtime.owners.new() + ends, runtime.owners.new() + ends
     fence = TRIAL_FENCE if runtime.options.fencing else 0
     look = look_for(two.keys[1])
     tag = b"in full"
@@ -174,7 +176,7 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
     steps = [
         _Step("acquire", one.acquire(mine, TRIAL_TTL), one.read_acquire, votes=True),
         _Step("acquire two at once", two.acquire(other, TRIAL_TTL), two.read_acquire, votes=True),
-        _Step("extend", two.extend(other, TRIAL_TTL_EXTENDED, fence), two.read_extend, votes=True),
+        _Step("extend", two.extend(other, TRIAL_TTL_EXTENDED, fence), two.kind.extend.read, votes=True),
         _Step(
             "give back what a node lost", two.top_up(other, TRIAL_TTL_EXTENDED, fence), two.kind.top_up.read
         ),
@@ -182,8 +184,8 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
         _Step("look", look),
         _Step(IN_FULL, in_full),
         # Without a vote this one was not acquired, and there is nothing to release.
-        _Step("release", one.release(mine, TRIAL_TTL, fence), one.read_release, votes=True),
-        _Step("release two at once", two.release(other, TRIAL_TTL_EXTENDED, fence), two.read_release),
+        _Step("release", one.release(mine, TRIAL_TTL, fence), one.kind.release.read, votes=True),
+        _Step("release two at once", two.release(other, TRIAL_TTL_EXTENDED, fence), two.kind.release.read),
     ]
     if fence:
         steps.insert(2, _Step("raise", two.raise_(other, fence), votes=True))

@@ -101,7 +101,17 @@ class _Suspicion:
 class ClockWatch:
     """Judges the clocks of `size` nodes by their samples; a step ahead above `limit` seconds voids a vote."""
 
-    __slots__ = ("_ahead", "_back", "_limit", "_offsets", "_since", "_size", "median_ahead")
+    __slots__ = (
+        "_ahead",
+        "_back",
+        "_limit",
+        "_offsets",
+        "_since",
+        "_size",
+        "limits",
+        "median_ahead",
+        "suspicions",
+    )
 
     def __init__(self, size: int, limit: float) -> None:
         self._size = size
@@ -115,6 +125,13 @@ class ClockWatch:
         Added to the own time it is a clock for ballots (R10): fewer than half of the nodes that were
         sampled cannot move it past the others.
         """
+        self.limits = [math.inf] * size
+        """By how much a node's time of day may be ahead of ours for its vote to be believed at once.
+
+        Beyond it, `believes` is to be asked.
+        """
+        self.suspicions = 0
+        """How often a node was suspected of a step ahead: what was believed before may not be true now."""
         self._since = -math.inf
 
     def __repr__(self) -> str:
@@ -129,8 +146,9 @@ class ClockWatch:
             node,
             _Offset(node_time - heard_at, node_time + PRECISION - asked_at, asked_at, heard_at, asked_at),
         )
-        self._find_median()
-        return self._attribute(heard_at) if self._ahead or self._back else NOTHING
+        concluded = self._attribute(heard_at) if self._ahead or self._back else NOTHING
+        self._look_over()
+        return concluded
 
     def believes(self, node: int, heard_at: float, node_time: float) -> bool:
         """Tell whether an answer's vote may count: its node is trusted, and not more than `limit` ahead."""
@@ -156,7 +174,7 @@ class ClockWatch:
         self._offsets.pop(node, None)
         self._ahead.pop(node, None)
         self._back.pop(node, None)
-        self._find_median()
+        self._look_over()
 
     def _fit(self, node: int, new: _Offset) -> None:
         """Intersect with what is known of the node; where that is empty, suspect a step."""
@@ -166,6 +184,7 @@ class ClockWatch:
             slack = CLOCK_DRIFT_FACTOR * max(new.until - old.since, old.until - new.since)
             low, high = old.low - slack, old.high + slack
             if new.low - high > self._limit:
+                self.suspicions += 1
                 _suspect(self._ahead, node, _Suspicion(new.low - high, new.high - low, high, new.until))
             elif new.low > high:
                 old.asked_at = new.asked_at
@@ -185,7 +204,6 @@ class ClockWatch:
                     self._offsets.clear()
                     self._ahead.clear()
                     self._back.clear()
-                    self.median_ahead = None
                     self._since = now
                     return Conclusion(own=-suspicion.seconds)
         return Conclusion(steps=self._resolve(self._ahead, now), back=self._resolve(self._back, now))
@@ -204,9 +222,14 @@ class ClockWatch:
     def _others_asked_since(self, began: float, suspect: int) -> bool:
         return all(known.asked_at >= began for node, known in self._offsets.items() if node != suspect)
 
-    def _find_median(self) -> None:
+    def _look_over(self) -> None:
+        """Work out what every vote is asked about."""
         lows = sorted(known.low for known in self._offsets.values())
         self.median_ahead = lows[(len(lows) - 1) // 2] if lows else None
+        for node in range(self._size):
+            known = self._offsets.get(node)
+            high = math.inf if known is None else known.high + self._limit
+            self.limits[node] = -math.inf if node in self._ahead else high
 
 
 def _suspect(pending: dict[int, _Suspicion], node: int, new: _Suspicion) -> None:

@@ -132,7 +132,7 @@ class Sink(Protocol):
     """Waits for the replies to one command, one per node."""
 
     @property
-    def pending(self) -> bool:
+    def awaited(self) -> bool:
         """Whether the caller still waits; if not, nothing but a release is sent again for this sink."""
 
     def on_reply(self, node: int, reply: Reply) -> None:

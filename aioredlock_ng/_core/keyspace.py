@@ -10,12 +10,16 @@ one slot, and no lock's name may begin as one of the package's own keys does.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 COUNTER: Final = "fence"
 """The mark of a lock's counter."""
 
 _SENTINEL: Final = "{meta}"
+
+MAX_MARKS: Final = 64
+"""Beginnings of marks that are kept: a program has a handful of prefixes."""
 
 RESERVED_NAMES: Final = (f"{COUNTER}:{{", _SENTINEL)
 """How this package's own keys begin behind the prefix, and no name of a lock may."""
@@ -33,11 +37,13 @@ def mark_key(prefix: bytes, mark: str, key: bytes) -> bytes:
     return marks_begin(prefix, mark) + key + b"}"
 
 
+@lru_cache(MAX_MARKS)
 def marks_begin(prefix: bytes, mark: str) -> bytes:
     """Return how all keys of a mark begin."""
     return b"%b%b:{" % (prefix, mark.encode())
 
 
+@lru_cache(MAX_MARKS)
 def sentinel_key(prefix: bytes) -> bytes:
     """Return the key of the nodes' sentinels."""
     return prefix + _SENTINEL.encode()

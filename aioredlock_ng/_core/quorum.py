@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import final
 
 
 class Vote(Enum):
@@ -42,22 +41,21 @@ def majority(size: int) -> int:
     return size // 2 + 1
 
 
-@final
 class Tally:
     """The votes of one round over `size` nodes; the caller of `cast` counts each node once."""
 
-    __slots__ = ("granted", "pending", "quorum", "refused", "silent", "size", "verdict")
+    # Of the class, as long as they are what nearly every tally keeps: there are two in every cycle.
+    refused = 0
+    silent = 0
+    verdict = Verdict.PENDING
+    """WON with the Q-th grant, LOST once Q grants are out of reach, else PENDING (R4)."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.quorum = majority(size)
         self.granted = 0
-        self.refused = 0
-        self.silent = 0
         self.pending = size
         """How many nodes have not voted yet."""
-        self.verdict = Verdict.PENDING
-        """WON with the Q-th grant, LOST once Q grants are out of reach, else PENDING (R4)."""
 
     def __repr__(self) -> str:
         return (

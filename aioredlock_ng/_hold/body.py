@@ -16,12 +16,12 @@ class Body:
 
     __slots__ = ("_armed", "_baseline", "_cancels", "_loop", "_struck", "task")
 
-    def __init__(self, *, cancels: bool) -> None:
-        task = asyncio.current_task()
+    def __init__(self, cancels: bool, loop: asyncio.AbstractEventLoop) -> None:  # noqa: FBT001
+        task = asyncio.current_task(loop)
         assert task is not None, "called from a coroutine that a task runs"
         self.task = task
         self._baseline = task.cancelling()
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._cancels = cancels
         self._armed = True
         self._struck = False

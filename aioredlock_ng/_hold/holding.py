@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import final
 
 from .._clock import Clock
-from .._core.command import Answer, Reply
-from .._core.policy import EXTENSION_RETRY, ExtensionPolicy
+from .._core.command import Answer
+from .._core.policy import EXTENSION_RETRY
 from .._core.quorum import Extension, Tally, extension_verdict
 from .._core.validity import asked_at, valid_until
 from .._counters import Counters
@@ -28,15 +28,19 @@ from .._hooks import HookList
 from .._kinds.primitive import Primitive
 from .._local.handoff import HandoffWindow
 from .._local.local_queue import Ticket
-from .._node import Node
-from .._round.deadlines import Deadlines
+from .._log import debugging
+from .._round.asked import ExtendRound
+from .._round.outbox import Outbox
 from .._round.releases import Releases
 from .._round.round import Round
 from ..errors import LockLostError, LossReason, NodeVote
+from ..events import Released
 from .body import Body
 from .loss import lost_error
+from .request import Request
 from .succession import Estate, Succession
 from .telling import tell_extended, tell_extensions_low, tell_lost, tell_released, tell_topped_up
+from .top_up import TopUp
 from .watchdog import Watchdog
 
 
@@ -50,11 +54,9 @@ def extension_decided(tally: Tally) -> bool:
 class Holdings:
     """Every lease of one manager that is not released, and what all of them use."""
 
-    nodes: Sequence[Node]
-    node_timeout: float
     clock: Clock
     random: Random
-    deadlines: Deadlines
+    outbox: Outbox
     releases: Releases
     succession: Succession
     watchdog: Watchdog
@@ -73,67 +75,61 @@ class Holdings:
 class Holding:
     """A won lock, from the win to its release."""
 
+    # Of the class, as long as they are what nearly every holding keeps.
+    _extending: Round | None = None
+    _retries = 0
+    _by_watchdog = 0
+    _release: Round | None = None
+    _blame: Round | None = None  # the last round that failed since the last that was won
+    _lost: asyncio.Event | None = None
+    _ended: asyncio.Event | None = None
+    extensions = 0
+    loss: LossReason | None = None
+    stays = 0.0
+    """Seconds, at the release, for which the names stayed taken; 0: they were free (R34)."""
     quiet = False
     """Whether another task of this process asks next, in the same write as the release."""
     handed_on = False
     """Whether another task of this process has the lock now, without a release (R43)."""
+    body: Body | None = None
+    """The task that runs under the lease, while an ``async with`` binds one."""
 
     def __init__(
         self,
         holdings: Holdings,
         primitive: Primitive,
+        request: Request,
+        ticket: Ticket,
         *,
         owner: bytes,
         fence: int,
         left: int,
-        ttl: float,
         asked_at: float,
         valid_until: float,
         won: Round,
-        extension: ExtensionPolicy,
-        label: str,
-        ticket: Ticket,
-        at_least: float = 0.0,
     ) -> None:
         self._shared = holdings
         self._primitive = primitive
-        self.owner = owner
-        self._top, self._left = (
-            fence,
-            left,
-        )  # the block's last fence, which all nodes know; and how many are left
-        self.fence = fence - left  # 0: without
-        self._ttl = ttl  # the longest that was won: the grace is a share of it
-        self.wanted = ttl  # the longest that was asked: a key may live as long, the watchdog goes on with it
-        self._since = asked_at
-        self._extension = extension
-        self.label = label
+        self._request = request
         self._ticket = ticket
-        self.taken_until = asked_at + at_least
+        self.owner = owner
+        # The block's last fence, which all nodes know, and how many before it are left for others.
+        self._top, self._left = fence, left
+        self.fence = fence - left  # 0: without
+        # The longest that was won, of which the grace is a share; and the longest that was asked: a key may
+        # live as long, and the watchdog goes on with it.
+        self._ttl = self.wanted = request.ttl
+        self._since = asked_at
+        self.taken_until = asked_at + request.at_least
         """Until when the names stay taken, released or not (R34)."""
         self._round = won  # the last round that was won, for `votes`
         self._unsent = won.unsent
-        if fence:
-            won.thin_out()  # a lease may live for long
-        self._extending: Round | None = None
-        self._retries = 0
-        self._by_watchdog = 0
-        self._extend_at = math.inf if extension.max_extensions == 0 else asked_at + extension.every * ttl
-        self._release: Round | None = None
-        self.extensions = 0
+        self._extend_at = asked_at + request.extended_after
         self.valid_until = valid_until
-        self.loss: LossReason | None = None
-        self._blame: Round | None = None  # the last round that failed since the last that was won
-        self._lost: asyncio.Event | None = None
-        self._ended: asyncio.Event | None = None
-        self.stays = 0.0
-        """Seconds, at the release, for which the names stayed taken; 0: they were free (R34)."""
-        self.body: Body | None = None
-        """The task that runs under the lease, while an ``async with`` binds one."""
         holdings.all[self] = None
         watchdog = holdings.watchdog
         watchdog.fresh[self] = None
-        if self.due < watchdog.wakes_at:
+        if asked_at + request.due_after < watchdog.wakes_at:
             watchdog.wake()
 
     def inherits(self, estate: Estate) -> None:
@@ -147,6 +143,16 @@ class Holding:
     def names(self) -> tuple[str, ...]:
         """The names of the lock."""
         return self._primitive.names
+
+    @property
+    def label(self) -> str:
+        """What it is called in metrics."""
+        return self._request.label
+
+    @property
+    def cancels(self) -> bool:
+        """Whether its loss cancels the body."""
+        return self._request.on_lost == "cancel"
 
     @property
     def task(self) -> asyncio.Task[object] | None:
@@ -181,7 +187,7 @@ class Holding:
     @property
     def deadline(self) -> float:
         """When the body is told to stop: `grace` before the end of validity (R7)."""
-        return self.valid_until - self._extension.grace * self._ttl
+        return self.valid_until - self._request.extension.grace * self._ttl
 
     @property
     def due(self) -> float:
@@ -216,6 +222,10 @@ class Holding:
 
     # -- extension -----------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        """Keep no more than is needed: what came with the votes has been used.  Called by the watchdog."""
+        self._round.thin_out()
+
     def look(self, now: float) -> None:
         """Do what is due: end it at its deadline, else extend it.  Called by the watchdog."""
         if now >= self.deadline:
@@ -232,12 +242,21 @@ class Holding:
         asked_at = shared.clock.now()
 
         def heed(node: int, answer: Answer) -> None:
-            if answer.missing and extension_verdict(round_.tally) is Extension.EXTENDED:
+            if answer.missing and extension_verdict(round_) is Extension.EXTENDED:
                 self._top_up([node], ttl)
 
-        round_ = self._extending = Round(shared.nodes, shared.deadlines, self._primitive.read_extend, heed)
-        round_.ask(self._primitive.extend(self.owner, ttl, self._top), shared.node_timeout)
+        round_ = self._extending = self._ask_to_extend(ttl, heed)
         round_.then(extension_decided, lambda: self._extended(round_, asked_at, ttl, by_watchdog))
+        return round_
+
+    def _ask_to_extend(self, ttl: float, heed: Callable[[int, Answer], None]) -> Round:
+        outbox, primitive = self._shared.outbox, self._primitive
+        if primitive.alone:
+            asked = ExtendRound(outbox, primitive, self.owner, ttl, fence=self._top, heed=heed)
+            outbox.extend(asked)
+            return asked
+        round_ = Round(outbox, primitive.kind.extend.read, heed)
+        round_.ask(primitive.extend(self.owner, ttl, self._top), outbox.node_timeout)
         return round_
 
     @property
@@ -251,7 +270,7 @@ class Holding:
         if self.over:
             return  # whatever it says, it comes too late
         now = self._shared.clock.now()
-        outcome = extension_verdict(round_.tally)
+        outcome = extension_verdict(round_)
         if now >= self.deadline:
             # Too late: never extended back to life, not even by an answer that waited for this loop.
             self._blame = round_
@@ -265,7 +284,7 @@ class Holding:
         if outcome is Extension.EXTENDED:
             self._by_watchdog += by_watchdog
             self._won(round_, asked_at, ttl)
-            if by_watchdog and self._extension.runs_low(self._by_watchdog):
+            if by_watchdog and self._request.extension.runs_low(self._by_watchdog):
                 self._warn_of_the_end(now)
         else:
             # No majority answered: ask again soon, and let the deadline decide.
@@ -280,7 +299,7 @@ class Holding:
         when = self._extend_at
         if (gained := valid_until(asked_at, ttl)) > self.valid_until:
             self.valid_until = gained
-            when = asked_at + self._extension.every * ttl
+            when = asked_at + self._request.extension.every * ttl
         self._plan_extension(when)
         self._ttl = max(self._ttl, ttl)
         self.extensions += 1
@@ -297,13 +316,13 @@ class Holding:
 
     def _plan_extension(self, when: float) -> None:
         """Have the watchdog extend it at `when`, unless its extensions are used up."""
-        self._extend_at = math.inf if self._extension.exhausted(self._by_watchdog) else when
+        self._extend_at = math.inf if self._request.extension.exhausted(self._by_watchdog) else when
 
     def _warn_of_the_end(self, now: float) -> None:
         """Say for how long the extensions that are left can hold the lock."""
-        limit, used = self._extension.max_extensions, self._by_watchdog
+        limit, used = self._request.extension.max_extensions, self._by_watchdog
         assert limit is not None, "what has no limit does not run low"
-        left = self._extension.time_left(used, deadline=self.deadline - now, ttl=self.wanted)
+        left = self._request.extension.time_left(used, deadline=self.deadline - now, ttl=self.wanted)
         tell_extensions_low(self._shared.hooks, self, used=used, limit=limit, left=left)
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
@@ -313,16 +332,18 @@ class Holding:
         command = self._primitive.top_up(self.owner, ttl, self._top)
         self._shared.counters.topped_up += len(missing)
         for index in missing:
-            node = self._shared.nodes[index]
+            node = self._shared.outbox.nodes[index]
             tell_topped_up(self, node.name)
-            node.submit(command, _TopUp(self), index)
-        self._unsent = [node for node in self._unsent if node not in missing]
+            node.submit(command, TopUp(self), index)
+        if self._unsent:
+            self._unsent = [node for node in self._unsent if node not in missing]
 
     # -- loss ----------------------------------------------------------------------------------
 
     def expire(self) -> None:
         """Give it up because its time is over."""
-        exhausted = self._extension.enabled and self._extension.exhausted(self._by_watchdog)
+        extension = self._request.extension
+        exhausted = extension.enabled and extension.exhausted(self._by_watchdog)
         self._blame = self._blame or self._extending
         self.lose(LossReason.EXTENSIONS_EXHAUSTED if exhausted else LossReason.EXPIRED)
 
@@ -372,11 +393,13 @@ class Holding:
         """
         if self._release is not None:
             return self._release
-        self.notice_expiry()
         shared, now = self._shared, self._shared.clock.now()
-        self.stays = max(0.0, self.taken_until - now)
+        if now >= self.valid_until:
+            self.notice_expiry()
+        if now < self.taken_until:
+            self.stays = self.taken_until - now
         over, ticket = self._give_back(now), self._ticket
-        if not over and len(ticket.names) == 1 and ticket.queue.entries[ticket.names[0]].queue:
+        if not over and ticket.followed:
             # Another task of this process is next: it has the lock as it is, or asks behind a quiet release.
             self.handed_on = self._hand_on(now)
             self.quiet = not (self.handed_on or self.stays) and ticket.keep_quiet()
@@ -386,8 +409,9 @@ class Holding:
         shared.counters.released += 1
         if self._ended is not None:
             self._ended.set()
-        held_for, handed_on = now - self._since, self.handed_on
-        tell_released(shared.hooks, self, held_for=held_for, stays=self.stays, handed_on=handed_on)
+        if Released in shared.hooks.wanted or debugging():
+            held_for, handed_on = now - self._since, self.handed_on
+            tell_released(shared.hooks, self, held_for=held_for, stays=self.stays, handed_on=handed_on)
         return round_
 
     def _ask_release(self, over: list[HandoffWindow]) -> Round:
@@ -399,7 +423,7 @@ class Holding:
             self._primitive,
             self.owner,
             keeps=self.wanted,
-            fence=self._top,
+            fence=self._top if self._round.stragglers else 0,
             unsent=self._unsent,
             quiet=self.quiet,
             stays=self.stays,
@@ -435,28 +459,10 @@ class Holding:
         """Note that this process gives the names back; returns the windows that this release ends (R13)."""
         ticket, queue = self._ticket, self._ticket.queue
         if not self.stays:
-            windows = (queue.handoff.give_back(name, self._since, now) for name in ticket.names)
+            windows = [queue.handoff.give_back(name, self._since, now) for name in ticket.names]
             return [window for window in windows if window is not None]
         for name in ticket.names:
             queue.handoff.end(name)
         # After a loss the ticket has no names any more: then the nodes alone tell when the names are free.
         queue.cooldowns.begin(ticket.names, self.taken_until, now)
         return []
-
-
-@final
-class _TopUp:
-    """The sink of a top-up: its answer is of no consequence, the next extension asks again."""
-
-    __slots__ = ("_holding",)
-
-    def __init__(self, holding: Holding) -> None:
-        self._holding = holding
-
-    @property
-    def pending(self) -> bool:
-        """A top-up goes out again only while the lease is held."""
-        return self._holding.held
-
-    def on_reply(self, node: int, reply: Reply) -> None:
-        """Nothing to do."""

@@ -13,6 +13,7 @@ leases are parts of that, one after the other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -43,7 +44,7 @@ class Estate:
     valid_until: float
     left_at: float
     """When a task released it to the next one."""
-    unsent: list[int]
+    unsent: Sequence[int]
     """The nodes that were never sent a command that sets the keys."""
 
     @property
@@ -100,8 +101,9 @@ class Succession:
 
     def give_back(self, estate: Estate) -> None:
         """Release it on all nodes."""
+        fence = estate.fence if estate.asked.stragglers else 0
         self._releases.release(
-            estate.primitive, estate.owner, keeps=estate.ttl, fence=estate.fence, unsent=estate.unsent
+            estate.primitive, estate.owner, keeps=estate.ttl, fence=fence, unsent=estate.unsent
         )
 
     def end(self) -> None:

@@ -18,7 +18,10 @@ class Told(Protocol):
     def names(self) -> tuple[str, ...]:
         """The names of the lock."""
 
-    label: str
+    @property
+    def label(self) -> str:
+        """What it is called in metrics."""
+
     fence: int
     extensions: int
 

@@ -38,6 +38,9 @@ class Watched(Protocol):
     def look(self, now: float) -> None:
         """Do what is due."""
 
+    def settle(self) -> None:
+        """Take note that it lives for longer than most."""
+
 
 @final
 class Watchdog:
@@ -97,6 +100,7 @@ class Watchdog:
         ahead = began - loop.time()  # grows by what the machine is suspended
         while self.fresh:
             watched, _ = self.fresh.popitem()
+            watched.settle()
             self._heap.push(watched, watched.due)
         held = bool(self._heap)
         lately, self._lately = self._lately, False

@@ -39,8 +39,6 @@ is the greatest of several: 0 where none listens or nothing was to be published,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
 from typing import Any, Final
 
 from .._core.command import ABOVE_FENCE, GRANTED, Answer, Reply, Silence
@@ -84,9 +82,6 @@ _LONGEST_RELEASE: Final = _TRIPLE + 2
 _RELEASED: Final = 1
 """What a batch of releases says of a lock that is gone, where no other process listens."""
 
-_PLAIN: Final = frozenset((int, bytes))
-"""Types of what a batch says of a lock in a word: a number, or an error's text."""
-
 _RAISED: Final = {
     1: GRANTED,
     0: Answer(_REFUSAL, "the key is not ours any more"),
@@ -121,49 +116,6 @@ def fits_release(reply: object) -> bool:
     return foreign in (0, 1) and fits_grant(reply[:_TRIPLE])
 
 
-@cache  # one for each size of a batch
-def fits_grants(locks: int) -> Callable[[object], bool]:
-    """Return what says whether a reply is the answer to a batch of so many acquires."""
-
-    def fits(reply: object) -> bool:
-        if type(reply) is not list:
-            return type(reply) is int
-        return len(reply) == locks + 1 and type(reply[0]) is int and _PLAIN.issuperset(map(type, reply))
-
-    return fits
-
-
-@cache
-def fits_extensions(locks: int) -> Callable[[object], bool]:
-    """Return what says whether a reply is the answer to a batch of so many extensions."""
-
-    def fits(reply: object) -> bool:
-        answers = each(reply, locks)
-        return len(answers) == locks and _PLAIN.issuperset(map(type, answers))
-
-    return fits
-
-
-@cache
-def fits_releases(locks: int) -> Callable[[object], bool]:
-    """Return what says whether a reply is the answer to a batch of so many releases."""
-
-    def fits(reply: object) -> bool:
-        answers = each(reply, locks)
-        return len(answers) == locks and all(
-            answer == _RELEASED or type(answer) is bytes or fits_release(answer) for answer in answers
-        )
-
-    return fits
-
-
-def each(reply: object, locks: int) -> list[Any]:
-    """Return the answer for each lock of a batch of extensions or releases; of no list none."""
-    if locks == 1:
-        return [reply]
-    return reply if type(reply) is list else []
-
-
 def seconds(wait_ms: int) -> float | None:
     """Return what a script says of the key in the way: seconds, or None when it has no expiry."""
     return None if wait_ms < 0 else wait_ms / 1000
@@ -182,10 +134,32 @@ def read_grant(reply: Reply) -> Answer:
     answer: list[Any] = reply  # as `fits` found it
     code, value, time_us = answer
     if code == _ACQUIRED:
-        return _new(Answer, (_GRANT, "", None, True, False, value, time_us / 1_000_000, None, 0, False))
+        return granted_at(value, time_us / 1_000_000)
     if code == _TAKEN:
         return Answer(_REFUSAL, "", seconds(value))
     return NO_VOTE
+
+
+def granted_at(fence: int, time: float) -> Answer:
+    """Return the answer of a node that granted at its time of day, and whose counter stands at `fence`."""
+    return _new(Answer, (_GRANT, "", None, True, False, fence, time, None, 0, False))
+
+
+def read_batched_grant(value: int, time: float) -> Answer:
+    """Read what `acquire_many` says of one lock."""
+    if value > 0:
+        return granted_at(value, time)
+    return Answer(_REFUSAL, "", -value / 1000 if value else None)
+
+
+def fits_batched_release(value: object) -> bool:
+    """Whether it is what `release_many` says of one lock."""
+    return (type(value) is int and value == _RELEASED) or fits_release(value)
+
+
+def read_batched_release(value: Reply) -> Answer:
+    """Read what `release_many` says of one lock."""
+    return RELEASED if type(value) is int else read_release(value)
 
 
 def read_raise(reply: Reply) -> Answer:
@@ -230,30 +204,3 @@ def read_release(reply: Reply) -> Answer:
 
 
 # -- one lock of a batch (R42) -----------------------------------------------------------------------
-
-
-def read_batched_grant(answer: object, time: float) -> Answer:
-    """Read what a batch of acquires says of one lock; `time` is the node's, in seconds."""
-    if type(answer) is not int:
-        return _failed(answer)
-    if answer > 0:
-        return _new(Answer, (_GRANT, "", None, True, False, answer, time, None, 0, False))
-    return Answer(_REFUSAL, "", -answer / 1000 if answer else None)
-
-
-def read_batched_extend(answer: object) -> Answer:
-    """Read what a batch of extensions says of one lock."""
-    return read_extend(answer) if type(answer) is int else _failed(answer)
-
-
-def read_batched_release(answer: object) -> Answer:
-    """Read what a batch of releases says of one lock."""
-    if answer == _RELEASED:
-        return RELEASED
-    return read_release(answer) if type(answer) is list else _failed(answer)
-
-
-def _failed(error: object) -> Answer:
-    """Read the error of one lock: silence, as it is where the lock is asked for alone."""
-    assert isinstance(error, bytes), "checked by `fits`"
-    return silent(Silence(error.decode(errors="replace")))

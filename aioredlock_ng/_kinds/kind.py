@@ -47,6 +47,16 @@ class Question:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchScripts:
+    """A kind's scripts for several locks at once (R42); to each lock they answer as those for one name do."""
+
+    acquire: Script
+    release: Script
+    extend: Script
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """A holder that a node has under a key."""
 
@@ -99,6 +109,8 @@ class Kind:
     quiet, since a task of this process has the names next, and to wake others would be for nothing (R13).
     What stays is not announced, and counts as deleted.
     """
+    batches: BatchScripts | None = None
+    """None where each lock is asked for by scripts of its own."""
     beside: tuple[str, ...] = ()
     """Marks of further keys that it keeps beside each lock's (`keyspace.mark_key`)."""
     read_key: ReadKey

@@ -10,7 +10,7 @@ from .._core.owner import parse_owner
 from .._core.quorum import Vote
 from . import answers
 from .answers import NO_VOTE, fits_int, silent
-from .kind import Holder, Kind, Question
+from .kind import BatchScripts, Holder, Kind, Question
 
 REFUSED: Final = Answer(Vote.REFUSED)
 
@@ -56,5 +56,8 @@ MUTEX: Final = Kind(
     extend=Question(script=_scripts.EXTEND, fits=fits_int, read=answers.read_extend),
     top_up=Question(script=_scripts.TOP_UP, fits=fits_int, read=answers.read_top_up),
     release=Question(script=_scripts.RELEASE, fits=answers.fits_release, read=answers.read_release),
+    batches=BatchScripts(
+        acquire=_scripts.ACQUIRE_MANY, release=_scripts.RELEASE_MANY, extend=_scripts.EXTEND_MANY
+    ),
     read_key=_read_key,
 )

@@ -19,20 +19,51 @@ of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, final
 
-from .._core.command import Command, Proof, Purpose, milliseconds
+from .._core.command import Answer, Command, Proof, Purpose, Reply, milliseconds
 from .._core.fencing import MAX_BLOCK
-from .kind import Kind, Question
+from .kind import BatchScripts, Kind, Question
 
 MAX_TIMES: Final = 256
 """Different ttls that are kept as text: a manager has a handful of them."""
 
 
 @lru_cache(MAX_TIMES)
-def _ms(seconds: float) -> bytes:
+def ms(seconds: float) -> bytes:
+    """Return a time as scripts are given it."""
     return b"%d" % milliseconds(seconds)
+
+
+def bulk(word: bytes) -> bytes:
+    """Pack one word of a command."""
+    return b"$%d\r\n%b\r\n" % (len(word), word)
+
+
+@lru_cache(MAX_TIMES)
+def packed_ms(seconds: float) -> bytes:
+    """Pack a time."""
+    return bulk(ms(seconds))
+
+
+@lru_cache(MAX_TIMES)
+def packed_word(word: bytes) -> bytes:
+    """Pack a word that is asked for again and again."""
+    return bulk(word)
+
+
+@lru_cache(MAX_TIMES)
+def packed_number(number: int) -> bytes:
+    """Pack a number that is asked for again and again."""
+    return bulk(b"%d" % number)
+
+
+@lru_cache(MAX_TIMES)
+def _behind_owner(ttl: float) -> bytes:
+    """Pack what a plain acquire ends with."""
+    return b"$2\r\nNX\r\n$2\r\nPX\r\n" + bulk(ms(ttl))
 
 
 @final
@@ -53,16 +84,18 @@ class Primitive:
         "_fence_ttl_ms",
         "_marks",
         "_sentinel",
+        "_set_head",
+        "alone",
         "block",
         "fenced",
         "heritable",
         "keys",
         "kind",
         "names",
-        "read_acquire",
-        "read_extend",
-        "read_raise",
-        "read_release",
+        "packed_fence_ttl",
+        "packed_key",
+        "packed_pair",
+        "packed_sentinel",
     )
 
     def __init__(
@@ -90,17 +123,36 @@ class Primitive:
         self._counters = counters
         self._marks = beside
         self._sentinel = () if sentinel is None else (sentinel,)
-        self._fence_ttl_ms = _ms(fence_ttl)
+        self._fence_ttl_ms = ms(fence_ttl)
         plain = kind.acquire_one_plain if len(keys) == 1 else kind.acquire_plain
         self._acquire: Question = kind.acquire if counters else plain
-        self.read_acquire = self._acquire.read
-        self.read_raise = kind.raise_.read
-        self.read_extend = kind.extend.read
-        self.read_release = kind.release.read
+        self.alone = len(keys) == 1 and kind.batches is not None
+        """Whether it is asked for in batches: it is a single name, and of a kind that can be."""
+        # What batches are put together from; nothing but the owner is new in each cycle.
+        self.packed_key = bulk(keys[0])
+        self.packed_pair = self.packed_key + bulk(counters[0]) if counters else b""
+        self.packed_sentinel = b"" if sentinel is None else packed_word(sentinel)
+        self.packed_fence_ttl = packed_word(self._fence_ttl_ms)
+        self._set_head = b"*6\r\n$3\r\nSET\r\n" + self.packed_key
+
+    @property
+    def read_acquire(self) -> Callable[[Reply], Answer]:
+        """What reads the answer to an acquire."""
+        return self._acquire.read
+
+    @property
+    def batches(self) -> BatchScripts:
+        """The scripts of the kind that deal with several locks."""
+        assert self.kind.batches is not None, "only of what is `alone`"
+        return self.kind.batches
+
+    def packed_set(self, owner: bytes, ttl: float) -> bytes:
+        """Pack the plain acquire of a single name."""
+        return b"%b$%d\r\n%b\r\n%b" % (self._set_head, len(owner), owner, _behind_owner(ttl))
 
     def acquire(self, owner: bytes, ttl: float, ballot: int = 0, block: int = 1) -> Command:
         """Build the acquire; `ballot` is the fence that is proposed, the first of a `block` of so many."""
-        question, ttl_ms, stamped = self._acquire, _ms(ttl), bool(self._sentinel)
+        question, ttl_ms, stamped = self._acquire, ms(ttl), bool(self._sentinel)
         if question.script is None:
             return Command(
                 Purpose.ACQUIRE,
@@ -131,13 +183,13 @@ class Primitive:
 
     def extend(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
         """Build the owner-checked extension (R8)."""
-        args = (owner, _ms(ttl), b"%d" % fence, self._fence_ttl_ms)
+        args = (owner, ms(ttl), b"%d" % fence, self._fence_ttl_ms)
         stamped = bool(self._sentinel)
         return self._script(Purpose.EXTEND, self.kind.extend, args, counters=fence > 0, stamped=stamped)
 
     def top_up(self, owner: bytes, ttl: float, fence: int = 0) -> Command:
         """Build the command that gives a node its lost keys back (R9)."""
-        args = (owner, _ms(ttl), b"%d" % fence, self._fence_ttl_ms)
+        args = (owner, ms(ttl), b"%d" % fence, self._fence_ttl_ms)
         return self._script(Purpose.TOP_UP, self.kind.top_up, args, counters=fence > 0, keeps=ttl)
 
     def release(

@@ -89,12 +89,17 @@ class Ticket:
         for name in self.names:
             self.queue.entries[name].listened = True
 
+    @property
+    def followed(self) -> bool:
+        """Whether a task of this process waits for what this ticket is in for, a single name."""
+        return len(self.names) == 1 and bool(self.queue.entries[self.names[0]].queue)
+
     def keep_quiet(self) -> bool:
         """Tell whether another task of this process asks as soon as this one leaves.
 
         If so, the release need not be published, and a place is kept for the question.
         """
-        if len(self.names) == 1 and self.queue.entries[self.names[0]].next_asks(self):
+        if self.followed and self.queue.entries[self.names[0]].next_asks(self):
             self.notice_pending = self.queue.admission.reserve()
         return self.notice_pending
 
@@ -250,6 +255,10 @@ class LocalQueue:
     def leave(self, name: str, ticket: Ticket) -> None:
         """Take `ticket` out, and let in what can be let in now, in the order of the queue."""
         entry = self.entries[name]
+        if not (entry.queue or entry.listened or ticket.notice_pending) and len(entry.inside) == 1:
+            assert entry.inside[0] is ticket, "it was let in"
+            del self.entries[name]  # by far the most frequent case: no other task knows of the name
+            return
         entry.inside.remove(ticket)
         self._admit(name, entry, ticket)
         if not entry.inside:

@@ -60,7 +60,7 @@ class _Channel:
         """Whether there is no use in asking on this connection."""
 
     @property
-    def pending(self) -> bool:
+    def awaited(self) -> bool:
         """As a `Sink`."""
         return True
 

@@ -25,7 +25,8 @@ from .calls import Calls
 from .failures import why, without_secrets
 from .fork import generation
 from .greeting import Greeting
-from .pipe import MISFIT, untagged, words
+from .packing import words
+from .pipe import MISFIT, untagged
 from .plain import plain, text
 from .probe import CHANGED
 

@@ -21,7 +21,7 @@ from .._log import report
 from .failures import why
 from .handshake import RESP2, RESP3, Identity, LoginError, discard, identify, load_scripts, make_connection
 from .link import Link, notice_dead_peers
-from .pipe import Entry
+from .parcel import Entry
 from .redis_sentinel import RedisSentinels
 from .urls import NodeUrl
 

@@ -50,7 +50,7 @@ class PendingRelease:
         """The release's own sink, and the node's number there: it gets the answer that settles this."""
 
     @property
-    def pending(self) -> bool:
+    def awaited(self) -> bool:
         """A release is always worth sending."""
         return True
 
@@ -71,11 +71,12 @@ class PendingRelease:
 class Ledger:
     """The releases that one node has not acknowledged, by owner.  Times are the manager's clock."""
 
-    __slots__ = ("_releases", "_unresolved", "dropped")
+    __slots__ = ("_releases", "dropped", "unresolved")
 
     def __init__(self) -> None:
         self._releases: OrderedDict[bytes, PendingRelease] = OrderedDict()
-        self._unresolved: OrderedDict[bytes, _Unresolved] = OrderedDict()
+        self.unresolved: OrderedDict[bytes, _Unresolved] = OrderedDict()
+        """The owners whose acquires may still be executed behind our back."""
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -83,20 +84,20 @@ class Ledger:
 
     def record_unresolved(self, command: Command, now: float) -> None:
         """Note that `command`, which creates a key, was under way when its connection ended."""
-        known = self._unresolved.get(command.owner, _Unresolved(0.0, 0.0))
-        self._unresolved[command.owner] = _Unresolved(
+        known = self.unresolved.get(command.owner, _Unresolved(0.0, 0.0))
+        self.unresolved[command.owner] = _Unresolved(
             max(known.until, now + command.keeps), max(known.keeps, command.keeps)
         )
         if release := self._releases.get(command.owner):
             release.unresolved = True
             release.until = max(release.until, now + command.keeps)
-        if len(self._unresolved) > LEDGER_LIMIT:
-            self._unresolved.popitem(last=False)
+        if len(self.unresolved) > LEDGER_LIMIT:
+            self.unresolved.popitem(last=False)
             self.dropped += 1
 
     def is_unresolved(self, owner: bytes) -> bool:
         """Whether an acquire of `owner` may still be executed behind our back."""
-        return bool(self._unresolved) and owner in self._unresolved
+        return owner in self.unresolved
 
     def record(self, command: Command, now: float, sink: Sink | None = None, index: int = 0) -> None:
         """Note a release that the node has not acknowledged; `sink` and `index` as in `follow`."""
@@ -105,7 +106,7 @@ class Ledger:
         unresolved = self.is_unresolved(command.owner)
         until = now + command.keeps
         if unresolved:
-            until = max(until, self._unresolved[command.owner].until)
+            until = max(until, self.unresolved[command.owner].until)
         self._releases[command.owner] = PendingRelease(self, command, until, unresolved=unresolved)
         if sink is not None:
             self.follow(command.owner, sink, index)
@@ -122,7 +123,7 @@ class Ledger:
     def settle(self, owner: bytes) -> None:
         """Strike out what is recorded for `owner`."""
         self._releases.pop(owner, None)
-        self._unresolved.pop(owner, None)
+        self.unresolved.pop(owner, None)
 
     def reconnected(self, now: float) -> None:
         """Start the time of every unresolved command anew.
@@ -130,15 +131,15 @@ class Ledger:
         A server that was frozen executes what had arrived when it goes on, even when the connection
         was reset meanwhile: a key may begin to live as late as now.
         """
-        for owner, unresolved in self._unresolved.items():
+        for owner, unresolved in self.unresolved.items():
             unresolved.until = now + unresolved.keeps
             if release := self._releases.get(owner):
                 release.until = max(release.until, unresolved.until)
 
     def due(self, now: float) -> list[PendingRelease]:
         """Return what to send now; forget what has ended with its ttl."""
-        for owner in [owner for owner, command in self._unresolved.items() if command.until <= now]:
-            del self._unresolved[owner]
+        for owner in [owner for owner, command in self.unresolved.items() if command.until <= now]:
+            del self.unresolved[owner]
         for owner in [owner for owner, release in self._releases.items() if release.until <= now]:
             del self._releases[owner]
         due = [release for release in self._releases.values() if not release.sent][:REPEATED_AT_ONCE]

@@ -6,14 +6,16 @@ import asyncio
 import functools
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, final
+from typing import Final, Protocol, final
 from weakref import WeakKeyDictionary
 
 from .._core.command import Command, Purpose
 from .fork import close_in_children, generation
-from .pipe import DesynchronisedError, Entry, Pipe
+from .parcel import Entry
+from .pipe import DesynchronisedError, Pipe
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """`SO_LINGER` on, zero seconds: closing sends RST and drops what the kernel still holds."""
@@ -45,8 +47,8 @@ class Link(asyncio.Protocol):
         """Whether the server can push messages, as RESP3 does."""
         self._lost: asyncio.Future[str] = self.loop.create_future()
         self._ended: asyncio.Future[None] = self.loop.create_future()
-        flush_soon = _flusher(self.loop).soon
-        self.pipe = Pipe(on_failure, functools.partial(flush_soon, self))
+        flush_soon = flusher(self.loop).soon
+        self.pipe = Pipe(on_failure, functools.partial(flush_soon, self, self.loop))
         self.mismatched = False
         """Whether a reply came that cannot belong to its request (R15)."""
         self._generation = generation()
@@ -60,10 +62,14 @@ class Link(asyncio.Protocol):
     def flush(self) -> None:
         """Write what is queued."""
         if data := self.pipe.take():
-            try:
-                self._transport.write(data)
-            except Exception as error:  # noqa: BLE001 (whatever it is, it must not keep other links from writing)
-                self.give_up(f"writing to it failed: {error}")
+            self.write(data)
+
+    def write(self, data: bytes) -> None:
+        """Write what the pipe has given."""
+        try:
+            self._transport.write(data)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it must not keep other links from writing)
+            self.give_up(f"writing to it failed: {error}")
 
     def data_received(self, data: bytes) -> None:
         """Hand every complete reply to its sink."""
@@ -130,34 +136,46 @@ class Link(asyncio.Protocol):
             self._lost.set_result(reason)
 
 
+class Writer(Protocol):
+    """What has something to write at the end of the turn."""
+
+    def flush(self) -> None:
+        """Write it."""
+
+
 @final
-class _Flusher:
-    """Writes what was queued on any link of one loop, at the end of the turn."""
+class Flusher:
+    """Has everything written that was queued in one turn of one loop, at its end."""
 
     def __init__(self) -> None:
-        self._links: list[Link] = []
+        self._writers: deque[Writer] = deque()
+        self._scheduled = False
 
-    def soon(self, link: Link) -> None:
-        if not self._links:
-            link.loop.call_soon(self._flush)  # no loop of its own: it must not keep one alive
-        self._links.append(link)
+    def soon(self, writer: Writer, loop: asyncio.AbstractEventLoop) -> None:
+        """Call `flush` at the end of this turn."""
+        if not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._flush, loop)  # no loop of its own: it must not keep one alive
+        self._writers.append(writer)
 
-    def _flush(self) -> None:
-        links, self._links = self._links[::-1], []
+    def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
+        writers = self._writers
         try:
-            while links:
-                links.pop().flush()
+            while writers:  # one that flushes may have others flush behind it
+                writers.popleft().flush()
         finally:  # whatever that raises, the others write, too
-            for link in links:
-                self.soon(link)
+            self._scheduled = False
+            if writers:
+                self.soon(writers.popleft(), loop)
 
 
-_flushers: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, _Flusher]] = WeakKeyDictionary()
+_flushers: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Flusher]] = WeakKeyDictionary()
 
 
-def _flusher(loop: asyncio.AbstractEventLoop) -> _Flusher:
+def flusher(loop: asyncio.AbstractEventLoop) -> Flusher:
+    """Return the flusher of a loop."""
     if loop not in _flushers:
-        _flushers[loop] = _Flusher()
+        _flushers[loop] = Flusher()
     return _flushers[loop]
 
 

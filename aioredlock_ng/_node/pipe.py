@@ -11,14 +11,16 @@ a command that (un)subscribes has no other answer than a push, which comes in it
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Final, TypeAlias, final
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, repeat
+from typing import Final, final
 
 import hiredis
 
-from .._core.command import STAMP_SIZE, Command, Proof, Purpose, Script, Silence, Sink
+from .._core.command import Command, Proof, Purpose, Silence, Sink
 from .failures import without_secrets
+from .packing import NO_STAMP, pack_in_full, pack_once
+from .parcel import Entry, Parcel
 
 MAX_IN_FLIGHT: Final = 8192
 """Commands of one node that may be unanswered at once; beyond it nodes are SILENT (backlog)."""
@@ -39,12 +41,6 @@ MAX_REPLY: Final = 8 * 2**20
 """Bytes that may come without completing a reply.  Only the answer to a SCAN is ever longer than a few
 kilobytes: one megabyte with the longest of names."""
 
-MAX_HEADS: Final = 4096
-"""Beginnings of commands that are kept packed: a lock's key is asked for again and again."""
-
-_BLANK: Final = b"$0\r\n\r\n"
-"""An empty argument in RESP: keeps a stamp's place in a packed command's count of arguments."""
-
 TAGS: Final = tuple(b"%03d" % number for number in range(1000))
 """What tells a connection's scripts apart: each is given the next of these as its last argument, and begins
 its answer with it.  So a reply that went missing shows in the one behind it (R15), unless a thousand went.
@@ -58,8 +54,6 @@ command's `fits` is asked about it."""
 
 _TAG_ARGUMENTS: Final = tuple(b"$%d\r\n%b\r\n" % (len(tag), tag) for tag in TAGS)
 """The tags as they stand at the end of a packed command."""
-
-_packed: Final[Callable[[tuple[bytes, ...]], bytes]] = hiredis.pack_command  # type: ignore[assignment]
 
 _NOTHING: Final = object()
 """What the parser returns when no reply is complete (its default, False, is a RESP3 value)."""
@@ -85,11 +79,6 @@ class DesynchronisedError(Exception):
     """A reply that cannot belong to its request: nothing on this connection can be trusted."""
 
 
-Entry: TypeAlias = tuple[Command, Sink, int]
-"""A command under way, the sink that waits for its reply, and the sink's number for this node.  A plain
-tuple: there are ten in every cycle."""
-
-
 def untagged(reply: object, tag: bytes) -> object:
     """Return what a script answered behind its tag; `MISFIT` where that is not `tag`, or there is none.
 
@@ -112,6 +101,7 @@ class Pipe:
     __slots__ = (
         "__weakref__",
         "_entries",
+        "_number",
         "_on_failure",
         "_on_output",
         "_out",
@@ -119,12 +109,14 @@ class Pipe:
         "_room",
         "_unfinished",
         "answered",
+        "expected",
         "on_notice",
         "stamp",
     )
 
     def __init__(self, on_failure: Callable[[Entry, str], None], on_output: Callable[[], None]) -> None:
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[Entry | Parcel] = deque()  # a parcel as often as it has replies
+        self._number = 0  # the node's, for parcels
         self._out: list[bytes] = []
         self._room = MAX_IN_FLIGHT
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
@@ -134,8 +126,10 @@ class Pipe:
         self.answered = 0
         self.on_notice: Callable[[bytes, object], None] = lambda _channel, _message: None
         """Called with a channel and what was published there."""
-        self.stamp = _BLANK * STAMP_SIZE
+        self.stamp = NO_STAMP
         """What stands behind every stamped command, packed: see `pack_stamp`."""
+        self.expected = b""
+        """The sentinel that is expected behind plain acquires."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -148,13 +142,37 @@ class Pipe:
         if not out:
             self._on_output()
         entries.append((command, sink, index))
-        out.append(command.packed or _pack_once(command))
+        out.append(command.packed or pack_once(command))
         if command.script is not None:
             if command.proof is Proof.STAMPED:
                 out.append(self.stamp)
             # Of all commands that were ever put, the number of this one: `answered` when its turn comes.
             out.append(_TAG_ARGUMENTS[(self.answered + len(entries)) % len(TAGS)])
         return True
+
+    def post(self, parcels: Sequence[Parcel], replies: int, number: int) -> bytes:
+        """Queue what goes to all nodes alike, and return the bytes to be written now; none without room.
+
+        They are all that is queued, in its order; `replies` is how many replies the parcels have together.
+        """
+        entries, out = self._entries, self._out
+        if len(entries) + replies > self._room:
+            return b""
+        self._number = number
+        for parcel in parcels:
+            out.append(parcel.packed)
+            if parcel.script is None:
+                entries.extend(repeat(parcel, parcel.replies))
+                if parcel.probed:
+                    parcel.expect(number, self.expected)
+            else:
+                entries.append(parcel)
+                if parcel.stamped:
+                    out.append(self.stamp)
+                out.append(_TAG_ARGUMENTS[(self.answered + len(entries)) % len(TAGS)])
+        data = b"".join(out)
+        out.clear()
+        return data
 
     def _has_room(self, command: Command) -> bool:
         """Whether there is room beyond that for all: releases and extensions have some of their own."""
@@ -175,7 +193,7 @@ class Pipe:
         self._out.clear()
         return data
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:  # noqa: C901 (one loop: there are ten replies in every cycle)
         """Parse what the server sent and hand over every complete reply.
 
         Raises:
@@ -200,6 +218,10 @@ class Pipe:
                 raise DesynchronisedError("a reply came without a request")
             entry = entries.popleft()
             self.answered += 1
+            if not isinstance(entry, tuple):
+                if not entry.take(self._number, reply, TAGS[self.answered % len(TAGS)], self._fail):
+                    self._misfit_of_all(entry, reply)
+                continue
             command, sink, node = entry
             answer = reply  # or an error: a script's is a MISFIT then, a plain command's is still one
             if command.script is not None:
@@ -220,9 +242,36 @@ class Pipe:
             self.on_notice(channel, push[-1])
         if not isinstance(kind, bytes) or kind not in _CONFIRMATIONS:
             return False
-        if self._entries and self._entries[0][0].verb == _CONFIRMATIONS[kind]:
+        first = self._entries[0] if self._entries else None
+        if isinstance(first, tuple) and first[0].verb == _CONFIRMATIONS[kind]:
             return True
         raise DesynchronisedError(f"a push of kind {kind.decode()} confirms a command that was not sent")
+
+    def _misfit_of_all(self, parcel: Parcel, reply: object) -> None:
+        """As `_misfit`, for a parcel: an error that ends a script ends each of its locks' parts alone."""
+        if not isinstance(reply, _ERROR):
+            self._entries.appendleft(parcel)  # it is still unanswered
+            raise DesynchronisedError(
+                f"an answer of type {type(reply).__name__} cannot belong to {len(parcel.rounds)} locks"
+            )
+        message, singles = str(reply), list(self._singles(parcel))
+        not_run = message.startswith(("NOSCRIPT", "NOPERM"))  # nothing of it was executed
+        if not_run and all(self._may_go_again(command, sink) for command, sink, _ in singles):
+            if parcel.script is not None and message.startswith("NOSCRIPT"):
+                self._put_in_full(parcel, parcel.packed_in_full, stamped=parcel.stamped)
+                return
+            if len(singles) > 1:  # one of the names may be forbidden, and is no reason to refuse the others
+                singles = [single for single in singles if not self.put(*single)]
+        for single in singles:
+            self._fail(single, message)
+
+    def _singles(self, entry: Entry | Parcel) -> Iterator[Entry]:
+        """Return the commands of an entry, each with its own sink."""
+        if isinstance(entry, tuple):
+            yield entry
+        else:
+            for single in entry.rounds:
+                yield single.command, single, self._number
 
     def _misfit(self, entry: Entry, reply: object) -> None:
         """Take what is no answer to `entry`: an error ends it, another command's answer the connection."""
@@ -238,16 +287,20 @@ class Pipe:
         command, sink, node = entry
         lacking = command.script is not None and message.startswith("NOSCRIPT")
         if lacking and self._may_go_again(command, sink):
-            if not self._out:
-                self._on_output()
-            self._entries.append(entry)
-            self._out.append(_pack_in_full(command))
-            if command.proof is Proof.STAMPED:
-                self._out.append(self.stamp)
-            self._out.append(_TAG_ARGUMENTS[(self.answered + len(self._entries)) % len(TAGS)])
+            self._put_in_full(entry, pack_in_full(command), stamped=command.proof is Proof.STAMPED)
             return
         self._on_failure(entry, message)
         sink.on_reply(node, Silence(without_secrets(message, command)))
+
+    def _put_in_full(self, entry: Entry | Parcel, packed: bytes, *, stamped: bool) -> None:
+        """Send a script once more, at the queue's end, now with its source."""
+        if not self._out:
+            self._on_output()
+        self._entries.append(entry)
+        self._out.append(packed)
+        if stamped:
+            self._out.append(self.stamp)
+        self._out.append(_TAG_ARGUMENTS[(self.answered + len(self._entries)) % len(TAGS)])
 
     def _may_go_again(self, command: Command, sink: Sink) -> bool:
         """Whether a script that the server did not know may be sent once more, at the queue's end.
@@ -257,62 +310,17 @@ class Pipe:
         """
         if command.purpose is Purpose.RELEASE:
             return True
-        return sink.pending and not any(
-            other.owner == command.owner and other.purpose is Purpose.RELEASE for other, _, _ in self._entries
+        return sink.awaited and not any(
+            other.owner == command.owner and other.purpose is Purpose.RELEASE
+            for entry in self._entries
+            for other, _, _ in self._singles(entry)
         )
 
     def abandon(self) -> list[Entry]:
         """Empty the queue and return what was never answered, oldest first."""
         self.close()
-        entries = list(self._entries)
+        # A parcel of plain commands has as many places, one behind the other: it is looked at once.
+        entries = [one for _, same in groupby(self._entries, id) for one in self._singles(next(same))]
         self._entries.clear()
         self._out.clear()
         return entries
-
-
-def words(command: Command, *, in_full: bool = False) -> tuple[bytes, ...]:
-    """Return a command without stamp and tag; a script by its digest, or `in_full`."""
-    if in_full and command.script is not None:
-        return (b"EVAL", command.script.source, b"%d" % len(command.keys), *command.keys, *command.args)
-    return (*_head(command.verb, command.script, command.keys), *command.args)
-
-
-def _head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Return what a command begins with: all but its arguments."""
-    assert bool(verb) != (script is not None), "a command is either a verb or a script"
-    if script is None:
-        return (verb, *keys)
-    return (b"EVALSHA", script.digest, b"%d" % len(keys), *keys)
-
-
-def _pack_once(command: Command) -> bytes:
-    """Pack a command for all nodes; what a connection adds, stamp and tag, is counted but not in it."""
-    count, begins = _packed_head(command.verb, command.script, command.keys)
-    args = command.args
-    count += len(args) + (0 if command.script is None else _added_to(command))
-    command.packed = b"*%d\r\n%b%b" % (count, begins, _packed(args).partition(b"\r\n")[2])
-    return command.packed
-
-
-@lru_cache(maxsize=MAX_HEADS)
-def _packed_head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[int, bytes]:
-    """Return how many words a command begins with that is sent again and again, and these words, packed."""
-    begins = _head(verb, script, keys)
-    return len(begins), _packed(begins).partition(b"\r\n")[2]
-
-
-def _added_to(script: Command) -> int:
-    """Return how many arguments a connection adds to a script's own."""
-    return STAMP_SIZE + 1 if script.proof is Proof.STAMPED else 1
-
-
-def _pack_in_full(command: Command) -> bytes:
-    """Pack a script with its source, and without what a connection adds."""
-    added = _added_to(command)
-    return _packed((*words(command, in_full=True), *(b"",) * added))[: -added * len(_BLANK)]
-
-
-def pack_stamp(arguments: tuple[bytes, ...]) -> bytes:
-    """Return arguments as they stand at the end of a packed command."""
-    assert len(arguments) == STAMP_SIZE, "what the commands leave room for"
-    return _packed(arguments).partition(b"\r\n")[2]

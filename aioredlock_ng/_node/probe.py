@@ -32,9 +32,9 @@ class Probe:
         self._first.append(_NO_ROOM)
 
     @property
-    def pending(self) -> bool:
+    def awaited(self) -> bool:
         """As the sink's."""
-        return self._sink.pending
+        return self._sink.awaited
 
     def on_reply(self, node: int, reply: Reply) -> None:
         """Keep the first answer, and pass it on with the second."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Final, final
 
 from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
@@ -18,7 +19,9 @@ from .connection import Endpoint
 from .failures import why
 from .handshake import Identity
 from .link import Link, heartbeat
-from .pipe import Entry, limit_for, pack_stamp
+from .packing import pack_stamp
+from .parcel import Entry, Parcel
+from .pipe import limit_for
 from .probe import Probe
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
@@ -78,6 +81,18 @@ class RedisNode(BaseNode):
         if release:
             self._ledger.record(command, self.env.clock.now(), sink, index)
         sink.on_reply(index, Silence(reason, sent=False))
+
+    def post(self, parcels: Sequence[Parcel], replies: int, index: int) -> bool:
+        """Send what goes to all nodes alike; False where each lock has to be looked at alone.
+
+        That is while the node is not up or full, or an unanswered acquire may still be executed.
+        """
+        link = self._link
+        if link is None or self._state is not NodeState.UP or self._ledger.unresolved:
+            return False
+        if data := link.pipe.post(parcels, replies, index):
+            link.write(data)
+        return bool(data)
 
     def _put_probed(self, command: Command, sink: Sink, index: int) -> bool:
         assert self._greeting is not None, "only where there is a sentinel"
@@ -267,6 +282,7 @@ class RedisNode(BaseNode):
         if self._greeting is not None and self._link is not None:
             # A connection cannot outlive its server's process: the scripts need not ask for its identity.
             self._link.pipe.stamp = pack_stamp(self._greeting.stamp(with_identity=False))
+            self._link.pipe.expected = self._greeting.eligibility.expected.sentinel
 
     def _look_again(self) -> None:
         """Greet again as soon as a wait is over, rather than at the next heartbeat."""
@@ -274,7 +290,7 @@ class RedisNode(BaseNode):
             asyncio.get_running_loop().call_later(wait, self._greet)
 
     @property
-    def pending(self) -> bool:
+    def awaited(self) -> bool:
         """As the sink of its own heartbeats."""
         return True
 

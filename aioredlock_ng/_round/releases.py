@@ -9,29 +9,25 @@ from typing import Final, final
 from .._core.command import Answer, Command, Purpose
 from .._core.quorum import Vote
 from .._kinds.primitive import Primitive
-from .._node import Node
-from .deadlines import Deadlines
+from .asked import ReleaseRound
+from .outbox import NOT_HELD, Outbox
 from .round import NOTHING_KNOWN, Round, all_answered
 
 HANDED_ON: Final = Answer(Vote.GRANTED, "a task of this process has it now", wait=0.0)
 """Stands for what no node was asked (R43)."""
-
-NOT_HELD: Final = Answer(Vote.REFUSED, "was not held", wait=0.0)
-"""What a node would answer to a release whose acquire it was never sent."""
 
 
 @final
 class Releases:
     """Makes the release rounds of one manager."""
 
-    __slots__ = ("_deadlines", "_handed_on", "_node_timeout", "_nodes", "_rounds")
+    __slots__ = ("_handed_on", "_outbox", "_rounds")
 
-    def __init__(self, nodes: Sequence[Node], deadlines: Deadlines, node_timeout: float) -> None:
-        self._nodes = nodes
-        self._deadlines = deadlines
-        self._node_timeout = node_timeout
-        self._rounds: deque[Round] = deque()  # all that have not been answered, and some that have
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
         self._handed_on: Round | None = None
+        # Those not asked in batches that have not been answered, and some that have.
+        self._rounds: deque[Round] = deque()
 
     def release(
         self,
@@ -45,20 +41,28 @@ class Releases:
         quiet: bool = False,
         stays: float = 0.0,
     ) -> Round:
-        """Queue the release of `owner` on all nodes but those that were never sent its acquire.
+        """Queue the release of `owner` on all nodes; those that were never sent its acquire need not have it.
 
         Takes `timeout` seconds, a `node_timeout` if not given.  A `quiet` one is not published to other
-        processes.  When `stays` is not 0, the keys end after so long.
+        processes.  When `stays` is not 0, the keys end after so long.  With a `fence` it raises counters that
+        are behind.
         """
-        round_ = Round(self._nodes, self._deadlines, primitive.read_release)
+        outbox = self._outbox
+        if primitive.alone and not fence and not stays:
+            asked = ReleaseRound(outbox, primitive, owner, keeps, quiet=quiet, unsent=unsent)
+            outbox.release(asked)
+            if timeout is not None and timeout < outbox.node_timeout:
+                asked.limit(timeout)
+            return asked
+        round_ = Round(outbox, primitive.kind.release.read)
         round_.learns = True
         command = primitive.release(owner, keeps, fence, quiet=quiet, stays=stays)
         assert command.purpose is Purpose.RELEASE
         known = dict.fromkeys(unsent, NOT_HELD) if unsent else NOTHING_KNOWN
-        round_.ask(command, self._node_timeout if timeout is None else timeout, known=known)
+        round_.ask(command, outbox.node_timeout if timeout is None else timeout, known=known)
         rounds = self._rounds
         rounds.append(round_)
-        while rounds and not rounds[0].tally.pending:
+        while rounds and not rounds[0].pending:
             rounds.popleft()
         return round_
 
@@ -66,8 +70,8 @@ class Releases:
     def handed_on(self) -> Round:
         """The round of every lock that goes on to another task of this process: nothing is sent (R43)."""
         if self._handed_on is None:
-            self._handed_on = Round(self._nodes, self._deadlines, lambda _: HANDED_ON)
-            for node in range(len(self._nodes)):
+            self._handed_on = Round(self._outbox, lambda _: HANDED_ON)
+            for node in range(self._outbox.size):
                 self._handed_on.on_reply(node, None)
         return self._handed_on
 
@@ -81,9 +85,13 @@ class Releases:
             args=(b"",),
             verb=b"PUBLISH",
         )
-        Round(self._nodes, self._deadlines, lambda _: NOT_HELD).ask(command, self._node_timeout)
+        Round(self._outbox, lambda _: NOT_HELD).ask(command, self._outbox.node_timeout)
 
     async def answered(self) -> None:
-        """Wait until every node has answered to every release, at most one `node_timeout`."""
-        for round_ in list(self._rounds):
+        """Wait until every node has answered to every release, at most one `node_timeout`.
+
+        What else is asked in batches is waited for, too.
+        """
+        self._outbox.drain()
+        for round_ in [*self._rounds, *self._outbox.unanswered()]:
             await round_.wait(all_answered)

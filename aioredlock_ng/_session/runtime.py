@@ -38,6 +38,7 @@ from .._options import Options
 from .._round.availability import Availability
 from .._round.deadlines import Deadlines
 from .._round.futures import running_loop
+from .._round.outbox import Outbox
 from .._round.releases import Releases
 from ..events import LoopStalled
 
@@ -70,8 +71,8 @@ class Runtime:
         self.clocks = ClockWatch(len(nodes), drift(options.ttl))
         # Asking all nodes.
         self.availability = Availability(nodes)
-        self.deadlines = Deadlines()
-        self.releases = Releases(nodes, self.deadlines, node_timeout)
+        self.outbox = Outbox(nodes, Deadlines(), node_timeout, self.clocks, clock.now)
+        self.releases = Releases(self.outbox)
         # What the tasks of this process settle among themselves.
         by_clients = any(isinstance(node, ClientNode) for node in nodes)
         self.admission = Admission(clock, node_timeout, by_clients=by_clients)
@@ -80,11 +81,9 @@ class Runtime:
         # Locks that were won.
         self.watchdog = Watchdog(clock, self._stalled)
         self.holdings = Holdings(
-            nodes=nodes,
-            node_timeout=node_timeout,
             clock=clock,
             random=random,
-            deadlines=self.deadlines,
+            outbox=self.outbox,
             releases=self.releases,
             succession=Succession(self.availability, self.releases),
             watchdog=self.watchdog,
@@ -92,14 +91,14 @@ class Runtime:
             counters=counters,
         )
         # Acquiring.
-        self.owners = Owners(random, self.wall, self.holder)
+        self.owners = Owners(random)
         self.tries = Tries(
-            nodes=nodes,
             clock=clock,
             clocks=self.clocks,
             wall=self.wall,
             owners=self.owners,
-            deadlines=self.deadlines,
+            label=self.holder.encode(),
+            outbox=self.outbox,
             releases=self.releases,
             admission=self.admission,
             counters=counters,

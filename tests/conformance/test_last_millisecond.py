@@ -15,7 +15,8 @@ import redis
 from aioredlock_ng._core.command import Command, Proof
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.pipe import untagged, words
+from aioredlock_ng._node.packing import words
+from aioredlock_ng._node.pipe import untagged
 from tests.conformance.rules import TAG
 from tests.conformance.stage import EXPECTED, KEEP, SENTINEL, TTL, counters, locks
 from tests.conformance.tools import OTHERS, OURS

@@ -65,7 +65,7 @@ class Sink:
     """Waits for a reply; a release that was unanswered may get another one later, which is none of ours."""
 
     def __init__(self) -> None:
-        self.pending = True
+        self.awaited = True
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def on_reply(self, node: int, reply: Any) -> None:

@@ -95,7 +95,7 @@ class Wire(asyncio.Transport):
 class Sink:
     """The sink that waits for one reply."""
 
-    pending: bool = True
+    awaited: bool = True
     told: list[Any] = field(default_factory=list)
 
     def on_reply(self, node: int, reply: object) -> None:
@@ -112,7 +112,7 @@ class Line:
         self.notices: list[bytes] = []
         self.link = Link(self.wire, lambda _, message: self.failures.append(message))
         self.link.pipe.on_notice = lambda channel, _: self.notices.append(channel)
-        self.sinks = [Sink(pending=False) for _ in commands]
+        self.sinks = [Sink(awaited=False) for _ in commands]
         for command, sink in zip(commands, self.sinks, strict=True):
             assert self.link.pipe.put(command, sink, 0)
         self.link.flush()

@@ -76,24 +76,6 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R42",
-        name="an error in a batch is taken for a refusal",
-        edits=(
-            Edit(
-                "_failed",
-                'silent(Silence(error.decode(errors="replace")))',
-                'Answer(_REFUSAL, error.decode(errors="replace"))',
-            ),
-        ),
-        test="unit/test_batch_answers.py::test_grants_and_refusals_of_a_batch",
-    ),
-    Mutation(
-        rule="R42",
-        name="a batch of acquires need not answer for each lock",
-        edits=(Edit("fits_grants", "len(reply) == locks + 1", "True"),),
-        test="unit/test_batch_answers.py::test_other_answers_are_not_of_two_acquires[reply1]",
-    ),
-    Mutation(
-        rule="R42",
         name="extend_many.lua alone: what is another's is extended",
         edits=(TextEdit("_scripts/extend_many.lua", "if holder == ARGV[i + 2] then", "if holder then"),),
         test=f"{_ALONE}test_each_lock_is_extended_alone[path-True-True]",

@@ -35,7 +35,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Holding.deadline",
-                "return self.valid_until - self._extension.grace * self._ttl",
+                "return self.valid_until - self._request.extension.grace * self._ttl",
                 "return self.valid_until",
             ),
         ),

@@ -179,7 +179,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Holding.extend.heed",
-                "answer.missing and extension_verdict(round_.tally) is Extension.EXTENDED",
+                "answer.missing and extension_verdict(round_) is Extension.EXTENDED",
                 "answer.missing",
             ),
         ),

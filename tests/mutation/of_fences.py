@@ -144,7 +144,9 @@ MUTATIONS = (
                 "_memory_scripts:_acquire",
                 "return [0, wait, time_us]",
                 """
-                _prolong(server, [key for key in locks if not server.get(key)], argv)
+                for key in locks:
+                    if not server.get(key):
+                        server.set(key, owner, int(ttl_ms))
                 return [0, wait, time_us]
                 """,
             ),
@@ -158,9 +160,12 @@ MUTATIONS = (
         name="two tries have one owner value",
         edits=(
             Edit(
-                "Attempt.__init__",
-                "self.owner = tries.owners.new()",
-                'self.owner = getattr(Attempt, "one", None) or tries.owners.new(); Attempt.one = self.owner',
+                "Attempt._ask",
+                "self.owner = owner = shared.owners.new() + turn.owner_ends",
+                """
+                self.owner = owner = getattr(Attempt, "one", None) or shared.owners.new() + turn.owner_ends
+                Attempt.one = owner
+                """,
             ),
         ),
         test="unit/test_waiting.py::test_every_try_has_an_owner_of_its_own",
@@ -168,7 +173,7 @@ MUTATIONS = (
     Mutation(
         rule="A5",
         name="two tries share their random bits",
-        edits=(Edit("Owners.new", "self._digits.pop().encode()", "self._digits[0].encode()"),),
+        edits=(Edit("Owners.new", "self._digits.pop()", "self._digits[0]"),),
         test="security/test_owner_values.py::test_a_lost_attempt_uses_up_its_value",
     ),
     Mutation(

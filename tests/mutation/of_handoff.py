@@ -30,9 +30,9 @@ MUTATIONS = (
         name="nodes are asked for another block than the one that is used",
         edits=(
             Edit(
-                "Attempt.ask",
-                "primitive.acquire(self.owner, self._ttl, proposed, self.left + 1)",
-                "primitive.acquire(self.owner, self._ttl, proposed)",
+                "Attempt.__init__",
+                "AcquireRound(tries.outbox, primitive, ttl, block=block)",
+                "AcquireRound(tries.outbox, primitive, ttl, block=1)",
             ),
         ),
         test=_TESTS + "test_whatever_happens_there_is_one_holder_with_a_fence_of_its_own[0]",
@@ -93,9 +93,9 @@ MUTATIONS = (
         name="the nodes are told the fence of a lease, not the block's last",
         edits=(
             Edit(
-                "Holding.extend",
-                "self._primitive.extend(self.owner, ttl, self._top)",
-                "self._primitive.extend(self.owner, ttl, self.fence)",
+                "Holding._ask_to_extend",
+                "ExtendRound(outbox, primitive, self.owner, ttl, fence=self._top, heed=heed)",
+                "ExtendRound(outbox, primitive, self.owner, ttl, fence=self.fence, heed=heed)",
             ),
         ),
         test=_TESTS + "test_an_heir_extends_by_its_own_policy",
@@ -122,8 +122,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Acquisition._prepare",
-                "self._request.primitive.block if followed else 1",
-                "self._request.primitive.block",
+                "self._primitive.block if followed else 1",
+                "self._primitive.block",
             ),
         ),
         test=_TESTS + "test_fences_are_asked_for_where_they_may_be_needed",
@@ -160,8 +160,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Holding.release",
-                "not over and len(ticket.names) == 1 and ticket.queue.entries[ticket.names[0]].queue",
-                "len(ticket.names) == 1 and ticket.queue.entries[ticket.names[0]].queue",
+                "not over and ticket.followed",
+                "ticket.followed",
             ),
         ),
         test=_TESTS + "test_a_window_ends_with_a_release_that_is_told",

@@ -16,7 +16,7 @@ MUTATIONS = (
                     self._primitive,
                     self.owner,
                     keeps=self.wanted,
-                    fence=self._top,
+                    fence=self._top if self._round.stragglers else 0,
                     unsent=self._unsent,
                     quiet=self.quiet,
                     stays=self.stays,
@@ -27,7 +27,7 @@ MUTATIONS = (
                     self._primitive,
                     self.owner,
                     keeps=self.wanted,
-                    fence=self._top,
+                    fence=self._top if self._round.stragglers else 0,
                     unsent=self._unsent,
                     quiet=self.quiet,
                 )
@@ -41,7 +41,7 @@ MUTATIONS = (
         name="the keys live for the ttl only, if that is shorter",
         edits=(
             Edit(
-                "LockManager.lock",
+                "LockManager._request",
                 "max(least, options.ttl if ttl is None else options.checked_ttl(ttl))",
                 "options.ttl if ttl is None else options.checked_ttl(ttl)",
             ),

@@ -13,7 +13,7 @@ MUTATIONS = (
                 "Pipe.feed",
                 "entry = entries.popleft()",
                 """
-                while len(entries) > 1 and not entries[0][1].pending:
+                while len(entries) > 1 and not entries[0][1].awaited:
                     entries.popleft()
                 entry = entries.popleft()
                 """,
@@ -54,7 +54,7 @@ MUTATIONS = (
                 "out.append(_TAG_ARGUMENTS[(self.answered + len(entries)) % len(TAGS)])",
                 "out.append(_TAG_ARGUMENTS[1])",
             ),
-            Edit("Pipe.feed", "TAGS[self.answered % len(TAGS)]", "TAGS[1]"),
+            Edit("Pipe.feed", "untagged(reply, TAGS[self.answered % len(TAGS)])", "untagged(reply, TAGS[1])"),
         ),
         test="unit/node/test_missing_reply.py::test_nothing_behind_a_missing_reply_counts[1-1]",
     ),
@@ -73,15 +73,17 @@ MUTATIONS = (
             Edit(
                 "Pipe._may_go_again",
                 """
-                sink.pending and not any(
+                sink.awaited and not any(
                     other.owner == command.owner and other.purpose is Purpose.RELEASE
-                    for other, _, _ in self._entries
+                    for entry in self._entries
+                    for other, _, _ in self._singles(entry)
                 )
                 """,
                 """
                 True or not any(
                     other.owner == command.owner and other.purpose is Purpose.RELEASE
-                    for other, _, _ in self._entries
+                    for entry in self._entries
+                    for other, _, _ in self._singles(entry)
                 )
                 """,
             ),
@@ -110,9 +112,9 @@ MUTATIONS = (
         name="commands are not written at the end of the turn",
         edits=(
             Edit(
-                "_Flusher.soon",
-                "link.loop.call_soon(self._flush)",
-                "link.loop.call_later(0.001, self._flush)",
+                "Flusher.soon",
+                "loop.call_soon(self._flush, loop)",
+                "loop.call_later(0.001, self._flush, loop)",
             ),
         ),
         test="unit/node/test_redis_node.py::test_commands_of_one_turn_leave_in_one_write",

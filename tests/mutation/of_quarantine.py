@@ -68,6 +68,7 @@ MUTATIONS = (
                     first = reply
                 """,
             ),
+            Edit("PlainAcquires._why_not", "found == self._expected.get(node)", "True"),
         ),
         test="unit/test_quarantine.py::test_a_flush_is_noticed_by_the_next_acquire[plain]",
     ),

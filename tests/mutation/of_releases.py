@@ -11,11 +11,30 @@ _RESET = (
     "nodes/test_connection_real.py::test_a_connection_is_reset_when_it_is_given_up_and_watched_by_the_kernel"
 )
 
+_UNDONE = """
+    self._undone = self._shared.releases.release(
+        self._primitive,
+        self.owner,
+        keeps=self._ttl,
+        fence=0,
+        unsent=self.asked.unsent,
+        timeout=timeout,
+    )
+"""
+_UNDONE_WHERE = """
+    from .._round.outbox import NOT_HELD
+    self._undone = Round(self._shared.outbox, self._primitive.read_release)
+    spared = [node for node, answer in enumerate(self.asked.answers) if not ({})]
+    release = self._primitive.release(self.owner, self._ttl)
+    self._undone.ask(release, timeout, known=dict.fromkeys(spared, NOT_HELD))
+"""
+"""Releases go to some of the nodes only."""
+
 MUTATIONS = (
     Mutation(
         rule="R5",
         name="a try that is no win is not undone",
-        edits=(Edit("Attempt.undo", "self.asked.unsent", "range(len(self.asked.answers))"),),
+        edits=(Edit("Attempt.undo", _UNDONE, _UNDONE_WHERE.format("False")),),
         test="unit/core/test_redlock_spec.py::test_step_5_a_failure_is_undone_on_all_masters[taken0]",
     ),
     Mutation(
@@ -24,12 +43,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt.undo",
-                "self.asked.unsent",
-                """
-                [
-                    i for i, a in enumerate(self.asked.answers) if a is None or a.vote is not Vote.GRANTED
-                ]
-                """,
+                _UNDONE,
+                _UNDONE_WHERE.format("answer is not None and answer.vote is Vote.GRANTED"),
             ),
         ),
         test=(
@@ -45,24 +60,7 @@ MUTATIONS = (
     Mutation(
         rule="R5",
         name="a release can overtake its acquire",
-        edits=(
-            Edit(
-                "Pipe.put",
-                """
-                entries.append((command, sink, index))
-                out.append(command.packed or _pack_once(command))
-                """,
-                """
-                if command.purpose is Purpose.RELEASE:
-                    waiting = sum(data is not self.stamp for data in out)
-                    entries.insert(len(entries) - waiting, (command, sink, index))
-                    out.insert(0, command.packed or _pack_once(command))
-                    return True
-                entries.append((command, sink, index))
-                out.append(command.packed or _pack_once(command))
-                """,
-            ),
-        ),
+        edits=(Edit("Attempt.undo", "self._shared.outbox.drain()", ""),),
         test="unit/test_manager.py::test_aclose_in_any_turn_of_an_acquire[1]",
     ),
     Mutation(
@@ -151,6 +149,12 @@ MUTATIONS = (
         rule="R6",
         name="release.lua deletes without comparing the owner",
         edits=(TextEdit("_scripts/release.lua", "elseif holder == ARGV[1] then", "elseif holder then"),),
+        test="conformance/test_scripts.py::test_every_command_in_every_state[path-release-1]",
+    ),
+    Mutation(
+        rule="R6",
+        name="release_many.lua deletes without comparing the owner",
+        edits=(TextEdit("_scripts/release_many.lua", "if holder == ARGV[i + 1] then", "if holder then"),),
         test="conformance/test_lock.py::test_a_release_leaves_what_is_not_ours[path]",
     ),
     Mutation(

@@ -10,12 +10,9 @@ MUTATIONS = (
         name="a neighbour is waited for",
         edits=(
             Edit(
-                "Round.ask",
-                "node_.submit(command, self, index)",
-                """
-                loop = asyncio.get_running_loop()
-                loop.call_later(0.001 * index, node_.submit, command, self, index)
-                """,
+                "Outbox.drain",
+                "if not post(batches, replies, index): self._ask_one_by_one(batches, index)",
+                "self.loop.call_later(0.001 * index, post, batches, replies, index)",
             ),
         ),
         test="unit/core/test_redlock_spec.py::test_all_masters_are_asked_at_the_same_time",
@@ -99,13 +96,13 @@ MUTATIONS = (
         rule="R3",
         name="the time is read after the question was sent",
         edits=(
-            Edit("Attempt.ask", "self.asked_at = shared.clock.now()", ""),
+            Edit("Attempt._ask", "self.asked_at = turn.asked_at", ""),
             Edit(
                 "Attempt.ask",
-                "self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed, self.left + 1), timeout)",
+                "self._ask(timeout)",
                 """
-                self.asked.ask(primitive.acquire(self.owner, self._ttl, proposed, self.left + 1), timeout)
-                self.asked_at = shared.clock.now()
+                self._ask(timeout)
+                shared.outbox.loop.call_soon(lambda: setattr(self, "asked_at", shared.clock.now()))
                 """,
             ),
         ),
@@ -117,9 +114,9 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt.ask",
-                "await self.asked.wait(verdict_known)",
+                "await asked.alarm(verdict_known)",
                 """
-                await self.asked.wait(verdict_known)
+                await asked.alarm(verdict_known)
                 self.asked_at = shared.clock.now()
                 """,
             ),
@@ -141,10 +138,10 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt.ask",
-                "await self.asked.wait(verdict_known)",
+                "await asked.alarm(verdict_known)",
                 """
-                self.asked.then(verdict_known, lambda: setattr(self, 'judged_at', shared.clock.now()))
-                await self.asked.wait(verdict_known)
+                asked.then(verdict_known, lambda: setattr(self, 'judged_at', shared.clock.now()))
+                await asked.alarm(verdict_known)
                 """,
             ),
             Edit(
@@ -162,11 +159,11 @@ MUTATIONS = (
             Edit(
                 "Attempt._raise",
                 """
-                round_ = self._raising = Round(shared.nodes, shared.deadlines, self._primitive.read_raise)
+                round_ = self._raising = Round(shared.outbox, self._primitive.kind.raise_.read)
                 """,
                 """
                 self.asked_at = shared.clock.now()
-                round_ = self._raising = Round(shared.nodes, shared.deadlines, self._primitive.read_raise)
+                round_ = self._raising = Round(shared.outbox, self._primitive.kind.raise_.read)
                 """,
             ),
         ),

@@ -58,7 +58,7 @@ POOLED = 6
 class Replies:
     """Keeps what a node answers."""
 
-    pending = True
+    awaited = True
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
@@ -539,12 +539,13 @@ class Network:
         lost = False
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                if self.keeps and _scripts.ACQUIRE.digest in data:
+                if self.keeps and (_scripts.ACQUIRE.digest in data or _scripts.ACQUIRE_MANY.digest in data):
                     self.kept.append((there, data))
                     lost = True
                 elif not lost:
                     there.write(data)
-                    self.released = self.released or _scripts.RELEASE.digest in data
+                    digests = (_scripts.RELEASE.digest, _scripts.RELEASE_MANY.digest)
+                    self.released = self.released or any(digest in data for digest in digests)
 
     @staticmethod
     async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

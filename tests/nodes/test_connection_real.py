@@ -34,6 +34,7 @@ from aioredlock_ng._core.rights import ACL_RIGHTS
 from aioredlock_ng._local.admission import MAX_TRIES
 from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.redis_node import RECONNECT, RedisNode
+from aioredlock_ng._round.batch import MAX_BATCH
 from aioredlock_ng.testing import LocalNodes
 from tests.nodes.standing import state, up
 from tests.servers import ask, eventually, kill_connections, lock_keys, skip_unless_available
@@ -888,9 +889,10 @@ async def test_commands_of_one_turn_leave_in_one_write(one: LocalNodes) -> None:
         reads = ask(url, "INFO", "stats")["total_reads_processed"]
         leases = await asyncio.gather(*(manager.lock(f"n{i}").acquire() for i in range(100)))
         await asyncio.gather(*(lease.release() for lease in leases))
-        for script in (_scripts.ACQUIRE, _scripts.RELEASE):
+        for script in (_scripts.ACQUIRE_MANY, _scripts.RELEASE_MANY):
             (data,) = [data for data in written if script.digest in data]
-            assert data.count(script.digest) == 100
+            assert data.count(script.digest) == 100 // MAX_BATCH + 1
+            assert data.count(b"\r\nredlock:n") == 100
         assert ask(url, "INFO", "stats")["total_reads_processed"] - reads < 30
         link._transport = transport
 

@@ -17,7 +17,7 @@ RESET = struct.pack("ii", 1, 0)
 class Caller:
     """Waits for a reply."""
 
-    pending = True
+    awaited = True
 
     def on_reply(self, node: int, reply: object) -> None:
         """Take it."""

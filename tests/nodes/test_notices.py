@@ -39,7 +39,7 @@ class Hearing:
         self.node = RedisNode(UrlEndpoint(url))
         self.notices: list[bytes] = []
         self.replies: list[object] = []
-        self.pending = True
+        self.awaited = True
 
     def on_reply(self, _: int, reply: object) -> None:
         """Write down a reply."""

@@ -16,7 +16,8 @@ from aioredlock_ng import LockManager, LockTakenError
 from aioredlock_ng._admin.survey import scan
 from aioredlock_ng._core.command import Purpose
 from aioredlock_ng._core.keyspace import RESERVED_NAMES
-from aioredlock_ng._node.pipe import Pipe, _pack_once
+from aioredlock_ng._node.packing import pack_once
+from aioredlock_ng._node.pipe import Pipe
 from aioredlock_ng._options import MAX_NAME_BYTES
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.behaviour.tools import monitor, monitored_words, no_key_left
@@ -198,12 +199,12 @@ def test_a_search_is_for_the_prefix_and_nothing_else(prefix: bytes) -> None:
 def test_a_name_stays_one_argument_on_the_wire(name: str) -> None:
     """Line ends and RESP inside a name are bytes of one argument: their number stays the same."""
     plain, hostile = (
-        LockManager(["redis://any"]).lock(one)._request.primitive.acquire(b"o" * 40, 1.0, 1)
+        LockManager(["redis://any"]).lock(one)._primitive.acquire(b"o" * 40, 1.0, 1)
         for one in ("plain", name)
     )
     assert hostile.purpose is Purpose.ACQUIRE
-    assert parsed(_pack_once(hostile)) == [
-        *parsed(_pack_once(plain))[:3],
+    assert parsed(pack_once(hostile)) == [
+        *parsed(pack_once(plain))[:3],
         *hostile.keys,
         *hostile.args,
     ]
@@ -226,7 +227,7 @@ def parsed(data: bytes) -> list[bytes]:
 
 def test_the_pipe_counts_what_it_packs() -> None:
     """With the stamp at its end, a packed command has exactly the arguments that it announces."""
-    command = LockManager(["redis://any"]).lock("\r\n$1\r\n")._request.primitive.acquire(b"o", 1.0, 1)
+    command = LockManager(["redis://any"]).lock("\r\n$1\r\n")._primitive.acquire(b"o", 1.0, 1)
     pipe = Pipe(lambda _entry, _message: None, lambda: None)
     pipe.put(command, _Nobody(), 0)
     data = pipe.take()
@@ -234,7 +235,7 @@ def test_the_pipe_counts_what_it_packs() -> None:
 
 
 class _Nobody:
-    pending = False
+    awaited = False
 
     def on_reply(self, node: int, reply: object) -> None:
         """Take no reply."""

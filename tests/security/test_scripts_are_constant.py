@@ -42,6 +42,10 @@ async def test_servers_get_the_packages_scripts_and_no_others(shared_nodes: Node
                     async with manager.lock(name, name + "2", label=LUA) as lease:
                         await lease.extend(20)
                         ask(url, "SCRIPT FLUSH")  # so that sources are sent again
+                    ask(url, "SCRIPT FLUSH")
+                    async with manager.lock(name, label=LUA) as lease:  # alone, it is asked in batches (R42)
+                        await lease.extend(20)
+                        ask(url, "SCRIPT FLUSH")
                     await manager.inspect(name)
         lines = await seen()
     ran, loaded = set(), []

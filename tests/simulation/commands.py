@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 from aioredlock_ng.testing import MemoryNode
+from tests.batches import singles
 from tests.unit.worlds import SCRIPTS, SOURCES, is_ours_to_stay
 
 
@@ -12,6 +14,15 @@ from tests.unit.worlds import SCRIPTS, SOURCES, is_ours_to_stay
 def is_lock(key: bytes) -> bool:
     """Whether a key is that of a lock; asked for every command, of few keys."""
     return not is_ours_to_stay(key)
+
+
+def single_about(words: list[bytes], key: bytes, owners: Sequence[bytes | None]) -> list[bytes]:
+    """Return what a command is to one key, of a batch the single command that it stands for (R42).
+
+    Where a batch has several about that key, it is the one that was sent for one of `owners`, if any.
+    """
+    about = [list(single) for single in singles(words) if key in lock_keys(list(single))]
+    return next((single for single in about if owner_of(single) in owners), about[0])
 
 
 def lock_keys(words: list[bytes]) -> list[bytes]:

@@ -18,7 +18,14 @@ from aioredlock_ng._core.quorum import majority
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.faults import BreakAfter, BreakBefore, ClockStep, Relapse, WireFault
 from tests.simulation.client import Client
-from tests.simulation.commands import client_of, command, keys_and_owners, lock_keys, owner_of
+from tests.simulation.commands import (
+    client_of,
+    command,
+    keys_and_owners,
+    lock_keys,
+    owner_of,
+    single_about,
+)
 from tests.simulation.history import Claim, Effect, Happening, History, Operation, Remark
 from tests.simulation.hits import Hits
 from tests.simulation.orphans import LOOK, Orphans
@@ -140,6 +147,7 @@ class World:
             value = ttl = None  # it had ended, and was not looked at since
         if value is None and node.get(key) is None:
             return
+        words = single_about(words, key, (value, node.get(key)))
         owner = owner_of(words)
         if value is None and {other.get(key) for other in self.nodes} - {owner, None}:
             self.counts["granted while another owner has it elsewhere"] += 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng._round.asked import ReleaseRound
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import count, make
 
@@ -109,9 +109,14 @@ def forget_crowds(manager: LockManager) -> None:
     """Have a manager know nothing of crowds: neither its releases nor notices say anything of them."""
     runtime = manager._life.runtime
     assert runtime is not None
-    primitive = manager._primitives.over(MUTEX, (NAME,))
-    read = primitive.read_release
-    primitive.read_release = lambda reply: read(reply)._replace(reached=0)
+    release = runtime.outbox.release
+
+    def release_untold(round_: ReleaseRound) -> None:
+        take = round_.take
+        round_.take = lambda node, answer: take(node, answer._replace(reached=0))  # type: ignore[method-assign]
+        release(round_)
+
+    runtime.outbox.release = release_untold  # type: ignore[method-assign]
     for node in runtime.nodes:
         node._env = replace(
             node.env, on_notice=lambda node, channel, _: runtime.notices.on_notice(node, channel, b"")

@@ -104,16 +104,17 @@ async def test_a_burst_costs_no_lease_and_no_try(monkeypatch, at_once):
         assert_deserted(w.manager)
 
 
+@pytest.mark.parametrize(("later", "ahead"), [(1, 0), (2, admission.MAX_TRIES)], ids=["turn", "next turn"])
 @virtual
-async def test_an_extension_leaves_ahead_of_those_that_stand_in_line():
-    """However many have asked for a lock in this turn, no more than the window's tries are before it."""
+async def test_an_extension_leaves_ahead_of_those_that_stand_in_line(later, ahead):
+    """However many have asked, no more than the window's tries are before it; none of this turn's."""
     async with world() as w:
         lease = await w.manager.lock("held").acquire()
         burst = [asyncio.create_task(cycle(w.manager, f"{number}")) for number in range(500)]
-        await turns(1)
+        await turns(later)
         await lease.extend()
         before = [one.kind for one in sent(w.nodes[0])]
-        assert before[: before.index("extend")].count("acquire") == 1 + admission.MAX_TRIES
+        assert before[: before.index("extend")].count("acquire") == 1 + ahead
         await asyncio.gather(*burst)
         await lease.release()
 
@@ -347,9 +348,9 @@ async def test_a_single_try_is_given_the_time_in_line_and_no_more(few_places):
         assert runtime is not None
         while places(w.manager).enter():
             pass
-        before = TIMEOUT / 4
+        before, lock = TIMEOUT / 4, w.manager.lock("a")
         began = runtime.clock.now() - before
-        call = Acquisition(runtime.shared, w.manager.lock("a")._request, given=0.0, began=began)
+        call = Acquisition(runtime.shared, lock._primitive, lock._request, 0.0, began)
         in_line = asyncio.create_task(call._stand_in_line())
         await asyncio.sleep(TIMEOUT / 2)
         for _ in range(PLACES + 1):

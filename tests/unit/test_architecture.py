@@ -50,21 +50,22 @@ USE_REDIS_CLIENTS = {
     "_node/callers.py", "_node/client_node.py", "_node/connection.py", "_node/handshake.py",
     "_node/redis_sentinel.py", "_node/urls.py", "_specs.py", "testing/_fresh.py",
 }  # fmt: skip
-USE_HIREDIS = {"_node/pipe.py", "testing/_memory_connection.py"}
+USE_HIREDIS = {"_node/packing.py", "_node/pipe.py", "testing/_memory_connection.py"}
 USE_TIME = {"_clock.py"}
 
 MODULE_LINES = 320
 """As many lines a module has at the most, but for those of `LONG_MODULES`."""
 
 LONG_MODULES = {
-    "_acquire/acquisition.py": 370,
-    "_hold/holding.py": 465,
-    "_manager.py": 430,
+    "_hold/holding.py": 470,
+    "_manager.py": 445,
+    "_node/pipe.py": 330,
+    "_node/redis_node.py": 330,
     "_options.py": 350,
     "sync.py": 330,
 }
-"""Longer ones, and how long: public interfaces, most of which is prose, and the stories of an acquire and of
-a holding, each of which is told in one place."""
+"""Longer ones, and how long: public interfaces, most of which is prose, and the story of a holding,
+which is told in one place."""
 
 FUNCTION_LINES = 60
 """As many lines of code a function has at the most, but for those of `LONG_FUNCTIONS`."""

@@ -201,8 +201,8 @@ async def test_a_forked_child_has_no_connection(monkeypatch):
                 patch.setattr(node._link.pipe, "_room", node._link.pipe._room)
             fork._forked()
             mutex = Primitive(MUTEX, ("b",), (b"redlock:b",))
-            seen = Round(runtime.nodes, runtime.deadlines, mutex.read_acquire)
+            seen = Round(runtime.outbox, mutex.read_acquire)
             seen.ask(mutex.acquire(b"another", 1.0), 1.0)
-            assert seen.tally.silent == 3, "at once, and not at the end of some timeout"
+            assert seen.silent == 3, "at once, and not at the end of some timeout"
         await asyncio.sleep(1)
         assert [len(node.executed) for node in w.nodes] == executed

@@ -16,7 +16,8 @@ from aioredlock_ng._core.command import Answer, Command, Proof, Purpose, Reply, 
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._node.pipe import TAGS, untagged, words
+from aioredlock_ng._node.packing import words
+from aioredlock_ng._node.pipe import TAGS, untagged
 from aioredlock_ng.testing import MemoryNode, SimLoop
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:me"
@@ -256,7 +257,7 @@ def test_a_fenced_acquire_is_read(
 @fenced
 def test_a_raise_is_read(mutex: Primitive, reply: Reply, vote: Vote, reason: str) -> None:
     """Only a node that stands at the fence is part of the certificate (R10)."""
-    answer = mutex.read_raise(reply)
+    answer = mutex.kind.raise_.read(reply)
     assert answer.vote is vote
     assert reason in answer.reason
 
@@ -277,7 +278,7 @@ def test_an_extension_is_read(mutex: Primitive, reply: Reply, vote: Vote, missin
     """Extended, gone, or another owner's: only a key that is gone may be given back (R9); and all that by
     a node that has no vote (R12).
     """
-    answer = mutex.read_extend(reply)
+    answer = mutex.kind.extend.read(reply)
     assert (answer.vote, answer.missing) == (vote, missing)
     assert bool(answer.reason) is (vote is not Vote.GRANTED)
 
@@ -306,17 +307,17 @@ def test_a_release_is_read(mutex: Primitive, reply: list[Any], vote: Vote, wait:
     released = vote is Vote.GRANTED
     reason = "released" if released else "was not held"
     foreign, holder = reply[3:4] == [1], reply[4] if reply[4:] else None
-    assert mutex.read_release(reply) == Answer(
+    assert mutex.kind.release.read(reply) == Answer(
         vote, reason, wait=wait, reached=reply[2], found=holder, foreign=foreign
     )
 
 
 @pytest.mark.parametrize("silence", ERRORS)
-@pytest.mark.parametrize("reading", ["read_acquire", "read_raise", "read_extend", "read_release"])
+@pytest.mark.parametrize("reading", ["acquire", "raise_", "extend", "release"])
 @every_kind
 def test_silence_is_read_as_silence(mutex: Primitive, reading: str, silence: Silence) -> None:
     """No answer is neither a grant nor a refusal, and its reason is kept (R1)."""
-    answer: Answer = getattr(mutex, reading)(silence)
+    answer: Answer = getattr(mutex.kind, reading).read(silence)
     assert (answer.vote, answer.reason) == (Vote.SILENT, silence.reason)
 
 
@@ -370,7 +371,7 @@ def test_two_names_are_one_lock(fates: tuple[str, str]) -> None:
         assert values(node) == ([OWNER, OWNER] if granted else before)
 
         node = prepared()
-        answer = TWO.read_extend(ask(node, TWO.extend(OWNER, 9.0)))
+        answer = TWO.kind.extend.read(ask(node, TWO.extend(OWNER, 9.0)))
         assert (answer.vote is Vote.GRANTED) is (set(fates) == {"ours"})
         assert answer.missing is ("free" in fates and "theirs" not in fates)
         assert values(node) == before, "never creates"
@@ -385,7 +386,7 @@ def test_two_names_are_one_lock(fates: tuple[str, str]) -> None:
             assert [node.ttl(key) for key in TWO.keys] == [9.0, 9.0]
 
         node = prepared()
-        answer = TWO.read_release(ask(node, TWO.release(OWNER, 9.0)))
+        answer = TWO.kind.release.read(ask(node, TWO.release(OWNER, 9.0)))
         assert (answer.vote is Vote.GRANTED) is ("ours" in fates)
         assert answer.wait == (5.0 if "theirs" in fates else 0.0)
         assert values(node) == [None if value == OWNER else value for value in before]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from aioredlock_ng import QuorumUnavailableError
 from aioredlock_ng._clock import SystemClock
-from aioredlock_ng._core.command import Command, Purpose, Reply, Sink
 from aioredlock_ng._node import Node
+from aioredlock_ng._node.parcel import Fail
+from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._round.batch import Batch, FencedAcquires
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import TTL, locks, opened, sim, virtual
 
@@ -28,33 +32,34 @@ def test_the_clock_is_the_suspend_safe_one():
 
 
 class Stalling:
-    """Takes replies for another sink; after each the loop stands still for a while."""
+    """Takes replies for a batch; after each the loop stands still for a while."""
 
-    def __init__(self, sink: Sink, seconds: float) -> None:
-        self._sink = sink
+    def __init__(self, batch: Batch, seconds: float) -> None:
+        self._batch = batch
         self._seconds = seconds
 
-    @property
-    def pending(self) -> bool:
+    def __getattr__(self, name: str) -> Any:
         """As the other one's."""
-        return self._sink.pending
+        return getattr(self._batch, name)
 
-    def on_reply(self, node: int, reply: Reply) -> None:
+    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
         """Hand the reply over, and stand still."""
-        self._sink.on_reply(node, reply)
+        fits = self._batch.take(node, reply, tag, fail)
         sim().advance(self._seconds)
+        return fits
 
 
 def stalled_by_grants(master: MemoryNode, seconds: float) -> Node:
-    """Return a node behind whose answer to an acquire the loop stands still."""
+    """Return a node behind whose answer to acquires the loop stands still."""
     node = master.link()
-    submit = node.submit
+    assert isinstance(node, RedisNode)
+    post = node.post
 
-    def stall(command: Command, sink: Sink, index: int) -> None:
-        acquire = command.purpose is Purpose.ACQUIRE
-        submit(command, Stalling(sink, seconds) if acquire else sink, index)
+    def stall(batches: Sequence[Batch], replies: int, index: int) -> bool:
+        sent = [Stalling(each, seconds) if isinstance(each, FencedAcquires) else each for each in batches]
+        return post(sent, replies, index)
 
-    node.submit = stall  # type: ignore[method-assign]
+    node.post = stall  # type: ignore[method-assign,assignment]
     return node
 
 

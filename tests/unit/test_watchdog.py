@@ -77,6 +77,9 @@ class Looked:
         """As in `Watched`."""
         self.at.append(now)
 
+    def settle(self) -> None:
+        """As in `Watched`."""
+
 
 @virtual
 async def test_what_was_won_before_the_watchdog_runs_is_looked_at_in_time():

@@ -17,6 +17,7 @@ from aioredlock_ng import ExtensionPolicy, Lease, LockManager, NodeState, RetryP
 from aioredlock_ng._core.fencing import at
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing.sim_loop import EPOCH
+from tests.batches import singles
 
 PLAIN = ExtensionPolicy.off()
 PREFIX = b"redlock:"
@@ -100,10 +101,18 @@ class Sent:
     words: tuple[bytes, ...]
 
 
+def executed(node: MemoryNode) -> list[tuple[bytes, ...]]:
+    """Return what `node` has executed, in order; a batch is the commands that it stands for (R42)."""
+    return [single for words in node.executed for single in singles(words)]
+
+
 def sent(node: MemoryNode) -> list[Sent]:
-    """Return what `node` has executed, in order, with the owner each command was sent for."""
+    """Return what `node` has executed, in order, with the owner each command was sent for.
+
+    A batch is the commands that it stands for.
+    """
     commands = []
-    for words in node.executed:
+    for words in executed(node):
         if words[0] == b"SET":
             commands.append(Sent("acquire", words[1], words[2], words))
         elif words[0] in (b"EVALSHA", b"EVAL"):

@@ -362,7 +362,7 @@ ran_in: list[tuple[bool, str]] = []
 def note(lease: Any) -> None:
     """Note how an endpoint runs."""
     in_thread = threading.current_thread() is not threading.main_thread()
-    ran_in.append((in_thread, lease._on_lost))
+    ran_in.append((in_thread, lease._holding._request.on_lost))
 
 
 TheLock = Annotated[Lease, locked("a")]

@@ -38,6 +38,8 @@ from aioredlock_ng._core.command import Command, Sink
 from aioredlock_ng._core.quorum import Tally, Verdict, majority
 from aioredlock_ng._core.validity import drift, valid_until
 from aioredlock_ng._node import Node
+from aioredlock_ng._node.pipe import Parcel
+from aioredlock_ng._node.redis_node import RedisNode
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import locks, sent, sim
 
@@ -291,15 +293,21 @@ def test_the_masters_must_be_different_ones() -> None:
 
 
 def slow_sender(master: MemoryNode, seconds: float) -> Node:
-    """Return a node whose `submit` takes time: sending to the next one begins only later."""
+    """Return a node to which sending takes time: sending to the next one begins only later."""
     node = master.link()
-    send = node.submit
+    assert isinstance(node, RedisNode)
+    send, post = node.submit, node.post
 
-    def submit(command: Command, sink: Sink, index: int) -> None:
+    def slow_submit(command: Command, sink: Sink, index: int) -> None:
         send(command, sink, index)
         sim().advance(seconds)
 
-    node.submit = submit  # type: ignore[method-assign]
+    def slow_post(batches: Sequence[Parcel], replies: int, index: int) -> bool:
+        sent = post(batches, replies, index)
+        sim().advance(seconds)
+        return sent
+
+    node.submit, node.post = slow_submit, slow_post  # type: ignore[method-assign]
     return node
 
 

@@ -9,7 +9,8 @@ import pytest
 from aioredlock_ng._core.command import Command, Reply, Silence, Sink
 from aioredlock_ng._node.channels import MAX_CHANNELS, SENT_AT_ONCE, Channels, is_refusal, listening
 from aioredlock_ng._node.link import heartbeat
-from aioredlock_ng._node.pipe import PUSH, words
+from aioredlock_ng._node.packing import words
+from aioredlock_ng._node.pipe import PUSH
 
 A, B = b"redlock:a", b"redlock:b"
 

@@ -61,7 +61,7 @@ def test_an_answer_settles_a_release(reply: Reply) -> None:
 class Asker:
     """The sink of a release."""
 
-    pending = False
+    awaited = False
 
     def __init__(self) -> None:
         self.told: list[tuple[int, Reply]] = []
@@ -105,10 +105,10 @@ def test_a_release_that_was_sent_is_not_due_until_it_is_answered() -> None:
 
 
 def test_a_recorded_release_is_always_worth_sending() -> None:
-    """As a sink it is pending, so that its release is sent again after NOSCRIPT."""
+    """As a sink it is awaited, so that its release is sent again after NOSCRIPT."""
     ledger = Ledger()
     ledger.record(release(), 0.0)
-    assert [pending.pending for pending in ledger.due(0.0)] == [True]
+    assert [pending.awaited for pending in ledger.due(0.0)] == [True]
 
 
 def test_releases_are_due_oldest_first() -> None:

@@ -36,7 +36,7 @@ class Hearing:
         self.node = node
         self.notices: list[tuple[float, bytes]] = []
         self.replies: list[Reply] = []
-        self.pending = True
+        self.awaited = True
 
     def noticed(self, node: Node, channel: bytes, message: object) -> None:
         """Write down a notice."""

@@ -11,6 +11,7 @@ from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.link import heartbeat
+from aioredlock_ng._node.packing import words
 from aioredlock_ng._node.pipe import (
     MAX_IN_FLIGHT,
     MAX_REPLY,
@@ -20,7 +21,6 @@ from aioredlock_ng._node.pipe import (
     DesynchronisedError,
     Pipe,
     without_secrets,
-    words,
 )
 
 OWNER = b"0123456789abcdef0123456789abcdef01234567:host:1"
@@ -33,8 +33,8 @@ NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 class Recorder:
     """A sink that writes down what it is told."""
 
-    def __init__(self, *, pending: bool = True) -> None:
-        self.pending = pending
+    def __init__(self, *, awaited: bool = True) -> None:
+        self.awaited = awaited
         self.replies: list[tuple[int, object]] = []
 
     def on_reply(self, node: int, reply: object) -> None:
@@ -55,9 +55,9 @@ class Watched:
         self.failures: list[tuple[object, str]] = []
         self.pipe = Pipe(lambda entry, message: self.failures.append((entry, message)), lambda: None)
 
-    def put(self, command: Command, *, pending: bool = True, index: int = 0) -> Recorder:
+    def put(self, command: Command, *, awaited: bool = True, index: int = 0) -> Recorder:
         """Put a command and return its sink."""
-        sink = Recorder(pending=pending)
+        sink = Recorder(awaited=awaited)
         assert self.pipe.put(command, sink, index)
         return sink
 
@@ -214,7 +214,7 @@ def test_many_replies_may_come_at_once(watched: Watched) -> None:
 
 def test_a_late_reply_goes_to_its_own_sink_and_not_to_the_next(watched: Watched) -> None:
     """A caller that has stopped waiting keeps its place in the queue, so that no other gets its reply."""
-    gave_up = watched.put(echo(0), pending=False)
+    gave_up = watched.put(echo(0), awaited=False)
     waits = watched.put(echo(1))
     watched.pipe.feed(b":100\r\n")
     assert gave_up.replies == [(0, 100)]
@@ -389,11 +389,11 @@ def test_what_completes_a_reply_counts_for_no_other(watched: Watched) -> None:
 # -- NOSCRIPT ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pending", [True, False])
-def test_a_release_goes_again_in_full(watched: Watched, pending: bool) -> None:
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_release_goes_again_in_full(watched: Watched, awaited: bool) -> None:
     """A release that met NOSCRIPT is always sent once more, and its caller notices nothing."""
     command = scripted("release")
-    sink = watched.put(command, pending=pending)
+    sink = watched.put(command, awaited=awaited)
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
     assert watched.sent() == [(*words(command, in_full=True), TAGS[2])]
@@ -403,19 +403,19 @@ def test_a_release_goes_again_in_full(watched: Watched, pending: bool) -> None:
 
 
 @pytest.mark.parametrize("purpose", ["acquire", "extend", "top_up"])
-@pytest.mark.parametrize("pending", [True, False])
+@pytest.mark.parametrize("awaited", [True, False])
 @pytest.mark.parametrize("queued", [None, OTHER, OWNER], ids=["nothing", "other's release", "own release"])
 def test_anything_else_goes_again_only_while_it_is_waited_for(
-    watched: Watched, purpose: str, pending: bool, queued: bytes | None
+    watched: Watched, purpose: str, awaited: bool, queued: bytes | None
 ) -> None:
-    """It is sent once more while its round is pending and no release of its owner is queued."""
+    """It is sent once more while its round is awaited and no release of its owner is queued."""
     command = scripted(purpose)
-    sink = watched.put(command, pending=pending)
+    sink = watched.put(command, awaited=awaited)
     if queued is not None:
         watched.put(scripted("release", queued))
     watched.pipe.take()
     watched.pipe.feed(NOSCRIPT)
-    if pending and queued != OWNER:
+    if awaited and queued != OWNER:
         tag = 2 if queued is None else 3
         assert watched.sent() == [(*words(command, in_full=True), TAGS[tag])]
         assert sink.replies == watched.failures == []

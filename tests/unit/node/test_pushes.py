@@ -23,7 +23,7 @@ ANYTHING = Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=(), verb=
 class Recorder:
     """A sink that writes down what it is told."""
 
-    pending = True
+    awaited = True
 
     def __init__(self, told: list[object]) -> None:
         self.told = told

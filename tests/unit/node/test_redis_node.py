@@ -19,7 +19,8 @@ from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import NodeEnv, NodeState, base
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
-from aioredlock_ng._node.pipe import MAX_IN_FLIGHT, RESERVED_FOR_RELEASES, words
+from aioredlock_ng._node.packing import words
+from aioredlock_ng._node.pipe import MAX_IN_FLIGHT, RESERVED_FOR_RELEASES
 from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RedisNode
 from aioredlock_ng.testing import MemoryNode, SimLoop, _memory_data, _memory_server, memory_node
 
@@ -60,7 +61,7 @@ class Recorder:
     """A sink that writes down what it is told."""
 
     def __init__(self) -> None:
-        self.pending = True
+        self.awaited = True
         self.replies: list[object] = []
         self.on_told: Callable[[], None] = lambda: None
         self._done = asyncio.Event()

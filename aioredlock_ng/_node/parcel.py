@@ -1,0 +1,63 @@
+"""What a pipe is given: single commands, and parcels that stand for several (R15, R42)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
+
+from .._core.command import Command, Script, Sink
+
+Entry: TypeAlias = tuple[Command, Sink, int]
+"""A command under way, the sink that waits for its reply, and the sink's number for this node."""
+
+Fail: TypeAlias = Callable[[Entry, str], None]
+"""Told of a command that was answered by an error, and of the error."""
+
+
+class Single(Sink, Protocol):
+    """One lock's part in a parcel."""
+
+    @property
+    def command(self) -> Command:
+        """The same as a command of its own."""
+
+
+class Parcel(Protocol):
+    """What all nodes are sent alike, for several locks at once (R42)."""
+
+    @property
+    def packed(self) -> bytes:
+        """The bytes, without stamp and tag."""
+
+    @property
+    def packed_in_full(self) -> bytes:
+        """The same with the script's source."""
+
+    @property
+    def script(self) -> Script | None:
+        """The script; None for plain commands, which have no tag."""
+
+    @property
+    def stamped(self) -> bool:
+        """Whether the stamp stands before the tag (R12)."""
+
+    @property
+    def replies(self) -> int:
+        """How many replies it has from each node."""
+
+    @property
+    def rounds(self) -> Sequence[Single]:
+        """The locks' parts: what is no answer to the whole concerns each of them."""
+
+    @property
+    def probed(self) -> bool:
+        """Whether it reads the sentinel: then `expect` is called (R12)."""
+
+    def expect(self, node: int, sentinel: bytes) -> None:
+        """Take note of the sentinel that a node has as it is asked."""
+
+    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
+        """Take a reply; False when it is none: an error of a script, or an answer to something else.
+
+        A script's answer begins with `tag` (R15).
+        """

@@ -1,0 +1,122 @@
+"""The rounds of single names, which the outbox asks in batches (R42)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import final
+
+from .._core.command import Answer, Command, Reply
+from .._kinds.primitive import Primitive
+from .round import Asks, Round
+
+
+class Asked(Round):
+    """The question for one lock; `command` is the same as a command of its own."""
+
+    primitive: Primitive
+    owner: bytes
+
+    @property
+    @abstractmethod
+    def command(self) -> Command:
+        """The same as a command of its own."""
+
+
+@final
+class AcquireRound(Asked):
+    """The question for one name."""
+
+    owner = b""  # this and the ballot come with the turn of the loop in which it is asked
+    ballot = 0
+    """The fence that is proposed, of a block the first; 0 without fences."""
+    agreed = 0
+    """Nodes that granted with the fences that were proposed, and count for their certificate (R10)."""
+
+    def __init__(self, outbox: Asks, primitive: Primitive, ttl: float, *, block: int) -> None:
+        self._begin(outbox)
+        self.primitive = primitive
+        self.ttl = ttl
+        self.block = block
+
+    def read(self, reply: Reply) -> Answer:
+        """Read the answer to that command."""
+        return self.primitive.read_acquire(reply)
+
+    @property
+    def command(self) -> Command:
+        """The same as a command of its own."""
+        return self.primitive.acquire(self.owner, self.ttl, self.ballot, self.block)
+
+    @property
+    def stragglers(self) -> bool:  # type: ignore[override]
+        """Whether nodes granted that stand at another fence."""
+        return self.ballot > 0 and self.agreed != self.granted
+
+
+@final
+class ReleaseRound(Asked):
+    """The release of one name, without a counter to be raised."""
+
+    learns = True
+
+    def __init__(
+        self,
+        outbox: Asks,
+        primitive: Primitive,
+        owner: bytes,
+        keeps: float,
+        *,
+        quiet: bool,
+        unsent: Sequence[int],
+    ) -> None:
+        self._begin(outbox)
+        self.primitive = primitive
+        self.owner = owner
+        self.keeps = keeps
+        self.quiet = quiet
+        if unsent:
+            self.unsent = unsent
+
+    def read(self, reply: Reply) -> Answer:
+        """Read the answer to that command."""
+        return self.primitive.kind.release.read(reply)
+
+    @property
+    def command(self) -> Command:
+        """The same as a command of its own."""
+        return self.primitive.release(self.owner, self.keeps, quiet=self.quiet)
+
+
+@final
+class ExtendRound(Asked):
+    """The extension of one name."""
+
+    stragglers = False  # raised in passing
+
+    def __init__(
+        self,
+        outbox: Asks,
+        primitive: Primitive,
+        owner: bytes,
+        ttl: float,
+        *,
+        fence: int,
+        heed: Callable[[int, Answer], None],
+    ) -> None:
+        self._begin(outbox)
+        self._heed = heed
+        self.primitive = primitive
+        self.owner = owner
+        self.ttl = ttl
+        self.fence = fence
+        self.fenced = fence > 0
+
+    def read(self, reply: Reply) -> Answer:
+        """Read the answer to that command."""
+        return self.primitive.kind.extend.read(reply)
+
+    @property
+    def command(self) -> Command:
+        """The same as a command of its own."""
+        return self.primitive.extend(self.owner, self.ttl, self.fence)
