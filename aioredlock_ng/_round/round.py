@@ -178,7 +178,8 @@ class Round(Tally):
     def alarm(self, decided: Decided) -> asyncio.Future[bool]:
         """Return what is set as soon as `decided`, for the one task that nearly every round has.
 
-        Only for what a quorum of grants decides, among others; and for what is not decided already.
+        Only for what a quorum of grants decides, and no fewer unless another node has not granted; and for
+        what is not decided already.
         """
         assert self._alarm is None, "one task"
         self._alarmed_by = decided
@@ -232,5 +233,6 @@ def grant_all(rounds: Sequence[Round], node: int, answer: Answer) -> None:
             alarm = round_._alarm  # noqa: SLF001 (it is a method of many rounds)
             if alarm is not None and not alarm.done():  # it is for what a quorum of grants decides
                 alarm.set_result(True)
-        if round_._waiting or round_._then is not None:  # noqa: SLF001
+        others = granted + round_.pending < round_.size  # then fewer grants may decide it
+        if others or round_._waiting or round_._then is not None:  # noqa: SLF001
             round_.tell()

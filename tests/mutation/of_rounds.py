@@ -205,4 +205,11 @@ MUTATIONS = (
         ),
         test="unit/core/test_quorum.py::test_an_even_tie_is_lost[2]",
     ),
+    Mutation(
+        rule="R4",
+        name="only a quorum of grants ends a wait",
+        edits=(Edit("grant_all", "granted + round_.pending < round_.size", "False"),),
+        test="unit/test_late_answers.py::"
+        "test_a_body_leaves_when_a_majority_has_answered_and_no_majority_released[1]",
+    ),
 )

@@ -173,6 +173,28 @@ def test_a_release_called_again_knows_what_the_ledger_has_learnt(keep_data):
     main()
 
 
+@pytest.mark.parametrize("forgets", [1, 2])
+def test_a_body_leaves_when_a_majority_has_answered_and_no_majority_released(forgets):
+    """One node is down and one has lost its key: the last answer is a grant, or a refusal."""
+
+    @virtual
+    async def main() -> None:
+        async def use() -> float:
+            async with w.manager.lock("a"):
+                w.nodes[0].crash()
+                w.vacate("a", forgets)
+                await asyncio.sleep(ROUND_TRIP)
+                return asyncio.get_running_loop().time()
+
+        async with world() as w:
+            task = asyncio.create_task(use())
+            await asyncio.wait((task,), timeout=1.0)
+            assert task.done(), "it waits for ever"
+            assert asyncio.get_running_loop().time() - task.result() == pytest.approx(ROUND_TRIP)
+
+    main()
+
+
 @virtual
 async def test_what_is_never_learnt_stays_unknown():
     """The node is not back before the ttl has passed."""
