@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, Protocol, TypeVar, final, runtime_checkable
@@ -129,10 +129,10 @@ class Outbox:
         batches, replies = self._batches(), 0
         for batch in batches:
             replies += batch.replies
-        for index, post in enumerate(self._posts):
-            if not post(batches, replies, index):
-                self._ask_one_by_one(batches, index)
         self._sent += batches
+        alone = [index for index, post in enumerate(self._posts) if not post(batches, replies, index)]
+        if alone:
+            self._ask_one_by_one(iter([(i, one) for i in alone for each in batches for one in each.rounds]))
 
     def _batches(self) -> list[Batch]:
         extensions, self._extensions = self._extensions, []
@@ -152,14 +152,16 @@ class Outbox:
             batches.append(FencedAcquires(alike, self._clocks, self._now))
         return batches
 
-    def _ask_one_by_one(self, batches: Iterable[Batch], index: int) -> None:
-        node = self.nodes[index]
-        for batch in batches:
-            for round_ in batch.rounds:
+    def _ask_one_by_one(self, questions: Iterator[tuple[int, Asked]]) -> None:
+        try:
+            for index, round_ in questions:
                 if index in round_.unsent:
                     round_.take(index, NOT_HELD)
                 else:
-                    node.submit(round_.command, round_, index)
+                    self.nodes[index].submit(round_.command, round_, index)
+        except BaseException:  # of a hook that hears of a silent node: the others are asked all the same
+            self._ask_one_by_one(questions)
+            raise
 
     def flush(self) -> None:
         """Send what waits here, and begin its time; called at the end of the turn.
@@ -167,7 +169,12 @@ class Outbox:
         No node is to blame for what keeps the loop busy until then.
         """
         self._scheduled = False
-        self.drain()
+        try:
+            self.drain()
+        finally:
+            self._begin_their_time()
+
+    def _begin_their_time(self) -> None:
         under_way = self._under_way
         while under_way and under_way[0][1].over:
             under_way.popleft()
@@ -184,9 +191,10 @@ class Outbox:
         under_way, now = self._under_way, self.loop.time()
         try:
             while under_way and (under_way[0][0] <= now or under_way[0][1].over):
-                for round_ in under_way.popleft()[1].rounds:
+                for round_ in under_way[0][1].rounds:
                     if not round_.over:
                         round_.time_out()
+                under_way.popleft()
         finally:  # whatever that raises, the others end in time, too
             if under_way and self._timer is None:
                 self._timer = self.loop.call_at(under_way[0][0], self._ring)

@@ -11,8 +11,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Outbox.drain",
-                "if not post(batches, replies, index): self._ask_one_by_one(batches, index)",
-                "self.loop.call_later(0.001 * index, post, batches, replies, index)",
+                "not post(batches, replies, index)",
+                "self.loop.call_later(0.001 * index, post, batches, replies, index) is None",
             ),
         ),
         test="unit/core/test_redlock_spec.py::test_all_masters_are_asked_at_the_same_time",
