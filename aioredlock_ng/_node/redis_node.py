@@ -53,6 +53,7 @@ class RedisNode(BaseNode):
         self._channels = Channels(self._send_to_channel)
         self._may_not_subscribe = False  # whether this connection's server refuses subscriptions
         self._warned_of_refusal = False
+        self._in_slots = False  # whether the keys are in different slots of a Redis Cluster
 
     @property
     def in_flight(self) -> int:
@@ -85,10 +86,11 @@ class RedisNode(BaseNode):
     def post(self, parcels: Sequence[Parcel], replies: int, index: int) -> bool:
         """Send what goes to all nodes alike; False where each lock has to be looked at alone.
 
-        That is while the node is not up or full, or an unanswered acquire may still be executed.
+        That is while the node is not up or full, or an unanswered acquire may still be executed; or where two
+        keys cannot be in one script.
         """
         link = self._link
-        if link is None or self._state is not NodeState.UP or self._ledger.unresolved:
+        if link is None or self._state is not NodeState.UP or self._ledger.unresolved or self._in_slots:
             return False
         if data := link.pipe.post(parcels, replies, index):
             link.write(data)
@@ -208,8 +210,8 @@ class RedisNode(BaseNode):
 
     def _why_unfit(self, identity: Identity) -> str:
         prefix = self.env.prefix
-        alone = self._greeting is None or not identity.clustered or hash_tag(prefix) is not None
-        return "" if alone else no_tag(prefix)
+        self._in_slots = identity.clustered and hash_tag(prefix) is None
+        return no_tag(prefix) if self._in_slots and self._greeting is not None else ""
 
     async def _serve(self, link: Link) -> None:
         """Keep one connection until it is lost."""
