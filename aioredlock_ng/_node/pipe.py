@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby, repeat
+from itertools import groupby, repeat, takewhile
 from typing import Final, final
 
 import hiredis
@@ -255,8 +255,10 @@ class Pipe:
                 f"an answer of type {type(reply).__name__} cannot belong to {len(parcel.rounds)} locks"
             )
         message, singles = str(reply), list(self._singles(parcel))
+        for command, _, _ in singles:  # each is shown it: no lock's owner value to another
+            message = without_secrets(message, command)
         not_run = message.startswith(("NOSCRIPT", "NOPERM"))  # nothing of it was executed
-        if not_run and all(self._may_go_again(command, sink) for command, sink, _ in singles):
+        if not_run and self._may_go_again(singles):
             if parcel.script is not None and message.startswith("NOSCRIPT"):
                 self._put_in_full(parcel, parcel.packed_in_full, stamped=parcel.stamped)
                 return
@@ -286,7 +288,7 @@ class Pipe:
     def _fail(self, entry: Entry, message: str) -> None:
         command, sink, node = entry
         lacking = command.script is not None and message.startswith("NOSCRIPT")
-        if lacking and self._may_go_again(command, sink):
+        if lacking and self._may_go_again([entry]):
             self._put_in_full(entry, pack_in_full(command), stamped=command.proof is Proof.STAMPED)
             return
         self._on_failure(entry, message)
@@ -302,25 +304,32 @@ class Pipe:
             self._out.append(self.stamp)
         self._out.append(_TAG_ARGUMENTS[(self.answered + len(self._entries)) % len(TAGS)])
 
-    def _may_go_again(self, command: Command, sink: Sink) -> bool:
+    def _may_go_again(self, singles: Sequence[Entry]) -> bool:
         """Whether a script that the server did not know may be sent once more, at the queue's end.
 
         A release always.  Anything else only while its round waits for it and no release of its
         owner is queued: behind that release it could bring back what was given up (R15).
         """
-        if command.purpose is Purpose.RELEASE:
-            return True
-        return sink.awaited and not any(
-            other.owner == command.owner and other.purpose is Purpose.RELEASE
-            for entry in self._entries
-            for other, _, _ in self._singles(entry)
-        )
+        others = [single for single in singles if single[0].purpose is not Purpose.RELEASE]
+        waited_for = all(sink.awaited for _, sink, _ in others)
+        return not others or (waited_for and self._released().isdisjoint(one[0].owner for one in others))
+
+    def _released(self) -> set[bytes]:
+        """Return the owners whose releases are queued; all of a parcel have one purpose."""
+        return {
+            single[0].owner
+            for entry in self._each_once()
+            for single in takewhile(lambda one: one[0].purpose is Purpose.RELEASE, self._singles(entry))
+        }
+
+    def _each_once(self) -> Iterator[Entry | Parcel]:
+        """Return what is queued; a parcel of plain commands, which has as many places, once."""
+        return (next(same) for _, same in groupby(self._entries, id))
 
     def abandon(self) -> list[Entry]:
         """Empty the queue and return what was never answered, oldest first."""
         self.close()
-        # A parcel of plain commands has as many places, one behind the other: it is looked at once.
-        entries = [one for _, same in groupby(self._entries, id) for one in self._singles(next(same))]
+        entries = [one for entry in self._each_once() for one in self._singles(entry)]
         self._entries.clear()
         self._out.clear()
         return entries

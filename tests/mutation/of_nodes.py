@@ -72,20 +72,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Pipe._may_go_again",
-                """
-                sink.awaited and not any(
-                    other.owner == command.owner and other.purpose is Purpose.RELEASE
-                    for entry in self._entries
-                    for other, _, _ in self._singles(entry)
-                )
-                """,
-                """
-                True or not any(
-                    other.owner == command.owner and other.purpose is Purpose.RELEASE
-                    for entry in self._entries
-                    for other, _, _ in self._singles(entry)
-                )
-                """,
+                "all(sink.awaited for _, sink, _ in others)",
+                "True",
             ),
         ),
         test=(
