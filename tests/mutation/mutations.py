@@ -12,6 +12,7 @@ from . import (
     of_handoff,
     of_kinds,
     of_nodes,
+    of_outbox,
     of_quarantine,
     of_releases,
     of_rounds,
@@ -29,5 +30,6 @@ MUTATIONS: Final = (
     *of_nodes.MUTATIONS,
     *of_kinds.MUTATIONS,
     *of_batches.MUTATIONS,
+    *of_outbox.MUTATIONS,
     *of_handoff.MUTATIONS,
 )

@@ -1,0 +1,794 @@
+"""The outbox: what leaves together at the end of a turn, in which order, and for how long (R42)."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import pytest
+
+from aioredlock_ng import ExtensionPolicy, Vote, _scripts
+from aioredlock_ng._acquire.attempt import Attempt
+from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._node import Node, NodeState, pipe
+from aioredlock_ng._node.handshake import Identity
+from aioredlock_ng._node.redis_node import RedisNode
+from aioredlock_ng._round.asked import AcquireRound, ExtendRound, ReleaseRound
+from aioredlock_ng._round.batch import MAX_BATCH
+from aioredlock_ng._round.outbox import Outbox, Turn
+from aioredlock_ng._round.round import Round
+from aioredlock_ng._session.runtime import Runtime
+from aioredlock_ng.testing import MemoryNode, SimLoop, memory_node
+from aioredlock_ng.testing._memory_wire import Break
+from tests.unit.worlds import (
+    LATENCY,
+    PLAIN,
+    PREFIX,
+    TIMEOUT,
+    TTL,
+    World,
+    locks,
+    make,
+    opened,
+    sim,
+    states,
+    turns,
+    until,
+    virtual,
+    world,
+)
+
+NAMES: Final = {
+    **{script.digest: script.name for script in _scripts.ALL},
+    **{script.source: f"{script.name} in full" for script in _scripts.ALL},
+}
+
+ROUND_TRIP: Final = 2.5 * LATENCY
+
+
+def verbs(node: MemoryNode) -> list[str]:
+    """Return what a node has executed: scripts by their names."""
+    return [NAMES[words[1]] if words[0].startswith(b"EVAL") else words[0].decode() for words in node.executed]
+
+
+def sizes(node: MemoryNode) -> list[int]:
+    """Return of each script that a node has executed how many keys it had."""
+    return [int(words[2]) for words in node.executed if words[0].startswith(b"EVAL")]
+
+
+def forget(w: World) -> None:
+    """Forget what was executed so far."""
+    for node in w.nodes:
+        node.executed.clear()
+
+
+def runtime_of(w: World) -> Runtime:
+    """Return what the world's manager lives in."""
+    runtime = w.manager._life.runtime
+    assert runtime is not None
+    return runtime
+
+
+def outbox_of(w: World) -> Outbox:
+    """Return what the world's manager asks through."""
+    return runtime_of(w).outbox
+
+
+def linked(w: World, index: int) -> RedisNode:
+    """Return the manager's node of that number."""
+    node = w.manager._life.nodes[index]
+    assert isinstance(node, RedisNode)
+    return node
+
+
+def asked_alone(master: MemoryNode) -> Node:
+    """Return a node that batches cannot be given to."""
+    node = master.link()
+    node.post = lambda _batches, _replies, _index: False  # type: ignore[attr-defined]
+    return node
+
+
+def primitive(w: World, name: str) -> Primitive:
+    """Return a lock as the manager asks for it."""
+    return w.manager.lock(name)._primitive
+
+
+def owner(name: str) -> bytes:
+    """Return an owner value."""
+    return name.encode().ljust(40, b"0") + b":1:me"
+
+
+def acquire(
+    w: World,
+    name: str,
+    *,
+    ttl: float = TTL,
+    ballot: int = 7_000,
+    block: int = 1,
+    by: str = "",
+) -> AcquireRound:
+    """Put an acquire into the outbox; the owner is named as the lock, if not otherwise."""
+    asked = AcquireRound(outbox_of(w), primitive(w, name), ttl, block=block)
+    asked.owner, asked.ballot = owner(by or name), ballot
+    outbox_of(w).acquire(asked, Turn(sim().clock.now(), ballot, b""))
+    return asked
+
+
+def release(w: World, name: str, *, unsent: tuple[int, ...] = (), quiet: bool = False) -> ReleaseRound:
+    """Put a release into the outbox."""
+    asked = ReleaseRound(outbox_of(w), primitive(w, name), owner(name), TTL, quiet=quiet, unsent=unsent)
+    outbox_of(w).release(asked)
+    return asked
+
+
+def extend(w: World, name: str, *, ttl: float = TTL, fence: int = 7_000) -> ExtendRound:
+    """Put an extension into the outbox."""
+    asked = ExtendRound(
+        outbox_of(w), primitive(w, name), owner(name), ttl, fence=fence, heed=lambda _node, _answer: None
+    )
+    outbox_of(w).extend(asked)
+    return asked
+
+
+def votes(asked: Any) -> list[Vote]:
+    """Return what the nodes said."""
+    return [vote.vote for vote in asked.votes()]
+
+
+GRANTED, REFUSED, SILENT = Vote.GRANTED, Vote.REFUSED, Vote.SILENT
+
+# -- in which order ----------------------------------------------------------------------------------
+
+
+@virtual
+async def test_extensions_leave_before_releases_and_these_before_acquires():
+    """In whatever order tasks ask within a turn: a name that is released is free for the next of them."""
+    async with world() as w:
+        for name in "ab":
+            acquire(w, name)
+        await asyncio.sleep(ROUND_TRIP)
+        forget(w)
+        other = acquire(w, "a", ballot=9_000, by="x")
+        gone, kept = release(w, "a"), extend(w, "b")
+        await asyncio.sleep(ROUND_TRIP)
+        for node in w.nodes:
+            assert verbs(node) == ["extend_many", "release_many", "acquire_many"]
+        assert votes(other) == votes(gone) == votes(kept) == [GRANTED] * 3
+        assert w.holders("a") == [owner("x")] * 3
+        outbox_of(w).release(
+            ReleaseRound(outbox_of(w), primitive(w, "a"), owner("x"), TTL, quiet=True, unsent=())
+        )
+        release(w, "b")
+
+
+@virtual
+async def test_an_extension_and_its_release_leave_in_that_order():
+    """Nothing with an owner is sent behind its release (R6)."""
+    async with world() as w:
+        acquire(w, "a")
+        await asyncio.sleep(ROUND_TRIP)
+        forget(w)
+        gone, kept = release(w, "a"), extend(w, "a")
+        await asyncio.sleep(ROUND_TRIP)
+        assert all(verbs(node) == ["extend_many", "release_many"] for node in w.nodes)
+        assert votes(gone) == votes(kept) == [GRANTED] * 3
+
+
+@virtual
+async def test_what_is_undone_in_its_own_turn_leaves_first():
+    """The release of a try that waits in the outbox comes behind it, and leaves no key (R5)."""
+    async with world() as w:
+        tries = runtime_of(w).tries
+        attempt = Attempt(tries, primitive(w, "a"), TTL, seen=0)
+        attempt._ask(TIMEOUT)
+        assert attempt.owner
+        assert all(node.executed == [] for node in w.nodes)
+        undone = attempt.undo(TIMEOUT)
+        await asyncio.sleep(ROUND_TRIP)
+        for node in w.nodes:
+            assert verbs(node) == ["acquire_many", "release_many"]
+        assert w.keys == [()] * 3
+        assert votes(attempt.asked) == votes(undone) == [GRANTED] * 3
+
+
+@virtual
+async def test_a_command_of_its_own_comes_behind_what_was_asked_before():
+    """Several names at once, a raise or a look: they find done what waits in the outbox."""
+    async with world() as w:
+        asked, both = acquire(w, "a"), w.manager.lock("a", "b")._primitive
+        other = Round(outbox_of(w), both.read_acquire)
+        other.ask(both.acquire(owner("x"), TTL, 7_000), TIMEOUT)
+        await asyncio.sleep(ROUND_TRIP)
+        assert all(verbs(node) == ["acquire_many", "acquire"] for node in w.nodes)
+        assert (votes(asked), votes(other)) == ([GRANTED] * 3, [REFUSED] * 3)
+        release(w, "a")
+
+
+@virtual
+async def test_all_of_a_turn_leaves_in_one_write(monkeypatch: pytest.MonkeyPatch):
+    """Of however many tasks; the next turn's questions are the next turn's."""
+    async with world() as w:
+        writes: list[bytes] = []
+        for index in range(3):
+            link = linked(w, index)._link
+            assert link is not None
+            monkeypatch.setattr(link._transport, "write", writes.append)
+        for name in "abcde":
+            acquire(w, name)
+        assert writes == []
+        await turns(1)
+        assert len(writes) == 3
+        acquire(w, "f")
+        await turns(1)
+        assert len(writes) == 6
+        monkeypatch.undo()
+        for index in range(3):
+            linked(w, index)._link.give_up("a test that kept its bytes")
+
+
+# -- what is alike -----------------------------------------------------------------------------------
+
+
+@virtual
+async def test_at_most_so_many_locks_are_in_one_script():
+    """The server is busy with each for a short time."""
+    async with world() as w:
+        names = [f"n{i}" for i in range(2 * MAX_BATCH + 3)]
+        rounds = [acquire(w, name) for name in names]
+        await asyncio.sleep(ROUND_TRIP)
+        extended = [extend(w, name) for name in names]
+        await asyncio.sleep(ROUND_TRIP)
+        released = [release(w, name) for name in names]
+        await asyncio.sleep(ROUND_TRIP)
+        for node in w.nodes:
+            assert verbs(node) == ["acquire_many"] * 3 + ["extend_many"] * 3 + ["release_many"] * 3
+            assert sizes(node) == [65, 65, 7, 65, 65, 7, 32, 32, 3]
+        assert all(votes(asked) == [GRANTED] * 3 for asked in (*rounds, *extended, *released))
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_what_is_not_alike_goes_apart():
+    """Another ttl, another ballot, another number of fences; each lock gets what was asked for it."""
+    async with world() as w:
+        apart = [
+            acquire(w, "a"),
+            acquire(w, "b", ttl=5.0),
+            acquire(w, "c", ballot=8_000),
+            acquire(w, "d", block=3),
+            acquire(w, "e"),
+        ]
+        await asyncio.sleep(ROUND_TRIP)
+        assert all(sizes(node) == [5, 3, 3, 3] for node in w.nodes)
+        assert all(votes(asked) == [GRANTED] * 3 for asked in apart)
+        for node in w.nodes:
+            assert 5 - 0.1 < (node.ttl(PREFIX + b"b") or 0) <= 5 < (node.ttl(PREFIX + b"a") or 0)
+        forget(w)
+        for name, ttl, fence in [("a", 20.0, 7_000), ("b", 20.0, 0), ("c", 30.0, 8_000), ("e", 20.0, 7_000)]:
+            extend(w, name, ttl=ttl, fence=fence)
+        await asyncio.sleep(ROUND_TRIP)
+        assert all(sizes(node) == [5, 2, 3] for node in w.nodes)
+        forget(w)
+        for name, quiet in [("a", True), ("b", False), ("c", True), ("d", False), ("e", False)]:
+            release(w, name, quiet=quiet)
+        await asyncio.sleep(ROUND_TRIP)
+        assert all(sizes(node) == [2, 3] for node in w.nodes)
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_plain_acquires_are_plain_commands():
+    """Of different ttls, too; the sentinel is looked at once, behind the last."""
+    async with world(fencing=False, restart_quarantine=60) as w:
+        rounds = [acquire(w, name, ttl=ttl, ballot=0) for name, ttl in (("a", 5.0), ("b", 10.0), ("c", 5.0))]
+        await asyncio.sleep(ROUND_TRIP)
+        assert all(verbs(node) == ["SET"] * 3 + ["GET"] for node in w.nodes)
+        assert all(votes(asked) == [GRANTED] * 3 for asked in rounds)
+        for name in "abc":
+            release(w, name)
+
+
+# -- nodes that are asked one by one -----------------------------------------------------------------
+
+
+@virtual
+async def test_a_node_that_is_down_is_answered_for_at_once():
+    """Silent for every lock, and nothing of theirs is owed to it but releases."""
+    async with world() as w:
+        w.nodes[0].crash()
+        await asyncio.sleep(LATENCY * 2)
+        assert states(w)[0] is NodeState.DOWN
+        rounds = [acquire(w, name) for name in "ab"]
+        await asyncio.sleep(ROUND_TRIP)
+        assert [votes(asked) for asked in rounds] == [[SILENT, GRANTED, GRANTED]] * 2
+        assert [asked.unsent for asked in rounds] == [(0,)] * 2
+        released = release(w, "a", unsent=(0,)), release(w, "b")
+        await asyncio.sleep(ROUND_TRIP)
+        assert [votes(asked) for asked in released] == [
+            [REFUSED, GRANTED, GRANTED],
+            [SILENT, GRANTED, GRANTED],
+        ]
+        assert w.manager.statistics().nodes[0].owed == 1
+
+
+@virtual
+async def test_a_node_in_quarantine_is_told_of_releases():
+    """It has no vote for an acquire, and is not sent any; a release it takes."""
+    async with world(restart_quarantine=60) as w:
+        acquire(w, "a")
+        await asyncio.sleep(ROUND_TRIP)
+        w.nodes[0].flush()
+        await asyncio.sleep(1.0)
+        assert states(w) == [NodeState.QUARANTINED, NodeState.UP, NodeState.UP]
+        forget(w)
+        asked, kept, gone = acquire(w, "b"), extend(w, "a"), release(w, "a")
+        await asyncio.sleep(ROUND_TRIP)
+        assert verbs(w.nodes[0]) == ["extend", "release"]
+        assert verbs(w.nodes[1]) == ["extend_many", "release_many", "acquire_many"]
+        assert [votes(each) for each in (asked, kept, gone)] == [
+            [SILENT, GRANTED, GRANTED], [SILENT, GRANTED, GRANTED], [REFUSED, GRANTED, GRANTED],
+        ]  # fmt: skip
+        release(w, "b")
+
+
+@virtual
+async def test_a_node_whose_answers_were_lost_is_asked_one_by_one():
+    """Until no acquire of before can be executed any more: releases of its owner have to be recorded (R5)."""
+    async with world() as w:
+        w.nodes[0].wires[0].break_before()
+        first = acquire(w, "a")
+        await asyncio.sleep(0.2)
+        assert votes(first) == [SILENT, GRANTED, GRANTED]
+        assert states(w) == [NodeState.UP] * 3
+        ledger = linked(w, 0)._ledger
+        assert ledger.is_unresolved(owner("a"))
+        forget(w)
+        second, gone = acquire(w, "b"), release(w, "a")
+        await asyncio.sleep(ROUND_TRIP)
+        assert verbs(w.nodes[0]) == ["release", "acquire"]
+        assert verbs(w.nodes[1]) == ["release_many", "acquire_many"]
+        assert votes(second) == [GRANTED] * 3
+        assert votes(gone) == [REFUSED, GRANTED, GRANTED]
+        assert len(ledger) == 1, "not held proves nothing of an acquire that was not answered"
+        await asyncio.sleep(TTL + 1)
+        assert not ledger.unresolved
+        forget(w)
+        release(w, "b")
+        await asyncio.sleep(ROUND_TRIP)
+        assert all(verbs(node) == ["release_many"] for node in w.nodes)
+
+
+@virtual
+async def test_a_node_that_takes_no_batches_has_the_same_votes():
+    """As a user's own client: each lock alone, in the same order, and no release of what it was not sent."""
+    masters = [MemoryNode(latency=LATENCY) for _ in range(3)]
+    nodes: list[Any] = [asked_alone(masters[0]), *masters[1:]]
+    async with opened(nodes) as manager:
+        w = World(masters, manager)
+        acquired = [acquire(w, name) for name in "ab"]
+        await asyncio.sleep(ROUND_TRIP)
+        extended = [extend(w, name) for name in "ab"]
+        released = [release(w, "a"), release(w, "b", unsent=(0,))]
+        await asyncio.sleep(ROUND_TRIP)
+        assert verbs(masters[0]) == ["acquire", "acquire", "extend", "extend", "release"]
+        assert verbs(masters[1]) == ["acquire_many", "extend_many", "release_many"]
+        assert all(votes(asked) == [GRANTED] * 3 for asked in (*acquired, *extended, released[0]))
+        assert votes(released[1]) == [REFUSED, GRANTED, GRANTED]
+        masters[0].delete(PREFIX + b"b")
+
+
+@pytest.mark.parametrize(("prefix", "together"), [("redlock:", False), ("{redlock}:", True)])
+def test_keys_in_different_slots_are_asked_for_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, prefix: str, together: bool
+):
+    """At a server of a Redis Cluster two keys are in one script only where a hash tag keeps them together."""
+    monkeypatch.setattr(memory_node, "Identity", functools.partial(Identity, clustered=True))
+
+    @virtual
+    async def main() -> None:
+        async with world(fencing=False, prefix=prefix) as w:
+            acquired = [acquire(w, name, ballot=0) for name in "ab"]
+            await asyncio.sleep(ROUND_TRIP)
+            gone = [release(w, name) for name in "ab"]
+            await asyncio.sleep(ROUND_TRIP)
+            released = ["release_many"] if together else ["release"] * 2
+            assert all(verbs(node) == ["SET", "SET", *released] for node in w.nodes)
+            assert all(votes(asked) == [GRANTED] * 3 for asked in (*acquired, *gone))
+
+    main()
+
+
+@virtual
+async def test_without_room_each_is_asked_alone(monkeypatch: pytest.MonkeyPatch):
+    """Acquires are silent, as without batches; releases and extensions have room of their own (R15)."""
+    monkeypatch.setattr(pipe, "MAX_IN_FLIGHT", 3)
+    async with world() as w:
+        acquire(w, "a")
+        await asyncio.sleep(ROUND_TRIP)
+        w.nodes[0].freeze()
+        for name in "bce":
+            acquire(w, name)
+            await asyncio.sleep(ROUND_TRIP)
+        last, kept, gone = acquire(w, "d"), extend(w, "a"), release(w, "a")
+        await turns(1)
+        assert last.unsent == (0,)
+        assert linked(w, 0).in_flight == 5
+        w.nodes[0].thaw()
+        await asyncio.sleep(ROUND_TRIP)
+        assert votes(last) == [SILENT, GRANTED, GRANTED]
+        assert votes(kept) == votes(gone) == [GRANTED] * 3
+        for name in "bcde":
+            release(w, name)
+
+
+# -- how long ----------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_the_time_of_a_turn_begins_at_its_end():
+    """No node is to blame for what keeps the loop busy until its question has left (R1)."""
+    async with world() as w:
+        w.nodes[0].freeze()
+        asked = acquire(w, "a")
+        sim().advance(5 * TIMEOUT)
+        left_at = sim().time()
+        await until(left_at + TIMEOUT - 0.001)
+        assert votes(asked) == [SILENT, GRANTED, GRANTED]
+        assert not asked.over
+        await until(left_at + TIMEOUT)
+        await turns(1)
+        assert asked.over
+        assert "no answer within 0.1 s" in asked.votes()[0].reason
+        w.nodes[0].thaw()
+        release(w, "a")
+
+
+@virtual
+async def test_every_turn_has_its_own_end():
+    """Several are under way; those that were answered do not keep others from their end, nor hasten it."""
+    async with world() as w:
+        w.nodes[0].freeze()
+        begun, rounds = [], []
+        for i in range(5):
+            rounds.append(acquire(w, f"n{i}"))
+            if i == 2:
+                w.nodes[0].thaw()
+                await asyncio.sleep(0.01)
+                w.nodes[0].freeze()
+                rounds = rounds[3:]  # all of them are answered
+                continue
+            begun.append(sim().time())
+            await asyncio.sleep(0.02)
+        for asked, began in zip(rounds, begun[2:], strict=True):
+            await until(began + TIMEOUT - 0.001)
+            assert not asked.over
+            await until(began + TIMEOUT)
+            await turns(1)
+            assert asked.over
+        w.nodes[0].thaw()
+        for i in range(5):
+            release(w, f"n{i}")
+
+
+@virtual
+async def test_one_of_them_may_have_less_time():
+    """The others of its batch have theirs."""
+    async with world() as w:
+        for node in w.nodes[:2]:
+            node.freeze()
+        began = sim().time()
+        short, long = acquire(w, "a"), acquire(w, "b")
+        short.limit(TIMEOUT / 4)
+        await until(began + TIMEOUT / 4)
+        await turns(2)
+        assert short.over
+        assert "no answer within 0.025 s" in short.votes()[0].reason
+        assert not long.over
+        await until(began + TIMEOUT)
+        await turns(2)
+        assert long.over
+        for node in w.nodes[:2]:
+            node.thaw()
+        for name in "ab":
+            release(w, name)
+
+
+def heard_by_the_loop() -> list[BaseException]:
+    """Return what will end up in the loop's handler."""
+    heard: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context["exception"]))
+    return heard
+
+
+def failing(asked: Any, when: Callable[[Any], bool], error: Exception) -> None:
+    """Have something fail as soon as a round is so."""
+
+    def fail() -> None:
+        raise error
+
+    asked.then(when, fail)
+
+
+def test_an_error_at_the_end_of_the_time_ends_no_other():
+    """Whatever hears of one lock: the others of its batch, and of later ones, are silent in time."""
+
+    async def main() -> None:
+        async with world() as w:
+            for node in w.nodes:
+                node.freeze()
+            heard, error = heard_by_the_loop(), RuntimeError("of a hook")
+            rounds = [acquire(w, name) for name in "abc"]
+            failing(rounds[0], lambda tally: tally.silent > 0, error)
+            await asyncio.sleep(TIMEOUT / 2)
+            later = acquire(w, "d")
+            await asyncio.sleep(TIMEOUT / 2 + 0.001)
+            assert heard == [error]
+            assert [asked.over for asked in (*rounds, later)] == [True] * 3 + [False]
+            await asyncio.sleep(TIMEOUT / 2 + 0.001)
+            assert later.over
+            for node in w.nodes:
+                node.thaw()
+            for name in "abcd":
+                release(w, name)
+
+    SimLoop.run(main())
+
+
+def test_an_error_while_a_turn_is_put_keeps_nothing_from_leaving():
+    """A hook may raise when it hears that a node is down: the other nodes are asked, and in time."""
+
+    async def main() -> None:
+        async with world(5) as w:
+            for name in "abc":
+                acquire(w, name)
+            await asyncio.sleep(ROUND_TRIP)
+            for node in w.nodes[:2]:
+                node.crash(keep_data=True)
+            await asyncio.sleep(ROUND_TRIP)
+            w.nodes[4].freeze()
+            heard, error = heard_by_the_loop(), RuntimeError("of a hook")
+            kept = extend(w, "a")
+            failing(kept, lambda tally: tally.silent > 0, error)
+            gone = [release(w, name) for name in "bc"]
+            await asyncio.sleep(ROUND_TRIP)
+            assert heard == [error]
+            assert [votes(asked) for asked in gone] == [[SILENT, SILENT, GRANTED, GRANTED, SILENT]] * 2
+            assert [one.owed for one in w.manager.statistics().nodes[:2]] == [2, 2]
+            assert votes(kept) == [SILENT, SILENT, GRANTED, GRANTED, SILENT]
+            assert not any(asked.over for asked in (kept, *gone))
+            await asyncio.sleep(TIMEOUT)
+            assert all(asked.over for asked in (kept, *gone))
+            release(w, "a")
+            w.nodes[4].thaw()
+            for node in w.nodes[:2]:
+                node.start()
+            await asyncio.sleep(2)
+            assert w.keys == [()] * 5
+
+    SimLoop.run(main())
+
+
+# -- the end -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 3])
+def test_closing_waits_for_what_was_put_in_its_turn(frozen: int):
+    """For the answers, and never longer than their time; no key stays on a node that answers."""
+
+    @virtual
+    async def main() -> None:
+        async with world() as w:
+            held = [await w.manager.lock(name, extension=PLAIN).acquire() for name in "ab"]
+            for node in w.nodes[:frozen]:
+                node.freeze()
+            forget(w)
+            tasks = [
+                asyncio.create_task(w.manager.lock("c").try_acquire()),
+                asyncio.create_task(held[0].extend()),
+                asyncio.create_task(held[1].release()),
+            ]
+            began = sim().time()
+            await asyncio.create_task(w.manager.aclose())
+            assert sim().time() - began <= 2 * TIMEOUT + 0.01
+            await asyncio.wait(tasks, timeout=1)
+            assert all(task.done() for task in tasks)
+            for task in tasks:
+                task.cancelled() or task.exception()
+            for node in w.nodes[:frozen]:
+                node.thaw()
+            await asyncio.sleep(1)
+            assert w.keys == [()] * 3
+
+    main()
+
+
+def test_releases_of_a_loops_end_still_leave():
+    """A program that ends without closing its manager: bodies are cancelled, and their keys go (R6)."""
+    nodes = [MemoryNode(latency=LATENCY) for _ in range(3)]
+
+    async def main() -> None:
+        manager = make(nodes)
+        await manager.start()
+        entered: list[str] = []
+
+        async def hold(name: str) -> None:
+            async with manager.lock(name):
+                entered.append(name)
+                await asyncio.sleep(3600)
+
+        tasks = [asyncio.create_task(hold(f"n{i}")) for i in range(40)]
+        while len(entered) < 40:
+            await asyncio.sleep(LATENCY)
+        assert len(tasks) == 40
+        for node in nodes:
+            assert len(locks(node)) == 40
+            node.executed.clear()
+
+    SimLoop.run(main())
+    for node in nodes:
+        assert sorted(set(verbs(node))) == ["release_many"]
+        left = [key for key in node._server.data if key.startswith(PREFIX + b"n")]
+        assert left == []
+
+
+# -- time --------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_turns_reading_of_the_clock_is_used_for_no_other():
+    """Tries that leave together begin with the first of them, before any byte; later ones later (R3)."""
+    async with world() as w:
+        begun: dict[str, float] = {}
+
+        async def take(name: str) -> float:
+            begun[name] = sim().clock.now()
+            async with w.manager.lock(name, extension=PLAIN) as lease:
+                return lease.valid_until
+
+        async def stand_still() -> None:
+            sim().advance(0.02)
+
+        work: Iterable[Any] = (take("a"), stand_still(), take("b"), stand_still())
+        tasks = [asyncio.create_task(each) for each in work]
+        await turns(2)
+        assert outbox_of(w).turn is None, "they have left"
+        sim().advance(0.02)
+        tasks += [asyncio.create_task(take("c"))]
+        ends = {name: await tasks[i] for name, i in (("a", 0), ("b", 2), ("c", 4))}
+        validity = ends["a"] - begun["a"]
+        assert validity <= TTL
+        assert ends["b"] == ends["a"], "never later than it asked"
+        assert begun["b"] == pytest.approx(begun["a"] + 0.02)
+        assert ends["c"] == pytest.approx(begun["c"] + validity)
+        assert begun["c"] == pytest.approx(begun["a"] + 0.06)
+
+
+@virtual
+async def test_what_has_left_within_a_turn_ends_its_reading_of_the_clock():
+    """A try behind it reads the clock again: what it says could be older than the turn of the loop."""
+    async with world() as w:
+        tries = runtime_of(w).tries
+        first, second, third = (Attempt(tries, primitive(w, name), TTL, seen=0) for name in "abc")
+        first._ask(TIMEOUT)
+        began = sim().clock.now()
+        outbox_of(w).drain()
+        sim().advance(0.02)
+        second._ask(TIMEOUT)
+        third._ask(TIMEOUT)
+        assert (first.asked_at, second.asked_at, third.asked_at) == (began, began + 0.02, began + 0.02)
+        assert len({first.owner, second.owner, third.owner}) == 3
+        for attempt in (first, second, third):
+            attempt.undo(TIMEOUT)
+        await asyncio.sleep(ROUND_TRIP)
+        assert w.keys == [()] * 3
+        tries.in_flight.clear()
+
+
+@virtual
+async def test_extensions_begin_by_their_own_readings():
+    """The same for what an extension brings."""
+    async with world() as w:
+        policy = ExtensionPolicy.off()
+        leases = [await w.manager.lock(name, extension=policy).acquire() for name in "ab"]
+        begun = []
+        tasks = []
+        for lease in leases:
+
+            async def run(lease: Any = lease) -> None:
+                begun.append(sim().clock.now())
+                await lease.extend()
+
+            async def stand_still() -> None:
+                sim().advance(0.03)
+
+            tasks += [asyncio.create_task(run()), asyncio.create_task(stand_still())]
+        await asyncio.gather(*tasks)
+        validity = [lease.valid_until - began for lease, began in zip(leases, begun, strict=True)]
+        assert begun[1] - begun[0] == pytest.approx(0.03)
+        assert validity[0] == pytest.approx(validity[1])
+        for lease in leases:
+            await lease.release()
+
+
+# -- answers that are lost ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restart_quarantine", [0, 60])
+@pytest.mark.parametrize("executed", range(4))
+def test_half_of_the_plain_answers_were_read(executed: int, restart_quarantine: int):
+    """None of them is a vote, and what was granted there is undone by the ledger: no ghost stays (R5)."""
+
+    @virtual
+    async def main() -> None:
+        async with world(fencing=False, restart_quarantine=restart_quarantine) as w:
+            await asyncio.sleep(0.01)
+            breaks, master = w.nodes[0].wires[0].breaks, w.nodes[0]
+            seen = 0
+            execute = master.execute
+
+            def until_it_breaks(words: list[bytes], client: Any = None) -> bytes:
+                nonlocal seen
+                if words[0] == b"SET":
+                    seen += 1
+                    if seen == executed:
+                        breaks.append(Break(after=True))
+                return execute(words, client)
+
+            master.execute = until_it_breaks  # type: ignore[method-assign]
+            if not executed:
+                breaks.append(Break(after=True))
+            rounds = [acquire(w, name, ballot=0) for name in "abcd"]
+            await asyncio.sleep(ROUND_TRIP)
+            lost = executed < 3 or restart_quarantine > 0
+            if lost:
+                assert [votes(asked) for asked in rounds] == [[SILENT, GRANTED, GRANTED]] * 4
+                assert set(linked(w, 0)._ledger.unresolved) == set(map(owner, "abcd"))
+                assert len(locks(master)) == executed + 1, "they were granted, and are ghosts if left"
+            for name in "abcd":
+                release(w, name)
+            await asyncio.sleep(1)
+            assert states(w) == [NodeState.UP] * 3
+            assert w.keys == [()] * 3
+
+    main()
+
+
+@virtual
+async def test_scripts_that_nodes_have_forgotten_are_sent_in_full():
+    """In the middle of a turn's questions; no lock notices."""
+    async with world() as w:
+        for node in w.nodes:
+            node.flush_scripts()
+        names = [f"n{i}" for i in range(MAX_BATCH + 2)]
+        managers = w.manager
+        leases = await asyncio.gather(*(managers.lock(name).acquire() for name in names))
+        for node in w.nodes:
+            assert verbs(node).count("acquire_many in full") == 2
+            node.flush_scripts()
+        await asyncio.gather(*(lease.extend() for lease in leases))
+        for node in w.nodes:
+            node.flush_scripts()
+        await asyncio.gather(*(lease.release() for lease in leases))
+        assert w.keys == [()] * 3
+        assert all(
+            "release_many in full" in verbs(node) and "extend_many in full" in verbs(node) for node in w.nodes
+        )
+        assert not any(one.owed or one.mismatched for one in managers.statistics().nodes)
+
+
+@virtual
+async def test_a_fence_that_nodes_do_not_agree_on_is_raised_at_the_release():
+    """A release by itself raises a counter that is behind; where nodes agree it goes with others (R10)."""
+    async with world() as w:
+        lease = await w.manager.lock("a", extension=PLAIN).acquire()
+        forget(w)
+        await lease.release()
+        assert all(verbs(node) == ["release_many"] for node in w.nodes)
+        w.nodes[2].set(PREFIX + b"fence:{redlock:b}", b"%d" % (lease.fence + (1 << 22)), 600.0)
+        other = await w.manager.lock("b", extension=PLAIN).acquire()
+        await asyncio.sleep(ROUND_TRIP)
+        forget(w)
+        await other.release()
+        assert all(verbs(node) == ["release"] for node in w.nodes)
