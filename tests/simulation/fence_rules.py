@@ -11,8 +11,11 @@ from unittest.mock import patch
 from aioredlock_ng import _scripts
 from aioredlock_ng._core import fencing, quarantine
 from aioredlock_ng._core.fencing import MIN_FENCE_TTL
-from aioredlock_ng.testing import _memory_scripts
+from aioredlock_ng.testing import _memory_batches, _memory_parts, _memory_scripts
 from aioredlock_ng.testing._memory_process import MemoryProcess
+
+SCRIPTED: Final = (_memory_scripts, _memory_parts, _memory_batches)
+"""Where the scripts are, and what they are made of."""
 
 KEEP_MS: Final = round(MIN_FENCE_TTL * 1000)
 """The shortest life of an unused counter that a client may ask for."""
@@ -44,7 +47,7 @@ class Rules:
     eligibility: Callable[..., quarantine.Eligibility] = quarantine.eligibility
 
     of_scripts: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """The functions that the scripts of the nodes call differently, by their names in `_memory_scripts`."""
+    """The functions that the scripts of the nodes call differently, by their names in `SCRIPTED`."""
     block_of: Callable[[int, int], int] = _as_asked
     """How many fences a node takes for a grant, of its number and what the client asked for."""
     raise_script: Callable[..., int] | None = None
@@ -70,7 +73,10 @@ class Rules:
         """Have all nodes in memory go by these rules while the block runs."""
         with contextlib.ExitStack() as stack:
             for name, function in self.of_scripts.items():
-                stack.enter_context(patch.object(_memory_scripts, name, function))
+                using = [module for module in SCRIPTED if hasattr(module, name)]
+                assert using, f"no script uses {name}"
+                for module in using:
+                    stack.enter_context(patch.object(module, name, function))
             if self.raise_script is not None:
                 scripts = {_scripts.RAISE.digest: self.raise_script}
                 stack.enter_context(patch.dict(_memory_scripts.SCRIPTS, scripts))

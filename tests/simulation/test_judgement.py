@@ -11,17 +11,17 @@ from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng import _manager
+from aioredlock_ng import _scripts
 from aioredlock_ng._acquire import attempt
 from aioredlock_ng._core.command import Silence
-from aioredlock_ng._hold import body, holding
+from aioredlock_ng._hold import body, holding, request
 from aioredlock_ng._hold.succession import Estate, Succession
 from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._round.round import Round
 from aioredlock_ng._session.runtime import Runtime
-from aioredlock_ng.testing import _memory_scripts
+from aioredlock_ng.testing import _memory_batches, _memory_scripts, _memory_server
 from tests.simulation.campaign import DETERMINISM, campaign
 from tests.simulation.checks_words import Rule
 from tests.simulation.plan import Plan
@@ -78,7 +78,7 @@ def _closing_without_release(patch: pytest.MonkeyPatch) -> None:
 
 
 def _validity_beyond_the_ttl(patch: pytest.MonkeyPatch) -> None:
-    for module in (_manager, holding):
+    for module in (request, holding):
         patch.setattr(module, "valid_until", lambda asked_at, ttl: asked_at + TOO_LONG * ttl)
 
 
@@ -88,7 +88,6 @@ def _bodies_that_are_not_stopped(patch: pytest.MonkeyPatch) -> None:
 
 
 def _extensions_that_create(patch: pytest.MonkeyPatch) -> None:
-    extend = _memory_scripts.SCRIPTS
     original = _memory_scripts._extend
 
     def creating(server, keys, argv):
@@ -98,16 +97,15 @@ def _extensions_that_create(patch: pytest.MonkeyPatch) -> None:
                 server.set(key, argv[0], int(argv[1]))
         return original(server, keys, argv)
 
-    for digest, script in list(extend.items()):
-        if script is original:
-            patch.setitem(extend, digest, creating)
+    patch.setitem(_memory_server._SCRIPTS, _scripts.EXTEND.digest, creating)
+    patch.setattr(_memory_batches, "_EXTEND", creating)
 
 
 def _queue_that_serves_the_last_first(patch: pytest.MonkeyPatch) -> None:
     place = LocalQueue.place
 
-    def placed(self: LocalQueue, name: str, ticket: Ticket, *, single_try: bool) -> Place:
-        last = place(self, name, ticket, single_try=single_try)
+    def placed(self: LocalQueue, name: str, ticket: Ticket, **options: Any) -> Place:
+        last = place(self, name, ticket, **options)
         queue = self.entries[name].queue
         assert queue is not None, "it has a place"
         queue.move_to_end(last, last=False)
