@@ -77,9 +77,7 @@ class Succession:
         if not may_be_handed_on(estate.valid_until - now, estate.ttl):
             return False
         if estate.fence:
-            estate.left -= (
-                1  # one that was never given, and never will be again, whatever becomes of the heir
-            )
+            estate.left -= 1  # that one is never given again, whatever becomes of the heir
         self._untaken[estate] = None
         heir.ticket.held = estate
         ticket.leave()
