@@ -44,11 +44,11 @@ backwards across that loss.
 
 **How fast F grows.**  Raises end ten seconds ahead and ballots do not pass the node's time; what acquires
 add beyond that must not be more than time makes up for, and a number is worth a microsecond.  An acquire of
-one number takes longer than that.  One of `MAX_BLOCK` may be 31 microseconds ahead, and those have passed
+one number takes longer than that.  One of `MAX_BLOCK` may be 63 microseconds ahead, and those have passed
 before the node can grant that name again: the grant goes to the client, and the release comes back.  A call
-that is cancelled before its answer has come leaves that round trip out.  It would take 30,000 of them a
-second, each with 31 tasks behind it, until the two seconds between `RAISE_AHEAD_MS` and `FLOOR_AHEAD_MS` are
-used up; or a node that loses its data twice, within the 31 microseconds of one block that it grants in
+that is cancelled before its answer has come leaves that round trip out.  It would take 16,000 of them a
+second, each with 63 tasks behind it, until the two seconds between `RAISE_AHEAD_MS` and `FLOOR_AHEAD_MS` are
+used up; or a node that loses its data twice, within the 63 microseconds of one block that it grants in
 between.  Only `floor_at` rests on this: `kept_ms` goes by the counter itself.
 
 The functions under *the node's part* are what the Lua scripts do; `testing.MemoryNode` calls them, and the
@@ -79,7 +79,7 @@ RAISE_AHEAD_MS: Final = 10_000
 FLOOR_AHEAD_MS: Final = 12_000
 """How far beyond its own time a node's floor is: above all that its counters can have been."""
 
-MAX_BLOCK: Final = 32
+MAX_BLOCK: Final = 64
 """Numbers that one acquire may ask for; more of them would be further ahead of the node's clock than a round
 trip makes up for (*how fast F grows*)."""
 

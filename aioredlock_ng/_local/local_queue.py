@@ -116,6 +116,7 @@ class Ticket:
     def leave(self) -> None:
         """Let the next in line in, once."""
         names, self.names = self.names, ()
+        self.held = None  # what is held knows this ticket, too: no work for the collector
         for name in names:
             self.queue.leave(name, self)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from .._core.command import Answer, Command, Reply
+from .._core.quorum import Vote
 from .._kinds.primitive import Primitive
 from .round import Asks, Round
 
@@ -51,7 +52,10 @@ class AcquireRound(Asked):
     @property
     def stragglers(self) -> bool:  # type: ignore[override]
         """Whether nodes granted that stand at another fence."""
-        return self.ballot > 0 and self.agreed != self.granted
+        if not self.ballot or self.agreed == self.granted:
+            return False
+        proposed = self.ballot + self.block - 1  # those that were asked alone may stand there, too
+        return any(a is not None and a.vote is Vote.GRANTED and a.fence != proposed for a in self.answers)
 
 
 @final
