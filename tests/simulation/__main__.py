@@ -4,6 +4,7 @@ python -m tests.simulation --seeds 20000                 a campaign
 python -m tests.simulation --replay 4711                 one run: its history as text, and what it broke
 python -m tests.simulation --replay 4711 --shrink        the same with as few faults and clients as possible
 python -m tests.simulation --seeds 300 --quarantine 0    what the restart quarantine is for
+python -m tests.simulation --seeds 2000 --crowded        many tasks in each process, which ask in step
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quarantine", type=float, help="seconds, in place of what is drawn")
     parser.add_argument("--stubborn", action="store_true", help="holders go on when their lease is lost")
+    parser.add_argument("--crowded", action="store_true", help="processes of many tasks that ask in step")
     parser.add_argument("--replay", type=int, metavar="SEED", help="show one run")
     parser.add_argument("--clients", type=_numbers, help="only these of its clients: 0,2")
     parser.add_argument("--faults", type=_numbers, help="only these of its faults: 0,3,4 (or nothing: '')")
@@ -51,7 +53,11 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Run from the command line."""
     asked = _parser().parse_args()
-    options: dict[str, Any] = {"quarantine": asked.quarantine, "stubborn": asked.stubborn}
+    options: dict[str, Any] = {
+        "quarantine": asked.quarantine,
+        "stubborn": asked.stubborn,
+        "crowded": asked.crowded,
+    }
     if asked.replay is None:
         _campaign(asked, options)
     else:

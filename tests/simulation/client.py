@@ -20,11 +20,12 @@ from aioredlock_ng import (
 )
 from aioredlock_ng.testing._memory_wire import Wire
 from tests.simulation.history import Operation, Outcome
+from tests.simulation.hits import count_batches
 from tests.simulation.orphans import SETTLING
 from tests.simulation.plan import ClientPlan
 from tests.simulation.processes import Process
 from tests.simulation.record import Record
-from tests.simulation.work import Hooks, Work, draw_work
+from tests.simulation.work import STEP, Hooks, Thrown, Work, draw_work
 from tests.unit.worlds import Tripwire
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Client:
         self._evening = asyncio.Event()
         self._stops_for = 0.0
         self._kept: Lease | None = None
+        self._step: asyncio.Future[None] | None = None
         self._manager: LockManager | None = None
         self.process.loop.set_exception_handler(self.record.stray)
         self.main = self.process.spawn(self._main())
@@ -124,6 +126,7 @@ class Client:
         )
         async with manager:
             self._manager = manager
+            count_batches(manager._life.runtime.tries.outbox, self._world.counts)
             tasks = [asyncio.create_task(self._task(manager, i)) for i in range(self._plan.tasks)]
             await asyncio.gather(*tasks)
             await self._evening.wait()
@@ -172,12 +175,14 @@ class Client:
             work = draw_work(rng, plan)
             if self._evening.is_set():
                 return
+            if work.asks_in_step:
+                await self._in_step()
             lock = manager.lock(*work.names, blocking_timeout=work.patience, label=str(task))
             run = self._operate(lock, task, work)
             self._cancelled.discard(task)
             if work.stumbles_at is not None:
                 self._cancelled.add(task)
-                run = self._stumble(run, work.stumbles_at)
+                run = self._stumble(run, work.stumbles_at, at_once=work.stumbles_at_once)
             operation = self._operations[task] = asyncio.create_task(run)
             await asyncio.wait((operation,))
             self._operations.pop(task)
@@ -189,8 +194,17 @@ class Client:
             await self._nap(work.idle)
 
     @staticmethod
-    async def _stumble(run: Any, step: int) -> None:
-        await Tripwire(run, step, waking=step % 2 == 0)
+    async def _stumble(run: Any, step: int, *, at_once: bool) -> None:
+        await (Thrown(run, step) if at_once else Tripwire(run, step, waking=step % 2 == 0))
+
+    async def _in_step(self) -> None:
+        """Wait a moment, and go on in one turn of the loop with all tasks that do so; not in the evening."""
+        if self._evening.is_set():
+            return
+        if self._step is None or self._step.done():
+            self._step = self.process.loop.create_future()
+            self.process.loop.call_later(STEP, self._step.set_result, None)
+        await asyncio.wait((self._step,))
 
     async def _nap(self, seconds: float) -> None:
         """Sleep, but not when it is time to go home."""
@@ -267,6 +281,8 @@ class Client:
     async def _work(self, lease: Lease, work: Work) -> None:
         try:
             await self._nap(work.inside)
+            if work.leaves_in_step:
+                await self._in_step()
         except asyncio.CancelledError:
             while work.lingers and lease.lost.is_set() and lease.remaining > 0:
                 await asyncio.sleep(lease.remaining)  # its clean-up takes as long as it may

@@ -1,15 +1,19 @@
 """What the faults of a run strike: what they end, hold up, lose or stop, counted as "hit: …".
 
-An injected fault may strike nothing.  Nothing here changes what happens: it looks on, and draws nothing.
+An injected fault may strike nothing.  What goes in batches is counted, too (R42).  Nothing here changes what
+happens: it looks on, and draws nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from aioredlock_ng._node.parcel import Parcel
+from aioredlock_ng._round.batch import Batch
+from aioredlock_ng._round.outbox import Outbox
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing import faults as f
 from aioredlock_ng.testing._memory_wire import Break, Wire
@@ -123,6 +127,32 @@ class Hits:
             connections=len(struck._connections),
             time=struck._server.clock.now(),
         )
+
+
+def count_batches(outbox: Outbox, counts: Counter[str]) -> None:
+    """Count the batches of one manager by what they are about, and those that a node cannot be given."""
+    make = outbox._batches
+
+    def seen_batches() -> list[Batch]:
+        counts["batches sent before an undo"] += outbox._scheduled and bool(outbox._acquires)
+        made = make()
+        for batch in made:
+            number = "several" if len(batch.rounds) > 1 else "one"
+            counts[f"batch of {number}: {type(batch).__name__}"] += 1
+        return made
+
+    def seen(post: Callable[[Sequence[Parcel], int, int], bool]) -> Callable[..., bool]:
+        def seen_post(batches: Sequence[Parcel], replies: int, index: int) -> bool:
+            done = post(batches, replies, index)
+            counts["batch of several: asked one by one"] += not done and any(
+                len(batch.rounds) > 1 for batch in batches
+            )
+            return done
+
+        return seen_post
+
+    outbox._batches = seen_batches  # type: ignore[method-assign]
+    outbox._posts = [seen(post) for post in outbox._posts]
 
 
 def _begun(fault: f.Fault, before: _Look, after: _Look) -> Iterator[str]:

@@ -92,6 +92,8 @@ class Plan:
     faults: tuple[AnyFault, ...]
     stubborn: bool = False
     """Whether holders go on when their lease is lost: what A3 forbids."""
+    crowded: bool = False
+    """Whether each process has many tasks, which ask and leave in step, often for one name (R42, R43)."""
 
     @property
     def bound(self) -> float:
@@ -119,16 +121,19 @@ class Plan:
         return replace(self, clients=kept, faults=left)
 
 
-def draw(seed: int, *, quarantine: float | None = None, stubborn: bool = False) -> Plan:
-    """Draw the run of a seed; the options break an assumption in it."""
+def draw(
+    seed: int, *, quarantine: float | None = None, stubborn: bool = False, crowded: bool = False
+) -> Plan:
+    """Draw the run of a seed; the first two options break an assumption in it."""
     rng = random.Random(f"{seed} topology")
     nodes = rng.choice(SIZES)
     ttl = rng.choice((1.0, 2.0, 3.0))
     timed = seed % UNTIMED_EVERY != 0
-    names = tuple("abc"[: rng.randint(1, 3)])
+    names = tuple("abcdefghijkl"[: rng.choice((1, 3, 12, 12))] if crowded else "abc"[: rng.randint(1, 3)])
     duration = rng.uniform(6.0, 18.0)
     clients = tuple(
-        _client(random.Random(f"{seed} client {i}"), i, timed=timed) for i in range(rng.randint(2, 4))
+        _client(random.Random(f"{seed} client {i}"), i, timed=timed, crowded=crowded)
+        for i in range(rng.randint(2, 3 if crowded else 4))
     )
     plan = Plan(
         seed=seed,
@@ -146,15 +151,16 @@ def draw(seed: int, *, quarantine: float | None = None, stubborn: bool = False) 
         clients=clients,
         faults=(),
         stubborn=stubborn,
+        crowded=crowded,
     )
     return replace(plan, faults=_faults(plan))
 
 
-def _client(rng: random.Random, number: int, *, timed: bool) -> ClientPlan:
+def _client(rng: random.Random, number: int, *, timed: bool, crowded: bool) -> ClientPlan:
     error = _DRIFT if timed else 2 * _DRIFT
     return ClientPlan(
         number=number,
-        tasks=rng.randint(1, 3),
+        tasks=rng.randint(4, 9) if crowded else rng.randint(1, 3),
         rate=1 + rng.uniform(-error, error),
         wall_offset=rng.uniform(-5.0, 5.0),
         extends=rng.random() < 0.8,

@@ -65,6 +65,8 @@ def command(plan: Plan, cut: Cut, options: dict[str, Any]) -> str:
         words.append(f"--quarantine {quarantine:g}")
     if options.get("stubborn"):
         words.append("--stubborn")
+    if options.get("crowded"):
+        words.append("--crowded")
     if cut != whole(plan):
         words.append(f"--clients {','.join(map(str, cut.clients))}")
         words.append(f"--faults '{','.join(map(str, cut.faults))}'")

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import gc
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pytest
@@ -19,6 +19,8 @@ from aioredlock_ng._hold.succession import Estate, Succession
 from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
+from aioredlock_ng._round.batch import ScriptBatch
+from aioredlock_ng._round.outbox import Outbox
 from aioredlock_ng._round.round import Round
 from aioredlock_ng._session.runtime import Runtime
 from aioredlock_ng.testing import _memory_batches, _memory_scripts, _memory_server
@@ -138,6 +140,25 @@ def _released_under_an_heir(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Succession, "hand_on", handed_on)
 
 
+def _undo_that_overtakes_its_acquire(patch: pytest.MonkeyPatch) -> None:
+    drain = Outbox.drain
+
+    def at_the_end_of_the_turn(self: Outbox) -> None:
+        if not self._scheduled:
+            drain(self)
+
+    patch.setattr(Outbox, "drain", at_the_end_of_the_turn)
+
+
+def _answers_of_a_batch_that_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
+    hand_out = ScriptBatch._hand_out
+
+    def handed_out(self: ScriptBatch, node: int, answers: Sequence[Any], *args: Any) -> None:
+        hand_out(self, node, answers[::-1], *args)
+
+    patch.setattr(ScriptBatch, "_hand_out", handed_out)
+
+
 BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
     "a cancelled acquire is not undone": (_no_undo_when_cancelled, {Rule.LEAK}),
     "recorded releases are not repeated": (_ledger_that_repeats_nothing, {Rule.LEAK}),
@@ -152,16 +173,23 @@ BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]]
 }
 """What is broken, and the rules one of which must then be found broken."""
 
+BROKEN_IN_A_CROWD: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
+    "an undo overtakes its acquire": (_undo_that_overtakes_its_acquire, {Rule.LEAK}),
+    "answers of a batch are mixed up": (_answers_of_a_batch_that_are_mixed_up, {Rule.EXCLUSION}),
+}
+"""The same, where tasks of one process ask in step (R42)."""
+
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of leases that broken code has not released
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", [*BROKEN, *BROKEN_IN_A_CROWD])
 def test_broken_code_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A campaign over code that breaks a rule finds it, and by the rule that it is about."""
-    breaking, rules = BROKEN[name]
+    crowded = name in BROKEN_IN_A_CROWD
+    breaking, rules = (BROKEN_IN_A_CROWD if crowded else BROKEN)[name]
     breaking(monkeypatch)
     found: set[str] = set()
     for seed in range(ENOUGH):
-        found |= {failure.rule for failure in campaign([seed], again_every=0).failures}
+        found |= {failure.rule for failure in campaign([seed], again_every=0, crowded=crowded).failures}
         gc.collect()
         if found & rules:
             return

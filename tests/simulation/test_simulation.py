@@ -83,6 +83,21 @@ SOMETIMES: Final = (
 RARE: Final = (*range(10_000, 10_120), 10_348)
 """Seeds in which all of that happens; in the last one a write that is too late is refused."""
 
+IN_A_CROWD: Final = (
+    *(f"batch of several: {what}" for what in ("PlainAcquires", "FencedAcquires", "Extensions", "Releases")),
+    "batch of several: asked one by one",
+    "batches sent before an undo",
+    "handed on",
+    "acquire unknown",
+    "topped_up",
+    "lost: expired",
+    "hit: answered NOSCRIPT",
+)
+"""What must have happened in a campaign of tasks that ask in step (R42)."""
+
+CROWDS: Final = range(20_000, 20_024)
+"""Seeds in which all of that happens."""
+
 BAD: Final[dict[str, tuple[dict[str, Any], Rule]]] = {
     "nodes restart empty, and there is no quarantine": ({"quarantine": 0.0}, Rule.EXCLUSION),
     "holders go on when their lease is lost": ({"stubborn": True}, Rule.LOST_UPDATE),
@@ -122,6 +137,15 @@ def test_no_schedule_breaks_a_rule(batch: int) -> None:
     assert not figures.failed, report(figures.failures[0])
     assert (figures.runs, figures.repeated) == (BATCH, BATCH // AGAIN_EVERY)
     assert figures.acquisitions > 20 * BATCH
+
+
+@pytest.mark.campaign
+def test_no_schedule_of_a_crowd_breaks_a_rule() -> None:
+    """Nor do processes of many tasks that ask in one turn of the loop, often for one name (R42, R43)."""
+    figures = campaign(CROWDS, again_every=2 * AGAIN_EVERY, crowded=True)
+    assert not figures.failed, report(figures.failures[0], crowded=True)
+    assert figures.repeated == len(CROWDS) // (2 * AGAIN_EVERY)
+    assert [event for event in IN_A_CROWD if not figures.counts[event]] == []
 
 
 @pytest.mark.campaign

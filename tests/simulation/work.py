@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from collections.abc import Awaitable, Generator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol, cast
 
 from aioredlock_ng import LossReason
 from aioredlock_ng.events import Acquired, ClockStepped, Extended, Lost, NodeChanged, Refused
@@ -13,6 +15,18 @@ from tests.simulation.plan import Plan
 
 MAX_STEPS: Final = 12
 """Pauses of an operation at one of which a stumbling task is cancelled."""
+
+HOT: Final = 0.3
+"""Share of a crowd's operations that are about one name."""
+
+IN_STEP: Final = 0.6
+"""Share of a crowd's operations that begin in one turn of the loop with others, and of those that end so."""
+
+LONG: Final = 0.15
+"""Share of a crowd's other operations that need extensions."""
+
+STEP: Final = 0.1
+"""Seconds for which the tasks of a process wait for each other."""
 
 
 @dataclass(slots=True)
@@ -34,6 +48,12 @@ class Work:
     """At which of its pauses it is cancelled, if at any."""
     idle: float
     """Seconds until the next one."""
+    asks_in_step: bool = False
+    """Whether it asks in one turn of the loop with other tasks of its process."""
+    leaves_in_step: bool = False
+    """Whether it leaves with others."""
+    stumbles_at_once: bool = False
+    """Whether that cancellation strikes in the turn in which it pauses."""
 
 
 def draw_work(rng: random.Random, plan: Plan) -> Work:
@@ -41,7 +61,7 @@ def draw_work(rng: random.Random, plan: Plan) -> Work:
     two = len(plan.names) > 1 and rng.random() < 0.1
     long = rng.random() < 0.1
     inside = rng.uniform(0.5, 2.5) * plan.ttl if long else rng.expovariate(1 / 0.05)
-    return Work(
+    work = Work(
         names=tuple(rng.sample(plan.names, 2)) if two else (rng.choice(plan.names),),
         patience=rng.choice((None, None, None, 0.0, rng.uniform(0.05, 3.0))),
         inside=inside,
@@ -52,6 +72,50 @@ def draw_work(rng: random.Random, plan: Plan) -> Work:
         stumbles_at=rng.randint(1, MAX_STEPS) if rng.random() < 0.06 else None,
         idle=rng.expovariate(1 / 0.2),
     )
+    return _in_a_crowd(rng, plan, work) if plan.crowded else work
+
+
+def _in_a_crowd(rng: random.Random, plan: Plan, work: Work) -> Work:
+    """Return what it is where many tasks of a process ask together, often for one name."""
+    hot, long = rng.random() < HOT, rng.random() < LONG
+    return replace(
+        work,
+        names=plan.names[:1] if hot and len(work.names) == 1 else work.names,
+        inside=plan.ttl * rng.uniform(0.5, 1.5) if long and not hot else work.inside / 5,
+        asks_in_step=rng.random() < IN_STEP,
+        leaves_in_step=not hot and rng.random() < IN_STEP,
+        stumbles_at_once=rng.random() < 1 / 3,
+        idle=work.idle / 2,
+    )
+
+
+class Thrown:
+    """Runs a coroutine and throws a cancellation into it at its pause number `at`, counted from 1.
+
+    In the same turn of the loop, as when a coroutine is closed: what it has just asked for has not left yet.
+    """
+
+    def __init__(self, run: Awaitable[object], at: int) -> None:
+        self._run = run
+        self._at = at
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        """Pass everything else through."""
+        inner = cast("Generator[Any, Any, object]", self._run.__await__())
+        pauses, raised = 0, None
+        while True:
+            try:
+                pause = next(inner) if raised is None else inner.throw(raised)
+            except StopIteration as stop:
+                return stop.value
+            raised, pauses = None, pauses + 1
+            if pauses == self._at:
+                raised = asyncio.CancelledError()
+                continue
+            try:
+                yield pause
+            except BaseException as error:  # noqa: BLE001 (it belongs to the coroutine)
+                raised = error
 
 
 class Holder(Protocol):
