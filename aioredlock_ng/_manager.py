@@ -79,7 +79,8 @@ class LockManager(Generic[Fence_co]):
             needs a hash tag, as in ``"{locks}:"``.
         fencing: whether leases carry a fence (`Lease.fence`).  False sends the plain ``SET NX PX`` of the
             Redlock page.
-        fence_ttl: seconds that a fence's counter lives on a node after its last use; 300 at least.
+        fence_ttl: seconds that a fence's counter lives on a node after the last acquire or extension that
+            used it; 300 at least.
         restart_quarantine: seconds that a node has no vote after it has lost its memory; at least the
             longest ttl, and alike for all clients.  0: none.  Default: the value of
             ``REDLOCK_RESTART_QUARANTINE`` (seconds, or such as ``5m``); else 60 or the ttl, if longer, with

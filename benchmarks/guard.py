@@ -72,22 +72,22 @@ class Limit:
 
 
 LIMITS: Final = (
-    Limit(of=LATENCY, peer="ours-plain", base="floor", most=3.5),
-    Limit(of=LATENCY, peer="ours-plain", base="gather", most=0.9),
-    Limit(of=LATENCY, peer="ours-fenced", base="gather", most=1.2),
-    Limit(of=KNOWN_LATENCY, peer="ours-plain", base="floor", most=3.5),
-    Limit(of=KNOWN_LATENCY, peer="ours-plain", base="gather", most=0.9),
-    Limit(of=KNOWN_LATENCY, peer="ours-fenced", base="gather", most=1.2),
-    Limit(of=THROUGHPUT, peer="ours-plain", base="floor", least=0.1),
-    Limit(of=THROUGHPUT, peer="ours-plain", base="gather", least=2.5),
-    Limit(of=THROUGHPUT, peer="ours-fenced", base="gather", least=2),
-    Limit(of=KNOWN_THROUGHPUT, peer="ours-plain", base="floor", least=0.1),
-    Limit(of=KNOWN_THROUGHPUT, peer="ours-plain", base="gather", least=2.5),
-    Limit(of=KNOWN_THROUGHPUT, peer="ours-fenced", base="gather", least=2),
-    Limit(of=HOT, peer="ours-plain", base="asyncio.Lock", least=0.3),
-    Limit(of=HOT, peer="ours-fenced", base="asyncio.Lock", least=0.25),
-    Limit(of=COMMANDS, peer="ours-plain", most=11),
-    Limit(of=COMMANDS, peer="ours-fenced", most=11),
+    Limit(of=LATENCY, peer="ours-plain", base="floor", most=2.2),
+    Limit(of=LATENCY, peer="ours-plain", base="gather", most=0.75),
+    Limit(of=LATENCY, peer="ours-fenced", base="gather", most=0.95),
+    Limit(of=KNOWN_LATENCY, peer="ours-plain", base="floor", most=2.2),
+    Limit(of=KNOWN_LATENCY, peer="ours-plain", base="gather", most=0.75),
+    Limit(of=KNOWN_LATENCY, peer="ours-fenced", base="gather", most=0.95),
+    Limit(of=THROUGHPUT, peer="ours-plain", base="floor", least=0.35),
+    Limit(of=THROUGHPUT, peer="ours-plain", base="gather", least=9),
+    Limit(of=THROUGHPUT, peer="ours-fenced", base="gather", least=7),
+    Limit(of=KNOWN_THROUGHPUT, peer="ours-plain", base="floor", least=0.4),
+    Limit(of=KNOWN_THROUGHPUT, peer="ours-plain", base="gather", least=10),
+    Limit(of=KNOWN_THROUGHPUT, peer="ours-fenced", base="gather", least=8),
+    Limit(of=HOT, peer="ours-plain", base="asyncio.Lock", least=0.65),
+    Limit(of=HOT, peer="ours-fenced", base="asyncio.Lock", least=0.65),
+    Limit(of=COMMANDS, peer="ours-plain", most=2),
+    Limit(of=COMMANDS, peer="ours-fenced", most=2),
 )
 
 

@@ -23,7 +23,7 @@ class NodeStatistics:
     round_trip: float | None
     """Seconds the last heartbeat took; None before the first."""
     in_flight: int
-    """Commands sent and not answered."""
+    """Commands sent and not answered; a script for several locks counts once."""
     owed: int
     """Releases that the node has not acknowledged and that will be sent again."""
     dropped: int
