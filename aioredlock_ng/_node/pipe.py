@@ -257,7 +257,8 @@ class Pipe:
         message, singles = str(reply), list(self._singles(parcel))
         for command, _, _ in singles:  # each is shown it: no lock's owner value to another
             message = without_secrets(message, command)
-        not_run = message.startswith(("NOSCRIPT", "NOPERM"))  # nothing of it was executed
+        # Nothing of it was executed, or (a right that the script lacks) what may be asked for once more.
+        not_run = message.startswith(("NOSCRIPT", "NOPERM"))
         if not_run and self._may_go_again(singles):
             if parcel.script is not None and message.startswith("NOSCRIPT"):
                 self._put_in_full(parcel, parcel.packed_in_full, stamped=parcel.stamped)

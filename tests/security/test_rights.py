@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, LockManager, QuorumUnavailableError, _scripts
+from aioredlock_ng import ExtensionPolicy, Lease, LockManager, QuorumUnavailableError, _scripts
 from aioredlock_ng._core.command import Script
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
@@ -156,3 +156,17 @@ async def test_a_held_lock_needs_it(right: str, what: str, grant: Callable[[str]
         if what != "extend":
             reason = {"inspect": seen.reason, "release": released.reason}[what]
     assert re.search("permission|can't run this command", reason), reason
+
+
+async def test_a_forbidden_name_fails_alone(grant: Callable[[str], str]) -> None:
+    """Names that are asked for in one turn share a script (R42), and a right to one of them is missing."""
+    patterns = "~redlock:ok* ~redlock:{meta} ~redlock:fence:{redlock:ok*"
+    async with LockManager([grant(LINE.replace("~redlock:*", patterns))]) as manager:
+        allowed = [manager.lock(f"ok:{number}", blocking_timeout=0) for number in range(5)]
+        forbidden = manager.lock("forbidden", blocking_timeout=0)
+        *leases, error = await asyncio.gather(
+            *(lock.acquire() for lock in (*allowed, forbidden)), return_exceptions=True
+        )
+        assert isinstance(error, QuorumUnavailableError)
+        assert "NOPERM" in str(error)
+        assert all(isinstance(lease, Lease) and lease.held for lease in leases), leases
