@@ -6,6 +6,7 @@ import functools
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, final, overload
@@ -30,6 +31,7 @@ from ._options import (
     LockOptions,
     ManagerOptions,
     OnLost,
+    Options,
     Seconds,
     checked_blocking,
     checked_label,
@@ -162,8 +164,9 @@ class LockManager(Generic[Fence_co]):
         refuse_untagged(made, options.prefix)
         self._options = options
         self._primitives = Primitives(options)
+        self._check = functools.partial(_checked_request, options)
         # Of each type apart: True is not 1 here.
-        self._requests = functools.lru_cache(MAX_REQUESTS, typed=True)(self._request)
+        self._requests = functools.lru_cache(MAX_REQUESTS, typed=True)(self._check)
         self._life = Lifecycle(
             made,
             options,
@@ -304,38 +307,10 @@ class LockManager(Generic[Fence_co]):
             ValueError, TypeError: a bad value, with the value in the message.
         """
         given = (ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least)
-        try:
+        request = None
+        with suppress(TypeError):  # something that cannot be hashed has not come as far as the check
             request = self._requests(*given)
-        except TypeError:  # something that cannot be hashed has not come as far as the check
-            request = self._request(*given)
-        return Lock(self._life, self._primitives.over(MUTEX, names), request)
-
-    def _request(  # noqa: PLR0917 (as `lock` has them, for the cache)
-        self,
-        ttl: Seconds | None,
-        blocking: bool,  # noqa: FBT001
-        blocking_timeout: Seconds | None,
-        quorum_timeout: Seconds | None,
-        extension: ExtensionPolicy | None,
-        on_lost: OnLost | None,
-        label: str | None,
-        at_least: Seconds | None,
-    ) -> Request:
-        """Check what `lock` is given."""
-        options = self._options
-        if extension is not None:
-            checked_policy(extension)
-        least = options.checked_at_least(at_least)
-        return Request(
-            ttl=max(least, options.ttl if ttl is None else options.checked_ttl(ttl)),
-            at_least=least,
-            blocking_timeout=checked_blocking(blocking, blocking_timeout),
-            quorum_timeout=checked_quorum_timeout(quorum_timeout),
-            extension=options.extension if extension is None else extension,
-            on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
-            label=checked_label(label),
-            node_timeout=options.node_timeout,
-        )
+        return Lock(self._life, self._primitives.over(MUTEX, names), request or self._check(*given))
 
     def locked(
         self, template: str, **options: Unpack[LockOptions]
@@ -440,3 +415,30 @@ class LockManager(Generic[Fence_co]):
     def statistics(self) -> ManagerStatistics:
         """Return nodes, held leases, waiters and counters as they are now; without I/O, from any thread."""
         return statistics_of(self._life.nodes, self._life.counters, self._life.runtime)
+
+
+def _checked_request(  # noqa: PLR0917 (as `lock` has them, for the cache)
+    options: Options,
+    ttl: Seconds | None,
+    blocking: bool,  # noqa: FBT001
+    blocking_timeout: Seconds | None,
+    quorum_timeout: Seconds | None,
+    extension: ExtensionPolicy | None,
+    on_lost: OnLost | None,
+    label: str | None,
+    at_least: Seconds | None,
+) -> Request:
+    """Check what `LockManager.lock` is given."""
+    if extension is not None:
+        checked_policy(extension)
+    least = options.checked_at_least(at_least)
+    return Request(
+        ttl=max(least, options.ttl if ttl is None else options.checked_ttl(ttl)),
+        at_least=least,
+        blocking_timeout=checked_blocking(blocking, blocking_timeout),
+        quorum_timeout=checked_quorum_timeout(quorum_timeout),
+        extension=options.extension if extension is None else extension,
+        on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
+        label=checked_label(label),
+        node_timeout=options.node_timeout,
+    )

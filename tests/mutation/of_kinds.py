@@ -41,7 +41,7 @@ MUTATIONS = (
         name="the keys live for the ttl only, if that is shorter",
         edits=(
             Edit(
-                "LockManager._request",
+                "_checked_request",
                 "max(least, options.ttl if ttl is None else options.checked_ttl(ttl))",
                 "options.ttl if ttl is None else options.checked_ttl(ttl)",
             ),

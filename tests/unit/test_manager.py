@@ -9,6 +9,7 @@ import logging
 import subprocess
 import sys
 import traceback
+import weakref
 from dataclasses import FrozenInstanceError, fields
 from typing import Any, Final
 
@@ -62,6 +63,20 @@ def masters(number: int = 3) -> list[MemoryNode]:
 def background() -> set[str]:
     """Return the names of the package's tasks."""
     return {task.get_name() for task in asyncio.all_tasks() if "aioredlock_ng" in task.get_name()}
+
+
+def test_a_manager_that_was_never_used_leaves_at_once():
+    """It is no work for the collector: nothing that it keeps leads back to it."""
+    gc.collect()
+    gc.disable()
+    try:
+        manager = LockManager(masters())
+        manager.lock("a")
+        gone = weakref.ref(manager)
+        del manager
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 # -- start -------------------------------------------------------------------------------------------

@@ -177,6 +177,22 @@ def test_a_wrong_ttl_is_named_at_the_call(value: object, error: type[Exception])
     fails(lambda: manager().lock("a", ttl=value), error, "ttl", repr(value))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("options", [{"ttl": "5"}, {"label": []}, {"extension": 3}])
+def test_a_wrong_type_is_named_once(options: dict[str, Any]) -> None:
+    """No second error stands above it, from a look for options that were checked before."""
+    with pytest.raises(TypeError) as caught:
+        manager().lock("a", **options)
+    assert caught.value.__context__ is None
+
+
+def test_what_is_equal_is_not_the_same_option() -> None:
+    """A number that was taken does not let a truth value pass that is equal to it."""
+    one = manager()
+    one.lock("a", ttl=1, at_least=1)
+    fails(lambda: one.lock("a", ttl=True, at_least=1), TypeError, "ttl", "True")
+    fails(lambda: one.lock("a", ttl=1, at_least=True), TypeError, "at_least", "True")
+
+
 @pytest.mark.parametrize("ttl", [0.1, 0.05, timedelta(milliseconds=100)])
 def test_a_ttl_must_be_longer_than_the_node_timeout(ttl: float) -> None:
     """The lock's ttl is compared with the manager's node timeout; both are in the message."""
