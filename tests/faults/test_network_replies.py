@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -59,13 +60,19 @@ async def test_requests_and_replies_may_be_split(
 
 @pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
 async def test_replies_may_be_merged(fencing: bool, proxies: list[ChaosProxy], shared_nodes: Nodes) -> None:
-    """A hundred of them in one piece; each reaches the caller that asked, be it granted or refused."""
+    """A hundred of them in one piece; each reaches the caller that asked, be it granted or refused.
+
+    No two locks have one ttl, so that each is asked for by a script of its own.
+    """
     options = {"ttl": LONG, "node_timeout": 5.0, "fencing": fencing}
     async with two_managers([proxy.url for proxy in proxies], shared_nodes.urls, **options) as (a, b):
         held = [await b.lock(f"{number}").acquire() for number in range(0, MERGED, 2)]
         for proxy in proxies:
             proxy.replies.stall()
-        trying = [asyncio.create_task(a.lock(f"{n}", blocking=False).acquire()) for n in range(MERGED)]
+        trying = [
+            asyncio.create_task(a.lock(f"{n}", ttl=LONG - n / 10, blocking=False).acquire())
+            for n in range(MERGED)
+        ]
         await eventually(
             lambda: all(node.in_flight >= MERGED for node in a.statistics().nodes), what="all are asked"
         )
@@ -86,9 +93,12 @@ async def test_replies_may_be_merged(fencing: bool, proxies: list[ChaosProxy], s
 # -- one reply is missing --------------------------------------------------------------------------
 
 
+_FENCED: Final = re.compile(rb"\*\d+\r\n\$3\r\n\d{3}\r\n:\d{16}\r\n(:-?\d+\r\n)+")
+
+
 def is_answer_to_acquire(reply: bytes) -> bool:
-    """Whether it is: a tag and three numbers with a fence, else OK."""
-    return reply.startswith(b"*4\r\n") or reply == b"+OK\r\n"
+    """Whether it is: with fences a tag, the time and a number for each lock, else OK."""
+    return _FENCED.fullmatch(reply) is not None or reply == b"+OK\r\n"
 
 
 def mismatched(manager: LockManager) -> list[int]:
@@ -139,6 +149,8 @@ async def test_a_missing_reply_among_many_is_noticed(
 ) -> None:
     """Those behind it are taken for no other's, the connection is dropped, and the other four nodes decide.
 
+    With fences it is the answer to a batch, and that to another is behind it.
+
     B, which holds every other lock on all of them, is not disturbed.
     """
     options = {"ttl": LONG, "node_timeout": 0.5, "fencing": fencing}
@@ -178,7 +190,8 @@ async def test_a_missing_reply_gives_no_client_what_another_holds(
 ) -> None:
     """On a single node, where each answer decides, whichever is missing: A is never granted what B holds.
 
-    A vote that could have been another's is unknown; what A does get is its own on the node, too.
+    A vote that could have been another's is unknown; what A does get is its own on the node, too.  No two
+    locks have one ttl, so that with fences each is asked for by a script of its own.
     """
     url, prefix = shared_nodes.urls[0], f"single:{number}:{fencing}:"
     initialise([url], prefix)
@@ -187,7 +200,7 @@ async def test_a_missing_reply_gives_no_client_what_another_holds(
         held = [await b.lock(f"{name}").acquire() for name in range(0, 10, 2)]
         proxies[0].replies.drop(Nth(number))
 
-        trying = (a.lock(f"{name}", blocking=False).acquire() for name in range(10))
+        trying = (a.lock(f"{name}", ttl=LONG - name, blocking=False).acquire() for name in range(10))
         outcomes = await asyncio.gather(*trying, return_exceptions=True)
 
         assert len(proxies[0].replies.dropped) == 1
