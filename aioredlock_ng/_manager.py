@@ -6,7 +6,6 @@ import functools
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, final, overload
@@ -308,8 +307,10 @@ class LockManager(Generic[Fence_co]):
         """
         given = (ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least)
         request = None
-        with suppress(TypeError):  # something that cannot be hashed has not come as far as the check
+        try:  # noqa: SIM105 (a context manager costs more than the look)
             request = self._requests(*given)
+        except TypeError:  # something that cannot be hashed has not come as far as the check
+            pass
         return Lock(self._life, self._primitives.over(MUTEX, names), request or self._check(*given))
 
     def locked(
