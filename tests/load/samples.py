@@ -121,7 +121,8 @@ def own_objects() -> Counter[str]:
 
 def kept_by(runtime: Runtime) -> Counter[str]:
     """Return how much a manager keeps of each sort; what is not counted here belongs to a lease."""
-    watchdog, deadlines = runtime.watchdog, runtime.deadlines
+    watchdog, outbox = runtime.watchdog, runtime.outbox
+    deadlines = outbox.deadlines
     found = Counter(
         {
             "kept names": len(runtime.queue.entries),
@@ -129,7 +130,10 @@ def kept_by(runtime: Runtime) -> Counter[str]:
             "kept waiters": len(runtime.notices._waiters),
             "kept holdings": len(runtime.holdings.all),
             "kept attempts": len(runtime.tries.in_flight),
+            "kept questions": len(outbox._extensions) + len(outbox._releases) + len(outbox._acquires),
+            "kept batches": len(outbox._sent) + len(outbox._under_way),
             "kept releases": len(runtime.releases._rounds),
+            "kept estates": len(runtime.holdings.succession._untaken),
             "kept pauses": len(runtime.pauses),
             "kept watched": len(watchdog.fresh) + len(watchdog._heap),
             "kept watchdog heap": len(watchdog._heap._entries),
@@ -147,7 +151,7 @@ def _kept_by_node(node: Any) -> dict[str, int]:
     return {
         "kept in flight": standing.in_flight,
         "kept owed": standing.owed,
-        "kept unresolved": len(node._ledger._unresolved),
+        "kept unresolved": len(node._ledger.unresolved),
         "kept channels": len(node._channels),
         "kept channels unsent": len(node._channels._unsent),
     }
