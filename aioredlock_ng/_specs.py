@@ -130,9 +130,10 @@ class Primitives:
         """Return a kind's primitive over `names`, in whatever order; fails as `checked_names` does."""
         try:
             return self._known(kind, names)
-        except TypeError:  # no string: what cannot be hashed has not come as far as the check
-            checked_names(names)
-            raise
+        except TypeError as error:  # no string: what cannot be hashed has not come as far as the check
+            wrong = error
+        checked_names(names)
+        raise wrong
 
 
 def primitive_of(kind: Kind, names: tuple[str, ...], options: Options) -> Primitive:

@@ -130,7 +130,8 @@ class Attempt:
                 else:
                     won = await self._certify(timeout)
         except BaseException:
-            self.undo(timeout)
+            if self.owner:  # else nothing was asked: its clock has failed
+                self.undo(timeout)
             raise
         finally:
             shared.in_flight.discard(self)

@@ -440,7 +440,7 @@ class Holding:
         if self.loss is not None or self._extending is not None:
             return False  # lost; or the nodes may be about to say so
         if self.wanted != self._ttl or self.taken_until > self._since:
-            return False  # its keys may live for longer than its validity says
+            return False  # its keys may live for longer than its validity says, or stay taken for longer
         estate = Estate(
             primitive=self._primitive,
             owner=self.owner,

@@ -57,11 +57,6 @@ class Admission:
         self.in_flight = 0
         """Places that are taken.  While calls stand in line, that is `most` or more."""
 
-    @property
-    def full(self) -> bool:
-        """Whether there is no place, so that others may stand in line."""
-        return self.in_flight >= self.most
-
     def enter(self) -> bool:
         """Take a place if there is one; else ask for one in `line_up`.  Give it back with `leave`."""
         if self.in_flight >= self.most:

@@ -61,7 +61,7 @@ class Ticket:
     asked: Round | None = None
     """What the contender is asking the nodes."""
     held: Held | None = None
-    """What it has won."""
+    """What it has won, or another task has left to it (R43); nothing once it has left."""
     notice_pending: bool = False
     """Whether the release before it was quiet, because it asks at once; a place among the tries in flight is
     kept for that question.  See `handoff`."""

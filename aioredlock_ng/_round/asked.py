@@ -31,6 +31,7 @@ class AcquireRound(Asked):
     owner = b""  # this and the ballot come with the turn of the loop in which it is asked
     ballot = 0
     """The fence that is proposed, of a block the first; 0 without fences."""
+    _behind: bool | None = None  # whether there are stragglers, once the answers do not tell it any more
     agreed = 0
     """Nodes that granted with the fences that were proposed, and count for their certificate (R10)."""
 
@@ -52,10 +53,17 @@ class AcquireRound(Asked):
     @property
     def stragglers(self) -> bool:  # type: ignore[override]
         """Whether nodes granted that stand at another fence."""
+        if self._behind is not None:
+            return self._behind
         if not self.ballot or self.agreed == self.granted:
             return False
         proposed = self.ballot + self.block - 1  # those that were asked alone may stand there, too
         return any(a is not None and a.vote is Vote.GRANTED and a.fence != proposed for a in self.answers)
+
+    def thin_out(self) -> None:
+        """As in `Round`."""
+        self._behind = self.stragglers
+        super().thin_out()
 
 
 @final
@@ -96,7 +104,7 @@ class ReleaseRound(Asked):
 class ExtendRound(Asked):
     """The extension of one name."""
 
-    stragglers = False  # raised in passing
+    stragglers = False  # raised in passing; a node that was silent then is at the next acquire
 
     def __init__(
         self,
