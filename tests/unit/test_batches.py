@@ -822,3 +822,19 @@ async def test_without_room_nothing_of_a_turn_is_put():
     assert len(piped.pipe) == before
     piped.pipe.close()
     assert piped.pipe.post(batches[:1], 1, 1) == b""
+
+
+@pytest.mark.parametrize(("stands_at", "behind"), [(BALLOT, False), (BALLOT + 5, True)])
+@virtual
+async def test_what_is_known_of_stragglers_outlives_the_answers(stands_at: int, behind: bool) -> None:
+    """A node that was asked for the lock alone stands at the fence, or not, when its answer is gone, too."""
+    stage = Stage()
+    (asked,) = stage.acquires("a")
+    batch = stage.fenced([asked])
+    for node in (0, 1):
+        assert batch.take(node, [TAG, MICROSECONDS, BALLOT], TAG, stage.fail)
+    asked.take(2, Answer(Vote.GRANTED, fence=stands_at, time=TIME))
+    assert asked.stragglers is behind
+    asked.thin_out()
+    assert [answer.fence for answer in asked.answers if answer is not None] == [0, 0, 0]
+    assert asked.stragglers is behind
