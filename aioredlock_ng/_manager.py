@@ -343,9 +343,8 @@ class LockManager(Generic[Fence_co]):
     async def force_release(self, name: str) -> tuple[NodeInspection, ...]:
         """Delete the key of `name` on every node, whatever process holds it, and return what was there.
 
-        For administrators only: the holder, if alive, works on until its next extension is refused; within
-        its process the lock may go on to other tasks for 50 ms (R43).  Where the name stayed taken by
-        `at_least`, the process that had it asks for it again within a minute.
+        For administrators only: the holder, if alive, works on until its next extension is refused, and may
+        hand the lock on for 50 ms (R43).  After `at_least` the process that had it asks again in a minute.
         """
         runtime = await self._life.start(read_only=True)
         found = await _admin.force_release(runtime, self._key(name))
