@@ -23,7 +23,7 @@ _UNDONE = """
 """
 _UNDONE_WHERE = """
     from .._round.outbox import NOT_HELD
-    self._undone = Round(self._shared.outbox, self._primitive.read_release)
+    self._undone = Round(self._shared.outbox, self._primitive.kind.release.read)
     spared = [node for node, answer in enumerate(self.asked.answers) if not ({})]
     release = self._primitive.release(self.owner, self._ttl)
     self._undone.ask(release, timeout, known=dict.fromkeys(spared, NOT_HELD))

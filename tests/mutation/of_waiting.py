@@ -8,7 +8,10 @@ MUTATIONS = (
     Mutation(
         rule="R13",
         name="the local queue lets the last in line in first",
-        edits=(Edit("LocalQueue._admit", "next(iter(entry.queue))", "next(reversed(entry.queue))"),),
+        edits=(
+            Edit("LocalQueue._admit", "next(iter(entry.queue))", "next(reversed(entry.queue))"),
+            Edit("NameEntry.next_in_line", "self.queue or ()", "reversed(self.queue or ())"),
+        ),
         test="unit/test_waiting.py::test_tasks_of_one_process_get_the_lock_in_the_order_of_their_calls",
     ),
     Mutation(
