@@ -96,6 +96,8 @@ class Lock(Generic[Fence_co]):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> Coroutine[Any, Any, None]:
         """Release the lease of the block that ends here; raises as `Lease.__aexit__` does."""
+        if self._life.inherited:
+            return _nothing()  # the lease is the parent's, and so is its end
         return self._pop().__aexit__(exc_type, exc, tb)
 
     def _pop(self) -> Lease[Fence_co]:
@@ -111,3 +113,7 @@ class Lock(Generic[Fence_co]):
         orphaned = [i for i, (task, _) in enumerate(entries) if task is not None and task.done()]
         index = own[-1] if own else (orphaned or [0])[0]
         return entries.pop(index)[1]
+
+
+async def _nothing() -> None:
+    """Leave a block without a word."""
