@@ -206,7 +206,7 @@ class Screen(io.StringIO):
 
 def test_a_redrawn_picture_takes_the_place_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many lines up as the last one had; one column and one line less than there are."""
-    monkeypatch.setattr(_terminal.shutil, "get_terminal_size", lambda *_: os.terminal_size((10, 5)))
+    monkeypatch.setattr(_terminal.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((10, 5)))
     monkeypatch.setenv("NO_COLOR", "1")
     screen, rooms = Screen(), []
 
