@@ -229,11 +229,37 @@ class FencedAcquires(ScriptBatch):
         return True
 
 
+class OneAnswerEach(ScriptBatch):
+    """A script that answers with nothing but an answer for each lock."""
+
+    _read: Callable[[Any], Answer]
+    """Reads what was said of one lock."""
+    _usual: Answer
+    """What it nearly always is."""
+    _hoped: list[int]
+    """How the script says that, for all of the locks."""
+
+    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
+        """As in `Batch`."""
+        if type(reply) is not list or not reply or reply[0] != tag:
+            return False
+        answers = reply[1:]
+        if answers == self._hoped:
+            grant_all(self.rounds, node, self._usual)
+            return True
+        if not self._fit(answers):
+            return False
+        self._hand_out(node, answers, self._read, fail)
+        return True
+
+
 @final
-class Releases(ScriptBatch):
+class Releases(OneAnswerEach):
     """Releases of locks that have no counter to be raised; all are told to other processes, or none."""
 
     _fits = staticmethod(fits_batched_release)
+    _read = staticmethod(read_batched_release)
+    _usual = RELEASED
 
     def __init__(self, rounds: Sequence[ReleaseRound]) -> None:
         self.rounds = rounds
@@ -244,25 +270,14 @@ class Releases(ScriptBatch):
         words += [b"$%d\r\n%b\r\n" % (len(round_.owner), round_.owner) for round_ in rounds]
         self._pack(rounds[0].primitive.batches.release, n, words, 1 + n)
 
-    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
-        """As in `Batch`."""
-        if type(reply) is not list or not reply or reply[0] != tag:
-            return False
-        answers = reply[1:]
-        if answers == self._hoped:
-            grant_all(self.rounds, node, RELEASED)
-            return True
-        if self._fit(answers):
-            self._hand_out(node, answers, read_batched_release, fail)
-            return True
-        return False
-
 
 @final
-class Extensions(ScriptBatch):
+class Extensions(OneAnswerEach):
     """Extensions by one ttl, all of them with a fence, or none."""
 
     _fits = staticmethod(fits_int)
+    _read = staticmethod(read_extend)
+    _usual = GRANTED
 
     def __init__(self, rounds: Sequence[ExtendRound]) -> None:
         self.rounds = rounds
@@ -282,16 +297,3 @@ class Extensions(ScriptBatch):
                 words.append(bulk(b"%d" % round_.fence))
         each = 2 if fenced else 1
         self._pack(primitive.batches.extend, each * n + self.stamped, words, 2 + each * n)
-
-    def take(self, node: int, reply: object, tag: bytes, fail: Fail) -> bool:
-        """As in `Batch`."""
-        if type(reply) is not list or not reply or reply[0] != tag:
-            return False
-        answers = reply[1:]
-        if answers == self._hoped:
-            grant_all(self.rounds, node, GRANTED)
-            return True
-        if self._fit(answers):
-            self._hand_out(node, answers, read_extend, fail)
-            return True
-        return False

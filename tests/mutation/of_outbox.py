@@ -153,8 +153,8 @@ MUTATIONS = (
         )
         for batch, what in (
             ("FencedAcquires", "acquires"),
-            ("Releases", "releases"),
-            ("Extensions", "extensions"),
+            ("OneAnswerEach", "releases"),
+            ("OneAnswerEach", "extensions"),
         )
     ),
     Mutation(
