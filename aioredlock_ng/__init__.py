@@ -28,17 +28,21 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ._admin.initialise import NodeInitialisation
-    from ._admin.inspection import NodeInspection
+    from ._admin.inspection import NodeInspection, ReaderInspection
     from ._admin.survey import LockInspection, SilentNode, Survey
     from ._clock import Clock
     from ._core.diagnosis.findings import Finding
+    from ._core.election import Leader
     from ._core.policy import ExtensionPolicy, RetryPolicy
     from ._core.quorum import Vote
+    from ._election import Campaign, Election, Leadership
+    from ._kinds.kind import Mode
     from ._lease import Lease, NodeRelease, ReleaseOutcome, ReleaseReport
     from ._lock import Lock
     from ._manager import LockManager
     from ._node import Node, NodeState
-    from ._options import LockOptions
+    from ._options import LockOptions, ReadWriteLockOptions
+    from ._rwlock import ReadWriteLock
     from ._session.statistics import LeaseStatistics, ManagerStatistics, NodeStatistics
     from .errors import (
         ConfigurationError,
@@ -55,11 +59,15 @@ if TYPE_CHECKING:
     from .events import Hooks
 
 __all__ = [
+    "Campaign",
     "Clock",
     "ConfigurationError",
+    "Election",
     "ExtensionPolicy",
     "Finding",
     "Hooks",
+    "Leader",
+    "Leadership",
     "Lease",
     "LeaseStatistics",
     "Lock",
@@ -73,6 +81,7 @@ __all__ = [
     "LossReason",
     "ManagerClosedError",
     "ManagerStatistics",
+    "Mode",
     "Node",
     "NodeInitialisation",
     "NodeInspection",
@@ -81,6 +90,9 @@ __all__ = [
     "NodeStatistics",
     "NodeVote",
     "QuorumUnavailableError",
+    "ReadWriteLock",
+    "ReadWriteLockOptions",
+    "ReaderInspection",
     "ReleaseOutcome",
     "ReleaseReport",
     "RetryPolicy",
@@ -91,11 +103,15 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Campaign": "_election",
     "Clock": "_clock",
     "ConfigurationError": "errors",
+    "Election": "_election",
     "ExtensionPolicy": "_core.policy",
     "Finding": "_core.diagnosis.findings",
     "Hooks": "events",
+    "Leader": "_core.election",
+    "Leadership": "_election",
     "Lease": "_lease",
     "LeaseStatistics": "_session.statistics",
     "Lock": "_lock",
@@ -109,6 +125,7 @@ _HOMES = {
     "LossReason": "errors",
     "ManagerClosedError": "errors",
     "ManagerStatistics": "_session.statistics",
+    "Mode": "_kinds.kind",
     "Node": "_node",
     "NodeInitialisation": "_admin.initialise",
     "NodeInspection": "_admin.inspection",
@@ -117,6 +134,9 @@ _HOMES = {
     "NodeStatistics": "_session.statistics",
     "NodeVote": "errors",
     "QuorumUnavailableError": "errors",
+    "ReadWriteLock": "_rwlock",
+    "ReadWriteLockOptions": "_options",
+    "ReaderInspection": "_admin.inspection",
     "ReleaseOutcome": "_lease",
     "ReleaseReport": "_lease",
     "RetryPolicy": "_core.policy",

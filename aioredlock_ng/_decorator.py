@@ -1,17 +1,50 @@
-"""``@manager.locked("report:{customer_id}")``: an async function under a lock."""
+"""``@manager.locked("report:{customer_id}")``: an async function under a lock, of whichever mode."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, get_args
 
+from ._kinds.kind import Mode
 from ._lock import Lock
+from ._options import Fence_co, LockOptions, ReadWriteLockOptions
+from ._rwlock import ReadWriteLock
 from ._template import name_filler, sample_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Manager(Protocol[Fence_co]):
+    """What describes locks: a `LockManager`."""
+
+    def lock(self, *names: str, **options: Unpack[LockOptions]) -> Lock[Fence_co]:
+        """Describe a mutex."""
+
+    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> ReadWriteLock[Fence_co]:
+        """Describe a read-write lock."""
+
+
+def lock_in_mode(
+    manager: Manager[Fence_co], name: str, mode: Mode | None, options: LockOptions
+) -> Lock[Fence_co]:
+    """Describe the lock that a decorator asks for: without a `mode` a mutex.
+
+    Raises:
+        ValueError: there is no such mode, or it does not go with `at_least`.
+        ValueError, TypeError: as `LockManager.lock`.
+    """
+    if mode is None:
+        return manager.lock(name, **options)
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode must be 'read', 'write' or None, got {mode!r}")
+    shared = options.copy()
+    if (at_least := shared.pop("at_least", None)) is not None:
+        raise ValueError(f"a read-write lock has no at_least, got at_least={at_least!r} and mode={mode!r}")
+    lock = manager.rwlock(name, **cast("ReadWriteLockOptions", shared))
+    return lock.read() if mode == "read" else lock.write()
 
 
 def locked(

@@ -12,6 +12,7 @@ from ._log import report
 from .events import (
     Acquired,
     ClockStepped,
+    Downgraded,
     Event,
     Extended,
     ExtensionsLow,
@@ -32,6 +33,7 @@ METHODS: Final[dict[type[Event], str]] = {
     Waiting: "on_waiting",
     GaveUp: "on_gave_up",
     Extended: "on_extended",
+    Downgraded: "on_downgraded",
     ExtensionsLow: "on_extensions_low",
     Lost: "on_lost",
     Released: "on_released",

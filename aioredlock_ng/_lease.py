@@ -11,12 +11,14 @@ from types import TracebackType
 from typing import Generic, NoReturn, Self, final
 
 from ._core.quorum import Extension, Vote, extension_verdict
-from ._hold.body import Body
 from ._hold.holding import Holding, extension_decided
+from ._hold.reentry import View
+from ._kinds.kind import Mode
+from ._local.runner import act_for
 from ._options import Fence_co, Seconds
 from ._round.round import all_answered, majority_answered
 from ._session.runtime import Runtime
-from .errors import LossReason, NodeVote, QuorumUnavailableError, printable
+from .errors import LockLostError, LossReason, NodeVote, QuorumUnavailableError, printable
 
 
 class ReleaseOutcome(StrEnum):
@@ -28,6 +30,8 @@ class ReleaseOutcome(StrEnum):
     KEPT = "kept"
     """The key is ours and stays until the lock's `at_least` is over."""
     NOT_HELD = "was not held"
+    STILL_HELD = "still held"
+    """Of a reentrant lock: its task has another lease of it yet, and the node was not asked (R27)."""
     UNKNOWN = "unknown"
     """No answer in time; the node is told again until the key has certainly ended."""
 
@@ -71,7 +75,7 @@ class Lease(Generic[Fence_co]):
     """
 
     _runtime: Runtime
-    _holding: Holding
+    _holding: Holding | View
 
     def __repr__(self) -> str:
         names = printable(self.names)
@@ -104,6 +108,20 @@ class Lease(Generic[Fence_co]):
         type checker this is an `int` unless the manager was made so, and then None.
         """
         return self._holding.fence or None  # type: ignore[return-value]  # as the manager was made
+
+    @property
+    def mode(self) -> Mode | None:
+        """``"read"`` or ``"write"`` of a lease of a read-write lock; None of any other."""
+        return self._holding.kind.mode
+
+    @property
+    def unchanged(self) -> bool | None:
+        """Whether no writer came since the read lease that `ReadWriteLock.write` was given (R23).
+
+        True only if none did.  False may be for nothing, after a write that was not won, say: then read
+        again.  None of a lease that was asked for without ``since``.
+        """
+        return self._holding.unchanged
 
     @property
     def valid_until(self) -> float:
@@ -161,6 +179,26 @@ class Lease(Generic[Fence_co]):
             LockLostError: when the lease is lost, or was lost before.
             QuorumUnavailableError: when too few nodes answered to tell; it is still held by the clock.
         """
+        await self._extend(ttl, downgrade=False)
+
+    async def downgrade(self) -> None:
+        """Turn a write lease into a read lease without a moment between in which others could write (R23).
+
+        Readers that wait may come in; the fence stays.  From the call on, `mode` is ``"read"``, also where
+        this ends in an error: nodes that could not be told keep readers out until the next extension.  A read
+        lease stays what it is.
+
+        Raises:
+            TypeError: this is no lease of a read-write lock.
+            RuntimeError: another lease of the lock, inside or outside of this one, was asked for to write.
+            LockLostError, QuorumUnavailableError: as `extend`.
+        """
+        if self.mode is None:
+            raise TypeError(f"only a write lease can be downgraded, got {self!r}")
+        if self.mode == "write":
+            await self._extend(None, downgrade=True)
+
+    async def _extend(self, ttl: Seconds | None, *, downgrade: bool) -> None:
         self._runtime.check_here()
         holding = self._holding
         wanted = holding.wanted if ttl is None else self._runtime.options.checked_ttl(ttl)
@@ -169,7 +207,7 @@ class Lease(Generic[Fence_co]):
         self.check()
         if holding.loss is not None:
             raise holding.error()
-        round_ = holding.extend(wanted)
+        round_ = holding.downgrade(wanted) if downgrade else holding.extend(wanted)
         await round_.wait(extension_decided)
         if holding.loss is not None or not holding.held:
             holding.notice_expiry()
@@ -191,7 +229,9 @@ class Lease(Generic[Fence_co]):
 
         Before the lock's `at_least` is over the lease ends all the same, but its keys stay until then
         (`ReleaseOutcome.KEPT`), and no notice is published.  Where another task of this process waits for the
-        same lock, that may have it at once, without a word to the nodes (`ReleaseOutcome.HANDED_ON`).
+        same lock, that may have it at once, without a word to the nodes (`ReleaseOutcome.HANDED_ON`).  Where
+        its task has other leases of a reentrant lock, the last of them releases it
+        (`ReleaseOutcome.STILL_HELD`).
         """
         self._runtime.check_here()
         round_ = self._holding.release()
@@ -201,6 +241,8 @@ class Lease(Generic[Fence_co]):
     def _outcome(self, vote: NodeVote) -> NodeRelease:
         if self._holding.handed_on:
             return NodeRelease(vote.node, ReleaseOutcome.HANDED_ON, vote.reason)
+        if self._holding.still_held:
+            return NodeRelease(vote.node, ReleaseOutcome.STILL_HELD, vote.reason)
         if vote.vote is Vote.GRANTED and self._holding.stays:
             return NodeRelease(vote.node, ReleaseOutcome.KEPT, f"taken for {self._holding.stays:.3f} s yet")
         return NodeRelease(vote.node, _OUTCOMES[vote.vote], vote.reason)
@@ -223,9 +265,17 @@ class Lease(Generic[Fence_co]):
         holding = self._holding
         if holding.body is not None:
             raise RuntimeError(f"a lease has one body, and {self!r} has one already")
-        holding.body = body = Body(holding.cancels, self._runtime.loop)
+        holding.body = body = holding.new_body(holding.cancels, self._runtime.loop)
         if holding.loss is not None:
             body.stop()
+
+    def _bind_for(self, thread: object, *, block: bool) -> None:
+        """Arm the lease for a thread, and its block, if it is for one (R27).  Used by `sync`."""
+        if block:
+            act_for(thread)
+        elif self._holding.task is not None:
+            return  # one more lease of a lock whose block there is already
+        self._bind()
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
@@ -244,7 +294,7 @@ class Lease(Generic[Fence_co]):
         round_ = holding.release()
         lost = holding.loss is not None
         if exc is not None and lost and not ours:
-            exc.add_note(str(holding.error()))
+            _note(exc, holding.error())
         if isinstance(exc, GeneratorExit):
             return  # the coroutine is being thrown away: it must not wait, and the releases are queued
         if holding.quiet:  # a task of this process asks next: come back when the releases are written
@@ -276,5 +326,11 @@ class Lease(Generic[Fence_co]):
         )
 
 
-def _drop(holding: Holding) -> None:
+def _note(exc: BaseException, loss: LockLostError) -> None:
+    """Tell of a loss where another error ends the block, unless an inner block has told of it (R27)."""
+    if not (isinstance(exc, LockLostError) and exc.names == loss.names):
+        exc.add_note(str(loss))
+
+
+def _drop(holding: Holding | View) -> None:
     holding.release()

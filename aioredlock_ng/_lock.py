@@ -8,9 +8,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, final
 
 from ._acquire.acquisition import Acquisition
+from ._hold.reentry import outermost, reenter
 from ._hold.request import Request
 from ._kinds.primitive import Primitive
 from ._lease import Lease
+from ._local.runner import act_for
 from ._options import Fence_co
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
@@ -19,18 +21,25 @@ from .errors import LockTakenError, printable
 
 @final
 class Lock(Generic[Fence_co]):
-    """A description of a lock, made by `LockManager.lock`.  Safe to enter from many tasks at once."""
+    """A description of a lock, made by `LockManager.lock` or a `ReadWriteLock`.
 
-    __slots__ = ("_entries", "_life", "_primitive", "_request")
+    Safe to enter from many tasks at once.
+    """
 
-    def __init__(self, life: Lifecycle, primitive: Primitive, request: Request) -> None:
+    __slots__ = ("_entries", "_life", "_primitive", "_request", "_since")
+
+    def __init__(
+        self, life: Lifecycle, primitive: Primitive, request: Request, *, since: int | None = None
+    ) -> None:
         self._life = life
         self._primitive = primitive
         self._request = request
+        self._since = since
         self._entries: list[tuple[asyncio.Task[object] | None, Lease[Fence_co]]] = []
 
     def __repr__(self) -> str:
-        return f"<Lock {printable(self.names)} ttl={self._request.ttl:g}s>"
+        mode = self._primitive.kind.mode
+        return f"<Lock {printable(self.names)}{f' {mode}' if mode else ''} ttl={self._request.ttl:g}s>"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -52,9 +61,13 @@ class Lock(Generic[Fence_co]):
         Raises:
             LockTakenError: another client held it until the `blocking_timeout` ran out.
             QuorumUnavailableError: too few nodes answered at the last try.
-            WouldDeadlockError: the calling task is inside an ``async with`` of the same name.
+            WouldDeadlockError: the calling task is inside an ``async with`` of the same name, and the lock is
+                not reentrant, or that block's lease does not cover it.
+            LockLostError: the lock is reentrant, and the block is of a lease that is lost.
+            RuntimeError: the lock is reentrant, and the task has 100 leases of it.
             ManagerClosedError: the manager is closed.
-            ConfigurationError: two nodes turned out to be one server.
+            ConfigurationError: two nodes turned out to be one server; or a majority cannot grant the lock,
+                since something else than a lock is under its keys.
         """
         return await self._acquire(self._request.blocking_timeout)
 
@@ -63,7 +76,7 @@ class Lock(Generic[Fence_co]):
 
         Raises:
             QuorumUnavailableError: too few nodes answered: the lock may be free, so this is not None.
-            ManagerClosedError, ConfigurationError: as `acquire`.
+            ManagerClosedError, ConfigurationError, LockLostError, RuntimeError: as `acquire`.
         """
         try:
             return await self._acquire(0.0)
@@ -73,6 +86,8 @@ class Lock(Generic[Fence_co]):
     async def _acquire(self, given: float | None) -> Lease[Fence_co]:
         """Acquire within `given` seconds; None: without an end, 0: by a single try."""
         life, request = self._life, self._request
+        if request.reentrant and (lease := self._reenter()) is not None:
+            return lease
         if (stand_in := lifecycle.stand_in) is not None:
             given = stand_in.blocking_timeout(given)
         began = life.clock.now()
@@ -82,8 +97,23 @@ class Lock(Generic[Fence_co]):
             if quorum_timeout is not None:
                 limit = quorum_timeout if given is None else min(given, quorum_timeout)
             runtime = await life.ready(limit)
-        holding = await Acquisition(runtime.shared, self._primitive, request, given, began).run()
-        return Lease(runtime, holding)
+        acquisition = Acquisition(runtime.shared, self._primitive, request, given, began, since=self._since)
+        holding = await acquisition.run()
+        return Lease(runtime, outermost(holding, runtime.releases) if request.reentrant else holding)
+
+    def _reenter(self) -> Lease[Fence_co] | None:
+        """Return a further lease of the lock that the calling task is inside of already (R27); else None."""
+        for runtime in self._life.runtimes_here:
+            view = reenter(runtime.queue, runtime.holdings, self._primitive, self._request, since=self._since)
+            if view is not None:
+                return Lease(runtime, view)
+        return None
+
+    async def _acquire_for(self, thread: object, *, single_try: bool = False) -> Lease[Fence_co] | None:
+        """Acquire for a thread, which may be inside of the lock (R27).  Used by `sync`."""
+        if self._request.reentrant:
+            act_for(thread)
+        return await (self.try_acquire() if single_try else self.acquire())
 
     async def __aenter__(self) -> Lease[Fence_co]:
         """Acquire, and run the block under the lease; raises as `acquire` does."""

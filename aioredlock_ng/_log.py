@@ -25,14 +25,17 @@ def report(
     lock: Sequence[str] = (),
     node: str | None = None,
     fence: int | None = None,
+    kind: str | None = None,
     exc_info: BaseException | tuple[type[BaseException], BaseException, TracebackType | None] | None = None,
 ) -> None:
     """Log, whatever a user's filter or handler does: a failing one must not cost a lock.
 
-    Every record has the attributes ``lock`` (its names, separated by commas), ``node`` and ``fence``, None
-    where it is not about one, so that a handler's format may name them.
+    Every record has the attributes ``lock`` (its names, separated by commas), ``kind`` (of that lock, as in
+    `events.Acquired`), ``node`` and ``fence``, None where it is not about one, so that a handler's format may
+    name them.
     """
-    extra = {"lock": ", ".join(map(_one_line, lock)) or None, "node": node, "fence": fence or None}
+    names = ", ".join(map(_one_line, lock)) or None
+    extra = {"lock": names, "kind": kind, "node": node, "fence": fence or None}
     with suppress(Exception):
         log.log(level, message, *args, extra=extra, exc_info=exc_info, stacklevel=2)
 

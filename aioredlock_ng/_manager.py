@@ -18,10 +18,14 @@ from ._admin.survey import Survey, survey
 from ._clock import Clock, SystemClock
 from ._core.diagnosis.findings import Finding
 from ._core.policy import ExtensionPolicy, RetryPolicy
-from ._decorator import locked
+from ._decorator import lock_in_mode, locked
+from ._elect.subject import subject_of
+from ._election import Election, unbounded
 from ._hold.request import Request
 from ._hooks import HookList
-from ._kinds.mutex import MUTEX
+from ._kinds.kind import Mode
+from ._kinds.mutex import LEADER, MUTEX
+from ._kinds.read_write import READ, WRITE
 from ._lock import Lock
 from ._node_list import split_urls
 from ._options import (
@@ -33,13 +37,16 @@ from ._options import (
     Options,
     Seconds,
     checked_blocking,
+    checked_holder,
     checked_label,
     checked_names,
     checked_on_lost,
     checked_options,
     checked_policy,
     checked_quorum_timeout,
+    checked_reentrant,
 )
+from ._rwlock import ReadWriteLock
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
 from ._session.statistics import ManagerStatistics, statistics_of
@@ -277,6 +284,7 @@ class LockManager(Generic[Fence_co]):
         on_lost: OnLost | None = None,
         label: str | None = None,
         at_least: Seconds | None = None,
+        reentrant: bool = False,
     ) -> Lock[Fence_co]:
         """Describe a lock over `names`; nothing is sent before it is entered.
 
@@ -301,35 +309,100 @@ class LockManager(Generic[Fence_co]):
                 then stay taken beyond `Lease.release` and `aclose`, for all; only `force_release` frees
                 them.  No longer than the restart quarantine; without one (fewer than three nodes) it rests
                 on the nodes not losing their memory.
+            reentrant: True: a task that is inside an ``async with`` of these names, or of more, goes on under
+                the lease that it has, without I/O, up to 100 deep.  What it gets is one more lease of the
+                same lock, with the same fence and validity; the last one that is released releases the lock.
+                False: it gets `WouldDeadlockError`.
 
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
         """
-        given = (ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least)
+        request = self._request(
+            ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least, reentrant
+        )
+        return Lock(self._life, self._primitives.over(MUTEX, names), request)
+
+    def _request(self, *given: Any) -> Request:
+        """Check what a lock is to be asked for with, or return what was found of the same before."""
         request = None
         try:  # noqa: SIM105 (a context manager costs more than the look)
             request = self._requests(*given)
         except TypeError:  # something that cannot be hashed has not come as far as the check
             pass
-        return Lock(self._life, self._primitives.over(MUTEX, names), request or self._check(*given))
+        return request or self._check(*given)
+
+    def rwlock(
+        self,
+        *names: str,
+        ttl: Seconds | None = None,
+        blocking: bool = True,
+        blocking_timeout: Seconds | None = None,
+        quorum_timeout: Seconds | None = None,
+        extension: ExtensionPolicy | None = None,
+        on_lost: OnLost | None = None,
+        label: str | None = None,
+        reentrant: bool = False,
+    ) -> ReadWriteLock[Fence_co]:
+        """Describe a read-write lock over `names`: readers together, a writer alone.
+
+        The arguments are those of `lock`, for readers and writers alike, and so are the errors.  With
+        `reentrant`, a task that is inside a write lock may go into it again to write or to read; inside a
+        read lock, to read.
+        """
+        request = self._request(
+            ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, None, reentrant
+        )
+        over = self._primitives.over
+        return ReadWriteLock(self._life, over(READ, names), over(WRITE, names), request)
+
+    def election(
+        self,
+        name: str,
+        *,
+        ttl: Seconds | None = None,
+        label: str | None = None,
+        extension: ExtensionPolicy | None = None,
+        on_lost: OnLost | None = None,
+    ) -> Election:
+        """Describe the election of a leader; nothing is sent before a candidate campaigns, or one observes.
+
+        Args:
+            name: the name of the lock that decides it; a lock of that name excludes the leader, too.
+            ttl: seconds for which a leader that has died stays the leader; default the manager's.
+            label: what this candidate calls itself when it leads, for observers: at most 200 printable
+                characters.  Default: the manager's `holder`.
+            extension: default the manager's.  `every` and `grace` count; a leader extends without a limit.
+            on_lost: default the manager's.
+
+        Raises:
+            ConfigurationError: the manager was made with ``fencing=False``: a term is a fence.
+            ValueError, TypeError: a bad value, with the value in the message.
+        """
+        options = self._options
+        subject = subject_of(name, options)
+        policy = unbounded(extension, options.extension)
+        request = self._request(ttl, True, None, None, policy, on_lost, None, None, False)  # noqa: FBT003
+        checked = None if label is None else checked_holder(label, "label")
+        return Election(self._life, self._primitives.over(LEADER, (name,)), request, subject, checked)
 
     def locked(
-        self, template: str, **options: Unpack[LockOptions]
+        self, template: str, *, mode: Mode | None = None, **options: Unpack[LockOptions]
     ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """Run an async function under the lock that `template` names, filled from its arguments.
 
         ``@manager.locked("report:{customer_id}")``; the options are those of `lock`, and the label is the
-        template unless given.
+        template unless given.  With ``mode="read"`` or ``"write"`` it is the `rwlock` of that name.
 
         Raises:
-            ValueError: at decoration, when a field of the template is no parameter of the function.
+            ValueError: at decoration, when a field of the template is no parameter of the function, or there
+                is no such mode.
             TypeError: at decoration, when the function is not async.
         """
         if options.get("label") is None:
             options["label"] = template
 
         def make(name: str) -> Lock[Fence_co]:
-            return self.lock(name, **options)
+            return lock_in_mode(self, name, mode, options)
 
         return locked(template, make)
 
@@ -428,6 +501,7 @@ def _checked_request(  # noqa: PLR0917 (as `lock` has them, for the cache)
     on_lost: OnLost | None,
     label: str | None,
     at_least: Seconds | None,
+    reentrant: bool,  # noqa: FBT001
 ) -> Request:
     """Check what `LockManager.lock` is given."""
     if extension is not None:
@@ -442,4 +516,5 @@ def _checked_request(  # noqa: PLR0917 (as `lock` has them, for the cache)
         on_lost=options.on_lost if on_lost is None else checked_on_lost(on_lost),
         label=checked_label(label),
         node_timeout=options.node_timeout,
+        reentrant=checked_reentrant(reentrant),
     )

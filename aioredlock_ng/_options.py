@@ -53,8 +53,8 @@ class ManagerOptions(TypedDict, total=False):
     random: Random | None
 
 
-class LockOptions(TypedDict, total=False):
-    """The options of `LockManager.lock`, which describes them, for whatever passes them on."""
+class ReadWriteLockOptions(TypedDict, total=False):
+    """The options of `LockManager.rwlock`, for whatever passes them on; `LockManager.lock` describes them."""
 
     ttl: Seconds | None
     blocking: bool
@@ -63,6 +63,12 @@ class LockOptions(TypedDict, total=False):
     extension: ExtensionPolicy | None
     on_lost: OnLost | None
     label: str | None
+    reentrant: bool
+
+
+class LockOptions(ReadWriteLockOptions, total=False):
+    """The options of `LockManager.lock`, for whatever passes them on."""
+
     at_least: Seconds | None
 
 
@@ -188,12 +194,12 @@ def checked_on_lost(value: str) -> OnLost:
     raise ValueError(f"on_lost must be 'cancel' or 'raise', got {value!r}")
 
 
-def checked_holder(value: str) -> str:
+def checked_holder(value: str, name: str = "holder") -> str:
     """Return the holder label as it may stand in a key's value: printable, one line."""
     if not isinstance(value, str):
-        raise TypeError(f"holder must be a str, got {value!r}")
+        raise TypeError(f"{name} must be a str, got {value!r}")
     if not value.isprintable() or len(value) > MAX_HOLDER_CHARS:
-        raise ValueError(f"holder must be at most {MAX_HOLDER_CHARS} printable characters, got {value!r}")
+        raise ValueError(f"{name} must be at most {MAX_HOLDER_CHARS} printable characters, got {value!r}")
     return value
 
 
@@ -203,6 +209,13 @@ def checked_label(value: str | None) -> str:
         return ""
     if not isinstance(value, str):
         raise TypeError(f"label must be a str, got {value!r}")
+    return value
+
+
+def checked_reentrant(value: bool) -> bool:  # noqa: FBT001
+    """Return whether a task may go into a lock that it is inside of."""
+    if not isinstance(value, bool):
+        raise TypeError(f"reentrant must be True or False, got {value!r}")
     return value
 
 

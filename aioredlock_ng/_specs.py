@@ -148,4 +148,5 @@ def primitive_of(kind: Kind, names: tuple[str, ...], options: Options) -> Primit
         beside=tuple([mark_key(prefix, mark, key) for mark in kind.beside for key in keys]),
         sentinel=options.sentinel,
         fence_ttl=options.fence_ttl,
+        weaker=None if kind.weaker is None else primitive_of(kind.weaker, names, options),
     )

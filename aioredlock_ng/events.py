@@ -5,7 +5,8 @@ never by its names.  No event carries an owner value.
 
 One call of `acquire` ends in `Acquired` or in `GaveUp`, and is told as `Waiting` in between if it has
 to wait.  What is refused by the manager itself, since it is closed or its nodes cannot be one quorum,
-is told as neither.
+is told as neither; and so is an acquire of a reentrant lock by the task that is inside of it: `Acquired` and
+`Released` are of the lock, from the first lease to the last.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class Acquired:
     handed_on: bool = False
     """Whether it came from another task of this process, for which no node was asked: the votes are those
     that this one had (R43)."""
+    kind: str = "mutex"
+    """What sort of lock: ``"mutex"``, ``"leader"``, or of a read-write lock ``"read"`` or ``"write"``."""
 
 
 @final
@@ -49,6 +52,8 @@ class Refused:
     taken: bool
     """True: another client holds the lock.  False: too few nodes answered."""
     votes: tuple[NodeVote, ...]
+    kind: str = "mutex"
+    """As in `Acquired`."""
 
 
 @final
@@ -64,6 +69,8 @@ class Waiting:
     """True: the lock is taken, by a task of this process if `votes` is empty.  False: no quorum answered."""
     votes: tuple[NodeVote, ...]
     """What the nodes said to the first try; empty when it waits for a task of this process."""
+    kind: str = "mutex"
+    """As in `Acquired`."""
 
 
 @final
@@ -82,6 +89,8 @@ class GaveUp:
     call was cut short, as by a cancellation, the end of the manager, or `WouldDeadlockError`."""
     votes: tuple[NodeVote, ...]
     """What the nodes said last; empty when none was asked."""
+    kind: str = "mutex"
+    """As in `Acquired`."""
 
 
 @final
@@ -96,6 +105,24 @@ class Extended:
     """Seconds of validity after the extension."""
     topped_up: int
     """Nodes that had lost the lock's key and are given it back (R9), as far as they have answered by now."""
+    kind: str = "mutex"
+    """As in `Acquired`; of a lease that was downgraded, what it is by then."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downgraded:
+    """A write lease is a read lease from now on (R23).
+
+    The extension by which the nodes follow is told as `Extended`.
+    """
+
+    names: tuple[str, ...]
+    label: str
+    held_for: float
+    """Seconds that it was a write lease."""
+    kind: str = "read"
+    """What it is now."""
 
 
 @final
@@ -110,6 +137,8 @@ class ExtensionsLow:
     max_extensions: int
     remaining: float
     """Seconds until the lock is lost, unless it is released: what the extensions that are left can give."""
+    kind: str = "mutex"
+    """As in `Acquired`; of a lease that was downgraded, what it is by then."""
 
 
 @final
@@ -123,6 +152,8 @@ class Lost:
     held_for: float
     """Seconds."""
     votes: tuple[NodeVote, ...]
+    kind: str = "mutex"
+    """As in `Acquired`; of a lease that was downgraded, what it is by then."""
 
 
 @final
@@ -138,6 +169,8 @@ class Released:
     """Seconds for which the names stay taken all the same: the rest of the lock's `at_least`."""
     handed_on: bool = False
     """Whether another task of this process has the lock now: nothing was sent to the nodes (R43)."""
+    kind: str = "mutex"
+    """As in `Acquired`; of a lease that was downgraded, what it is by then."""
 
 
 @final
@@ -185,6 +218,7 @@ Event = (
     | Waiting
     | GaveUp
     | Extended
+    | Downgraded
     | ExtensionsLow
     | Lost
     | Released
@@ -218,6 +252,9 @@ class Hooks:
 
     def on_extended(self, event: Extended) -> None:
         """Hear of a lease that was extended."""
+
+    def on_downgraded(self, event: Downgraded) -> None:
+        """Hear of a write lease that became a read lease."""
 
     def on_extensions_low(self, event: ExtensionsLow) -> None:
         """Hear of a lease that will soon not be extended any more."""

@@ -5,8 +5,9 @@
             lease.check()
 
 A thread cannot be cancelled: a loss raises at `SyncLease.check`, to be called before each write, and at the
-end of the block.  Threads may share a manager, but not those that run an event loop.  A thread that
-waits for a lock of its own gets no `WouldDeadlockError`: it waits until its `blocking_timeout`.
+end of the block.  Threads may share a manager, but not those that run an event loop.  With
+``reentrant=True`` a thread may go again into a lock that it is inside of by ``with``.  One that waits for a
+lock of its own without that gets no `WouldDeadlockError`: it waits until its `blocking_timeout`.
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ from . import (
     LockOptions,
     ManagerClosedError,
     ManagerStatistics,
+    Mode,
     NodeInitialisation,
     NodeInspection,
     NodeVote,
+    ReadWriteLock,
+    ReadWriteLockOptions,
     ReleaseReport,
     Survey,
 )
+from ._decorator import lock_in_mode
 from ._template import name_filler, sample_name
 from .events import Hooks, Lost
 
@@ -61,6 +66,16 @@ class SyncLease:
     def fence(self) -> int | None:
         """The fencing token, for the resource to check; as `Lease.fence`."""
         return self.lease.fence
+
+    @property
+    def mode(self) -> Mode | None:
+        """``"read"`` or ``"write"`` of a read-write lock, None of any other; as `Lease.mode`."""
+        return self.lease.mode
+
+    @property
+    def unchanged(self) -> bool | None:
+        """Whether no writer came since the read lease that was given; as `Lease.unchanged`."""
+        return self.lease.unchanged
 
     @property
     def lost(self) -> threading.Event:
@@ -95,6 +110,10 @@ class SyncLease:
         """Extend the validity; raises as `Lease.extend` does."""
         self._manager.submit(self.lease.extend, ttl).result()
 
+    def downgrade(self) -> None:
+        """Turn a write lease into a read lease; as `Lease.downgrade`."""
+        self._manager.submit(self.lease.downgrade).result()
+
     def release(self) -> ReleaseReport:
         """Release on all nodes, and return what each said; idempotent."""
         report: ReleaseReport = self._manager.submit(self.lease.release).result()
@@ -128,6 +147,14 @@ class Losses(Hooks):
 
 
 @final
+class _Here(threading.local):
+    """What stands for the calling thread: a number would be used again by a later one."""
+
+    def __init__(self) -> None:
+        self.thread = object()
+
+
+@final
 class SyncLock(threading.local):
     """A `Lock` for threads: reusable, and safe to enter from many threads at once."""
 
@@ -140,18 +167,21 @@ class SyncLock(threading.local):
 
     def acquire(self) -> SyncLease:
         """Wait for the lock and return a lease, which must be released; raises as `Lock.acquire` does."""
-        return self._take(self._lock.acquire)
+        return self._take()
 
     def try_acquire(self) -> SyncLease | None:
         """Try once, without waiting; None when another client holds the lock."""
-        return self._take(self._lock.try_acquire)
+        return self._take(single_try=True)
 
-    def _take(self, acquire: Callable[[], Coroutine[Any, Any, Lease | None]]) -> SyncLease:
+    def _take(self, *, single_try: bool = False, block: bool = False) -> SyncLease:
         """Acquire in the loop.  A lease that an interrupt orphans is collected, and so released."""
+        thread = self._manager.here.thread
+        acquire = functools.partial(self._lock._acquire_for, thread, single_try=single_try)  # noqa: SLF001
         future = self._manager.submit(acquire)
         try:
-            if (lease := future.result()) is not None:
-                self._manager.submit(lease._bind).result()  # noqa: SLF001  # `aclose` waits for its end
+            if (lease := future.result()) is not None:  # `aclose` waits for the end of what is bound
+                bind = functools.partial(lease._bind_for, thread, block=block)  # noqa: SLF001
+                self._manager.submit(bind).result()
             return lease and SyncLease(lease, self._manager)
         except BaseException:  # such as a KeyboardInterrupt, at any moment
             if not future.cancel() and future.exception() is None and future.result() is not None:
@@ -160,7 +190,7 @@ class SyncLock(threading.local):
             raise
 
     def __enter__(self) -> SyncLease:
-        self._entered = [*self._entered, self.acquire()]  # in one step: a call could be interrupted
+        self._entered = [*self._entered, self._take(block=True)]  # in one step: a call could be interrupted
         return self._entered[-1]
 
     def __exit__(self, *exc_info: object) -> None:
@@ -171,6 +201,26 @@ class SyncLock(threading.local):
             except ManagerClosedError:  # then it was released with the manager
                 if exc_info[1] is None:
                     lease.check()
+
+
+@final
+class SyncReadWriteLock:
+    """A `ReadWriteLock` for threads."""
+
+    def __init__(self, lock: ReadWriteLock, manager: SyncLockManager) -> None:
+        self._lock, self._manager = lock, manager
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._lock)[1:]}"
+
+    def read(self) -> SyncLock:
+        """Describe a read lock: many threads hold it at once, each with a lease of its own."""
+        return SyncLock(self._lock.read(), self._manager)
+
+    def write(self, *, since: SyncLease | None = None) -> SyncLock:
+        """Describe a write lock: one holder alone; `since` and errors as of `ReadWriteLock.write`."""
+        lease = since.lease if isinstance(since, SyncLease) else since
+        return SyncLock(self._lock.write(since=lease), self._manager)
 
 
 @final
@@ -198,6 +248,7 @@ class SyncLockManager:
             hooks = (self.losses, *hooks)
         self.manager = make(on_lost="raise", hooks=hooks, **options)
         self._thread = threading.Thread(target=anyio.run, args=(self._run,), daemon=True)
+        self.here = _Here()
         self._started_in: int | None = None  # the process that the thread runs in
         self._gate, self._started = threading.RLock(), threading.Event()
 
@@ -208,15 +259,20 @@ class SyncLockManager:
         """Describe a lock; the options are those of `LockManager.lock`, but a loss only raises."""
         return SyncLock(self.manager.lock(*names, **options), self)
 
+    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> SyncReadWriteLock:
+        """Describe a read-write lock; the options are those of `LockManager.rwlock`."""
+        return SyncReadWriteLock(self.manager.rwlock(*names, **options), self)
+
     def locked(
-        self, template: str, **options: Unpack[LockOptions]
+        self, template: str, *, mode: Mode | None = None, **options: Unpack[LockOptions]
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Run a function under the lock that `template` names; as `LockManager.locked`.
 
         A loss raises `LockLostError` when the function has returned.
 
         Raises:
-            ValueError: at decoration, when a field of the template is no parameter of the function.
+            ValueError: at decoration, when a field of the template is no parameter of the function, or there
+                is no such mode.
             TypeError: at decoration, when the function is async or a generator.
         """
         sample = sample_name(template)
@@ -227,11 +283,12 @@ class SyncLockManager:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
                 raise TypeError(f"locked() of a SyncLockManager wants an ordinary function, got {function!r}")
             name_of = name_filler(template, function)
-            self.lock(sample, **options)  # options that cannot work fail here, too
+            lock_in_mode(self.manager, sample, mode, options)  # options that cannot work fail here, too
 
             @functools.wraps(function)
             def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
-                with self.lock(name_of(*args, **kwargs), **options):
+                lock = lock_in_mode(self.manager, name_of(*args, **kwargs), mode, options)
+                with SyncLock(lock, self):
                     return function(*args, **kwargs)
 
             return under_lock

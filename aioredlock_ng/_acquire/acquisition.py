@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import final
+from typing import Final, final
 
+from .._hold.ancestors import INSIDE
 from .._hold.holding import Holding
 from .._hold.request import Request
 from .._hold.succession import Estate
@@ -14,12 +15,16 @@ from .._log import debugging
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError, printable
 from ..events import Acquired
 from .attempt import Attempt
+from .other_kind import other_kind
 from .quorum_watch import QuorumWatch
 from .refusals import not_asked
 from .shared import Shared
 from .telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
 from .time_budget import TimeBudget
 from .waiting import Waiting
+
+SHARED_SEAT: Final = b"1"
+"""The seat of calls that have no mark of their own."""
 
 
 @final
@@ -36,14 +41,27 @@ class Acquisition:
     _refusal: LockNotAcquiredError | None = None  # of the last try
 
     def __init__(
-        self, shared: Shared, primitive: Primitive, request: Request, given: float | None, began: float
+        self,
+        shared: Shared,
+        primitive: Primitive,
+        request: Request,
+        given: float | None,
+        began: float,
+        *,
+        since: int | None = None,
     ) -> None:
         self._shared = shared
         self._primitive = primitive
         self._request = request
+        self._since = since
         self.names = primitive.names
         self._budget = TimeBudget(shared.clock, shared.node_timeout, given, began, request.quorum_timeout)
         self._ticket = Ticket(shared.queue, primitive)
+        self._seat = b""  # what says to the nodes that the call waits, if its kind does (R22)
+        if primitive.kind.seats and not self._budget.single_try:
+            self._seat = SHARED_SEAT
+            if primitive.kind.own_marks:
+                self._seat = self._ticket.seat = shared.tries.owners.new()
 
     async def run(self) -> Holding:
         """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
@@ -54,6 +72,8 @@ class Acquisition:
             if isinstance(estate := self._ticket.held, Estate):  # the next in line may have it
                 shared.holdings.succession.decline(estate, self._ticket, shared.clock.now())
             self._ticket.leave()
+            if self._attempts and self._ticket.seat:
+                shared.tries.releases.stand_up(self._primitive, self._ticket.seat)
             self._gave_up(error)
             raise
         finally:
@@ -73,6 +93,9 @@ class Acquisition:
         # A burst: too many tries are in flight.  Stand in line before any other work.
         if shared.admission.in_flight >= shared.admission.most and not budget.single_try:
             await self._stand_in_line()
+        # What others may hold beside this task may still be what it would wait for, behind a writer (R20).
+        if self._primitive.kind.mode is not None and not budget.single_try:
+            shared.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
         # One contender per name and process: the other tasks wait here, in the order of their calls.
         await self._queue_locally()
         # One of them may have handed its lock on, as it is: then no node need be asked.
@@ -87,16 +110,21 @@ class Acquisition:
             if won and (holding := self._hold(attempt)) is not None:
                 return holding
             # 2. It is not ours: undo the try everywhere, and learn from that why, and for how long.
-            #    Give up if no further try can help, or the time is up.
-            error, hopeless = await self._undo(attempt)
+            #    Give up if the name is something else's, or the time is up.
+            error, waiting = await self._undo(attempt)
             ticket.refused(error, budget.answered_at)
             left = budget.left()
-            if hopeless or (left is not None and left <= 0):
+            if left is not None and left <= 0:
                 raise error
             # 3. There is time left: wait for a release, the end of the key or a back-off, and ask again;
             #    unless the loop stood still past the time, so that hardly an answer could come within it.
+            #    One that shares the name with others of this process waits behind the first that was refused.
             self._tell_waiting(error)
-            await self._begin_to_wait().for_next_try(error)
+            if waiting is not None:
+                await waiting.for_next_try(error)
+            elif not ticket.speaks():  # else the one that waited for both has left: ask at once
+                ticket.step_back()
+                await self._queue_locally()
             if budget.for_answers() < shared.node_timeout / 2:
                 raise error
 
@@ -111,7 +139,7 @@ class Acquisition:
             if not shared.queue.enter(name, ticket):
                 self._leave_place()
                 if not single_try:
-                    shared.local.check_deadlock(self.names)
+                    shared.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
                 await self._queue_for(name)
                 if ticket.held is not None:
                     return  # handed on by another task, as it is (R43)
@@ -219,7 +247,9 @@ class Acquisition:
         if not self._has_place and not shared.admission.enter():
             await self._stand_in_line()
         self._attempts += 1
-        attempt = Attempt(shared.tries, self._primitive, self._request.ttl, seen=self._seen, block=block)
+        attempt = Attempt(
+            shared.tries, self._primitive, self._request.ttl, seen=self._seen, block=block, seat=self._seat
+        )
         ticket.asked = attempt.asked
         if self._waiting is not None:
             self._waiting.asks()
@@ -246,6 +276,8 @@ class Acquisition:
             valid_until=valid_until,
             won=won.asked,
         )
+        if self._since is not None and isinstance(won, Attempt):
+            holding.unchanged = won.unchanged_since(self._since)
         ticket.now_held(holding, lambda: shared.local.held_here(self.names, holding))
         shared.counters.acquired += 1
         return holding
@@ -263,28 +295,39 @@ class Acquisition:
             shared.counters.handed_on += 1
         return holding
 
-    async def _undo(self, attempt: Attempt) -> tuple[LockNotAcquiredError, bool]:
-        """Undo a try that was no win; return why it was none, and whether another try is pointless."""
+    async def _undo(self, attempt: Attempt) -> tuple[LockNotAcquiredError, Waiting | None]:
+        """Undo a try that was no win; return why, and how to wait.  Raise if another one is pointless."""
         shared, budget = self._shared, self._budget
         shared.counters.refused += 1
         self._seen = max(self._seen, attempt.seen)
-        waiting = None if budget.single_try else self._begin_to_wait()
-        if waiting is not None:
+        waiting = None
+        if not budget.single_try and self._ticket.speaks():
+            waiting = self._begin_to_wait()
             waiting.lost(attempt)  # listens to releases, before those of this try are queued
-        error, hopeless = await attempt.undo_and_explain(budget.for_answers())
+        elif self._waiting is not None:
+            self._waiting.over()
+        error = await attempt.undo_and_explain(budget.for_answers())
+        misuse = await other_kind(shared.tries.outbox, self._primitive, error, budget.for_answers())
         if waiting is not None:
             waiting.undone(attempt)
         if shared.availability.closing:
             raise shared.availability.closed_error()
         if (node := attempt.eternal) is not None:
-            shared.eternal.report(self.names, self._primitive.keys, node)
-        tell_refused(shared.hooks, self.names, self._request.label, error)
+            shared.eternal.report(self._primitive, node)
+        tell_refused(shared.hooks, self._primitive, self._request.label, error)
         for name in self._ticket.names:
             shared.queue.handoff.end(name)
         budget.heard(error)
-        return error, hopeless
+        if misuse is not None:
+            raise misuse from error
+        return error, waiting
 
     # -- what it tells -------------------------------------------------------------------------
+
+    @property
+    def kind(self) -> str:
+        """What the lock's kind is called."""
+        return self._primitive.kind.name
 
     def why(self) -> LockNotAcquiredError | None:
         """Return what keeps this call from the lock now."""
@@ -298,7 +341,9 @@ class Acquisition:
             self._waits_told = True
             shared = self._shared
             shared.long_waits.add(self)
-            tell_waiting(shared.hooks, self.names, self._request.label, error, waited=self._budget.used)
+            tell_waiting(shared.hooks, self._primitive, self._request.label, error, waited=self._budget.used)
+            if INSIDE.get():
+                shared.ancestors.look(self._primitive)
 
     def _tell_acquired(self, holding: Holding) -> None:
         try:
@@ -317,4 +362,5 @@ class Acquisition:
             error.retry_after = wait if 0 < wait < math.inf else None
         shared.counters.gave_up += 1
         waited, attempts = self._budget.used, self._attempts
-        tell_gave_up(shared.hooks, self.names, self._request.label, error, waited=waited, attempts=attempts)
+        lock, label = self._primitive, self._request.label
+        tell_gave_up(shared.hooks, lock, label, error, waited=waited, attempts=attempts)

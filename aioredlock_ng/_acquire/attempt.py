@@ -11,12 +11,13 @@ from typing import Final, final
 from .._clock import Clock
 from .._core.clock_watch import ClockWatch
 from .._core.command import ABOVE_FENCE, GRANTED, Answer
-from .._core.fencing import agreeable, ballot, certified
+from .._core.fencing import agreeable, ballot, block_end, certified, unchanged
+from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
 from .._counters import Counters
 from .._kinds.primitive import Primitive
 from .._local.admission import Admission
-from .._round.asked import AcquireRound
+from .._round.asked import AcquireRound, GrantRound
 from .._round.outbox import Outbox, Turn
 from .._round.releases import Releases
 from .._round.round import Round, all_answered, verdict_known
@@ -85,7 +86,7 @@ class Tries:
 class Attempt:
     """A try to acquire `primitive` for `ttl` seconds, with a block of so many fences (R43).
 
-    `seen` is the greatest counter that is known of.
+    `seen` is the greatest counter that is known of, `seat` what marks the call at the nodes while it waits.
     """
 
     # Of the class, as long as they are what nearly every try keeps.
@@ -98,10 +99,20 @@ class Attempt:
     """Fresh for every try, and known before the first byte (R5)."""
     _suspicions = 0  # of nodes' clocks, when it was asked
 
-    def __init__(self, tries: Tries, primitive: Primitive, ttl: float, *, seen: int, block: int = 1) -> None:
+    def __init__(
+        self,
+        tries: Tries,
+        primitive: Primitive,
+        ttl: float,
+        *,
+        seen: int,
+        block: int = 1,
+        seat: bytes = b"",
+    ) -> None:
         self._shared = tries
         self._primitive = primitive
         self._ttl = ttl
+        self._seat = seat
         self.seen = seen
         self.left = block - 1
         """How many fences of the block are left for others, below `fence`."""
@@ -110,7 +121,7 @@ class Attempt:
         if primitive.alone:
             self.asked = self._alone = AcquireRound(tries.outbox, primitive, ttl, block=block)
         else:
-            self.asked = Round(tries.outbox, primitive.read_acquire)
+            self.asked = GrantRound(tries.outbox, primitive.read_acquire)
 
     async def ask(self, timeout: float) -> bool:
         """Ask all nodes; True when a majority granted, and agrees on a fence.
@@ -136,6 +147,8 @@ class Attempt:
         finally:
             shared.in_flight.discard(self)
             shared.admission.leave(asked)
+        if isinstance(asked, GrantRound):
+            asked.fence = self.fence
         return won and self._undone is None
 
     def _ask(self, timeout: float) -> None:
@@ -150,7 +163,10 @@ class Attempt:
         self._suspicions = shared.clocks.suspicions
         shared.in_flight.add(self)
         if alone is None:
-            self.asked.ask(primitive.acquire(owner, self._ttl, proposed, self.left + 1), timeout)
+            if letter := primitive.kind.letter:
+                self.owner = owner = signed(owner, letter)
+            block, seat = self.left + 1, self._seat
+            self.asked.ask(primitive.acquire(owner, self._ttl, proposed, block, seat=seat), timeout)
             return
         alone.owner, alone.ballot = owner, proposed
         outbox.acquire(alone, turn)
@@ -167,7 +183,7 @@ class Attempt:
             and alone.agreed >= alone.quorum
             and self._suspicions == self._shared.clocks.suspicions
         ):
-            self.fence = alone.ballot + alone.block - 1
+            self.fence = block_end(alone.ballot, alone.block)
             return True
         fences = map(attrgetter("fence"), self._grants().values())
         self.fence = certified(fences, self.asked.quorum) or 0
@@ -208,13 +224,21 @@ class Attempt:
             if node in grants:
                 if grants[node].fence >= fence:
                     known[node] = GRANTED if grants[node].fence == fence else ABOVE_FENCE
-            elif answer is not None:  # else it may well grant still: its raise is queued behind that
+            elif answer is not None:
                 known[node] = Answer(Vote.SILENT, answer.reason or "its grant does not count")
+            elif not self._primitive.kind.exact:  # its grant may be above the fence, which no raise tells
+                known[node] = Answer(Vote.SILENT, "no answer yet")
+            # Else it may well grant still: its raise is queued behind that.
         round_ = self._raising = Round(shared.outbox, self._primitive.kind.raise_.read)
         round_.ask(self._primitive.raise_(self.owner, fence), left, known=known)
         await round_.wait(verdict_known)
         self.fence = fence if round_.verdict is Verdict.WON else 0
         return self.fence > 0
+
+    def unchanged_since(self, fence: int) -> bool:
+        """Whether no writer came between a lease with that fence and this win (R23)."""
+        befores = [answer.before for answer in self._grants().values()]
+        return unchanged(befores, fence, self.asked.quorum)
 
     # -- undone --------------------------------------------------------------------------------
 
@@ -232,14 +256,14 @@ class Attempt:
             )
         return self._undone
 
-    async def undo_and_explain(self, timeout: float) -> tuple[LockNotAcquiredError, bool]:
-        """Undo, and return why it was no win, and whether another try is pointless."""
+    async def undo_and_explain(self, timeout: float) -> LockNotAcquiredError:
+        """Undo, and return why it was no win."""
         undo = self.undo(timeout)
         await undo.wait(lambda _: knows_why(self.asked, undo))
         await undo.wait(all_answered, within=STRAGGLERS)
         names = self._primitive.names
         if self.asked.verdict is Verdict.WON and self._primitive.fenced and not self.fence:
-            return without_fence(names, self.asked if self._raising is None else self._raising), False
+            return without_fence(names, self.asked if self._raising is None else self._raising)
         return refusal_by_nodes(names, self.asked, undo)
 
     @property

@@ -30,6 +30,10 @@ class Waiter(Protocol):
     def names(self) -> tuple[str, ...]:
         """The names of the lock."""
 
+    @property
+    def kind(self) -> str:
+        """What the lock's kind is called."""
+
     def why(self) -> LockNotAcquiredError | None:
         """Return what it would be told if its time was up now; None when that is not known."""
 
@@ -113,7 +117,7 @@ class LongWaits:
             return
         level, why = self._reason(waiter.why())
         message = "still waiting for lock %s after %.1f s: %s"
-        report(level, message, printable(waiter.names), waited, why, lock=waiter.names)
+        report(level, message, printable(waiter.names), waited, why, lock=waiter.names, kind=waiter.kind)
 
     def _reason(self, error: LockNotAcquiredError | None) -> tuple[int, str]:
         if error is None:

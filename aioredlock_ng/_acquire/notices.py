@@ -13,7 +13,7 @@ anyway, and a notice that was lost costs that much.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final, final
 
 from .._core.quorum import majority
@@ -72,14 +72,19 @@ class ReleaseWaiter:
 
 @final
 class Notices:
-    """The subscriptions of one manager, by channel; one contender for each (`_local/local_queue`)."""
+    """The subscriptions of one manager, by channel.
 
-    __slots__ = ("_nodes", "_quorum", "_waiters")
+    A channel of releases has one contender (`_local/local_queue`), that of an election one observation, for
+    all that observe it in this process; no channel is both (R16).
+    """
+
+    __slots__ = ("_nodes", "_quorum", "_waiters", "_watched")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._quorum = majority(len(nodes))
         self._waiters: dict[bytes, ReleaseWaiter | None] = {}
+        self._watched: dict[bytes, Callable[[], object]] = {}
 
     def listen(self, channels: Iterable[bytes]) -> ReleaseWaiter:
         """Listen to these channels from now on, with a waiter that has heard nothing yet."""
@@ -91,10 +96,10 @@ class Notices:
             self._waiters[channel] = waiter
         return waiter
 
-    def rest(self, channels: Iterable[bytes]) -> None:
-        """Keep the subscriptions for the next contender, though no call waits for their notices now."""
+    def rest(self, channels: Iterable[bytes], waiter: ReleaseWaiter) -> None:
+        """Keep the subscriptions for the next contender, though this one waits for their notices no more."""
         for channel in channels:
-            if channel in self._waiters:
+            if self._waiters.get(channel) is waiter:
                 self._waiters[channel] = None
 
     def drop(self, channel: bytes) -> None:
@@ -103,6 +108,19 @@ class Notices:
             del self._waiters[channel]
             for node in self._nodes:
                 node.unsubscribe(channel)
+
+    def watch(self, channel: bytes, heed: Callable[[], object]) -> None:
+        """Call `heed` whenever something is published there."""
+        assert channel not in self._watched, "one for all of this process"
+        self._watched[channel] = heed
+        for node in self._nodes:
+            node.subscribe(channel)
+
+    def unwatch(self, channel: bytes) -> None:
+        """Take `watch` back."""
+        del self._watched[channel]
+        for node in self._nodes:
+            node.unsubscribe(channel)
 
     @property
     def deaf(self) -> bool:
@@ -123,6 +141,8 @@ class Notices:
         """Take a notice."""
         if (waiter := self._waiters.get(channel)) is not None:
             waiter.told(self._nodes.index(node), _crowd(message))
+        elif (heed := self._watched.get(channel)) is not None:
+            heed()
 
 
 def _crowd(message: object) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +11,9 @@ from .._clock import Clock
 from .._core.command import WRONG_TYPE, Answer
 from .._core.quorum import Tally, Verdict, Vote
 from .._core.validity import free_after
+from .._kinds.primitive import Primitive
 from .._local.local_queue import Held, LocalQueue, NameEntry
+from .._local.runner import current_runner
 from .._node import Node
 from .._round.round import Round
 from ..errors import (
@@ -54,29 +55,28 @@ def without_fence(names: tuple[str, ...], asked: Round) -> QuorumUnavailableErro
     return QuorumUnavailableError(msg, names=names, votes=asked.votes())
 
 
-def refusal_by_nodes(names: tuple[str, ...], asked: Round, undo: Round) -> tuple[LockNotAcquiredError, bool]:
+def refusal_by_nodes(names: tuple[str, ...], asked: Round, undo: Round) -> LockNotAcquiredError:
     """Tell contention from fault, with every node's answer and the time to try again.
 
-    Returns the error, and whether another try is pointless.  `undo` are the releases of the try.
+    `undo` are the releases of the try.
     """
     votes = tuple(map(_with_wait, asked.votes(), undo.answers))
     if asked.verdict is Verdict.WON:
         msg = f"lock {printable(names)}: a majority granted it too late to be of use"
-        return QuorumUnavailableError(msg, names=names, votes=votes), False
+        return QuorumUnavailableError(msg, names=names, votes=votes)
     tally = Tally(len(votes))
     for vote in votes:
         tally.cast(vote.vote)
     quorum = tally.quorum
     if tally.answered < quorum:
-        wrong = sum(WRONG_TYPE in vote.reason for vote in votes)  # old servers wrap the errors of scripts
         answered = f"{tally.answered} of {len(votes)} nodes voted, {quorum} are needed"
         msg = f"lock {printable(names)}: {answered}"
-        return QuorumUnavailableError(msg, names=names, votes=votes), wrong > len(votes) - quorum
+        return QuorumUnavailableError(msg, names=names, votes=votes)
     waits = [0.0 if v.vote is Vote.GRANTED else v.retry_after for v in votes if v.vote is not Vote.SILENT]
     holder = _holder(asked, undo)
     msg = f"lock {printable(names)} is held by {holder or 'another client'}"
     wait = free_after(waits, quorum)
-    return LockTakenError(msg, names=names, votes=votes, retry_after=wait, holder=holder), False
+    return LockTakenError(msg, names=names, votes=votes, retry_after=wait, holder=holder)
 
 
 def _with_wait(vote: NodeVote, undo: Answer | None) -> NodeVote:
@@ -123,14 +123,21 @@ class LocalRefusals:
     clock: Clock
     holder: str
 
-    def check_deadlock(self, names: tuple[str, ...]) -> None:
-        """Fail if this task, inside the body of a lease of ours, would wait for its own release."""
-        task = asyncio.current_task()
+    def check_deadlock(self, primitive: Primitive, *, reentrant: bool = False) -> None:
+        """Fail if this task, inside the body of a lease of ours, would wait for its own release.
+
+        One that asks for a `reentrant` lock comes here if no lease of its own covers that (R27).
+        """
+        task, names = current_runner(), primitive.names
         for name in names:
             entry = self.queue.entries.get(name)
             held = () if entry is None else (ticket.held for ticket in entry.inside)
             if any(each is not None and each.task is task for each in held):
-                msg = f"this task holds {printable((name,))} and would wait for itself (not reentrant)"
+                why = "not asked for with reentrant=True"
+                if reentrant:
+                    wanted = printable(names) + (f" to {mode}" if (mode := primitive.kind.mode) else "")
+                    why = f"reentrant, but no lease of its own covers all of {wanted}"
+                msg = f"this task holds {printable((name,))} and would wait for itself ({why})"
                 raise WouldDeadlockError(msg, names=names)
 
     def cooling(self, names: tuple[str, ...]) -> LockTakenError | None:

@@ -9,6 +9,7 @@ from typing import final
 from .._clock import Clock
 from .._core.policy import RetryPolicy
 from .._counters import Counters
+from .._hold.ancestors import Ancestors
 from .._hold.holding import Holdings
 from .._hooks import HookList
 from .._local.admission import Admission
@@ -43,3 +44,4 @@ class Shared:
     hooks: HookList
     counters: Counters
     eternal: EternalKeys
+    ancestors: Ancestors

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from typing import Final, final
 
 from .._hold.holding import Holding
 from .._hooks import HookList
+from .._kinds.primitive import Primitive
 from .._log import debugging, report
-from ..errors import LockNotAcquiredError, LockTakenError, printable
+from ..errors import ConfigurationError, LockNotAcquiredError, LockTakenError, printable
 from ..events import Acquired, GaveUp, Refused, Waiting
 
 MAX_REPORTED: Final = 1000
@@ -26,6 +26,7 @@ def tell_acquired(hooks: HookList, holding: Holding, *, waited: float, attempts:
         fence=holding.fence or None,
         votes=holding.votes(),
         handed_on=not attempts,
+        kind=holding.kind.name,
     )
     hooks.tell(event)
     report(
@@ -36,34 +37,37 @@ def tell_acquired(hooks: HookList, holding: Holding, *, waited: float, attempts:
         f"at try {attempts}" if attempts else "from another task of this process",
         lock=holding.names,
         fence=holding.fence,
+        kind=holding.kind.name,
     )
 
 
-def tell_refused(hooks: HookList, names: tuple[str, ...], label: str, error: LockNotAcquiredError) -> None:
+def tell_refused(hooks: HookList, lock: Primitive, label: str, error: LockNotAcquiredError) -> None:
     """Tell that one try was not a win."""
     if Refused in hooks.wanted:
         taken = isinstance(error, LockTakenError)
-        hooks.tell(Refused(names=names, label=label, taken=taken, votes=error.votes))
+        event = Refused(names=lock.names, label=label, taken=taken, votes=error.votes, kind=lock.kind.name)
+        hooks.tell(event)
 
 
 def tell_waiting(
-    hooks: HookList, names: tuple[str, ...], label: str, error: LockNotAcquiredError | None, *, waited: float
+    hooks: HookList, lock: Primitive, label: str, error: LockNotAcquiredError | None, *, waited: float
 ) -> None:
     """Tell that the call begins to wait: after `error`, or for a task of this process."""
     if Waiting in hooks.wanted:
         event = Waiting(
-            names=names,
+            names=lock.names,
             label=label,
             waited=waited,
             taken=error is None or isinstance(error, LockTakenError),
             votes=() if error is None else error.votes,
+            kind=lock.kind.name,
         )
         hooks.tell(event)
 
 
 def tell_gave_up(
     hooks: HookList,
-    names: tuple[str, ...],
+    lock: Primitive,
     label: str,
     error: BaseException,
     *,
@@ -72,19 +76,22 @@ def tell_gave_up(
 ) -> None:
     """Tell that the call ends in `error`."""
     if GaveUp in hooks.wanted:
-        refusal = error if isinstance(error, LockNotAcquiredError) else None
+        why = error.__cause__ if isinstance(error, ConfigurationError) else error
+        refusal = why if isinstance(why, LockNotAcquiredError) else None
         event = GaveUp(
-            names=names,
+            names=lock.names,
             label=label,
             waited=waited,
             attempts=attempts,
             taken=None if refusal is None else isinstance(refusal, LockTakenError),
             votes=() if refusal is None else refusal.votes,
+            kind=lock.kind.name,
         )
         hooks.tell(event)
     if debugging():
         message = "lock %s was not acquired in %.3f s: %r"
-        report(logging.DEBUG, message, printable(names), waited, error, lock=names)
+        names = printable(lock.names)
+        report(logging.DEBUG, message, names, waited, error, lock=lock.names, kind=lock.kind.name)
 
 
 @final
@@ -96,8 +103,9 @@ class EternalKeys:
     def __init__(self) -> None:
         self._reported: set[bytes] = set()
 
-    def report(self, names: Sequence[str], keys: Sequence[bytes], node: str) -> None:
+    def report(self, lock: Primitive, node: str) -> None:
         """Report those of one lock that a node has."""
+        names, keys = lock.names, lock.keys
         if keys[0] in self._reported or len(self._reported) >= MAX_REPORTED:
             return
         self._reported.add(keys[0])
@@ -106,8 +114,9 @@ class EternalKeys:
             "%s: a key without expiry is in the way of lock %s (%s); force_release() deletes it, or "
             "`aioredlock-ng release`",
             node,
-            printable(tuple(names)),
+            printable(names),
             ", ".join(ascii(key)[1:] for key in keys),
             lock=names,
             node=node,
+            kind=lock.kind.name,
         )

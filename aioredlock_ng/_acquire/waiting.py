@@ -30,11 +30,11 @@ class Waiting:
     __slots__ = (
         "_asked_at",
         "_budget",
+        "_channels",
         "_crowd",
         "_expires",
         "_foreign",
         "_in_vain",
-        "_keys",
         "_polls",
         "_refused",
         "_release_waiter",
@@ -42,12 +42,14 @@ class Waiting:
         "_shared",
         "_splits",
         "_ticket",
+        "_together",
     )
 
     def __init__(self, shared: Shared, ticket: Ticket, budget: TimeBudget) -> None:
         self._shared = shared
         self._ticket = ticket
-        self._keys = ticket.primitive.keys
+        self._channels = ticket.primitive.channels
+        self._together = bool(ticket.primitive.kind.shares_with)  # what one gets the others may get, too
         self._budget = budget
         self._release_waiter: ReleaseWaiter | None = None  # since there is something to be told of
         self._asked_at = 0.0  # of the last try
@@ -63,14 +65,15 @@ class Waiting:
     def _listen(self) -> ReleaseWaiter:
         """Be told of releases from now on."""
         if self._release_waiter is None:
-            self._release_waiter = self._shared.notices.listen(self._keys)
+            self._release_waiter = self._shared.notices.listen(self._channels)
             self._ticket.listens()
         return self._release_waiter
 
     def over(self) -> None:
         """Listen no more: the call has come to its end."""
         if self._release_waiter is not None:
-            self._shared.notices.rest(self._keys)
+            self._shared.notices.rest(self._channels, self._release_waiter)
+            self._release_waiter = None
 
     # -- the tries -----------------------------------------------------------------------------
 
@@ -143,7 +146,7 @@ class Waiting:
         until = now() + within(self._before_asking_again(error, chance))
         while await shared.pauses.wait(waiter.enough(), max(0.0, until - now())):
             crowd = waiter.crowd or self._crowd
-            if follows(crowd, shared.random.random()):
+            if self._together or follows(crowd, shared.random.random()):
                 await shared.pauses.sleep(within(self._after_notice(crowd)))
                 return
             waiter.pass_by()
@@ -154,7 +157,7 @@ class Waiting:
         shared, crowd = self._shared, self._crowd
         policy = shared.retry
         expiry = error.retry_after if isinstance(error, LockTakenError) else None
-        if shared.notices.hears(self._keys, self._foreign):
+        if shared.notices.hears(self._channels, self._foreign):
             wait = reminder(policy, chance, crowd=crowd)
         elif self._foreign:
             wait = poll(policy, self._seen_before(expiry), chance, crowd=crowd)

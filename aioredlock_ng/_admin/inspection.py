@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from .. import _scripts
 from .._core.command import WRONG_TYPE, Answer, Command, Purpose, Reply, Silence
@@ -12,11 +12,39 @@ from .._core.quorum import Vote
 from .._kinds import KINDS
 from .._kinds.answers import seconds
 from .._kinds.kind import Holder, Kind
-from .._round.round import Round, all_answered
+from .._kinds.read_write import READ
+from .._round.round import Round, all_answered, keep
 
 if TYPE_CHECKING:
     from .._node import Node
     from .._session.runtime import Runtime
+
+
+MAX_READERS: Final = 100
+"""Readers of one lock that a node is asked for, those that stay longest; of more it is only told that there
+are more."""
+
+
+_NAMES: Final[Mapping[bytes | None, str]] = {kind.letter: kind.name for kind in KINDS}
+"""How kinds are called, by what owner values tell."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReaderInspection:
+    """One reader of a read-write lock, as a node has it, or as several do."""
+
+    holder: str | None
+    """The holder label; None when it is another program's."""
+    since: float | None = None
+    """When it asked for the lock, in Unix seconds by its own clock; None when unknown."""
+    ttl: float | None = None
+    """Seconds until it reads no more unless it is extended: on this node, or on a majority of them; of one
+    that no majority has, on any."""
+    ours: bool = False
+    """Whether it is a lease of this manager."""
+    held_by: int = 1
+    """How many nodes have it."""
 
 
 @final
@@ -28,19 +56,27 @@ class NodeInspection:
     held: bool | None
     """None when the node did not answer."""
     ours: bool = False
-    """Whether a lease of this manager holds it."""
+    """Whether a lease of this manager holds it; of `more_readers` than are named, one of those that are."""
     holder: str | None = None
-    """The holder label; None when the key is free or another program's."""
+    """The holder label, of readers that of the one that stays longest; None when the key is free or another
+    program's."""
     since: float | None = None
-    """When the holder asked for it, in Unix seconds by the holder's own clock; None when unknown."""
+    """When that holder asked for it, in Unix seconds by the holder's own clock; None when unknown."""
     ttl: float | None = None
     """Seconds until the key expires; None when it is free or has no expiry."""
     reason: str = ""
     """Why the node did not answer."""
+    kind: str | None = None
+    """What sort of lock that is by what the holder wrote: ``"mutex"``, ``"write"``, ``"leader"``; ``"read"``
+    where readers are.  None when the key is free or another program's."""
+    readers: tuple[ReaderInspection, ...] = ()
+    """The readers that have it, those first that stay longest; empty when one holder has it alone."""
+    more_readers: bool = False
+    """Whether there are more than the 100 in `readers`."""
 
     @property
     def wrong_type(self) -> bool:
-        """Whether something else than a string is under the key: no lock, but in the way of one.
+        """Whether something else than a lock is under the key, in the way of one.
 
         `held` is None then, and `reason` is the server's error.
         """
@@ -67,7 +103,7 @@ async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, .
 
 async def ask_all(runtime: Runtime, command: Command) -> list[Answer]:
     """Ask every node, and return what they say in their order; silence is an answer."""
-    round_ = Round(runtime.outbox, read)
+    round_ = Round(runtime.outbox, keep)
     round_.ask(command, runtime.node_timeout)
     await round_.wait(all_answered)
     return [answer for answer in round_.answers if answer is not None]
@@ -75,14 +111,14 @@ async def ask_all(runtime: Runtime, command: Command) -> list[Answer]:
 
 async def ask(runtime: Runtime, node: Node, command: Command, timeout: float) -> Reply:
     """Ask one node, and return what it says, or its silence."""
-    round_ = Round(runtime.outbox.over(node), read)
+    round_ = Round(runtime.outbox.over(node), keep)
     round_.ask(command, timeout)
     await round_.wait(all_answered)
     (answer,) = round_.answers
     assert answer is not None, "all answered"
     if answer.vote is Vote.SILENT:
         return Silence(answer.reason)
-    return answer.found  # type: ignore[return-value]  # `read` put the reply there
+    return answer.found  # type: ignore[return-value]  # `keep` put the reply there
 
 
 def look_for(key: bytes) -> Command:
@@ -104,18 +140,15 @@ def _fits_inspection(reply: object) -> bool:
     if not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (a pair)
         return False
     value, left = reply
+    if isinstance(value, list):  # readers, each with the milliseconds that it has left
+        values, lefts = value[::2], value[1::2]
+        pairs = len(values) == len(lefts) and all(isinstance(each, bytes) for each in values)
+        return pairs and all(isinstance(each, int) for each in (*lefts, left))
     return (value is None or isinstance(value, bytes)) and isinstance(left, int)
 
 
 def _fits_deletion(reply: object) -> bool:
     return isinstance(reply, int)
-
-
-def read(reply: Reply) -> Answer:
-    """Take any reply for an answer that counts, and keep it."""
-    if isinstance(reply, Silence):
-        return Answer(Vote.SILENT, reply.reason)
-    return Answer(Vote.GRANTED, found=reply)
 
 
 def holders_in(answer: Answer, kinds: Sequence[Kind] = KINDS) -> tuple[Holder, ...] | None:
@@ -132,6 +165,10 @@ def holders_in(answer: Answer, kinds: Sequence[Kind] = KINDS) -> tuple[Holder, .
     return (Holder(owner=found, ttl=seconds(left_ms)),)  # another program's
 
 
+def _kind_of(holder: Holder) -> str | None:
+    return READ.name if holder.reads else _NAMES.get(holder.letter)
+
+
 def inspections(
     nodes: Sequence[Node],
     answers: Sequence[Answer],
@@ -140,19 +177,20 @@ def inspections(
 ) -> tuple[NodeInspection, ...]:
     """Say what the answers to `look` mean, in which these holders were `seen`; the owner values stay here."""
     return tuple(
-        _inspection(node.name, answer.reason, holders, owners)
+        inspection_of(node.name, answer.reason, holders, owners)
         for node, answer, holders in zip(nodes, answers, seen, strict=True)
     )
 
 
-def _inspection(
+def inspection_of(
     node: str, reason: str, holders: tuple[Holder, ...] | None, owners: set[bytes]
 ) -> NodeInspection:
+    """Say what one node has, or why that is not known."""
     if holders is None:
         return NodeInspection(node=node, held=None, reason=reason)
     if not holders:
         return NodeInspection(node=node, held=False)
-    first = holders[0]
+    first, readers = holders[0], [holder for holder in holders if holder.reads]
     return NodeInspection(
         node=node,
         held=True,
@@ -160,4 +198,12 @@ def _inspection(
         holder=first.label,
         since=first.since,
         ttl=first.ttl,
+        kind=_kind_of(first),
+        readers=tuple(
+            ReaderInspection(
+                holder=reader.label, since=reader.since, ttl=reader.ttl, ours=reader.owner in owners
+            )
+            for reader in readers[:MAX_READERS]
+        ),
+        more_readers=len(readers) > MAX_READERS,
     )

@@ -5,26 +5,28 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from .. import _scripts
 from .._core.command import Answer, Command, Purpose, Reply, Silence
-from .._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING
+from .._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING, READ_WRITE, TYPE
 from .._core.diagnosis.facts import BY_CLIENT, RESP2
 from .._core.quorum import Vote
 from .._core.rights import denied, unknown
+from .._kinds.kind import Kind
 from .._kinds.mutex import MUTEX
 from .._kinds.primitive import Primitive
+from .._kinds.read_write import READ
 from .._node.channels import listening
 from .._node.client_node import ClientNode
 from .._node.link import heartbeat
 from .._node.packing import words
 from .._node.pipe import PUSH, untagged
-from .._round.round import Round, all_answered
+from .._round.round import Round, all_answered, keep
 from .._specs import primitive_of
 from ..errors import NodeVote
-from .inspection import ask, look_for, read
+from .inspection import ask, look_for
 
 if TYPE_CHECKING:
     from .._node import Node
@@ -46,9 +48,11 @@ class _Step(NamedTuple):
 
     what: str
     command: Command
-    read: Callable[[Reply], Answer] = read
+    read: Callable[[Reply], Answer] = keep
     votes: bool = False
     """Whether a node without a vote cannot do it."""
+    part: str = ""
+    """What of `DISPENSABLE` it is a part of."""
 
 
 @final
@@ -79,21 +83,29 @@ async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: b
             continue
         round_ = Round(runtime.outbox.over(node), step.read)
         round_.ask(step.command, timeout)
-        rounds.append((step.what, round_))
-    failures, lacking = [], []
-    for what, round_ in rounds:
+        rounds.append((step, round_))
+    failures, parts = [], []
+    lacking: dict[str, str] = {}
+    for step, round_ in rounds:
         await round_.wait(all_answered)
         (vote,) = round_.votes()
         if vote.vote is Vote.GRANTED:
             continue
-        if _dispensable(node, what, vote):
-            lacking.append((what, vote.reason))
+        if step.part:
+            parts.append((step, vote))
+        elif _dispensable(node, step.what, vote):
+            lacking[step.what] = vote.reason
         else:
-            failures.append((what, vote))
-    silent = [(what, vote) for what, vote in failures if vote.vote is Vote.SILENT]
-    # A refusal that follows from a silence tells nothing.
-    failed = tuple((what, vote.reason or "refused") for what, vote in silent or failures)
-    return Trial(failed, tuple(lacking))
+            failures.append((step, vote))
+    if not failures:  # else it follows from what is the matter with all locks
+        lacking |= {step.part: f"{step.what}: {why}" for step, why in reversed(_told(parts))}
+    return Trial(tuple((step.what, why) for step, why in _told(failures)), tuple(lacking.items()))
+
+
+def _told(failures: Sequence[tuple[_Step, NodeVote]]) -> Sequence[tuple[_Step, str]]:
+    """Return those that tell something, with the reason: a refusal that follows from a silence does not."""
+    silent = [(step, vote) for step, vote in failures if vote.vote is Vote.SILENT]
+    return [(step, vote.reason or "refused") for step, vote in silent or failures]
 
 
 def _dispensable(node: Node, what: str, vote: NodeVote) -> bool:
@@ -159,7 +171,7 @@ async def _load_scripts(runtime: Runtime, node: Node, timeout: float) -> None:
 def _trial(runtime: Runtime) -> Sequence[_Step]:
     """Make what is to be tried on one node, in this order."""
     names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
-    one, two = _mutex(runtime, names[:1]), _mutex(runtime, names[1:])
+    one, two = _over(MUTEX, runtime, names[:1]), _over(MUTEX, runtime, names[1:])
     ends = runtime.tries.read_clocks().owner_ends
     mine, other = runtime.owners.new() + ends, runtime.owners.new() + ends
     fence = TRIAL_FENCE if runtime.options.fencing else 0
@@ -174,13 +186,14 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
         verb=b"EVAL",
     )
     steps = [
-        _Step("acquire", one.acquire(mine, TRIAL_TTL), one.read_acquire, votes=True),
-        _Step("acquire two at once", two.acquire(other, TRIAL_TTL), two.read_acquire, votes=True),
+        _Step("acquire", one.acquire(mine, TRIAL_TTL, fence), one.read_acquire, votes=True),
+        _Step("acquire two at once", two.acquire(other, TRIAL_TTL, fence), two.read_acquire, votes=True),
         _Step("extend", two.extend(other, TRIAL_TTL_EXTENDED, fence), two.kind.extend.read, votes=True),
         _Step(
             "give back what a node lost", two.top_up(other, TRIAL_TTL_EXTENDED, fence), two.kind.top_up.read
         ),
         _Step(PING, heartbeat(names[0].encode())),
+        _Step(TYPE, question(b"TYPE", keys=two.keys[:1])),
         _Step("look", look),
         _Step(IN_FULL, in_full),
         # Without a vote this one was not acquired, and there is nothing to release.
@@ -190,17 +203,32 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
     if fence:
         steps.insert(2, _Step("raise", two.raise_(other, fence), votes=True))
         steps += [_forget(one, mine, runtime), _forget(two, other, runtime)]
-    return steps
+    return [*steps, *_trial_of_readers(runtime, names[0], mine, fence)]
 
 
-def _mutex(runtime: Runtime, names: tuple[str, ...]) -> Primitive:
+def _trial_of_readers(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[_Step]:
+    """Make what needs rights that only read-write locks need, under a name that is free by then."""
+    part, reads = READ_WRITE, _over(READ, runtime, (name,))
+    granted = reads.acquire(owner, TRIAL_TTL, fence)
+    yield _Step("read lock", granted, reads.read_acquire, votes=True, part=part)
+    # What needs no vote adds the reader, too: without one it was not acquired.
+    added = reads.top_up(owner, TRIAL_TTL_EXTENDED, fence)
+    yield _Step("give back a read lock", added, reads.kind.top_up.read, part=part)
+    yield _Step("look at a read lock", look_for(reads.keys[0]), part=part)
+    released = reads.release(owner, TRIAL_TTL_EXTENDED, fence)
+    yield _Step("release a read lock", released, reads.kind.release.read, part=part)
+    if fence:
+        yield _forget(reads, owner, runtime)
+
+
+def _over(kind: Kind, runtime: Runtime, names: tuple[str, ...]) -> Primitive:
     """Make the primitive that locks use; its counters, not needed again, live as long as its keys."""
-    return primitive_of(MUTEX, names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
+    return primitive_of(kind, names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
 
 
-def _forget(mutex: Primitive, owner: bytes, runtime: Runtime) -> _Step:
+def _forget(lock: Primitive, owner: bytes, runtime: Runtime) -> _Step:
     """Delete the counters, behind the release of their owner."""
-    counters = tuple(map(runtime.options.counter, mutex.keys))
+    counters = tuple(map(runtime.options.counter, lock.keys))
     command = Command(
         Purpose.OTHER, owner=owner, fits=lambda reply: isinstance(reply, int), keys=counters, verb=b"DEL"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,18 @@ from .._core.quorum import majority
 from .._core.rights import glob_escaped
 from .._kinds import KINDS
 from .._kinds.kind import Holder, Kind
-from .inspection import NodeInspection, ask, holders_in, inspections, look, owners_of
+from .._kinds.read_write import READ
+from .inspection import (
+    MAX_READERS,
+    NodeInspection,
+    ReaderInspection,
+    ask,
+    holders_in,
+    inspection_of,
+    inspections,
+    look,
+    owners_of,
+)
 
 if TYPE_CHECKING:
     from .._node import Node
@@ -42,36 +54,52 @@ class LockInspection:
     """Bytes of a key that are not UTF-8 stand in it as lone surrogates (PEP 383)."""
     nodes: tuple[NodeInspection, ...]
     agreed: tuple[NodeInspection, ...]
-    """The nodes that have the same value: of several such groups the largest."""
+    """The nodes that have the same holder, and what they have of it: of several such groups the largest."""
+    readers: tuple[ReaderInspection, ...] = ()
+    """The readers that any node has, those first that most nodes have, and then those that stay longest."""
+    more_readers: bool = False
+    """Whether there are more than the 100 in `readers`."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether readers hold it, and not one holder alone."""
+        return any(node.readers for node in self.agreed)
+
+    @property
+    def kind(self) -> str | None:
+        """What sort of lock it is: as `NodeInspection.kind`."""
+        return READ.name if self.shared else self.agreed[0].kind if self.agreed else None
 
     @property
     def held_by(self) -> int:
-        """How many nodes agree on one holder."""
+        """How many nodes agree on one holder; of readers, on the one that most nodes have."""
         return len(self.agreed)
 
     @property
     def state(self) -> Literal["held", "partial", "unknown", "free"]:
         """What they come to.
 
-        ``held``: a majority agrees.  ``partial``: none does or could: what a holder left on some nodes, a
-        try under way, or a key that is no lock.  ``unknown``: it depends on nodes that did not answer.
+        ``held``: a majority agrees, on at least one where readers are.  ``partial``: none does or could: what
+        a holder left on some nodes, a try under way, or a key that is no lock.  ``unknown``: it depends on
+        nodes that did not answer, or did not name all readers.
         """
         quorum = majority(len(self.nodes))
-        answers = [node for node in self.nodes if not _silent(node)]
         if self.held_by >= quorum:
             return "held"
-        if self.held_by + len(self.nodes) - len(answers) >= quorum:
+        agreed = {node.node for node in self.agreed}
+        unseen = sum(_silent(each) or (each.more_readers and each.node not in agreed) for each in self.nodes)
+        if self.held_by + unseen >= quorum:
             return "unknown"
-        return "free" if all(node.held is False for node in answers) else "partial"
+        return "free" if all(node.held is False or _silent(node) for node in self.nodes) else "partial"
 
     @property
     def holder(self) -> str | None:
-        """What the holder calls itself; None when the lock is free or another program's."""
+        """What the holder, or one of the readers, calls itself; None: it is free, or another program's."""
         return self.agreed[0].holder if self.agreed else None
 
     @property
     def since(self) -> float | None:
-        """When the holder asked for it, in Unix seconds by the holder's own clock; None when unknown."""
+        """When that holder asked for it, in Unix seconds by the holder's own clock; None when unknown."""
         return self.agreed[0].since if self.agreed else None
 
     @property
@@ -80,10 +108,10 @@ class LockInspection:
 
         None when nothing is held, or has no expiry.
         """
-        left = sorted((node.ttl for node in self.agreed if node.ttl is not None), reverse=True)
         quorum = majority(len(self.nodes))
-        rank = (quorum if self.held_by >= quorum else 1) - (len(self.agreed) - len(left))
-        return left[rank - 1] if left and rank >= 1 else None
+        ttl = _stays(self.agreed, quorum)
+        others = (reader.ttl for reader in self.readers if reader.held_by >= quorum)
+        return None if ttl is None else max([ttl, *(other for other in others if other is not None)])
 
 
 @final
@@ -138,7 +166,7 @@ async def _inspect(
             name = key[len(prefix) :].decode(errors="surrogateescape")
             seen = [holders_in(answer, kinds) for answer in answers]
             nodes = inspections(runtime.nodes, answers, seen, owners)
-            locks.append(LockInspection(name=name, nodes=nodes, agreed=_agreed(nodes, seen)))
+            locks.append(_lock(name, nodes, seen, owners))
     return locks
 
 
@@ -191,16 +219,47 @@ def scan(prefix: bytes, cursor: bytes = b"0", count: int = SCAN_COUNT) -> Comman
     return Command(Purpose.OTHER, owner=b"", fits=_fits_scan, keys=(), args=args, verb=b"SCAN")
 
 
-def _agreed(
-    nodes: Sequence[NodeInspection], seen: Sequence[tuple[Holder, ...] | None]
-) -> tuple[NodeInspection, ...]:
-    """Return the largest group of nodes with one holder; its owner value is a secret that stays here."""
-    groups: dict[bytes, list[NodeInspection]] = defaultdict(list)
+def _lock(
+    name: str,
+    nodes: tuple[NodeInspection, ...],
+    seen: Sequence[tuple[Holder, ...] | None],
+    owners: set[bytes],
+) -> LockInspection:
+    """Put together what the nodes have of each holder; the owner values are secrets that stay here."""
+    of_one: dict[bytes, list[NodeInspection]] = defaultdict(list)
     for node, holders in zip(nodes, seen, strict=True):
         for holder in holders or ():
-            groups[holder.owner].append(node)
-    largest: list[NodeInspection] = max(groups.values(), key=len, default=[])
-    return tuple(largest)
+            of_one[holder.owner].append(inspection_of(node.node, "", (holder,), owners))
+    readers = [
+        ReaderInspection(
+            holder=has[0].holder,
+            since=has[0].since,
+            ttl=_stays(has, majority(len(nodes))),
+            ours=has[0].ours,
+            held_by=len(has),
+        )
+        for has in of_one.values()
+        if any(node.readers for node in has)  # where a downgrade was not heard of, it still writes (R23)
+    ]
+    agreed: list[NodeInspection] = max(of_one.values(), key=len, default=[])
+    readers.sort(key=lambda reader: (reader.held_by, reader.ttl or math.inf), reverse=True)
+    return LockInspection(
+        name=name,
+        nodes=nodes,
+        agreed=tuple(agreed),
+        readers=tuple(readers[:MAX_READERS]),
+        more_readers=any(node.more_readers for node in nodes) or len(readers) > MAX_READERS,
+    )
+
+
+def _stays(has: Sequence[NodeInspection], quorum: int) -> float | None:
+    """Return the seconds until no majority has this holder; of one that none has, until no node does.
+
+    None without expiry.
+    """
+    left = sorted((node.ttl for node in has if node.ttl is not None), reverse=True)
+    rank = (quorum if len(has) >= quorum else 1) - (len(has) - len(left))
+    return left[rank - 1] if left and rank >= 1 else None
 
 
 def _fits_scan(reply: object) -> bool:

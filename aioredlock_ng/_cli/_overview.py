@@ -12,7 +12,7 @@ from ._terminal import Line, cells, clipped, printable
 from .common import availability, unavailable_for
 
 if TYPE_CHECKING:
-    from .. import LockInspection, LockManager, NodeStatistics, Survey
+    from .. import LockInspection, LockManager, NodeStatistics, ReaderInspection, Survey
 
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
@@ -25,7 +25,7 @@ _MAX_PADDING: Final = 60
 _HEADINGS: Final = 2
 """Lines above the locks."""
 
-_COLUMNS: Final = ("name", "holder", "since", "ttl left", "nodes")
+_COLUMNS: Final = ("name", "kind", "holder", "since", "ttl left", "nodes")
 
 
 @final
@@ -106,32 +106,45 @@ def lock_as_json(lock: LockInspection) -> dict[str, Any]:
     return {
         "name": lock.name,
         "state": lock.state,
+        "kind": lock.kind,
         "holder": lock.holder,
         "since": lock.since,
         "ttl": lock.ttl,
         "held_by": lock.held_by,
+        "shared": lock.shared,
+        "readers": [{**_reader_as_json(reader), "held_by": reader.held_by} for reader in lock.readers],
+        "more_readers": lock.more_readers,
         "nodes": [
             {
                 "node": node.node,
                 "held": node.held,
+                "kind": node.kind,
                 "holder": node.holder,
                 "since": node.since,
                 "ttl": node.ttl,
                 "reason": node.reason,
+                "readers": [_reader_as_json(reader) for reader in node.readers],
+                "more_readers": node.more_readers,
             }
             for node in lock.nodes
         ],
     }
 
 
+def _reader_as_json(reader: ReaderInspection) -> dict[str, Any]:
+    return {"holder": reader.holder, "since": reader.since, "ttl": reader.ttl}
+
+
 # -- for people --------------------------------------------------------------------------------------
 
 
 def as_lines(overview: Overview, room: int | None = None) -> list[Line]:
-    """Return it as text: as much as fits into `room` lines, and how much that leaves out."""
-    width = None if room is None else _MAX_CELLS
+    """Return it as text: as much as fits into `room` lines, and how much that leaves out.
+
+    A screen of limited size has one line for each lock; else each reader has one, too.
+    """
     head, foot = _node_lines(overview), _notes(overview)
-    locks = lock_lines(overview.survey, width) if overview.survey else []
+    locks = lock_lines(overview.survey, limited=room is not None) if overview.survey else []
     if overview.survey and room is not None and len(head) + len(locks) + len(foot) > room:
         shown = max(0, room - len(head) - _HEADINGS - 1 - len(foot))
         foot.insert(0, Line(f"  … and {len(overview.survey.locks) - shown} more"))
@@ -156,29 +169,75 @@ def _node_style(node: NodeStatistics, silent: Container[str]) -> str:
     return "warning" if node.votes_in is not None else "error"  # a quarantine ends by itself
 
 
-def lock_lines(survey: Survey, width: int | None = None) -> list[Line]:
-    """Return a heading, a table, and for each lock one line; names take `width` columns at most."""
+def lock_lines(survey: Survey, *, limited: bool = False) -> list[Line]:
+    """Return a heading, a table, and for each lock one line, and for each of its readers.
+
+    With `limited` room readers have no line of their own, and names are cut to some columns.
+    """
     more = " or more" if survey.truncated else ""
     held = sum(lock.state == "held" for lock in survey.locks)
     head = Line(f"held locks: {held}{more}", "head")
     if not survey.locks:
         return [head]
-    rows = [_COLUMNS, *(_lock_row(lock, survey.at, width) for lock in survey.locks)]
-    styles = ["", *("" if lock.state in ("held", "free") else "warning" for lock in survey.locks)]
+    rows: list[tuple[str, ...]] = [_COLUMNS]
+    styles = [""]
+    for lock in survey.locks:
+        rows.append(_lock_row(lock, survey.at, limited=limited))
+        styles.append("" if lock.state in ("held", "free") else "warning")
+        if not limited:
+            readers = _reader_rows(lock, survey.at)
+            rows += readers
+            styles += [""] * len(readers)
     return [head, *_table(rows, styles)]
 
 
-def _lock_row(lock: LockInspection, at: float, width: int | None) -> tuple[str, ...]:
-    name, holder = printable(lock.name), printable(lock.holder) if lock.holder is not None else "-"
-    if width is not None:
-        name, holder = clipped(name, width), clipped(holder, width)
-    since = "-"
-    if lock.since is not None:
-        moment = datetime.fromtimestamp(lock.since, UTC).astimezone()
-        since = f"{moment:%Y-%m-%d %H:%M:%S} ({_span(max(0.0, at - lock.since))})"
-    ttl = f"{lock.ttl:.1f} s" if lock.ttl is not None else "none" if lock.agreed else "-"
+def _lock_row(lock: LockInspection, at: float, *, limited: bool) -> tuple[str, ...]:
+    name, holder = printable(lock.name), _label(lock.holder)
+    since = _moment(lock.since, at)
+    if lock.shared:
+        holder, since = described_readers(lock), "-"
+        holder += f": {', '.join(_label(reader.holder) for reader in lock.readers)}" if limited else ""
+    if limited:
+        name, holder = clipped(name, _MAX_CELLS), clipped(holder, _MAX_CELLS)
+    ttl = _left(lock.ttl) if lock.agreed else "-"
     state = "" if lock.state == "held" else f" {lock.state}"
-    return name, holder, since, ttl, f"{lock.held_by}/{len(lock.nodes)}{state}{_oddity(lock)}"
+    kind = lock.kind or "-"
+    return name, kind, holder, since, ttl, f"{lock.held_by}/{len(lock.nodes)}{state}{_oddity(lock)}"
+
+
+def _reader_rows(lock: LockInspection, at: float) -> list[tuple[str, ...]]:
+    """Return a row for each reader, without a name, and one that says that there are more."""
+    size = len(lock.nodes)
+    rows: list[tuple[str, ...]] = [
+        ("", "", _label(reader.holder), _moment(reader.since, at), _left(reader.ttl), _share(reader, size))
+        for reader in lock.readers
+    ]
+    return [*rows, ("", "", "… and more", "", "", "")] if lock.more_readers else rows
+
+
+def _share(reader: ReaderInspection, size: int) -> str:
+    return f"{reader.held_by}/{size}{'' if reader.held_by > size // 2 else ' partial'}"
+
+
+def described_readers(lock: LockInspection) -> str:
+    """Say how many readers a lock has."""
+    number = len(lock.readers)
+    return f"{number} reader{'' if number == 1 else 's'}{' or more' if lock.more_readers else ''}"
+
+
+def _label(holder: str | None) -> str:
+    return "-" if holder is None else printable(holder)
+
+
+def _moment(since: float | None, at: float) -> str:
+    if since is None:
+        return "-"
+    moment = datetime.fromtimestamp(since, UTC).astimezone()
+    return f"{moment:%Y-%m-%d %H:%M:%S} ({_span(max(0.0, at - since))})"
+
+
+def _left(ttl: float | None) -> str:
+    return "none" if ttl is None else f"{ttl:.1f} s"
 
 
 def _oddity(lock: LockInspection) -> str:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from .common import Subcommands
 
 _DESCRIPTION: Final = """\
-Shows the holder of the lock NAME, asks, and deletes it on all nodes.
+Shows the holder of the lock NAME, or all its readers, asks, and deletes it on all nodes.
 
 For locks that nothing will release: one without expiry, or one with a long ttl whose holder is dead.  A
 holder that is alive is not asked.  It works on until its next extension is refused, and meanwhile another
 one may have the lock.  Fences go on growing: a resource that checks them refuses the earlier holder.
 
-When the lock changes hands between the question and the answer, it is left alone.
+When the lock changes hands between the question and the answer, or has other readers, it is left alone.
 
 Exit code 0 when a majority of the nodes has deleted it, or when it was free; 1 when it was left alone;
 69 when too few nodes answered."""
@@ -39,7 +39,7 @@ def add(commands: Subcommands) -> None:
     """Add the parser."""
     parser = commands.add_parser(
         "release",
-        help="delete a lock, whatever its holder does: shows the holder and asks first",
+        help="delete a lock, whatever its holders do: shows them and asks first",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -94,6 +94,7 @@ class _Outcome:
 
     def as_lines(self) -> list[Line]:
         """Return it for people: a line for the lock, and one for each node that was not reached."""
+        from ._overview import described_readers
         from ._terminal import Line, printable
 
         name = f"lock {printable(self.lock.name)}"
@@ -102,6 +103,7 @@ class _Outcome:
         if not self.nodes:
             return [Line(f"{name} is free", "ok")]
         holder = f", held by {printable(self.lock.holder)}" if self.lock.holder is not None else ""
+        holder = f", held by {described_readers(self.lock)}" if self.lock.shared else holder
         text = f"{name}{holder}: deleted on {self.deleted} of {len(self.nodes)} nodes"
         return [
             Line(text, "error" if self.code else "ok"),
@@ -129,7 +131,8 @@ def _release(arguments: argparse.Namespace) -> _Outcome:
         if not _confirmed():
             return _Outcome(lock=lock, code=FAILED, error=_UNCHANGED)
         # The question may have been open for hours: what was agreed to is the end of this holder's lock.
-        if [_holder(now) for now in _look(arguments)[1].locks] != [_holder(lock)]:
+        (now,) = _look(arguments)[1].locks
+        if not _as_agreed(lock, now):
             return _Outcome(lock=lock, code=FAILED, error=f"it has changed hands meanwhile: {_UNCHANGED}")
     nodes = asyncio.run(_delete(make_manager(arguments), arguments.name))
     code = 0 if sum(map(_gone, nodes)) >= seen.quorum else UNAVAILABLE
@@ -167,13 +170,24 @@ def _confirmed() -> bool:
     return sys.stdin.readline().strip().lower() in _YES
 
 
+def _as_agreed(shown: LockInspection, now: LockInspection) -> bool:
+    """Whether the lock is that of the holder that was shown, or of readers of whom all were.
+
+    Of more readers than are shown the end was agreed to whichever they are.
+    """
+    if not (shown.shared and now.shared):
+        return _holder(shown) == _holder(now)
+    known = {(reader.holder, reader.since) for reader in shown.readers}
+    return shown.more_readers or all((reader.holder, reader.since) in known for reader in now.readers)
+
+
 def _holder(lock: LockInspection) -> tuple[object, ...]:
     """Return what tells one holder's lock from another's."""
-    return lock.state, lock.holder, lock.since
+    return lock.shared, lock.state, lock.holder, lock.since
 
 
 def _gone(node: NodeInspection) -> bool:
-    """Whether a node that was told to delete the key has done so, also where it was no string."""
+    """Whether a node that was told to delete the key has done so, also where it was no lock."""
     return node.held is not None or node.wrong_type
 
 

@@ -28,14 +28,15 @@ MAX_CODE: Final = 255
 """The highest exit code."""
 
 USAGE_LINE: Final = (
-    "%(prog)s [-n | -w TIME] [-E CODE] [--at-least TIME] [--ttl TIME] [--kill-after TIME] [nodes ...] "
-    "NAME -- COMMAND ..."
+    "%(prog)s [-n | -w TIME] [-s | -x] [-E CODE] [--at-least TIME] [--ttl TIME] [--kill-after TIME] "
+    "[nodes ...] NAME -- COMMAND ..."
 )
 
 EPILOG: Final = f"""\
 The command runs in a process group of its own.  Signals (HUP, INT, QUIT, TERM, USR1, USR2, CONT, WINCH)
 are passed on to it; the first six also end the waiting for the lock.  It finds REDLOCK_NAME, REDLOCK_TTL
-(seconds) and, where locks have fences, REDLOCK_FENCE in its environment.
+(seconds) and, where locks have fences, REDLOCK_FENCE in its environment; with --shared REDLOCK_MODE=read,
+with --exclusive REDLOCK_MODE=write.
 
 {TIMES}
 
@@ -64,6 +65,9 @@ examples:
   aioredlock-ng run -n -E 0 --at-least 60 nightly -- /usr/local/bin/report
                                       in the crontab of many hosts: one runs it, the others end
   aioredlock-ng run -w 60 deploy -- sh -c './migrate && ./restart'
+  aioredlock-ng run --shared catalogue -- ./serve-copy
+  aioredlock-ng run --exclusive catalogue -- ./rebuild
+                                      many serve at once, and none of them while one rebuilds
 """
 
 
@@ -84,6 +88,7 @@ def add(commands: Subcommands) -> None:
     waiting.add_argument(
         "-w", "--wait", type=duration, metavar="TIME", help="wait so long at most (default: for ever)"
     )
+    _add_modes(parser)
     parser.add_argument(
         "-E",
         "--conflict-exit-code",
@@ -120,6 +125,28 @@ def add(commands: Subcommands) -> None:
     parser.set_defaults(run=_run)
 
 
+def _add_modes(parser: argparse.ArgumentParser) -> None:
+    """Add the options that make a reader or a writer of it."""
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument(
+        "-s",
+        "--shared",
+        dest="mode",
+        action="store_const",
+        const="read",
+        help="hold a read lock, as flock -s: commands that are --shared run at the same time",
+    )
+    mode.add_argument(
+        "-x",
+        "--exclusive",
+        dest="mode",
+        action="store_const",
+        const="write",
+        help="hold a write lock: the command runs alone, as it does without this, but those that are "
+        "--shared and come later wait behind it",
+    )
+
+
 def _exit_code(text: str) -> int:
     with contextlib.suppress(ValueError):
         if 0 <= (value := int(text)) <= MAX_CODE:
@@ -139,8 +166,11 @@ def _plan(arguments: argparse.Namespace) -> Plan:
             f"run: --kill-after must be less than half of the ttl ({ttl:g} s), got {kill_after:g} s: "
             "give a longer --ttl"
         )
+    if arguments.mode is not None and arguments.at_least:
+        raise UsageError("run: --at-least goes neither with --shared nor with --exclusive")
     return Plan(
         name=arguments.name,
+        mode=arguments.mode,
         command=tuple(arguments.child),
         ttl=ttl,
         kill_after=kill_after,
@@ -161,7 +191,7 @@ def _run(arguments: argparse.Namespace) -> int:
     plan = _plan(arguments)
     make = functools.partial(make_manager, arguments)
     try:
-        make(ttl=plan.ttl).lock(plan.name, at_least=plan.at_least)  # to be told of what is wrong with either
+        plan.lock(make(ttl=plan.ttl))  # to be told of what is wrong with the name, or the times
     except ValueError as error:
         raise UsageError(f"run: {error}") from None
     fill_standard_descriptors()

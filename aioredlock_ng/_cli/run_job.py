@@ -9,7 +9,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, final
 
-from .. import Lease, LockError, LockManager, LockTakenError, QuorumUnavailableError, ReleaseOutcome
+from .. import (
+    Lease,
+    LockError,
+    LockManager,
+    LockTakenError,
+    NodeInspection,
+    QuorumUnavailableError,
+    ReleaseOutcome,
+)
 from ..events import Refused
 from .common import LOST, UNAVAILABLE
 from .run_guarded import SIGNALLED, GuardedRun
@@ -103,8 +111,7 @@ class Job:
         if patience is not None:
             patience = max(0.0, began + patience - manager.clock.now())
         try:
-            lock = manager.lock(self._plan.name, blocking_timeout=patience, at_least=self._plan.at_least)
-            return await lock.acquire()
+            return await self._plan.lock(manager, patience).acquire()
         except LockTakenError as error:
             if self._plan.taken_code != 0:  # a zero says that this is as good as any end
                 say(await self._describe_holder(manager, error.retry_after))
@@ -112,10 +119,19 @@ class Job:
 
     async def _describe_holder(self, manager: LockManager, retry_after: float | None) -> str:
         nodes = await manager.inspect(self._plan.name)
-        (holder, _), *_ = Counter(node.holder for node in nodes if node.held).most_common(1) or [(None, 0)]
-        by = f"held by {ascii(holder)[1:-1]}" if holder else "taken"
+        seen = Counter(self._in_the_way(node) for node in nodes if node.held)
+        (by, _), *_ = seen.most_common(1) or [("taken", 0)]
         rest = "" if retry_after is None else f", and free in {retry_after:.1f} s unless that extends it"
         return f"lock {self._shown} is {by}{rest}; the command was not started"
+
+    def _in_the_way(self, node: NodeInspection) -> str:
+        """Say what a node has there, in words that go behind "is"."""
+        if not node.readers:
+            return f"held by {ascii(node.holder)[1:-1]}" if node.holder else "taken"
+        if self._plan.mode == "read":
+            return "left to a writer that waits"
+        number = f"{len(node.readers)}{' or more' if node.more_readers else ''}"
+        return f"held by {number} reader{'' if number == '1' else 's'}"
 
     # -- the command ---------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final, final
 
-from .. import ExtensionPolicy
+from .. import ExtensionPolicy, Lock, LockManager, Mode
 
 MARGIN_SHARE: Final = 1 / 20
 """Share of the ttl between SIGKILL and the end of validity, for the killed to be really gone."""
@@ -47,6 +47,15 @@ class Plan:
     """The exit code when the lock is taken."""
     at_least: float = 0.0
     """For how long the lock stays taken, also when the command ends sooner."""
+    mode: Mode | None = None
+    """Whether others read beside it, or it writes; None for a mutex."""
+
+    def lock(self, manager: LockManager, patience: float | None = None) -> Lock:
+        """Describe the lock."""
+        if self.mode is None:
+            return manager.lock(self.name, blocking_timeout=patience, at_least=self.at_least)
+        lock = manager.rwlock(self.name, blocking_timeout=patience)
+        return lock.read() if self.mode == "read" else lock.write()
 
     @property
     def margin(self) -> float:

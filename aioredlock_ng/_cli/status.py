@@ -19,8 +19,9 @@ def add(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "status",
         help="show the nodes and the locks, each with its holder and since when",
-        description="Shows the nodes, and every lock under the prefix: its holder, since when by the "
-        "holder's own clock, how long it will live unless it is extended, and on how many nodes. "
+        description="Shows the nodes, and every lock under the prefix: its kind, its holder, since when by "
+        "the holder's own clock, how long it will live unless it is extended, and on how many nodes. "
+        "Where readers share a lock, each of them has a line; of more than 100 the others are not named. "
         "Finding the locks walks through all keys of the nodes (SCAN). "
         "Exit code 0, or 69 when no majority of the nodes answered, or none could grant a lock now.",
     )

@@ -23,7 +23,8 @@ def add(commands: Subcommands) -> None:
     parser = commands.add_parser(
         "watch",
         help="the same as status, again and again",
-        description="Shows what `status` shows, again and again, until it is interrupted.",
+        description="Shows what `status` shows, again and again, until it is interrupted. "
+        "On a terminal a lock that readers share has one line for all of them.",
     )
     parser.add_argument(
         "--interval",

@@ -164,6 +164,8 @@ class Answer(NamedTuple):
     """How many listen to releases, as far as that is known; -1 when publishing was refused (R13, R33)."""
     foreign: bool = False
     """Whether a release found a key of another program in its way: no notice comes when that goes."""
+    before: int = 0
+    """Where the counter stood before a writer's acquire (R23)."""
 
     def __repr__(self) -> str:
         # Without what was found: that may be an owner value.

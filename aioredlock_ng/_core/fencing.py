@@ -5,7 +5,8 @@ name.  It is read as `reading`: what is stored, or `start` when nothing is, neve
 node's sentinel (`quarantine`).  Three laws hold at each node:
 
 1. an acquire that is granted a block of k numbers sets F at least k above every value that F ever had, so
-   that the whole block, F - k + 1 to F, is above them (`granted`); most acquires ask for one number;
+   that the whole block, F - k + 1 to F, is above them (`granted`); most acquires ask for one number, and F is
+   even then;
 2. while L belongs to an owner, only that owner raises F (`raised`);
 3. F never falls.
 
@@ -34,6 +35,16 @@ Neither argument uses a client's clock, or that the timing assumptions A1 to A3 
 two clients hold the lock at once, their fences still differ, and agree with the order on the shared node.
 That is why a resource that refuses what is older than the newest fence it has seen stays safe.
 
+**Readers.**  Several hold a name at once (R21).  A reader's grant makes F odd, by one at most (`shared`),
+so that all readers between two writers have one fence, and share it with no other holder.  Law 2 becomes:
+while readers have the name only they raise F, and none above its own T.  So a reader's certificate cannot
+ask for nodes *at* T, where others may raise them.  It takes Q nodes that granted at T or below, and stand
+at T or above while its entry lives.  Take a reader's certificate and that of another holder, and the node
+that both share.  Was the other one there first, F was at its T or above when the reader was granted, and
+the reader's T is not below what that node answered; above it, if the other was a writer, whose T is even.
+Was the reader there first, a writer's grant went above F, which was at the reader's T or above.  A node
+that granted above T, or has not told where, proves neither, and counts for nothing.
+
 **Loss.**  Counters expire when they are not used, and nodes may lose them.  F is made of the node's time,
 `at` some milliseconds, and law 3 survives because time goes on: F is below `at(now + 12 s)`, unless
 the clock was set back, and then it is kept until that is true again for long enough (`kept_ms`).  A
@@ -42,14 +53,14 @@ counter that has expired was last set `MIN_FENCE_TTL` seconds ago or earlier, so
 lost its data lies above all that F can have been.  What is needed is that the node's own clock does not run
 backwards across that loss.
 
-**How fast F grows.**  Raises end ten seconds ahead and ballots do not pass the node's time; what acquires
-add beyond that must not be more than time makes up for, and a number is worth a microsecond.  An acquire of
-one number takes longer than that.  One of `MAX_BLOCK` may be 63 microseconds ahead, and those have passed
-before the node can grant that name again: the grant goes to the client, and the release comes back.  A call
-that is cancelled before its answer has come leaves that round trip out.  It would take 16,000 of them a
-second, each with 63 tasks behind it, until the two seconds between `RAISE_AHEAD_MS` and `FLOOR_AHEAD_MS` are
-used up; or a node that loses its data twice, within the 63 microseconds of one block that it grants in
-between.  Only `floor_at` rests on this: `kept_ms` goes by the counter itself.
+**How fast F grows.**  Raises end ten seconds ahead and ballots do not pass the node's time; what acquires add
+beyond that must not be more than time makes up for, and a number is worth a microsecond.  An acquire of one
+number takes two at the most, and longer than that.  One of `MAX_BLOCK` may be 64 microseconds ahead, and
+those have passed before the node can grant that name again: the grant goes to the client, and the release
+comes back.  A call that is cancelled before its answer has come leaves that round trip out.  It would take
+16,000 of them a second, each with 63 tasks behind it, until the two seconds between `RAISE_AHEAD_MS` and
+`FLOOR_AHEAD_MS` are used up; or a node that loses its data twice, within the microseconds of one block that
+it grants in between.  Only `floor_at` rests on this: `kept_ms` goes by the counter itself.
 
 The functions under *the node's part* are what the Lua scripts do; `testing.MemoryNode` calls them, and the
 conformance tests compare it with real servers.  All of them are exact: numbers stay below 2**53 until
@@ -103,6 +114,15 @@ def ballot(seen: int, time_ms: int) -> int:
     return max(seen + 1, at(time_ms - BALLOT_LAG_MS))
 
 
+def block_end(first: int, block: int) -> int:
+    """Return the last of so many numbers from `first` on: the next even one (R21).
+
+    The number between is left out, if there is one: a block begins where its end and its size say.
+    """
+    last = first + block - 1
+    return last + (last & 1)
+
+
 def certified(fences: Iterable[int], quorum: int) -> int | None:
     """Return the fence at which at least `quorum` of the nodes that granted stand, if there is one."""
     standing = tuple(fences)
@@ -126,6 +146,16 @@ def agreeable(granted: Collection[tuple[int, int]]) -> int:
     return min((-followers(counter), counter) for counter, _ in granted)[1]
 
 
+def unchanged(befores: Iterable[int], fence: int, quorum: int) -> bool:
+    """Return whether no writer came since a read lease with that fence (R23).
+
+    `befores` are where the counters of the nodes stood before they granted.  A writer's certificate shares a
+    node with any majority, whose counter it left above that fence; by two, if that is even, a writer's that
+    has become a reader: readers beside that one make it odd.
+    """
+    return sum(before <= fence | 1 for before in befores) >= quorum
+
+
 # -- the node's part ---------------------------------------------------------------------------------
 
 
@@ -140,7 +170,16 @@ def granted(before: int, proposed: int, now_ms: int, block: int = 1) -> int:
     The first is above all before, and the ballot if possible.  `before` is the `reading`; of several names
     the greatest.
     """
-    return max(before + 1, min(proposed, at(now_ms))) + block - 1
+    return block_end(max(before + 1, min(proposed, at(now_ms))), block)
+
+
+def shared(before: int, proposed: int, now_ms: int, *, missing: bool) -> int:
+    """Return the counter after a reader was granted its lock: the next odd one (R21).
+
+    `before` is the `reading`; of several names the greatest.  Where one was `missing`, the ballot counts, so
+    that the nodes agree on a fresh name.
+    """
+    return (max(before, min(proposed, at(now_ms))) if missing else before) | 1
 
 
 def raised(before: int, fence: int, now_ms: int) -> int | None:

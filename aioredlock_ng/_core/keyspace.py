@@ -2,6 +2,8 @@
 
     prefix + name                    a lock, and the channel of its releases
     prefix + "fence:{" + key + "}"   the counter of the lock under that key
+    prefix + "queue:{" + key + "}"   hints of those that wait for it (R22)
+    prefix + "leader:{" + key + "}"  the leader of an election, and the channel of such news (R31)
     prefix + "{meta}"                the node's sentinel
 
 A mark in front, and the key in braces behind it: on a Redis Cluster a lock and all that goes with it are in
@@ -16,12 +18,18 @@ from typing import Final
 COUNTER: Final = "fence"
 """The mark of a lock's counter."""
 
+QUEUE: Final = "queue"
+"""The mark of the hints of those that wait."""
+
+LEADER: Final = "leader"
+"""The mark of what the leader of an election has announced."""
+
 _SENTINEL: Final = "{meta}"
 
 MAX_MARKS: Final = 64
 """Beginnings of marks that are kept: a program has a handful of prefixes."""
 
-RESERVED_NAMES: Final = (f"{COUNTER}:{{", _SENTINEL)
+RESERVED_NAMES: Final = (f"{COUNTER}:{{", f"{QUEUE}:{{", f"{LEADER}:{{", _SENTINEL)
 """How this package's own keys begin behind the prefix, and no name of a lock may."""
 
 _OWN: Final = tuple(begin.encode() for begin in RESERVED_NAMES)

@@ -11,9 +11,12 @@ COUNT_RIGHT: Final = "+pubsub|numsub"
 NOTICE_RIGHTS: Final = f"+subscribe +unsubscribe +publish {COUNT_RIGHT}"
 """What release notices need, beside a right on their channels; without the first three waiters poll."""
 
+READER_RIGHTS: Final = "+zadd +zrem +zscore +zrevrange +zremrangebyscore"
+"""What read-write locks need beside; without ``+zscore`` a mutex takes readers for a key of a wrong type."""
+
 ACL_RIGHTS: Final = (
-    "-@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +time +info +ping +hello +auth"
-    f" +client|setname {NOTICE_RIGHTS}"
+    "-@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +type +time +info +ping +hello +auth"
+    f" +client|setname {NOTICE_RIGHTS} {READER_RIGHTS}"
 )
 """What locking needs, found by leaving out one command after the other."""
 

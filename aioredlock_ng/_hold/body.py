@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import final
 
 
-@final
 class Body:
     """Binds the current task as the body of a lease until `disarm`.
 

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import final
+from typing import ClassVar, final
+from weakref import WeakSet
 
 from .._clock import Clock
 from .._core.command import Answer
@@ -25,9 +26,11 @@ from .._core.quorum import Extension, Tally, extension_verdict
 from .._core.validity import asked_at, valid_until
 from .._counters import Counters
 from .._hooks import HookList
+from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
 from .._local.handoff import HandoffWindow
 from .._local.local_queue import Ticket
+from .._local.runner import runner_of
 from .._log import debugging
 from .._round.asked import ExtendRound
 from .._round.outbox import Outbox
@@ -36,10 +39,18 @@ from .._round.round import Round
 from ..errors import LockLostError, LossReason, NodeVote
 from ..events import Released
 from .body import Body
+from .count import Count
 from .loss import lost_error
 from .request import Request
 from .succession import Estate, Succession
-from .telling import tell_extended, tell_extensions_low, tell_lost, tell_released, tell_topped_up
+from .telling import (
+    tell_downgraded,
+    tell_extended,
+    tell_extensions_low,
+    tell_lost,
+    tell_released,
+    tell_topped_up,
+)
 from .top_up import TopUp
 from .watchdog import Watchdog
 
@@ -64,6 +75,8 @@ class Holdings:
     counters: Counters
     all: dict[Holding, None] = field(default_factory=dict)
     """In the order of their wins."""
+    lost: WeakSet[Holding] = field(default_factory=WeakSet)
+    """Those that were lost, released since or not."""
 
     @property
     def held(self) -> int:
@@ -91,8 +104,18 @@ class Holding:
     """Whether another task of this process asks next, in the same write as the release."""
     handed_on = False
     """Whether another task of this process has the lock now, without a release (R43)."""
+    unchanged: bool | None = None
+    """Whether no writer came since the lease that it was asked to follow; None: it was not (R23)."""
+    on_extended: Callable[[], None] | None = None
+    """Called after each extension that was won (R31)."""
     body: Body | None = None
     """The task that runs under the lease, while an ``async with`` binds one."""
+    new_body: ClassVar[type[Body]] = Body
+    """What binds a task to it."""
+    count: Count | None = None
+    """The leases that its task has of it, once there may be several (R27)."""
+    still_held: ClassVar[bool] = False
+    """Whether it outlives the release of this lease: that of a `View` may be one of several (R27)."""
 
     def __init__(
         self,
@@ -145,6 +168,11 @@ class Holding:
         return self._primitive.names
 
     @property
+    def kind(self) -> Kind:
+        """What it is a lock of."""
+        return self._primitive.kind
+
+    @property
     def label(self) -> str:
         """What it is called in metrics."""
         return self._request.label
@@ -155,9 +183,9 @@ class Holding:
         return self._request.on_lost == "cancel"
 
     @property
-    def task(self) -> asyncio.Task[object] | None:
-        """The task of the body, while there is one."""
-        return None if self.body is None else self.body.task
+    def task(self) -> object | None:
+        """The task of the body, while there is one; of a thread's block the thread."""
+        return None if self.body is None else runner_of(self.body.task)
 
     @property
     def released(self) -> bool:
@@ -220,6 +248,17 @@ class Holding:
                 self._lost.set()
         return self._lost
 
+    # -- further leases of its task (R27) ------------------------------------------------------
+
+    def also(self, request: Request) -> None:
+        """Live for as long as an inner acquire asks for, from the next extension on; never shorter."""
+        now = self._shared.clock.now()
+        self.wanted = max(self.wanted, request.ttl)
+        if request.at_least and now + request.at_least > self.taken_until and not self.over:
+            self.taken_until = now + request.at_least
+            self._plan_extension(now)  # at once: the keys must not end before that, either
+            self._shared.watchdog.watch(self)
+
     # -- extension -----------------------------------------------------------------------------
 
     def settle(self) -> None:
@@ -256,6 +295,7 @@ class Holding:
             outbox.extend(asked)
             return asked
         round_ = Round(outbox, primitive.kind.extend.read, heed)
+        round_.stragglers = False  # raised in passing; a node that is silent now is at the next acquire
         round_.ask(primitive.extend(self.owner, ttl, self._top), outbox.node_timeout)
         return round_
 
@@ -311,6 +351,8 @@ class Holding:
         ]
         self._top_up(missing, ttl)  # those that answer later are heeded then
         self._shared.counters.extended += 1
+        if self.on_extended is not None:
+            self.on_extended()
         remaining = self.valid_until - self._shared.clock.now()
         tell_extended(self._shared.hooks, self, remaining=remaining, topped_up=len(missing))
 
@@ -324,6 +366,22 @@ class Holding:
         assert limit is not None, "what has no limit does not run low"
         left = self._request.extension.time_left(used, deadline=self.deadline - now, ttl=self.wanted)
         tell_extensions_low(self._shared.hooks, self, used=used, limit=limit, left=left)
+
+    def downgrade(self, ttl: float, asked: Kind | None = None) -> Round:
+        """Become what lets others in, at once and here, and have the nodes follow (R23).
+
+        A node that is not reached keeps more out than it has to, not less.  Of several leases of the lock it
+        is the one that was asked for as `asked` that gives in (R27).
+        """
+        if (weaker := self._primitive.weaker) is not None:
+            if self.count is not None:
+                self.count.weaken(asked or self.kind, weaker.kind)
+            self._primitive = weaker
+            self._ticket.becomes(weaker)
+        round_ = self.extend(ttl)
+        if weaker is not None:
+            tell_downgraded(self._shared.hooks, self, held_for=self.age)
+        return round_
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
@@ -360,6 +418,7 @@ class Holding:
         if self.over:
             return
         self.loss = reason
+        self._shared.lost.add(self)
         self._shared.watchdog.forget(self)
         for name in self._ticket.names:
             self._ticket.queue.handoff.end(name)
@@ -427,6 +486,7 @@ class Holding:
             unsent=self._unsent,
             quiet=self.quiet,
             stays=self.stays,
+            seat=ticket.seat,
         )
         for window in over:
             window.release, window.listened = round_, ticket.queue.listened(names)
@@ -458,6 +518,8 @@ class Holding:
     def _give_back(self, now: float) -> list[HandoffWindow]:
         """Note that this process gives the names back; returns the windows that this release ends (R13)."""
         ticket, queue = self._ticket, self._ticket.queue
+        if not self._primitive.kind.passes_on:
+            return []  # the nodes see to it that others have their turn (R22)
         if not self.stays:
             windows = [queue.handoff.give_back(name, self._since, now) for name in ticket.names]
             return [window for window in windows if window is not None]

@@ -24,6 +24,7 @@ class Request:
     on_lost: OnLost
     label: str
     node_timeout: float
+    reentrant: bool = False
     validity: float = field(init=False)
     """How long a win is valid, since it was asked for (R3)."""
     least_validity: float = field(init=False)

@@ -6,9 +6,10 @@ import logging
 from typing import Protocol
 
 from .._hooks import HookList
+from .._kinds.kind import Kind
 from .._log import debugging, report
 from ..errors import LockLostError, LossReason, printable
-from ..events import Extended, ExtensionsLow, Lost, Released
+from ..events import Downgraded, Extended, ExtensionsLow, Lost, Released
 
 
 class Told(Protocol):
@@ -21,6 +22,10 @@ class Told(Protocol):
     @property
     def label(self) -> str:
         """What it is called in metrics."""
+
+    @property
+    def kind(self) -> Kind:
+        """What it is a lock of."""
 
     fence: int
     extensions: int
@@ -38,8 +43,18 @@ def tell_extended(hooks: HookList, lease: Told, *, remaining: float, topped_up: 
         extensions=lease.extensions,
         remaining=remaining,
         topped_up=topped_up,
+        kind=lease.kind.name,
     )
     hooks.tell(event)
+
+
+def tell_downgraded(hooks: HookList, lease: Told, *, held_for: float) -> None:
+    """Tell that a lease was downgraded."""
+    if Downgraded in hooks.wanted:
+        hooks.tell(Downgraded(names=lease.names, label=lease.label, held_for=held_for, kind=lease.kind.name))
+    if debugging():
+        message = "lock %s was downgraded after %.3f s"
+        _debug(lease, message, printable(lease.names), held_for)
 
 
 def tell_extensions_low(hooks: HookList, lease: Told, *, used: int, limit: int, left: float) -> None:
@@ -54,9 +69,15 @@ def tell_extensions_low(hooks: HookList, lease: Told, *, used: int, limit: int, 
         left,
         lock=lease.names,
         fence=lease.fence,
+        kind=lease.kind.name,
     )
     event = ExtensionsLow(
-        names=lease.names, label=lease.label, extensions=used, max_extensions=limit, remaining=left
+        names=lease.names,
+        label=lease.label,
+        extensions=used,
+        max_extensions=limit,
+        remaining=left,
+        kind=lease.kind.name,
     )
     hooks.tell(event)
 
@@ -65,7 +86,14 @@ def tell_topped_up(lease: Told, node: str) -> None:
     """Tell that a node had lost a key, and is given it back."""
     message = "node %s had lost lock %s and is given it back"
     report(
-        logging.INFO, message, node, printable(lease.names), lock=lease.names, node=node, fence=lease.fence
+        logging.INFO,
+        message,
+        node,
+        printable(lease.names),
+        lock=lease.names,
+        node=node,
+        fence=lease.fence,
+        kind=lease.kind.name,
     )
 
 
@@ -73,9 +101,15 @@ def tell_lost(hooks: HookList, lease: Told, error: LockLostError, *, held_for: f
     """Tell that a lease was lost."""
     level = logging.INFO if error.reason is LossReason.MANAGER_CLOSED else logging.WARNING
     message = "%s; it was held for %.3f s"
-    report(level, message, error, held_for, lock=lease.names, fence=lease.fence)
+    kind = lease.kind.name
+    report(level, message, error, held_for, lock=lease.names, fence=lease.fence, kind=kind)
     event = Lost(
-        names=lease.names, label=lease.label, reason=error.reason, held_for=held_for, votes=error.votes
+        names=lease.names,
+        label=lease.label,
+        reason=error.reason,
+        held_for=held_for,
+        votes=error.votes,
+        kind=kind,
     )
     hooks.tell(event)
 
@@ -87,7 +121,12 @@ def tell_released(hooks: HookList, lease: Told, *, held_for: float, stays: float
     """
     if Released in hooks.wanted:
         event = Released(
-            names=lease.names, label=lease.label, held_for=held_for, stays_taken=stays, handed_on=handed_on
+            names=lease.names,
+            label=lease.label,
+            held_for=held_for,
+            stays_taken=stays,
+            handed_on=handed_on,
+            kind=lease.kind.name,
         )
         hooks.tell(event)
     if debugging():
@@ -97,4 +136,4 @@ def tell_released(hooks: HookList, lease: Told, *, held_for: float, stays: float
 
 
 def _debug(lease: Told, message: str, *args: object) -> None:
-    report(logging.DEBUG, message, *args, lock=lease.names, fence=lease.fence)
+    report(logging.DEBUG, message, *args, lock=lease.names, fence=lease.fence, kind=lease.kind.name)

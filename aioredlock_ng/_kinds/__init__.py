@@ -1,11 +1,12 @@
 """Lock kinds: each is a small value that says what to send and how to read the answers.
 
 kind        what a kind is
-mutex       one holder, over one name or several
+mutex       one holder, over one name or several; the leader of an election
+read_write  readers together, a writer alone
 answers     how the scripts of all kinds answer
 primitive   a kind over names: the commands for one owner
 
-A read-write lock, a semaphore or a leader would be a module beside `mutex`; `kind` says what else it takes.
+Another one would be a module beside `mutex`; `kind` says what else it takes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 from typing import Final
 
 from .kind import Kind
-from .mutex import MUTEX
+from .mutex import LEADER, MUTEX
+from .read_write import READ, WRITE
 
-KINDS: Final[tuple[Kind, ...]] = (MUTEX,)
+KINDS: Final[tuple[Kind, ...]] = (MUTEX, READ, WRITE, LEADER)
 """Every kind; what is found under a key is read by the first that knows it."""

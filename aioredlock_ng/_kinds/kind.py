@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 from .._core.command import Answer, Reply, Script
 
@@ -68,7 +68,14 @@ class Holder:
     """When it asked for the lock, in Unix seconds by its own clock; None when unknown."""
     ttl: float | None = None
     """Seconds until it is one no more; None without expiry."""
+    reads: bool = False
+    """Whether others may hold the name beside it."""
+    letter: bytes | None = None
+    """Which kind it asked for (`Kind.letter`); None when that is unknown."""
 
+
+Mode: TypeAlias = Literal["read", "write"]
+"""What a lease of a read-write lock may do."""
 
 ReadKey: TypeAlias = Callable[[object, int], tuple[Holder, ...] | None]
 """Reads what a node has under a key, and the milliseconds that the key has left (-1: no expiry).
@@ -84,9 +91,24 @@ class Kind:
 
     name: str
     """What it is called in messages: ``"mutex"``."""
+    letter: bytes = b""
+    """By which owner values tell people of which kind they are: one of a to z, of a mutex nothing."""
+    mode: Mode | None = None
+    """What a lease of it says that it may do; None where there is but one way to hold the name."""
     shares_with: frozenset[str] = frozenset()
     """The names of the kinds that may hold a name at the same time as this one, if these say so, too; in
     doubt nodes decide."""
+    exact: bool = True
+    """Whether a certificate needs nodes that stand *at* the fence.  Not where several hold at once: then they
+    have granted at the fence or below it, and stand there or above it (R21)."""
+    passes_on: bool = True
+    """Whether it may go from task to task of a process without that others are told (R13, R43)."""
+    seats: bool = False
+    """Whether a call that waits leaves a mark at the nodes (R22)."""
+    own_marks: bool = False
+    """Whether that is a mark of its own, which it takes away when it waits no more."""
+    weaker: Kind | None = None
+    """What a lock of it can become without a moment between (R23)."""
     acquire: Question
     """All names free → all ours for a ttl, with a fence; else nothing.  Answers `[1, fence, µs, …]` when
     granted, `[0, wait in ms, µs, …]` when refused, `[-1, 0, µs, …]` without a vote."""
@@ -113,6 +135,8 @@ class Kind:
     """None where each lock is asked for by scripts of its own."""
     beside: tuple[str, ...] = ()
     """Marks of further keys that it keeps beside each lock's (`keyspace.mark_key`)."""
+    heeds_marks: bool = False
+    """Whether those that wait also listen on the channels of these keys."""
     read_key: ReadKey
 
     def conflicts(self, other: Kind) -> bool:

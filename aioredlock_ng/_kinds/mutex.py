@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from .. import _scripts
@@ -44,7 +45,8 @@ def _read_key(found: object, left_ms: int) -> tuple[Holder, ...] | None:
     owner = parse_owner(found) if isinstance(found, bytes) else None
     if owner is None:
         return None
-    return (Holder(owner=owner.value, label=owner.label, since=owner.since, ttl=answers.seconds(left_ms)),)
+    ttl = answers.seconds(left_ms)
+    return (Holder(owner=owner.value, label=owner.label, since=owner.since, ttl=ttl, letter=owner.letter),)
 
 
 MUTEX: Final = Kind(
@@ -61,3 +63,6 @@ MUTEX: Final = Kind(
     ),
     read_key=_read_key,
 )
+
+LEADER: Final = replace(MUTEX, name="leader", letter=b"l", batches=None)
+"""The lock of an election, which is a mutex (R31); it is asked for by itself, to say what it is."""

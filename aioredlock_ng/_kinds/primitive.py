@@ -4,12 +4,12 @@
 KEYS        n locks; with a fence their n counters; of each mark of the kind n keys; if a vote needs
             proof, the sentinel
 ARGV[1]     owner
-acquire     ttl, ballot, how many fences, how long a counter lives unused
-plain       ttl
+acquire     ttl, ballot (0: no fence), how many fences, how long a counter lives unused
 raise       fence, how long a counter lives unused
 extend      ttl, fence (0: none), how long a counter lives unused; the same for a top-up
 release     fence (0: none), how long a counter lives unused, ``1`` or empty for a quiet one
-then        the kind's own arguments; of a release that stays for how long; if a vote needs proof, the
+then        the kind's own arguments; of an acquire the seat, if the kind has seats; of a release that
+            stays for how long, or the seat of a call that waits no more; if a vote needs proof, the
             stamp; the request's tag.  Stamp and tag are the node's to add (R12, R15).
 ==========  =========================================================================================
 
@@ -87,6 +87,7 @@ class Primitive:
         "_set_head",
         "alone",
         "block",
+        "channels",
         "fenced",
         "heritable",
         "keys",
@@ -96,6 +97,7 @@ class Primitive:
         "packed_key",
         "packed_pair",
         "packed_sentinel",
+        "weaker",
     )
 
     def __init__(
@@ -108,6 +110,7 @@ class Primitive:
         beside: tuple[bytes, ...] = (),
         sentinel: bytes | None = None,
         fence_ttl: float = 0.0,
+        weaker: Primitive | None = None,
     ) -> None:
         assert not counters or sentinel is not None, "a fence rests on the sentinel's floor"
         assert len(beside) == len(kind.beside) * len(keys), "one for each mark and name"
@@ -116,7 +119,11 @@ class Primitive:
         self.keys = keys
         self.fenced = bool(counters)
         """Whether a win needs a certificate for its fence."""
-        self.heritable = len(names) == 1 and not kind.shares_with
+        self.channels = keys + beside if kind.heeds_marks else keys
+        """Where those that wait hear of releases."""
+        self.weaker = weaker
+        """The same names as the kind that this one can become."""
+        self.heritable = len(names) == 1 and kind.passes_on
         """Whether a lock may go from task to task without the nodes: of one name, and no other's (R43)."""
         self.block = MAX_BLOCK if counters and self.heritable else 1
         """How many fences an acquire asks for where its lock may be handed on."""
@@ -141,6 +148,11 @@ class Primitive:
         return self._acquire.read
 
     @property
+    def parts(self) -> tuple[tuple[str, tuple[bytes, ...]], ...]:
+        """All keys that it uses, by what they are for."""
+        return (("lock", self.keys), ("counter", self._counters), ("mark", self._marks))
+
+    @property
     def batches(self) -> BatchScripts:
         """The scripts of the kind that deal with several locks."""
         assert self.kind.batches is not None, "only of what is `alone`"
@@ -150,8 +162,13 @@ class Primitive:
         """Pack the plain acquire of a single name."""
         return b"%b$%d\r\n%b\r\n%b" % (self._set_head, len(owner), owner, _behind_owner(ttl))
 
-    def acquire(self, owner: bytes, ttl: float, ballot: int = 0, block: int = 1) -> Command:
-        """Build the acquire; `ballot` is the fence that is proposed, the first of a `block` of so many."""
+    def acquire(
+        self, owner: bytes, ttl: float, ballot: int = 0, block: int = 1, *, seat: bytes = b""
+    ) -> Command:
+        """Build the acquire; `ballot` is the fence that is proposed, the first of a `block` of so many.
+
+        A call that waits has a `seat`, where the kind has seats.
+        """
         question, ttl_ms, stamped = self._acquire, ms(ttl), bool(self._sentinel)
         if question.script is None:
             return Command(
@@ -164,13 +181,14 @@ class Primitive:
                 keeps=ttl,
                 proof=Proof.PROBED if stamped else Proof.NONE,
             )
-        fence = (b"%d" % ballot, b"%d" % block, self._fence_ttl_ms) if self.fenced else ()
+        proposed = max(ballot, 1) if self.fenced else 0  # 0 says that there are no fences
+        seats = (seat,) if self.kind.seats else ()
         return Command(
             Purpose.ACQUIRE,
             owner=owner,
             fits=question.fits,
             keys=self.keys + self._counters + self._marks + self._sentinel,
-            args=(owner, ttl_ms, *fence, *question.args),
+            args=(owner, ttl_ms, b"%d" % proposed, b"%d" % block, self._fence_ttl_ms, *question.args, *seats),
             script=question.script,
             keeps=ttl,
             proof=Proof.STAMPED if stamped else Proof.NONE,
@@ -193,18 +211,32 @@ class Primitive:
         return self._script(Purpose.TOP_UP, self.kind.top_up, args, counters=fence > 0, keeps=ttl)
 
     def release(
-        self, owner: bytes, keeps: float, fence: int = 0, *, quiet: bool = False, stays: float = 0.0
+        self,
+        owner: bytes,
+        keeps: float,
+        fence: int = 0,
+        *,
+        quiet: bool = False,
+        stays: float = 0.0,
+        seat: bytes = b"",
     ) -> Command:
         """Build the owner-checked delete; `keeps` as in `Command`.
 
         A `quiet` one tells no other process; when `stays` is not 0, the keys end after so many seconds (R34).
+        With a `seat` it takes away the call's mark, too, where nodes that refused it have one.
         """
         stay = (b"%d" % milliseconds(stays),) if stays > 0 else ()
+        behind = (seat,) if seat else stay
         loud = b"" if quiet or stay else b"1"  # what is not free yet is not announced
         args = (owner, b"%d" % fence, self._fence_ttl_ms, loud)
         return self._script(
-            Purpose.RELEASE, self.kind.release, args, counters=fence > 0, keeps=keeps, behind=stay
+            Purpose.RELEASE, self.kind.release, args, counters=fence > 0, keeps=keeps, behind=behind
         )
+
+    def stand_up(self, seat: bytes) -> Command:
+        """Build what takes away the mark of a call that waits no more, and holds nothing."""
+        args = (seat, b"0", self._fence_ttl_ms, b"1")
+        return self._script(Purpose.OTHER, self.kind.release, args, counters=False, behind=(seat,))
 
     def _script(
         self,

@@ -33,8 +33,8 @@ class Held(Protocol):
         """When its validity ends, on the manager's clock."""
 
     @property
-    def task(self) -> asyncio.Task[object] | None:
-        """The task that runs under it, while an ``async with`` binds one."""
+    def task(self) -> object | None:
+        """The task that runs under it, while an ``async with`` binds one; of a thread's block the thread."""
 
 
 class Wanted(Protocol):
@@ -65,6 +65,10 @@ class Ticket:
     notice_pending: bool = False
     """Whether the release before it was quiet, because it asks at once; a place among the tries in flight is
     kept for that question.  See `handoff`."""
+    seat: bytes = b""
+    """What marks its call at the nodes while it waits, if the kind has marks of its own (R22)."""
+    returns: bool = False
+    """Whether it was in before: its place is before those of calls that came later."""
 
     def now_held(self, held: Held, taken: Callable[[], LockNotAcquiredError]) -> None:
         """Tell the tasks behind this one that the names are held now."""
@@ -72,10 +76,32 @@ class Ticket:
         for name in self.names:
             entry = self.queue.entries[name]
             entry.refusal = None
-            if entry.single_tries:
+            if entry.speaker is self:
+                entry.speaker = None
+            if self.primitive.kind.shares_with:
+                self.queue.admit(name)
+            if entry.single_tries:  # what shares the name has been let in
                 entry.send_single_tries_away(taken())
             if entry.listened:
                 self.queue.idle(name, entry)
+
+    def becomes(self, weaker: Primitive) -> None:
+        """Note that its lock is of a kind now that may let others in (R23)."""
+        self.primitive = weaker
+        for name in self.names:
+            self.queue.admit(name)
+
+    def speaks(self) -> bool:
+        """Whether this contender, which was refused, is the one of its process that waits for the names.
+
+        Another one that shares them may be, which was refused before.
+        """
+        entries = [self.queue.entries[name] for name in self.names]
+        if any(entry.speaker not in (None, self) for entry in entries):
+            return False
+        for entry in entries:
+            entry.speaker = self
+        return True
 
     def refused(self, error: LockNotAcquiredError, answered_at: float) -> None:
         """Tell the tasks behind this one what the nodes said last, and when a quorum last answered."""
@@ -99,7 +125,7 @@ class Ticket:
 
         If so, the release need not be published, and a place is kept for the question.
         """
-        if self.followed and self.queue.entries[self.names[0]].next_asks(self):
+        if self.primitive.heritable and self.followed and self.queue.entries[self.names[0]].next_asks(self):
             self.notice_pending = self.queue.admission.reserve()
         return self.notice_pending
 
@@ -112,6 +138,11 @@ class Ticket:
         if place is None or place.ticket.primitive.kind is not mine.kind:
             return None
         return place if place.ticket.primitive.keys == mine.keys else None
+
+    def step_back(self) -> None:
+        """Leave, to queue again: another one that was refused, too, waits for both."""
+        self.returns = True
+        self.leave()
 
     def leave(self) -> None:
         """Let the next in line in, once."""
@@ -152,6 +183,8 @@ class NameEntry:
     """The places that wait for a verdict on the contender, not for their turn."""
     listened: bool = False
     """Whether this process listens to releases of the name."""
+    speaker: Ticket | None = None
+    """The contender that was refused and waits, for those behind it, too."""
 
     @property
     def held(self) -> Held | None:
@@ -170,9 +203,19 @@ class NameEntry:
         return None
 
     def admits(self, primitive: Primitive, leaving: Ticket | None = None) -> bool:
-        """Whether no ticket that is in, but for the one that is `leaving`, excludes `primitive`."""
-        kind = primitive.kind
-        return not any(t is not leaving and kind.conflicts(t.primitive.kind) for t in self.inside)
+        """Whether no ticket that is in, but for the one that is `leaving`, keeps `primitive` out."""
+        kind, contenders, holders = primitive.kind, 0, 0
+        for ticket in self.inside:
+            if ticket is leaving:
+                continue
+            if ticket is self.speaker or kind.conflicts(ticket.primitive.kind):
+                return False
+            if ticket.held is None:
+                contenders += 1
+            else:
+                holders += 1
+        # Of those that share a name one asks first; when it has won, the others ask, all at once (R22).
+        return holders > 0 or not contenders
 
     def next_asks(self, leaving: Ticket) -> bool:
         """Whether the first in line asks as soon as this ticket has left."""
@@ -236,6 +279,9 @@ class LocalQueue:
         if entry.queue is None:
             entry.queue = OrderedDict()
         entry.queue[place] = None
+        if ticket.returns:
+            entry.queue.move_to_end(place, last=False)
+            self._admit(name, entry)  # it may share what the place behind it has to wait for
         if single_try:
             entry.single_tries = entry.single_tries or []
             entry.single_tries.append(place)
@@ -256,6 +302,8 @@ class LocalQueue:
     def leave(self, name: str, ticket: Ticket) -> None:
         """Take `ticket` out, and let in what can be let in now, in the order of the queue."""
         entry = self.entries[name]
+        if entry.speaker is ticket:
+            entry.speaker = None
         if not (entry.queue or entry.listened or ticket.notice_pending) and len(entry.inside) == 1:
             assert entry.inside[0] is ticket, "it was let in"
             del self.entries[name]  # by far the most frequent case: no other task knows of the name
@@ -269,6 +317,10 @@ class LocalQueue:
             ticket.notice_pending = False
             self.admission.leave()
             self._announce(name)
+
+    def admit(self, name: str) -> None:
+        """Let in what nothing keeps out any more: what is in lets others in now."""
+        self._admit(name, self.entries[name])
 
     def _admit(self, name: str, entry: NameEntry, after: Ticket | None = None) -> None:
         """Let in what nothing excludes any more, in the order of the queue; `after` is what has just left."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from .._core.command import Answer, Command, Reply
+from .._core.fencing import block_end
 from .._core.quorum import Vote
 from .._kinds.primitive import Primitive
 from .round import Asks, Round
@@ -57,8 +58,30 @@ class AcquireRound(Asked):
             return self._behind
         if not self.ballot or self.agreed == self.granted:
             return False
-        proposed = self.ballot + self.block - 1  # those that were asked alone may stand there, too
+        proposed = block_end(self.ballot, self.block)  # those that were asked alone may stand there, too
         return any(a is not None and a.vote is Vote.GRANTED and a.fence != proposed for a in self.answers)
+
+    def thin_out(self) -> None:
+        """As in `Round`."""
+        self._behind = self.stragglers
+        super().thin_out()
+
+
+@final
+class GrantRound(Round):
+    """The acquire that is no batch's."""
+
+    fence = 0
+    """The fence of the win, once there is a certificate for it."""
+    _behind: bool | None = None  # as in `AcquireRound`
+
+    @property
+    def stragglers(self) -> bool:  # type: ignore[override]
+        """As in `AcquireRound`."""
+        if self._behind is not None:
+            return self._behind
+        fence = self.fence
+        return any(a is not None and a.vote is Vote.GRANTED and a.fence != fence for a in self.answers)
 
     def thin_out(self) -> None:
         """As in `Round`."""

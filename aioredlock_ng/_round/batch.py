@@ -18,6 +18,7 @@ from typing import Any, Final, final
 
 from .._core.clock_watch import ClockWatch
 from .._core.command import GRANTED, STAMP_SIZE, Answer, Script, Silence
+from .._core.fencing import block_end
 from .._core.quarantine import SENTINEL_CHANGED
 from .._kinds.answers import (
     NO_VOTE,
@@ -190,7 +191,7 @@ class FencedAcquires(ScriptBatch):
         self._now = now
         first, n = rounds[0], len(rounds)
         primitive = first.primitive
-        self._proposed = first.ballot + first.block - 1
+        self._proposed = block_end(first.ballot, first.block)
         self._hoped = [self._proposed] * n
         words = [round_.primitive.packed_pair for round_ in rounds]
         words += (

@@ -16,16 +16,20 @@ from .round import NOTHING_KNOWN, Round, all_answered
 HANDED_ON: Final = Answer(Vote.GRANTED, "a task of this process has it now", wait=0.0)
 """Stands for what no node was asked (R43)."""
 
+STILL_HELD: Final = Answer(Vote.GRANTED, "its task has the lock by another lease yet", wait=0.0)
+"""Likewise, of a reentrant lock (R27)."""
+
 
 @final
 class Releases:
     """Makes the release rounds of one manager."""
 
-    __slots__ = ("_handed_on", "_outbox", "_rounds")
+    __slots__ = ("_handed_on", "_outbox", "_rounds", "_still_held")
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._handed_on: Round | None = None
+        self._still_held: Round | None = None
         # Those not asked in batches that have not been answered, and some that have.
         self._rounds: deque[Round] = deque()
 
@@ -40,12 +44,13 @@ class Releases:
         timeout: float | None = None,
         quiet: bool = False,
         stays: float = 0.0,
+        seat: bytes = b"",
     ) -> Round:
         """Queue the release of `owner` on all nodes; those that were never sent its acquire need not have it.
 
         Takes `timeout` seconds, a `node_timeout` if not given.  A `quiet` one is not published to other
         processes.  When `stays` is not 0, the keys end after so long.  With a `fence` it raises counters that
-        are behind.
+        are behind, and with a `seat` it takes away the call's marks.
         """
         outbox = self._outbox
         if primitive.alone and not fence and not stays:
@@ -56,7 +61,7 @@ class Releases:
             return asked
         round_ = Round(outbox, primitive.kind.release.read)
         round_.learns = True
-        command = primitive.release(owner, keeps, fence, quiet=quiet, stays=stays)
+        command = primitive.release(owner, keeps, fence, quiet=quiet, stays=stays, seat=seat)
         assert command.purpose is Purpose.RELEASE
         known = dict.fromkeys(unsent, NOT_HELD) if unsent else NOTHING_KNOWN
         round_.ask(command, outbox.node_timeout if timeout is None else timeout, known=known)
@@ -66,14 +71,29 @@ class Releases:
             rounds.popleft()
         return round_
 
+    def stand_up(self, primitive: Primitive, seat: bytes) -> None:
+        """Take away what marked a call at the nodes that waits no more (R22)."""
+        Round(self._outbox, lambda _: NOT_HELD).ask(primitive.stand_up(seat), self._outbox.node_timeout)
+
     @property
     def handed_on(self) -> Round:
         """The round of every lock that goes on to another task of this process: nothing is sent (R43)."""
         if self._handed_on is None:
-            self._handed_on = Round(self._outbox, lambda _: HANDED_ON)
-            for node in range(self._outbox.size):
-                self._handed_on.on_reply(node, None)
+            self._handed_on = self._unasked(HANDED_ON)
         return self._handed_on
+
+    @property
+    def still_held(self) -> Round:
+        """The round of every lease that is not the last one of its lock: likewise (R27)."""
+        if self._still_held is None:
+            self._still_held = self._unasked(STILL_HELD)
+        return self._still_held
+
+    def _unasked(self, answer: Answer) -> Round:
+        round_ = Round(self._outbox, lambda _: answer)
+        for node in range(self._outbox.size):
+            round_.on_reply(node, None)
+        return round_
 
     def announce(self, key: bytes) -> None:
         """Publish that `key` is free, after a quiet release that no task of this process followed."""

@@ -37,6 +37,13 @@ def majority_answered(tally: Tally) -> bool:
     return tally.answered >= tally.quorum or tally.pending == 0
 
 
+def keep(reply: Reply) -> Answer:
+    """Take any reply for an answer that counts, and keep it."""
+    if isinstance(reply, Silence):
+        return Answer(Vote.SILENT, reply.reason)
+    return Answer(Vote.GRANTED, found=reply)
+
+
 class Asks(Protocol):
     """What a round is asked through: the outbox."""
 

@@ -20,8 +20,10 @@ local n, mine = (#KEYS - 1) / 2, 0
 if n > 1 or not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   local wait = 0
   for i = 1, n do
-    local holder = call('GET', KEYS[i])
-    if holder == ARGV[1] then
+    local holder = owner_at(KEYS[i])
+    if type(holder) == 'table' then
+      return holder
+    elseif holder == ARGV[1] then
       mine = mine + 1  -- a repeated command
     elseif holder then
       local left = call('PTTL', KEYS[i])
@@ -42,7 +44,7 @@ for i = n + 1, 2 * n do
 end
 if mine < n then
   local ballot = tonumber(ARGV[3])
-  fence = math.max(fence + 1, math.min(ballot, ms * 1024)) + ARGV[4] - 1
+  fence = even(math.max(fence + 1, math.min(ballot, ms * 1024)) + ARGV[4] - 1)
   local stored = fence == ballot and ARGV[3] or fence  -- writing a double as text would take longer
   for i = 1, n do
     if n > 1 then

@@ -19,7 +19,7 @@ if not sentinel_matches(KEYS[#KEYS], ARGV[last_arg - 3], ARGV[last_arg - 1]) the
 end
 local ttl, ballot, block, floor = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[last_arg - 2])
 local first = math.min(ballot, ms * 1024)
-local last = first + block - 1
+local last = even(first + block - 1)
 -- What the usual counter becomes, once for all locks and as text: writing a double as text takes longer.
 local stored, keep_ms = last == ballot and ARGV[2] or string.format('%.0f', last), kept(last, ms, ARGV[4])
 for i = 1, n do
@@ -31,7 +31,7 @@ for i = 1, n do
     else
       before = reading(before, floor, ms)
       if before >= first then
-        answer = before + block
+        answer = even(before + block)
         call('SET', counter, answer, 'PX', kept(answer, ms, ARGV[4]))
       end
     end
@@ -40,7 +40,7 @@ for i = 1, n do
     if holder == owner then  -- a repeated command
       local before = pcall('GET', counter)
       answer = type(before) == 'table' and before.err or reading(before, floor, ms)
-    elseif type(holder) == 'table' then
+    elseif type(holder) == 'table' and not has_readers(lock) then
       answer = holder.err
     else
       local left = call('PTTL', lock)

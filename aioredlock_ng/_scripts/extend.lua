@@ -24,8 +24,10 @@ if fence > 0 then
 end
 local missing = false
 for i = 1, n do
-  local holder = redis.call('GET', KEYS[i])
-  if not holder then
+  local holder = owner_at(KEYS[i])
+  if type(holder) == 'table' then
+    return holder
+  elseif not holder then
     missing = true
   elseif holder ~= ARGV[1] then
     return {ARGV[#ARGV], vote - 1}
@@ -40,6 +42,6 @@ for i = 1, n do
   end
 end
 if fence > 0 then
-  raise_all(n, fence, floor, ARGV[4])
+  raise_all(n, fence, floor, select(2, clock()), ARGV[4])
 end
 return {ARGV[#ARGV], vote + 1}

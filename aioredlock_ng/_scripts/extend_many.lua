@@ -41,7 +41,7 @@ for i = 1, last_key, fenced and 2 or 1 do
     answer = fenced and lift(KEYS[i + 1], ARGV[i + 3]) or vote + 1
   elseif not holder then
     answer = vote
-  elseif type(holder) == 'table' then
+  elseif type(holder) == 'table' and not has_readers(lock) then
     answer = holder.err
   end
   answers[#answers + 1] = answer

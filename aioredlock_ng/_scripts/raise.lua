@@ -15,11 +15,14 @@ end
 local n, fence = (#KEYS - 1) / 2, tonumber(ARGV[2])
 local _, ms = clock()
 for i = 1, n do
-  if redis.call('GET', KEYS[i]) ~= ARGV[1] then
+  local holder = owner_at(KEYS[i])
+  if type(holder) == 'table' then
+    return holder
+  elseif holder ~= ARGV[1] then
     return {ARGV[7], 0}
   end
 end
 if fence > (ms + 10000) * 1024 then
   return {ARGV[7], -2}
 end
-return {ARGV[7], raise_all(n, fence, tonumber(ARGV[5]), ARGV[3]) and 1 or -3}
+return {ARGV[7], raise_all(n, fence, tonumber(ARGV[5]), ms, ARGV[3]) and 1 or -3}

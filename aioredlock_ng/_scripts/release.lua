@@ -25,7 +25,7 @@ if fence > 0 then
 end
 local deleted, wait, told, failure, foreign, other = 0, 0, 0, nil, nil, nil
 for i = 1, n do
-  local holder = redis.pcall('GET', KEYS[i])
+  local holder = owner_at(KEYS[i])
   if type(holder) == 'table' then
     failure = holder  -- a wrong type: not ours, but the other names must still be released
   elseif holder == ARGV[1] then

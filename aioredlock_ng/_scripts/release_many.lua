@@ -26,10 +26,11 @@ for i = 1, #KEYS do
     end
   elseif not holder then
     answer = {0, 0, told or 0}
-  elseif type(holder) == 'table' then
+  elseif type(holder) == 'table' and not has_readers(key) then
     answer = holder.err
   else
     local left = call('PTTL', key)
+    holder = type(holder) == 'table' and 'readers' or holder
     answer = {0, left == -1 and -1 or math.max(left, 1), told or 0, is_foreign(holder), label(holder)}
   end
   answers[i + 1] = answer

@@ -11,8 +11,10 @@ if fence > 0 then
   n = n / 2
 end
 for i = 1, n do
-  local holder = redis.call('GET', KEYS[i])
-  if holder and holder ~= ARGV[1] then
+  local holder = owner_at(KEYS[i])
+  if type(holder) == 'table' then
+    return holder
+  elseif holder and holder ~= ARGV[1] then
     return {ARGV[5], -1}
   end
 end
@@ -23,6 +25,6 @@ for i = 1, n do
   end
 end
 if fence > 0 then
-  raise_all(n, fence, 0, ARGV[4])
+  raise_all(n, fence, 0, select(2, clock()), ARGV[4])
 end
 return {ARGV[5], 0}

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Protocol, final
+from weakref import WeakSet
 
 import anyio
 
@@ -65,6 +66,7 @@ class Lifecycle:
         "options",
         "random",
         "runtime",
+        "stood_in",
     )
 
     def __init__(
@@ -85,6 +87,8 @@ class Lifecycle:
         self.counters = Counters()
         self.runtime: Runtime | None = None
         """None before the first use."""
+        self.stood_in: WeakSet[Runtime] = WeakSet()
+        """What calls of this manager were given by a `StandIn`."""
         self._make_nodes = make_nodes
         self._background: Background | None = None
         self._ready_runtime: Runtime | None = None  # the runtime whose nodes are ready for locks
@@ -198,6 +202,13 @@ class Lifecycle:
         if (instead := stand_in) is not None:
             return instead.unavailable_for()
         return math.inf if self.runtime is None else self.runtime.availability.seconds()
+
+    @property
+    def runtimes_here(self) -> list[Runtime]:
+        """Those in which tasks of the running loop may hold locks of this manager."""
+        known = [*(() if self.runtime is None else (self.runtime,)), *self.stood_in]
+        here = running_loop()
+        return [each for each in known if each.loop is here and not each.inherited]
 
     @property
     def inherited(self) -> bool:

@@ -21,8 +21,12 @@ from .._acquire.shared import Shared
 from .._acquire.telling import EternalKeys
 from .._clock import Clock, wall_of
 from .._core.clock_watch import ClockWatch
+from .._core.keyspace import QUEUE, mark_key
 from .._core.validity import drift
 from .._counters import Counters
+from .._elect.elections import Elections
+from .._elect.observation import Means
+from .._hold.ancestors import Ancestors
 from .._hold.holding import Holdings
 from .._hold.succession import Succession
 from .._hold.watchdog import Watchdog
@@ -104,6 +108,8 @@ class Runtime:
             counters=counters,
         )
         self.notices = Notices(nodes)
+        means = Means(outbox=self.outbox, notices=self.notices, availability=self.availability, random=random)
+        self.elections = Elections(self.releases, means)
         self.long_waits = LongWaits(self.availability.seconds)
         self.shared = Shared(
             clock=clock,
@@ -122,6 +128,7 @@ class Runtime:
             hooks=hooks,
             counters=counters,
             eternal=EternalKeys(),
+            ancestors=Ancestors(self.holdings),
         )
 
     # -- where it belongs ----------------------------------------------------------------------
@@ -182,12 +189,15 @@ class Runtime:
         for attempt in list(self.tries.in_flight):
             attempt.undo(self.node_timeout)
         self.pauses.end()
+        self.elections.close()
 
     # -- what the parts tell each other --------------------------------------------------------
 
     def _stop_listening(self, name: str) -> None:
         """No task of this process waits for `name` any more."""
-        self.notices.drop(self.options.key(name))
+        key = self.options.key(name)
+        self.notices.drop(key)
+        self.notices.drop(mark_key(self.options.prefix, QUEUE, key))
 
     def _announce(self, name: str) -> None:
         """A quiet release freed `name`, and the task of this process that was to follow does not."""

@@ -70,6 +70,8 @@ class LeaseStatistics:
     """None without fencing."""
     age: float
     """Seconds since the lock was asked for, or handed on by another task of this process."""
+    kind: str = "mutex"
+    """``"mutex"``, ``"leader"``, or of a read-write lock ``"read"`` or ``"write"``: what it is now."""
 
 
 @final
@@ -143,7 +145,11 @@ def _leases(runtime: Runtime) -> tuple[LeaseStatistics, ...]:
     held = [holding for holding in tuple(runtime.holdings.all) if holding.held]
     return tuple(
         LeaseStatistics(
-            names=holding.names, label=holding.label, fence=holding.fence or None, age=holding.age
+            names=holding.names,
+            label=holding.label,
+            fence=holding.fence or None,
+            age=holding.age,
+            kind=holding.kind.name,
         )
         for holding in held[-MAX_LEASES:]
     )

@@ -19,15 +19,17 @@ from .. import (
     LockOptions,
     LockTakenError,
     ManagerClosedError,
+    Mode,
     QuorumUnavailableError,
 )
+from .._decorator import lock_in_mode
 from .._log import report
 
 UNAVAILABLE_RETRY: Final = 1
 """Seconds in the Retry-After of a 503: nodes are tried again within about that time."""
 
-MISCONFIGURED: Final = "locking is unavailable: its nodes are misconfigured, and cannot be one quorum"
-"""What a client is told of a `ConfigurationError` at run time; which node it is, and why, is in the log."""
+MISCONFIGURED: Final = "locking is unavailable: its nodes or names are misconfigured"
+"""What a client is told of a `ConfigurationError` at run time; which it is, and why, is in the log."""
 
 _SMALLEST_TIMEOUT: Final = 1e-6
 """Seconds: a `node_timeout` below any sensible ttl, for checking options without a manager."""
@@ -91,19 +93,19 @@ def label_of(key: str | Callable[..., object]) -> str:
     return key if isinstance(key, str) else str(getattr(key, "__qualname__", type(key).__qualname__))
 
 
-def lock_or_none(manager: LockManager, name: str, options: LockOptions) -> Lock | None:
+def lock_or_none(manager: LockManager, name: str, mode: Mode | None, options: LockOptions) -> Lock | None:
     """Describe the lock of a request; None when no lock can have such a name, which is the client's fault.
 
     Raises:
         TypeError, ValueError: when the options are at fault, which is no client's.
     """
     try:
-        return manager.lock(name, **options)
+        return lock_in_mode(manager, name, mode, options)
     except ValueError:
-        manager.lock("any", **options)
+        lock_in_mode(manager, "any", mode, options)
         return None
 
 
-def check_options(options: LockOptions, *, name: str = "any") -> None:
-    """Refuse what `LockManager.lock` would refuse, where it is written (a ttl of -1, an empty name, …)."""
-    LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT).lock(name, **options)
+def check_options(options: LockOptions, mode: Mode | None = None, *, name: str = "any") -> None:
+    """Refuse what the manager would refuse, where it is written (a ttl of -1, an empty name, …)."""
+    lock_in_mode(LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT), name, mode, options)

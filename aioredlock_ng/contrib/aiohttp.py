@@ -10,11 +10,11 @@
 
 One middleware, which `setup` installs, turns the lock errors of every handler into answers, whether
 they come from `locked` or from an ``async with`` of the handler's own: 409 while another request holds
-the lock, 503 without a quorum and when the lock was lost, each with ``Retry-After``; and 503 when the
-nodes cannot be one quorum (`ConfigurationError`).  The body has the reason as ``detail``.  It raises them as
-aiohttp's own `HTTPException`, so middlewares that roll back on an exception do.  Once the response has
-begun, no status can be sent any more: a WebSocket is closed with 1013 ("try again later"), any other
-connection is reset, so that no client takes what it got for the whole body; the error goes on.
+the lock, 503 without a quorum and when the lock was lost, each with ``Retry-After``; and 503 to a
+`ConfigurationError`, such as that of nodes that cannot be one quorum.  The body has the reason as ``detail``.
+It raises them as aiohttp's own `HTTPException`, so middlewares that roll back on an exception do.  Once the
+response has begun, no status can be sent any more: a WebSocket is closed with 1013 ("try again later"), any
+other connection is reset, so that no client takes what it got for the whole body; the error goes on.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from weakref import WeakSet
 from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Handler
 
-from .. import ConfigurationError, Lease, Lock, LockError, LockManager, LockOptions
+from .. import ConfigurationError, Lease, Lock, LockError, LockManager, LockOptions, Mode
 from .._template import template_fields
 from ._http import Refusal, check_options, check_status, label_of, lock_or_none, log_refusal, refusal
 
@@ -196,7 +196,11 @@ def _reset(request: web.Request) -> None:
 
 
 def locked(
-    key: str | KeyFunction, *, status_code: int = HTTPStatus.CONFLICT, **options: Unpack[LockOptions]
+    key: str | KeyFunction,
+    *,
+    status_code: int = HTTPStatus.CONFLICT,
+    mode: Mode | None = None,
+    **options: Unpack[LockOptions],
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
     """Run a handler under a lock: a function, a method, or a method of a `web.View`.
 
@@ -211,6 +215,7 @@ def locked(
     Args:
         key: the lock's name: a template, filled from ``request.match_info``, or a function of the request.
         status_code: the answer while another request holds the lock.
+        mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so; None: a mutex.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the function's name, unless given.
 
@@ -221,7 +226,7 @@ def locked(
     name_of = _filling(key) if isinstance(key, str) else _calling(key)
     if options.get("label") is None:
         options["label"] = label_of(key)
-    check_options(options)
+    check_options(options, mode)
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         if not inspect.iscoroutinefunction(function):
@@ -230,7 +235,7 @@ def locked(
         @functools.wraps(function)
         async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
             request = _request_in((*args, *kwargs.values()))
-            lock = _lock(request, await name_of(request), options)
+            lock = _lock(request, await name_of(request), mode, options)
             request[_TAKEN] = status_code
             async with lock as lease:
                 request[_TAKEN] = HTTPStatus.CONFLICT  # locks of the handler's own have nothing to do with it
@@ -294,14 +299,14 @@ def _request_in(arguments: Iterable[object]) -> web.Request:
     raise TypeError("a locked() handler was called without a request")
 
 
-def _lock(request: web.Request, name: str, options: LockOptions) -> Lock:
+def _lock(request: web.Request, name: str, mode: Mode | None, options: LockOptions) -> Lock:
     manager = request.config_dict.get(MANAGER)
     if manager is None:
         raise RuntimeError(
             "this application has no lock manager: call aioredlock_ng.contrib.aiohttp.setup(app, nodes) "
             "before it starts"
         )
-    lock = lock_or_none(manager, name, options)
+    lock = lock_or_none(manager, name, mode, options)
     if lock is None:
         raise _HTTPRefused(Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "no lock can have this name", None))
     return lock

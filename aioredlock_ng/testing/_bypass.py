@@ -10,12 +10,11 @@ import asyncio
 import math
 import threading
 from typing import ClassVar, Final, Literal, TypeAlias, cast, final
-from weakref import WeakKeyDictionary
 
 from .. import _scripts
 from .._clock import Clock, wall_of
 from .._core.command import Command, Purpose, Reply, Silence, Sink
-from .._core.fencing import at
+from .._core.fencing import at, block_end
 from .._counters import Counters
 from .._node import Node, NodeState, Standing
 from .._session import lifecycle
@@ -29,12 +28,15 @@ _REPLIES: Final[dict[Purpose, Reply]] = {
     Purpose.EXTEND: 1,
     Purpose.RELEASE: [1, 0, 0],
 }
-_LOOKS: Final[dict[bytes, Reply]] = {b"SCAN": [b"0", []], b"DEL": 0, b"TIME": [b"0", b"0"]}
+_LOOKS: Final[dict[bytes, Reply]] = {b"SCAN": [b"0", []], b"DEL": 0, b"TIME": [b"0", b"0"], b"PUBLISH": 0}
 _SCRIPTED_LOOKS: Final[dict[str, Reply]] = {
     _scripts.INSPECT.name: [None, -2],
+    _scripts.ANNOUNCE.name: 1,
+    _scripts.OBSERVE.name: [1, 0, b""],
     _scripts.INIT.name: b"1:-:0:0:0:0:0:0:init:",
+    _scripts.RW_RELEASE.name: [0, 0, 0],
 }
-"""What a look at nodes finds, or their administration: nothing."""
+"""What a look at nodes finds, or their administration: nothing; nor is there a mark of a call that waited."""
 
 RETRY_AFTER: Final = 5.0
 """Seconds until the others give back the locks that they seem to hold, when every lock is refused."""
@@ -46,26 +48,28 @@ _SILENCE: Final = Silence("no node answers: all locks are bypassed, and refused 
 Refuse: TypeAlias = bool | Literal["quorum"]
 """What happens to locks: granted, taken, or not to be had because no node answers."""
 
-_runtimes: Final[WeakKeyDictionary[Runtime, Lifecycle]] = WeakKeyDictionary()
-"""Whose call each runtime was made for, of all blocks: a lease may outlive the block that it began in."""
-
 
 class _Willing:
     """A node that grants everything; a round needs no more of a node than this."""
 
     standing = Standing(state=NodeState.UP)
 
-    def __init__(self, name: str, fence: int) -> None:
+    def __init__(self, name: str, fence: int = 0, before: int = 0) -> None:
         self.name = name
-        self._fence = fence
+        self._fence = fence  # an even one, for holders that are alone (R21)
+        self._before = before
 
     def submit(self, command: Command, sink: Sink, index: int) -> None:
         sink.on_reply(index, self.reply(command))
 
     def reply(self, command: Command) -> Reply:
         """Return what a server would answer."""
-        if command.script is _scripts.ACQUIRE:
-            return [1, self._fence, 0]
+        if command.script is _scripts.READ:
+            return [1, self._fence - 1, 0]
+        if command.script in (_scripts.ACQUIRE, _scripts.WRITE):
+            _fences.alone_at(self._fence)
+            before: list[object] = [self._before] if command.script is _scripts.WRITE else []
+            return [1, self._fence, 0, *before]
         if command.verb == b"SET":
             return b"OK"
         if command.purpose is not Purpose.OTHER:
@@ -75,26 +79,35 @@ class _Willing:
     async def greet(self) -> None:
         """Do nothing: there is no sentinel to look at."""
 
+    def subscribe(self, channel: bytes) -> None:
+        """Do nothing: there are no notices."""
+
+    def unsubscribe(self, channel: bytes) -> None:
+        """Do nothing."""
+
 
 @final
 class _Unwilling(_Willing):
     """A node on which another client holds every name; or that does not answer."""
 
     def __init__(self, name: str, *, silent: bool) -> None:
-        super().__init__(name, fence=0)
+        super().__init__(name)
         self._silent = silent
 
     def reply(self, command: Command) -> Reply:
         """Return what a server would answer."""
         if self._silent:
             return _SILENCE
+        if command.script in (_scripts.ACQUIRE, _scripts.READ, _scripts.WRITE):
+            return [0, _LEFT_MS, 0] if command.script is not _scripts.WRITE else [0, _LEFT_MS, 0, 0]
         if command.purpose is Purpose.ACQUIRE:
-            fenced = command.script is _scripts.ACQUIRE
-            return [0, _LEFT_MS, 0] if fenced else None if command.script is None else _LEFT_MS
+            return None if command.script is None else _LEFT_MS
         if command.purpose is Purpose.RELEASE:
             return [0, _LEFT_MS, 0]
         if command.script is _scripts.INSPECT:
             return [b"another client", _LEFT_MS]
+        if command.script is _scripts.OBSERVE:
+            return [1, 1, b""]
         return super().reply(command)
 
 
@@ -116,13 +129,23 @@ class _Fences:
 
     def __init__(self) -> None:
         self._last = 0
+        self._alone = 0
         self._lock = threading.Lock()
 
-    def next(self, clock: _StandingClock) -> int:
-        """Return one above the last one: the time of day, as with real ones, unless that is behind."""
+    def next(self, clock: _StandingClock) -> tuple[int, int]:
+        """Return one above the last one: the time of day, as with real ones, unless that is behind.
+
+        It is even, and the one before it is free for a reader.  With it comes the last one so far that a
+        holder got who is alone, under whatever name (R23).
+        """
         with self._lock:
-            self._last = max(self._last + 1, at(int(clock.wall() * 1000)))
-            return self._last
+            self._last = block_end(max(self._last + 2, at(int(clock.wall() * 1000))), 1)
+            return self._last, self._alone
+
+    def alone_at(self, fence: int) -> None:
+        """Note that a holder who is alone got this one: a writer, or that of a mutex."""
+        with self._lock:
+            self._alone = max(self._alone, fence)
 
 
 _fences: Final = _Fences()
@@ -144,11 +167,11 @@ class _Bypassed:
         if self._refuse:
             made = [_Unwilling(name, silent=self._refuse == "quorum") for name in names]
         else:
-            fence = _fences.next(clock)  # one for all names of the call, so that each sees its counter grow
-            made = [_Willing(name, fence) for name in names]
+            numbers = _fences.next(clock)  # for all names of the call, so that each sees its counter grow
+            made = [_Willing(name, *numbers) for name in names]
         nodes = [cast("Node", node) for node in made]
         runtime = Runtime(nodes, life.options, clock, life.random, life.hooks, counters=Counters())
-        _runtimes[runtime] = life
+        life.stood_in.add(runtime)  # for the lease may outlive the block that it began in
         return runtime
 
     def blocking_timeout(self, asked: float | None) -> float | None:
@@ -170,7 +193,7 @@ class _Bypassed:
 def bypassed(life: Lifecycle) -> list[Runtime]:
     """Return the runtimes of the bypassed leases that a manager has in the running loop."""
     loop = asyncio.get_running_loop()
-    return [runtime for runtime, owner in _runtimes.items() if owner is life and runtime.loop is loop]
+    return [runtime for runtime in life.stood_in if runtime.loop is loop]
 
 
 @final

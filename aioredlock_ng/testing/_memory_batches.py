@@ -11,7 +11,7 @@ from typing import Any, Final
 from .. import _scripts
 from .._core.fencing import granted, kept_ms
 from ._memory_data import CommandError
-from ._memory_parts import counted, longest_wait, sentinel_matches
+from ._memory_parts import counted, longest_wait, owner_at, sentinel_matches
 from ._memory_process import MemoryProcess
 from ._memory_scripts import SCRIPTS
 
@@ -38,7 +38,7 @@ def _acquire_many(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -
         return [time_us]
 
     def acquire(lock: bytes, counter: bytes, owner: bytes) -> int:
-        holder, floor, now_ms = server.get(lock), int(stamp[1]), time_us // 1000
+        holder, floor, now_ms = owner_at(server, lock), int(stamp[1]), time_us // 1000
         if holder == owner:  # a repeated command
             return counted(server, counter, floor)
         if holder is not None:

@@ -7,11 +7,17 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from .sim_loop import EPOCH
 
 _EPOCH_US: Final = round(EPOCH * 1_000_000)
+
+Value: TypeAlias = "bytes | dict[bytes, int] | None"
+"""What is under a key: a string, a sorted set of members with their scores, or (None) a list."""
+
+Entry: TypeAlias = tuple[Value, float | None]
+"""A value and its expiry, by the node's clock; None: for ever."""
 
 _WRONG_TYPE: Final = "WRONGTYPE Operation against a key holding the wrong kind of value"
 
@@ -74,7 +80,7 @@ class NodeClock:
 class Snapshot:
     """The data of a master at one moment; `MemoryNode.restart` takes it back."""
 
-    data: dict[bytes, tuple[bytes | None, float | None]]
+    data: dict[bytes, Entry]
 
 
 class MemoryData:
@@ -82,19 +88,19 @@ class MemoryData:
 
     def __init__(self, clock: NodeClock) -> None:
         self.clock: Final = clock
-        self.data: dict[bytes, tuple[bytes | None, float | None]] = {}
-        """Value (None: a list) and expiry (by `clock`); those that are expired may still be there."""
+        self.data: dict[bytes, Entry] = {}
+        """Those that are expired may still be there."""
         self.pristine = True
         """Whether the data has never been lost or replaced."""
 
     def snapshot(self) -> Snapshot:
         """Return the data as it is now."""
-        return Snapshot(dict(self.data))
+        return Snapshot(_copied(self.data))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Have the data of then; what has expired meanwhile is gone."""
         self.pristine = False
-        self.data = dict(snapshot.data)
+        self.data = _copied(snapshot.data)
 
     def time_us(self) -> int:
         """Return the node's time of day in microseconds since 1970."""
@@ -121,11 +127,38 @@ class MemoryData:
         if not self.exists(key):
             return None
         value = self.data[key][0]
-        if value is None:
+        if not isinstance(value, bytes):
             raise CommandError(_WRONG_TYPE)
         return value
 
-    def set(self, key: bytes, value: bytes | None, ttl_ms: float | None = None) -> None:
+    def scores(self, key: bytes) -> dict[bytes, int]:
+        """Return the sorted set under `key`, empty if there is none; raises as `get` does."""
+        if not self.exists(key):
+            return {}
+        value = self.data[key][0]
+        if not isinstance(value, dict):
+            raise CommandError(_WRONG_TYPE)
+        return value
+
+    def zadd(self, key: bytes, member: bytes, score: int) -> None:
+        """Put a member into a sorted set."""
+        scores = self.scores(key)
+        scores[member] = score
+        self.data[key] = (scores, self.data[key][1] if key in self.data else None)
+
+    def zrem(self, key: bytes, member: bytes) -> bool:
+        """Take a member out of a sorted set, which ends with the last of them; False when it was not in."""
+        scores = self.scores(key)
+        removed = scores.pop(member, None) is not None
+        if not scores:
+            self.data.pop(key, None)
+        return removed
+
+    def pexpire(self, key: bytes, ttl_ms: float) -> None:
+        """Let what is under `key` live for so many milliseconds."""
+        self.data[key] = (self.data[key][0], self.clock.now() + ttl_ms / 1000)
+
+    def set(self, key: bytes, value: Value, ttl_ms: float | None = None) -> None:
         """Put `value` under `key` for `ttl_ms` milliseconds, or for ever; None is of the wrong type."""
         self.data[key] = (value, None if ttl_ms is None else self.clock.now() + ttl_ms / 1000)
 
@@ -150,6 +183,11 @@ class MemoryData:
         expiry = self.data[key][1] if key in self.data else None
         if expiry is not None and expiry <= self.clock.now():
             del self.data[key]
+
+
+def _copied(data: dict[bytes, Entry]) -> dict[bytes, Entry]:
+    """Return the same data, of which no part is shared."""
+    return {key: (dict(v) if isinstance(v, dict) else v, expiry) for key, (v, expiry) in data.items()}
 
 
 def _regex_of(pattern: bytes) -> bytes:

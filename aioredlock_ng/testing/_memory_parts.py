@@ -2,8 +2,43 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from .._core.fencing import kept_ms, raised, reading
+from ._memory_data import CommandError
 from ._memory_process import MemoryProcess
+
+_OWNER_DIGITS: Final = 40
+"""With what our values begin: what has its first colon elsewhere is another program's."""
+
+_OURS: Final = re.compile(rb"[0-9a-f]{40}:[0-9]{13}[a-z]?:(?P<label>.*)", re.DOTALL)
+"""An owner value of this package, as `release.lua` knows it.
+
+`parse_owner` knows the values of older versions as well, which have no time, and returns the label as text.
+"""
+
+_LABEL_BYTES: Final = 1024
+"""How much of a label `release.lua` returns."""
+
+_SOME_READERS: Final = b"readers"
+"""Stands for the owner value where readers are: no owner value is so short."""
+
+
+def owner_at(server: MemoryProcess, key: bytes) -> bytes | None:
+    """Return the owner value under a mutex's key; what is no owner value where readers are (R19)."""
+    try:
+        return server.get(key)
+    except CommandError:
+        server.scores(key)
+        return _SOME_READERS
+
+
+def foreign_and_label(values: list[bytes]) -> list[int | bytes]:
+    """Return what a release says of the values in its way."""
+    foreign = [int(any(value.find(b":") != _OWNER_DIGITS for value in values))] if values else []
+    label = next((match["label"] for match in map(_OURS.fullmatch, values) if match), None)
+    return [*foreign, *([] if label is None else [label[:_LABEL_BYTES]])]
 
 
 def longest_wait(server: MemoryProcess, keys: list[bytes]) -> int:

@@ -5,7 +5,6 @@ All but the tag, which `MemoryServer.run_script` takes from the arguments and pu
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -15,24 +14,27 @@ from .._core.claims import read_claim
 from .._core.fencing import granted, kept_ms, raised
 from .._core.quarantine import NO_CLAIM, Sentinel, greeted, initialised, taken_back
 from ._memory_data import CommandError
-from ._memory_parts import counted, identity, longest_wait, prolong, raise_all, sentinel_matches
+from ._memory_parts import (
+    counted,
+    foreign_and_label,
+    identity,
+    longest_wait,
+    owner_at,
+    prolong,
+    raise_all,
+    sentinel_matches,
+)
 from ._memory_process import MemoryProcess
 
-_OWNER_DIGITS: Final = 40
-"""With what our values begin: what has its first colon elsewhere is another program's."""
-
-_OURS: Final = re.compile(rb"[0-9a-f]{40}:[0-9]{13}:(?P<label>.*)", re.DOTALL)
-"""An owner value of this package, as `release.lua` knows it.
-
-`parse_owner` knows the values of older versions as well, which have no time, and returns the label as text.
-"""
-
 _INSPECTED_BYTES: Final = 1024
-"""How much of a value `inspect.lua` returns, and `release.lua` of a label."""
+"""How much of a value `inspect.lua` returns."""
+
+_INSPECTED_READERS: Final = 101
+"""How many readers it returns."""
 
 
 def _set_all(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
-    owner, ttl_ms, *stamp = argv
+    owner, ttl_ms, _, _, _, *stamp = argv
     if stamp:
         *keys, sentinel = keys
         if not sentinel_matches(server, sentinel, stamp):
@@ -51,7 +53,7 @@ def _acquire(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
     if not sentinel_matches(server, sentinel, stamp):
         return [-1, 0, time_us]
     locks, counters = keys[: len(keys) // 2], keys[len(keys) // 2 :]
-    mine = [key for key in locks if server.get(key) == owner]
+    mine = [key for key in locks if owner_at(server, key) == owner]
     wait = longest_wait(server, [key for key in locks if key not in mine])
     if wait:
         return [0, wait, time_us]
@@ -72,7 +74,7 @@ def _raise(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     if not sentinel_matches(server, sentinel, stamp):
         return -1
     locks, counters = keys[: len(keys) // 2], keys[len(keys) // 2 :]
-    if any(server.get(key) != owner for key in locks):
+    if any(owner_at(server, key) != owner for key in locks):
         return 0
     if raised(0, int(fence), server.time_us() // 1000) is None:
         return -2
@@ -91,7 +93,7 @@ def _extend(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
     missing = False
     for key in locks:
-        holder = server.get(key)
+        holder = owner_at(server, key)
         if holder is not None and holder != owner:
             return without_vote - 1
         missing = missing or holder is None
@@ -105,7 +107,7 @@ def _extend(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
 def _top_up(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     owner, _, fence, keep_ms = argv
     locks, counters = (keys[: len(keys) // 2], keys[len(keys) // 2 :]) if int(fence) else (keys, [])
-    if any(server.get(key) not in (None, owner) for key in locks):
+    if any(owner_at(server, key) not in (None, owner) for key in locks):
         return -1
     prolong(server, locks, argv)
     raise_all(server, counters, int(fence), 0, keep_ms)
@@ -118,7 +120,7 @@ def _release(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
     deleted, others, told, failure = 0, [], 0, None
     for i, key in enumerate(locks):
         try:
-            if server.get(key) == owner:
+            if owner_at(server, key) == owner:
                 deleted += 1
                 if not stays_ms:
                     server.delete(key)
@@ -136,11 +138,8 @@ def _release(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
             failure = error
     if failure is not None:
         raise failure
-    values = [value for value in map(server.get, others) if value is not None]
-    foreign = [int(any(value.find(b":") != _OWNER_DIGITS for value in values))] if values else []
-    label = next((match["label"] for match in map(_OURS.fullmatch, values) if match), None)
-    known = [] if label is None else [label[:_INSPECTED_BYTES]]
-    return [deleted, longest_wait(server, others), told, *foreign, *known]
+    values = [value for key in others if (value := owner_at(server, key)) is not None]
+    return [deleted, longest_wait(server, others), told, *foreign_and_label(values)]
 
 
 def _greet(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
@@ -177,9 +176,9 @@ def _greet(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[
 
 
 def _take_back(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
-    nonce, size, quarantine_ms, seen, claim, pattern, counters = argv
+    nonce, size, quarantine_ms, seen, claim, pattern, *no_locks = argv
     stored, me, time_us = server.get(keys[0]), identity(server), server.time_us()
-    under = [key for key in server.matching(pattern) if not key.startswith(counters)]
+    under = [key for key in server.matching(pattern) if not key.startswith(tuple(no_locks))]
     sentinel = taken_back(
         stored,
         seen=seen,
@@ -213,8 +212,15 @@ def _init(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> bytes:
 
 
 def _inspect(server: MemoryProcess, keys: list[bytes], _argv: list[bytes]) -> list[Any]:
-    value = server.get(keys[0])
-    return [None if value is None else value[:_INSPECTED_BYTES], server.pttl(keys[0])]
+    left = server.pttl(keys[0])
+    try:
+        value = server.get(keys[0])
+    except CommandError:
+        now = server.time_us() // 1000
+        last = sorted(server.scores(keys[0]).items(), key=lambda item: (item[1], item[0]), reverse=True)
+        live = [(owner, ends - now + 1) for owner, ends in last[:_INSPECTED_READERS] if ends >= now]
+        return [[part for reader in live for part in reader], left]
+    return [None if value is None else value[:_INSPECTED_BYTES], left]
 
 
 SCRIPTS: Final[dict[bytes, Callable[[MemoryProcess, list[bytes], list[bytes]], Any]]] = {

@@ -8,7 +8,9 @@ from typing import Any, Final, final
 from .. import _scripts
 from ._memory_batches import BATCHES
 from ._memory_data import CommandError, NodeClock
+from ._memory_election import ELECTION
 from ._memory_process import Client, MemoryProcess
+from ._memory_read_write import READ_WRITE
 from ._memory_resp import encode
 from ._memory_scripts import SCRIPTS
 
@@ -93,13 +95,20 @@ def _set(server: MemoryServer, args: list[bytes]) -> str | None:
     return "OK"
 
 
+def _type(server: MemoryServer, args: list[bytes]) -> str:
+    if not server.exists(args[0]):
+        return "none"
+    value = server.data[args[0]][0]
+    return "string" if isinstance(value, bytes) else "zset" if isinstance(value, dict) else "list"
+
+
 def _scan(server: MemoryServer, args: list[bytes]) -> list[Any]:
     """Return all keys at once: a server may find more than the COUNT that it is asked for."""
     pattern = args[args.index(b"MATCH") + 1] if b"MATCH" in args else b"*"
     return [b"0", server.matching(pattern)]
 
 
-_SCRIPTS: Final = SCRIPTS | BATCHES
+_SCRIPTS: Final = SCRIPTS | BATCHES | READ_WRITE | ELECTION
 
 _COMMANDS: Final[dict[bytes, Callable[[MemoryServer, list[bytes]], Any]]] = {
     b"SET": _set,
@@ -107,6 +116,7 @@ _COMMANDS: Final[dict[bytes, Callable[[MemoryServer, list[bytes]], Any]]] = {
     b"DEL": lambda server, args: sum(map(server.delete, args)),
     b"PTTL": lambda server, args: server.pttl(args[0]),
     b"SCAN": _scan,
+    b"TYPE": _type,
     b"TIME": lambda server, _: [b"%d" % part for part in divmod(server.time_us(), 1_000_000)],
     b"INFO": lambda server, _: server.info(),
     b"PUBLISH": lambda server, args: server.publish(*args),

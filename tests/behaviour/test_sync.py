@@ -30,10 +30,12 @@ from aioredlock_ng import (
     LockTakenError,
     LossReason,
     ManagerClosedError,
+    QuorumUnavailableError,
     ReleaseOutcome,
+    WouldDeadlockError,
 )
 from aioredlock_ng.events import Hooks, Released
-from aioredlock_ng.sync import SyncLockManager
+from aioredlock_ng.sync import SyncLease, SyncLockManager
 from aioredlock_ng.testing import LocalNodes, lose
 from tests.behaviour.tools import PATIENCE, keys
 from tests.environments.interpreters import ROOT
@@ -147,6 +149,17 @@ def test_taken(manager: SyncLockManager) -> None:
     lease.release()
 
 
+def test_something_else_under_the_name(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """What is there is told, and each node's vote with it; nothing of it is touched."""
+    for url in shared_nodes.urls:
+        ask(url, "SADD", "redlock:res", "x")
+    for lock in (manager.lock("res"), manager.rwlock("res").read(), manager.rwlock("res").write()):
+        with pytest.raises(ConfigurationError, match=r"on 5 of 5 nodes .* holds a set, which") as caught:
+            lock.acquire()
+        assert isinstance(caught.value.__cause__, QuorumUnavailableError)
+    assert [ask(url, "SCARD", "redlock:res") for url in shared_nodes.urls] == [1] * 5
+
+
 def test_loss(make_nodes: Callable[..., LocalNodes]) -> None:
     """With a majority frozen, the clock ends it: check raises, and so does the end of the block."""
     nodes = make_nodes(3)
@@ -246,6 +259,56 @@ def test_a_decorated_function(shared_nodes: Nodes, manager: SyncLockManager) -> 
     assert report.__doc__ == "Report."
     with manager.lock("report:3"), pytest.raises(LockTakenError):
         report(3)
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_a_read_write_lock(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """Threads read together, and write alone; a writer downgrades, and learns whether all is as it was."""
+    lock = manager.rwlock("c", ttl=20)
+    assert repr(lock) == "<SyncReadWriteLock 'c' ttl=20s>"
+    together = threading.Barrier(3)
+
+    def read() -> str | None:
+        with lock.read() as lease:
+            together.wait(PATIENCE)
+            return lease.mode
+
+    with ThreadPoolExecutor(3) as threads:
+        assert [done.result() for done in [threads.submit(read) for _ in range(3)]] == ["read"] * 3
+    with lock.read() as first:
+        assert lock.write().try_acquire() is None
+    with lock.write(since=first) as writer:
+        assert (writer.mode, writer.unchanged, first.unchanged) == ("write", True, None)
+        assert lock.read().try_acquire() is None
+        writer.downgrade()
+        assert writer.mode == "read"
+        with lock.read():
+            pass
+    with lock.write(since=first) as again:
+        assert again.unchanged is False
+    with pytest.raises(TypeError, match="since must be a read lease"):
+        lock.write(since=first.fence)  # type: ignore[arg-type]
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_a_function_in_a_mode(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """`locked` takes the mode, as that of a `LockManager` does."""
+
+    @manager.locked("c:{number}", mode="read", blocking=False)
+    def read(number: int) -> int:
+        return number
+
+    @manager.locked("c:{number}", mode="write", blocking=False)
+    def write(number: int) -> int:
+        return number
+
+    with manager.rwlock("c:1").read():
+        assert read(1) == 1
+        with pytest.raises(LockTakenError):
+            write(1)
+    assert write(1) == 1
+    with pytest.raises(ValueError, match="mode must be"):
+        manager.locked("c", mode="both")(read)  # type: ignore[arg-type]
     assert keys(shared_nodes.urls) == {}
 
 
@@ -526,6 +589,62 @@ def test_interrupted_at_any_moment(
     assert struck == 120
     wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
     assert manager.manager.statistics().held == 0
+
+
+# -- reentrant locks (R27) -----------------------------------------------------------------------------
+
+
+def test_a_thread_goes_in_again(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """What was said of tasks holds for threads: the same lease inside, and no other thread comes in."""
+    lock = manager.lock("x", reentrant=True)
+    tried: list[SyncLease | None] = []
+    with lock as outer:
+        with lock as inner, manager.lock("x", reentrant=True, blocking=False) as third:
+            assert inner.fence == third.fence == outer.fence
+            other = threading.Thread(target=lambda: tried.append(lock.try_acquire()))
+            other.start()
+            other.join()
+            assert tried == [None]
+        kept = lock.acquire()
+        assert kept.release().count(ReleaseOutcome.STILL_HELD) == 5
+        with pytest.raises(WouldDeadlockError):
+            manager.lock("x", "y", reentrant=True).acquire()
+        assert (outer.held, inner.held) == (True, False)
+        kept = lock.acquire()
+    assert kept.held
+    assert kept.release().count(ReleaseOutcome.RELEASED) == 5
+    assert keys(shared_nodes.urls) == {}
+    rw = manager.rwlock("x", reentrant=True)
+    with rw.write() as writer, rw.read() as reader:
+        assert reader.fence == writer.fence
+    with manager.lock("x") as plain, lock as inner:
+        assert inner.fence == plain.fence
+    assert manager.manager.statistics().held == 0
+
+
+def test_a_lease_of_acquire_is_no_thread_s(manager: SyncLockManager) -> None:
+    """It may be another thread's business: the thread that acquired it waits, as any other."""
+    lock = manager.lock("x", reentrant=True, blocking_timeout=0.2)
+    lease = lock.acquire()
+    with pytest.raises(LockTakenError):
+        lock.acquire()
+    lease.release()
+
+
+def test_a_function_of_a_thread_that_calls_itself(manager: SyncLockManager) -> None:
+    """`locked` has the option, too; threads take turns, each with all of its calls."""
+    calls: list[tuple[int, int]] = []
+
+    @manager.locked("x", reentrant=True)
+    def walk(depth: int) -> None:
+        calls.append((threading.get_ident(), depth))
+        if depth:
+            walk(depth - 1)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(walk, [3] * 4))
+    assert [depth for _, depth in calls] == [3, 2, 1, 0] * 4
+    assert all(len({thread for thread, _ in calls[i : i + 4]}) == 1 for i in range(0, 16, 4))
 
 
 # -- forks ---------------------------------------------------------------------------------------------

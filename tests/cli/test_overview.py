@@ -11,7 +11,15 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from aioredlock_ng import LockInspection, NodeInspection, NodeState, NodeStatistics, SilentNode, Survey
+from aioredlock_ng import (
+    LockInspection,
+    NodeInspection,
+    NodeState,
+    NodeStatistics,
+    ReaderInspection,
+    SilentNode,
+    Survey,
+)
 from aioredlock_ng._cli import _terminal
 from aioredlock_ng._cli._overview import Overview, as_json, as_lines
 from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printable
@@ -37,7 +45,8 @@ def lock(name: str, *nodes: NodeInspection, agreed: int | None = None) -> LockIn
 
 def held(holder: str | None = "me", *, since: float | None = NOW, ttl: float | None = 9.0) -> NodeInspection:
     """Make what a node holds."""
-    return NodeInspection(node="n", held=True, holder=holder, since=since, ttl=ttl)
+    kind = None if holder is None else "mutex"
+    return NodeInspection(node="n", held=True, holder=holder, since=since, ttl=ttl, kind=kind)
 
 
 FREE = NodeInspection(node="n", held=False)
@@ -96,11 +105,14 @@ def test_all_there_is_to_the_letter() -> None:
         Line("  redis://c  quarantined  12.3 ms  restart quarantine", "warning"),
         Line("  redis://d  up           12.3 ms  NOPERM", "warning"),
         Line("held locks: 2 or more", "head"),
-        Line("  name   holder  since                        ttl left  nodes", ""),
-        Line("  job    me      2025-11-20 12:00:00 (0 s)    9.0 s     3/4", ""),
-        Line("  old    you     2025-11-20 10:00:00 (2.0 h)  0.0 s     3/4", ""),
-        Line("  left   -       -                            none      1/4 partial (WRONGTYPE)", "warning"),
-        Line("  maybe  me      2025-11-20 12:00:05 (0 s)    9.0 s     2/4 unknown", "warning"),
+        Line("  name   kind   holder  since                        ttl left  nodes", ""),
+        Line("  job    mutex  me      2025-11-20 12:00:00 (0 s)    9.0 s     3/4", ""),
+        Line("  old    mutex  you     2025-11-20 10:00:00 (2.0 h)  0.0 s     3/4", ""),
+        Line(
+            "  left   -      -       -                            none      1/4 partial (WRONGTYPE)",
+            "warning",
+        ),
+        Line("  maybe  mutex  me      2025-11-20 12:00:05 (0 s)    9.0 s     2/4 unknown", "warning"),
         Line("2 of 4 nodes answered, 3 are needed to be sure: there may be other locks than these", "error"),
         Line(
             "2 of 4 nodes are up: no lock can be acquired for another 7.5 s; "
@@ -111,11 +123,73 @@ def test_all_there_is_to_the_letter() -> None:
     ]
 
 
+def reader(
+    holder: str | None, *, since: float | None = NOW, ttl: float = 9.0, held_by: int = 3
+) -> ReaderInspection:
+    """Make a reader."""
+    return ReaderInspection(holder=holder, since=since, ttl=ttl, held_by=held_by)
+
+
+def read(*readers: ReaderInspection, more: bool = False) -> LockInspection:
+    """Make a lock that readers share."""
+    node = NodeInspection(node="n", held=True, holder="a", since=NOW, ttl=9.0, readers=readers[:1])
+    return LockInspection(
+        name="catalogue", nodes=(node,) * 3, agreed=(node,) * 3, readers=readers, more_readers=more
+    )
+
+
+READ = read(
+    reader("web-1"),
+    reader("evil\x1b", since=NOW - 60),
+    reader(None, since=None, held_by=1, ttl=120.0),
+    more=True,
+)
+
+
+def test_readers_to_the_letter() -> None:
+    """A line for the lock, one for each reader, and one where there are more than were named."""
+    assert as_lines(overview(UP, lock("job", *[held()] * 3), READ))[4:] == [
+        Line("held locks: 2", "head"),
+        Line("  name       kind   holder             since                          ttl left  nodes", ""),
+        Line("  job        mutex  me                 2025-11-20 12:00:00 (0 s)      9.0 s     3/3", ""),
+        Line("  catalogue  read   3 readers or more  -                              9.0 s     3/3", ""),
+        Line("                    web-1              2025-11-20 12:00:00 (0 s)      9.0 s     3/3", ""),
+        Line("                    'evil\\x1b'         2025-11-20 11:59:00 (1.0 min)  9.0 s     3/3", ""),
+        Line(
+            "                    -                  -                              120.0 s   1/3 partial", ""
+        ),
+        Line("                    … and more", ""),
+    ]
+    assert as_lines(overview(UP, read(reader("web-1"))))[6].text.split()[:4] == [
+        "catalogue",
+        "read",
+        "1",
+        "reader",
+    ]
+
+
+def test_readers_share_a_line_where_room_is_limited() -> None:
+    """As many as fit into the column are named."""
+    *_, row = as_lines(overview(UP, READ), room=20)
+    assert row.text.split("  ")[3] == r"3 readers or more: web-1, 'evil\x1b', -"
+    *_, row = as_lines(overview(UP, read(*map(reader, "abcdefghijklmnopqrstuvwxyz"))), room=20)
+    assert row.text.split("  ")[3] == "26 readers: a, b, c, d, e, f, g, h, i, …"
+
+
+def test_readers_for_programs() -> None:
+    """Each with the nodes that have it; which of them are ours is no matter of a command."""
+    (shown,) = as_json(overview(UP, READ))["locks"]
+    assert (shown["shared"], shown["more_readers"]) == (True, True)
+    assert shown["readers"][2] == {"holder": None, "since": None, "ttl": 120.0, "held_by": 1}
+    assert shown["nodes"][0]["readers"] == [{"holder": "web-1", "since": NOW, "ttl": 9.0}]
+    assert shown["nodes"][0]["more_readers"] is False
+
+
 def test_nothing_held() -> None:
     """No table, and nothing to note; a free lock that was named is no warning."""
     assert [line.text for line in as_lines(overview(UP))][4:] == ["held locks: 0"]
     *_, row = as_lines(overview(UP, lock("free", FREE, FREE, FREE)))
-    assert row == Line("  free  -       -      -         0/3 free", "")
+    assert row == Line("  free  -     -       -      -         0/3 free", "")
 
 
 def test_what_could_not_be_looked_at_is_a_problem() -> None:
@@ -166,9 +240,9 @@ def test_on_a_screen_names_and_holders_are_cut() -> None:
     """To 40 columns each; where there is no end of lines they are whole."""
     long = lock("n" * 50, *[held("h" * 50)] * 3)
     *_, row = as_lines(overview(UP, long), room=20)
-    assert row.text.startswith(f"  {'n' * 39}…  {'h' * 39}…  2025")
+    assert row.text.startswith(f"  {'n' * 39}…  mutex  {'h' * 39}…  2025")
     *_, row = as_lines(overview(UP, long))
-    assert row.text.startswith(f"  {'n' * 50}  {'h' * 50}  2025")
+    assert row.text.startswith(f"  {'n' * 50}  mutex  {'h' * 50}  2025")
 
 
 def test_for_programs() -> None:

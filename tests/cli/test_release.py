@@ -158,6 +158,69 @@ def test_a_lock_that_changes_hands_before_the_answer_is_left_alone(
     assert left(shared_nodes, "stuck") == (0 if becomes == "free" else 5)
 
 
+def read(nodes: Nodes, name: str, *holders: str, left: int = 60) -> None:
+    """Have readers that never come back, for so many seconds; each later one stays a second longer."""
+    script = """
+        for i, owner in ipairs(ARGV) do
+            redis.call('ZADD', KEYS[1], (redis.call('TIME')[1] + %d + i) * 1000, owner)
+        end
+        redis.call('EXPIRE', KEYS[1], %d + #ARGV)"""
+    for url in nodes.urls:
+        owners = (f"{OWNER}:{SINCE}:{holder}" for holder in holders)
+        ask(url, "EVAL", script % (left, left), 1, f"redlock:{name}", *owners)
+
+
+def test_all_readers_are_shown_before_it_asks(shared_nodes: Nodes, release: Release) -> None:
+    """Each with its label, harmless; then all of them are gone."""
+    read(shared_nodes, "catalogue", "web-1", "web-2", "evil\x1b[2J")
+    code, out, err = release(shared_nodes.urls, "catalogue", stdin=Terminal("y\n"))
+    assert (code, out) == (0, "lock catalogue, held by 3 readers: deleted on 5 of 5 nodes\n")
+    assert [line.split()[0] for line in err.splitlines()[3:6]] == [r"'evil\x1b[2J'", "web-2", "web-1"]
+    assert not {character for character in out + err if not character.isprintable()} - {"\n"}
+    assert left(shared_nodes, "catalogue") == 0
+
+
+@pytest.mark.parametrize(
+    ("becomes", "code"),
+    [("fewer", 0), ("others", 1), ("a writer's", 1), ("free", 1), ("theirs for longer", 0)],
+)
+def test_readers_that_were_not_shown_are_left_alone(
+    becomes: str, code: int, shared_nodes: Nodes, release: Release
+) -> None:
+    """Some of those that were shown may have gone or been extended; no other may have come."""
+    read(shared_nodes, "catalogue", "web-1", "web-2")
+
+    def meanwhile() -> None:
+        for url in shared_nodes.urls:
+            if becomes == "fewer":
+                ask(url, "ZREM", "redlock:catalogue", f"{OWNER}:{SINCE}:web-1")
+            elif becomes in ("a writer's", "free"):
+                ask(url, "DEL", "redlock:catalogue")
+        if becomes == "others":
+            read(shared_nodes, "catalogue", "web-3")
+        elif becomes == "theirs for longer":
+            read(shared_nodes, "catalogue", "web-2", "web-1", left=120)
+        elif becomes == "a writer's":
+            hold(shared_nodes, "catalogue", "web-1")
+
+    done, _, err = release(shared_nodes.urls, "catalogue", stdin=Terminal("y\n", meanwhile))
+    assert done == code
+    assert ("changed hands meanwhile: nothing was changed" in err) is bool(code)
+    assert left(shared_nodes, "catalogue") == (5 if code and becomes != "free" else 0)
+
+
+def test_of_more_readers_than_are_shown_all_are_meant(shared_nodes: Nodes, release: Release) -> None:
+    """A hundred are named, and that there are more; which others there are by then does not matter."""
+    read(shared_nodes, "catalogue", *(f"web-{number}" for number in range(105)))
+
+    def meanwhile() -> None:
+        read(shared_nodes, "catalogue", "another", left=120)
+
+    code, out, err = release(shared_nodes.urls, "catalogue", stdin=Terminal("y\n", meanwhile))
+    assert (code, out) == (0, "lock catalogue, held by 100 readers or more: deleted on 5 of 5 nodes\n")
+    assert (err.count("web-"), err.count("… and more")) == (100, 1)
+
+
 def test_without_a_majority_nothing_is_deleted(nodes3: LocalNodes, release: Release) -> None:
     """Exit code 69, and a number: what one node has may be anything."""
     hold(nodes3, "stuck", on=range(3))

@@ -43,6 +43,9 @@ def runs(tmp_path: Path, shared_nodes: Nodes) -> Iterator[Runs]:
         (["--nodes", "http://user:secret@host", "job", "--", "true"], "scheme"),
         (["--nodes", "", "job", "--", "true"], "node"),
         (["job", "true"], "unrecognized"),
+        (["--shared", "-x", "job", "--", "true"], "not allowed with"),
+        (["--shared", "--at-least", "60", "job", "--", "true"], "--at-least goes neither"),
+        (["-x", "--at-least", "60", "job", "--", "true"], "--at-least goes neither"),
     ],
 )
 def test_wrong_usage_is_2(
@@ -71,6 +74,16 @@ def test_a_ttl_that_a_given_quarantine_does_not_outlast_is_2(
     assert "ttl=100" in said
     assert "=60" in said
     assert "restart_quarantine" in said.lower()
+
+
+def test_a_name_that_is_something_elses_is_2(runs: Runs) -> None:
+    """It is not waited for, and the command is not started; what is there is told."""
+    for url in runs.nodes.urls:
+        ask(url, "XADD", "redlock:job", "*", "field", "value")
+    code, out, err = runs.finish("job", "--", "echo", "started")
+    assert (code, out) == (2, "")
+    assert "lock 'job' is wanted as a mutex" in err
+    assert "holds a stream, which is no lock of this package" in err
 
 
 def test_a_long_ttl_makes_the_default_quarantine_longer(runs: Runs) -> None:
@@ -112,5 +125,7 @@ def test_the_help_names_the_defaults(capsys: pytest.CaptureFixture[str]) -> None
         "elsewhere than on Linux",
         "both frozen",
         "both are killed",
+        "hold a read lock, as flock -s",
+        "REDLOCK_MODE=read",
     ):
         assert words in text

@@ -78,7 +78,9 @@ async def test_it_shows_each_locks_holder_and_since_when(shared_nodes: Nodes) ->
     assert nodes.startswith("nodes up: 5 of 5\n")
     for url in shared_nodes.urls:
         assert re.search(rf"^  {re.escape(url)} +up +\d+\.\d ms$", nodes, re.MULTILINE)
-    (row, _) = re.findall(r"^  (\S+) +(\S+) +(.{19}) \((\d+) s\) +(\d+\.\d) s +(.*)$", locks, re.MULTILINE)
+    (row, _) = re.findall(
+        r"^  (\S+) +mutex +(\S+) +(.{19}) \((\d+) s\) +(\d+\.\d) s +(.*)$", locks, re.MULTILINE
+    )
     assert row[:2] == ("invoice:42", "billing-7")
     local = timezone(timedelta(hours=5.5))
     since = datetime.strptime(row[2], "%Y-%m-%d %H:%M:%S").replace(tzinfo=local).timestamp()
@@ -118,10 +120,25 @@ async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
     assert {node["votes_in"] for node in shown["nodes"]} == {None}
     evil, wrong, foreign = shown["locks"]
     assert [lock["name"] for lock in shown["locks"]] == [HOSTILE, "list", "\udcff"]
-    assert set(evil) == {"name", "state", "holder", "since", "ttl", "held_by", "nodes"}
+    assert set(evil) == {
+        "name",
+        "state",
+        "kind",
+        "holder",
+        "since",
+        "ttl",
+        "held_by",
+        "shared",
+        "readers",
+        "more_readers",
+        "nodes",
+    }
+    assert (evil["shared"], evil["readers"], evil["more_readers"]) == (False, [], False)
+    assert (evil["kind"], evil["nodes"][0]["kind"], foreign["kind"]) == ("mutex", "mutex", None)
     assert (evil["state"], evil["holder"], evil["held_by"]) == ("held", "billing-7", 5)
     assert datetime.fromtimestamp(evil["since"], UTC).year >= 2024
-    assert set(evil["nodes"][0]) == {"node", "held", "holder", "since", "ttl", "reason"}
+    of_node = {"node", "held", "kind", "holder", "since", "ttl", "reason", "readers", "more_readers"}
+    assert set(evil["nodes"][0]) == of_node
     assert (wrong["state"], wrong["nodes"][0]["held"]) == ("partial", None)
     assert wrong["nodes"][0]["reason"].startswith("WRONGTYPE")
     assert (foreign["state"], foreign["holder"], foreign["since"]) == ("held", None, None)
@@ -144,6 +161,35 @@ async def test_nothing_hostile_reaches_the_terminal(arguments: tuple[str, ...], 
         assert len(done.stdout.splitlines()) == 1 + 5 + 1 + 1 + 3
 
 
+async def test_readers_have_a_line_each(shared_nodes: Nodes) -> None:
+    """Below the lock's own, which says how many they are; those that stay longest come first."""
+    async with LockManager(shared_nodes.urls, holder="web-1", ttl=30) as manager:
+        lease = await manager.rwlock("catalogue").read().acquire()
+        for url in shared_nodes.urls:
+            until = (int(ask(url, "TIME")[0]) + 60) * 1000
+            ask(url, "ZADD", "redlock:catalogue", until, f"{'0' * 40}:1763629200123:{HOSTILE}")
+        await eventually(
+            lambda: all(ask(url, "ZCARD", "redlock:catalogue") == 2 for url in shared_nodes.urls)
+        )
+        done = await run(shared_nodes)
+        machine = await run(shared_nodes, "--json")
+        await lease.release()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not {character for character in done.stdout if not character.isprintable()} - {"\n"}
+    lock, hostile, web = done.stdout.splitlines()[-3:]
+    assert re.fullmatch(r"  catalogue  read  2 readers +- +\d+\.\d s +5/5", lock)
+    assert re.fullmatch(rf" +{re.escape(ascii(HOSTILE))} +\S+ \S+ \([\d.]+ \w+\) +\d+\.\d s +5/5", hostile)
+    assert re.fullmatch(r" +web-1 +\S+ \S+ \(\d+ s\) +\d+\.\d s +5/5", web)
+    (shown,) = json.loads(machine.stdout)["locks"]
+    assert (shown["state"], shown["shared"], shown["more_readers"]) == ("held", True, False)
+    assert [reader["holder"] for reader in shown["readers"]] == [HOSTILE, "web-1"]
+    assert [reader["held_by"] for reader in shown["readers"]] == [5, 5]
+    assert set(shown["readers"][0]) == {"holder", "since", "ttl", "held_by"}
+    (node, *_) = shown["nodes"]
+    assert [reader["holder"] for reader in node["readers"]] == [HOSTILE, "web-1"]
+    assert set(node["readers"][0]) == {"holder", "since", "ttl"}
+
+
 async def test_names_are_looked_at_without_a_search(make_nodes: Callable[..., LocalNodes]) -> None:
     """A user without the right to search sees the locks that are named, free ones too, and no others."""
     nodes = make_nodes(3)
@@ -155,7 +201,9 @@ async def test_names_are_looked_at_without_a_search(make_nodes: Callable[..., Lo
         named = await run(None, "free", "a", environment=environment)
         all_ = await run(None, environment=environment)
     assert (named.returncode, named.stderr) == (0, "")
-    assert re.search(r"^  free +- +- +- +0/3 free\n  a +billing-7 .* 3/3$", named.stdout, re.MULTILINE)
+    assert re.search(
+        r"^  free +- +- +- +- +0/3 free\n  a +mutex +billing-7 .* 3/3$", named.stdout, re.MULTILINE
+    )
     assert all_.returncode == 69
     assert "NOPERM" in all_.stdout
     assert "0 of 3 nodes answered, 2 are needed" in all_.stdout
@@ -169,7 +217,7 @@ async def test_partial_locks_are_marked(shared_nodes: Nodes) -> None:
     done = await run(shared_nodes)
     assert done.returncode == 0
     assert "held locks: 0\n" in done.stdout
-    assert re.search(r"^  left +- +- +\d+\.\d s +1/5 partial$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  left +- +- +- +\d+\.\d s +1/5 partial$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.heavy
@@ -184,7 +232,7 @@ async def test_without_a_majority_it_says_so_and_shows_what_it_knows(nodes3: Loc
     assert (done.returncode, done.stderr, machine.returncode) == (69, "", 69)
     assert "nodes up: 1 of 3\n" in done.stdout
     assert re.search(r" down .*(refused|connecting to)", done.stdout)
-    assert re.search(r"^  a +billing-7 .* 1/3 unknown$", done.stdout, re.MULTILINE)
+    assert re.search(r"^  a +mutex +billing-7 .* 1/3 unknown$", done.stdout, re.MULTILINE)
     assert "1 of 3 nodes answered, 2 are needed" in done.stdout
     assert "1 of 3 nodes are up: no lock can be acquired" in done.stdout
     shown = json.loads(machine.stdout)

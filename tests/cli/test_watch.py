@@ -119,7 +119,9 @@ async def test_in_a_pipe_it_shows_one_picture_after_the_other(
     watch.until(r"^nodes up: .*held locks: 0\n")
     async with LockManager(shared_nodes.urls, holder="me") as manager:
         async with manager.lock("a"):
-            watch.until(r"\n\nnodes up: 5 of 5\n(  redis.*\n)+held locks: 1\n  name .*\n  a +me .* 5/5\n\n")
+            watch.until(
+                r"\n\nnodes up: 5 of 5\n(  redis.*\n)+held locks: 1\n  name .*\n  a +mutex +me .* 5/5\n\n"
+            )
         watch.until(r"held locks: 0\n")
     assert watch.end() == 0
     assert "\x1b" not in watch.output

@@ -17,8 +17,9 @@ from tests.servers import EACH_ARM, Nodes, make_fresh
 
 
 def _locks(keys: Sequence[bytes]) -> list[bytes]:
-    """Leave out counters and sentinels, under whatever prefix."""
-    return [key for key in keys if b"fence:{" not in key and not key.endswith(b"{meta}")]
+    """Leave out hints, and what outlives locks, under whatever prefix."""
+    marks = (b"fence:{", b"queue:{", b"leader:{")
+    return [key for key in keys if not any(mark in key for mark in marks) and not key.endswith(b"{meta}")]
 
 
 class MemoryMaster:
@@ -30,8 +31,10 @@ class MemoryMaster:
     def put(self, entries: Sequence[Entry]) -> None:
         """Set keys."""
         for key, value, ttl in entries:
-            if value is None:
+            if not value and value != b"":
                 self.spec.delete(key)
+            elif isinstance(value, dict):
+                self.spec._server.set(key, dict(value), None if ttl is None else ttl * 1000)
             else:
                 self.spec.set(key, None if isinstance(value, str) else value, ttl)
 
@@ -42,7 +45,7 @@ class MemoryMaster:
 
     def _value(self, key: bytes) -> Value:
         value, _ = self.spec._server.data[key]
-        return WRONG if value is None else value
+        return WRONG if value is None else dict(value) if isinstance(value, dict) else value
 
     def keys(self) -> list[bytes]:
         """Return every key."""
@@ -69,6 +72,13 @@ class MemoryMaster:
         self.spec.thaw()
 
 
+def _seen(kind: bytes, value: bytes | None, members: list[tuple[bytes, float]]) -> Value:
+    """Return what is under a key of a real server."""
+    if kind == b"zset":
+        return {member: int(score) for member, score in members}
+    return WRONG if kind == b"list" else value
+
+
 class RealMaster:
     """A real server."""
 
@@ -84,8 +94,11 @@ class RealMaster:
             pipeline.delete(key)
             if isinstance(value, bytes):
                 pipeline.set(key, value, px=None if ttl is None else round(ttl * 1000))
-            elif value is not None:
-                pipeline.rpush(key, b"x")
+            elif value:
+                if isinstance(value, dict):
+                    pipeline.zadd(key, value)
+                else:
+                    pipeline.rpush(key, b"x")
                 if ttl is not None:
                     pipeline.pexpire(key, round(ttl * 1000))
         pipeline.execute()
@@ -96,11 +109,12 @@ class RealMaster:
         for key in keys:
             pipeline.type(key)
             pipeline.get(key)
+            pipeline.zrange(key, 0, -1, withscores=True)
             pipeline.pttl(key)
         answers = iter(pipeline.execute(raise_on_error=False))
         return [
-            (WRONG if kind == b"list" else value, None if left_ms < 0 else left_ms / 1000)
-            for kind, value, left_ms in zip(answers, answers, answers, strict=True)
+            (_seen(kind, value, members), None if left_ms < 0 else left_ms / 1000)
+            for kind, value, members, left_ms in zip(answers, answers, answers, answers, strict=True)
         ]
 
     def keys(self) -> list[bytes]:

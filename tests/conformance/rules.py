@@ -18,21 +18,33 @@ TAG: Final = b"123"
 
 _CLOCK: Final = b"redis.call('TIME')"
 
+_SPANS: Final = b"local MARK, AWAITED, TURN = 1000, 250, 25"
+
 LAST_MS: Final = 2**43 - 20_000
 """The last millisecond whose fences fit a double, with room for what may be ahead of it."""
 
 
-def source_at(script: Script, now_us: int) -> bytes:
-    """Return a script that takes `now_us` for the server's time."""
-    return script.source.replace(_CLOCK, b"{'%d', '%d'}" % divmod(now_us, 1_000_000))
+def source_at(script: Script, now_us: int, spans: tuple[int, int, int] | None = None) -> bytes:
+    """Return a script that takes `now_us` for the time, and `spans` for those of a mark and a turn (ms)."""
+    source = script.source.replace(_CLOCK, b"{'%d', '%d'}" % divmod(now_us, 1_000_000))
+    if spans is None or b"MARK" not in source:
+        return source
+    assert _SPANS in source, script
+    return source.replace(_SPANS, b"local MARK, AWAITED, TURN = %d, %d, %d" % spans)
 
 
 def run_at(
-    client: redis.Redis[bytes], now_us: int, script: Script, keys: Sequence[bytes], *args: bytes | int
+    client: redis.Redis[bytes],
+    now_us: int,
+    script: Script,
+    keys: Sequence[bytes],
+    *args: bytes | int,
+    spans: tuple[int, int, int] | None = None,
 ) -> Any:
     """Run a script at that time; an error is its kind."""
+    source = source_at(script, now_us, spans)
     try:
-        reply = client.execute_command("EVAL", source_at(script, now_us), len(keys), *keys, *args, TAG)
+        reply = client.execute_command("EVAL", source, len(keys), *keys, *args, TAG)
     except redis.ResponseError as error:
         return kind_of(str(error))
     return untagged(reply, TAG)

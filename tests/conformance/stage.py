@@ -18,6 +18,8 @@ CLAIM: Final = Claim(born_ms=5, label=b"us: 1")
 TTL: Final = 60.0
 KEEP: Final = 600.0
 """Seconds that a lock and a counter live."""
+UNDER: Final = (b"redlock:*", b"redlock:fence:{", b"redlock:leader:{")
+"""What is under the prefix, and what of it is no lock."""
 TTL_MS: Final = 60_000
 KEEP_MS: Final = 600_000
 
@@ -30,6 +32,16 @@ def locks(names: str) -> list[bytes]:
 def counters(names: str) -> list[bytes]:
     """Return the counters' keys."""
     return [b"redlock:fence:{" + key + b"}" for key in locks(names)]
+
+
+def announcements(names: str) -> list[bytes]:
+    """Return the keys of what leaders announce."""
+    return [b"redlock:leader:{" + key + b"}" for key in locks(names)]
+
+
+def queues(names: str) -> list[bytes]:
+    """Return the keys of the hints of those that wait."""
+    return [b"redlock:queue:{" + key + b"}" for key in locks(names)]
 
 
 def pairs(names: str) -> list[bytes]:
@@ -149,6 +161,16 @@ class Stage:
         keys = [*locks(names), *(counters(names) if fence else ())]
         return await self.node.run(_scripts.RELEASE, keys, OURS, fence, KEEP_MS, loud)
 
+    async def announce(self, term: int, label: bytes = b"us", name: str = "a") -> Any:
+        """Run `announce.lua`."""
+        return await self.node.run(_scripts.ANNOUNCE, announcements(name), term, label, KEEP_MS)
+
+    async def observe(self, name: str = "a", *, stamp: Sequence[bytes] = ()) -> Any:
+        """Run `observe.lua`."""
+        keys = [*locks(name), *announcements(name), SENTINEL]
+        expected, identity = stamp or (EXPECTED, b"")
+        return await self.node.run(_scripts.OBSERVE, keys, expected, 0, identity)
+
     async def greet(
         self,
         size: int = 5,
@@ -167,7 +189,7 @@ class Stage:
         self, seen: bytes, *, size: int = 5, quarantine_ms: int = 0, claim: Claim = CLAIM
     ) -> tuple[bytes, int, bytes, bytes]:
         """Run `take_back.lua`; returns the same."""
-        args = (size, quarantine_ms, seen, bytes(claim), b"redlock:*", b"redlock:fence:{")
+        args = (size, quarantine_ms, seen, bytes(claim), *UNDER)
         return self._greeted(await self.node.run(_scripts.TAKE_BACK, [SENTINEL], b"nonce", *args))
 
     def _greeted(self, reply: Any) -> tuple[bytes, int, bytes, bytes]:

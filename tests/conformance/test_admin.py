@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from aioredlock_ng import LockManager, NodeState, Survey
+from aioredlock_ng import LockInspection, LockManager, NodeState, Survey
 from aioredlock_ng._admin import survey as survey_module
 from aioredlock_ng._admin.inspection import ask as ask_node
 from aioredlock_ng._admin.inspection import look_for
@@ -57,6 +57,35 @@ async def test_a_survey_finds_locks_and_what_is_in_their_way(
             assert lock.ttl is not None
             assert 20 < lock.ttl <= 30
         assert (survey.truncated, survey.silent) == (False, ())
+
+
+async def test_readers_are_seen_one_by_one(masters: Masters, make_manager: Callable[..., Any]) -> None:
+    """Each with its label and its time; of a hundred and one the first hundred, and that there are more."""
+    first, second = await make_manager(holder="first", ttl=30), await make_manager(holder="second", ttl=60)
+
+    async def seen() -> LockInspection:
+        """Look when all nodes have all readers: an acquire returns when a majority has it."""
+        while True:
+            (lock,) = (await first.survey("a")).locks
+            if {reader.held_by for reader in lock.readers} == {5}:
+                return lock
+
+    leases = [await manager.rwlock("a").read().acquire() for manager in (first, second)]
+    lock = await seen()
+    assert (lock.state, lock.shared, lock.held_by, lock.more_readers) == ("held", True, 5, False)
+    assert [(reader.holder, reader.ours) for reader in lock.readers] == [("second", False), ("first", True)]
+    longer, shorter = lock.readers
+    assert 20 < (shorter.ttl or 0) < 30.1
+    assert 50 < (longer.ttl or 0) < 60.1
+    assert abs((longer.since or 0) - (shorter.since or 0)) < 60
+    leases += [await first.rwlock("a").read().acquire() for _ in range(99)]
+    lock = await seen()
+    assert (lock.state, len(lock.readers), lock.more_readers) == ("held", 100, True)
+    await leases.pop().release()
+    lock = await seen()
+    assert (len(lock.readers), lock.more_readers) == (100, False)
+    for lease in leases:
+        await lease.release()
 
 
 @pytest.mark.parametrize("prefix", ["a*b", "[abc]", "a?c", "back\\slash:", "ünï:", "ends\\", "{meta}"])

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from aioredlock_ng._core.fencing import START_LAG_MS, at
+from aioredlock_ng._core.fencing import START_LAG_MS, at, block_end
 from tests.conformance.stage import EXPECTED, KEEP, SENTINEL, TTL, Stage, counters, locks, pairs, staged
 from tests.conformance.tools import FOREIGN, OTHERS, OURS, WRONG, Master, alike, lives
 
@@ -41,46 +41,50 @@ async def test_free_locks_are_all_granted_at_the_ballot(stage: Stage) -> None:
 
 @pytest.mark.parametrize("block", [1, 2, 32])
 async def test_a_block_ends_where_its_counter_stands(stage: Stage, block: int) -> None:
-    """Its first number is what a single one would be; the answer is its last."""
+    """The answer is its last number, the next even one (R21)."""
     ballot = await stage.fence(-10)
     stored = await stage.fence(-1)
     stage.put(counters("b")[0], b"%d" % stored)
     _, *answers = await stage.acquire_many("ab", ballot=ballot, block=block)
-    assert answers == [ballot + block - 1, stored + block]
+    assert answers == [block_end(ballot, block), block_end(stored + 1, block)]
     assert stage.stored("ab") == [OURS] * 2 + [b"%d" % answer for answer in answers]
 
 
 @pytest.mark.parametrize(
     ("stored", "floor", "ballot", "wanted"),
     [
-        pytest.param(None, None, None, "start + 1", id="a missing counter starts behind the node's time"),
-        pytest.param(-400.0, None, None, "stored + 1", id="a counter older than that counts as it is"),
-        pytest.param(-1.0, None, -10.0, "stored + 1", id="a counter above the ballot"),
-        pytest.param(-10.0, None, -10.0, "stored + 1", id="a counter at the ballot"),
-        pytest.param(-20.0, None, -10.0, "ballot", id="a ballot above the counter"),
-        pytest.param(-20.0, None, 3600.0, "now", id="a ballot is capped by the node's time"),
-        pytest.param(5.0, None, 3600.0, "stored + 1", id="a counter beyond the node's time grows by one"),
-        pytest.param(-400.0, 12.0, 0.0, "floor + 1", id="nothing is below the floor"),
-        pytest.param(12.0, 12.0, 0.0, "floor + 1", id="a counter at the floor"),
-        pytest.param(None, 12.0, None, "floor + 1", id="a missing counter neither"),
-        pytest.param(-1.0, -20.0, None, "stored + 1", id="a floor below the counter does nothing"),
+        pytest.param(None, None, None, "above start", id="a missing counter starts behind the node's time"),
+        pytest.param(-400.0, None, None, "above stored", id="a counter older than that counts as it is"),
+        pytest.param(-1.0, None, -10.0, "above stored", id="a counter above the ballot"),
+        pytest.param(-10.0, None, -10.0, "above stored", id="a counter at the ballot"),
+        pytest.param(-20.0, None, -10.0, "at ballot", id="a ballot above the counter"),
+        pytest.param(-20.0, None, 3600.0, "at now", id="a ballot is capped by the node's time"),
+        pytest.param(5.0, None, 3600.0, "above stored", id="a counter beyond the node's time grows by one"),
+        pytest.param(-400.0, 12.0, 0.0, "above floor", id="nothing is below the floor"),
+        pytest.param(12.0, 12.0, 0.0, "above floor", id="a counter at the floor"),
+        pytest.param(None, 12.0, None, "above floor", id="a missing counter neither"),
+        pytest.param(-1.0, -20.0, None, "above stored", id="a floor below the counter does nothing"),
     ],
 )
+@pytest.mark.parametrize("odd", [False, True])
 async def test_where_a_fence_comes_from(
-    stage: Stage, stored: float | None, floor: float | None, ballot: float | None, wanted: str
+    stage: Stage, *, stored: float | None, floor: float | None, ballot: float | None, wanted: str, odd: bool
 ) -> None:
-    """Above counter, start and floor; the ballot where that is possible, but never beyond the node's time."""
+    """Above counter, start and floor; the ballot where that is possible, but never beyond the node's time.
+
+    The next even number, since the holder is alone (R21): an odd counter is what readers left.
+    """
     moment = await stage.fence(0)
     numbers = {
-        name: 0 if seconds is None else moment + at(round(seconds * 1000))
+        name: 0 if seconds is None else moment + at(round(seconds * 1000)) + (odd and name != "ballot")
         for name, seconds in {"stored": stored, "floor": floor, "ballot": ballot}.items()
     }
     if stored is not None:
         stage.put(counters("a")[0], b"%d" % numbers["stored"])
     time_us, fence = await stage.acquire_many(floor=numbers["floor"], ballot=numbers["ballot"])
     numbers |= {"now": at(time_us // 1000), "start": at(time_us // 1000 - START_LAG_MS)}
-    name, _, more = wanted.partition(" + ")
-    assert fence == numbers[name] + int(more or 0)
+    where, name = wanted.split()
+    assert fence == (block_end(numbers[name] + 1, 1) if where == "above" else numbers[name])
     assert stage.stored() == [OURS, b"%d" % fence]
 
 
@@ -105,11 +109,11 @@ async def test_each_lock_has_an_answer_of_its_own(stage: Stage) -> None:
     _, *answers = reply
     taken = answers[3]
     assert -30_000 <= taken < -22_000
-    wanted = ["WRONGTYPE", "WRONGTYPE", 0, taken, high, high + 1, ballot, "WRONGTYPE", *[ballot] * 24]
+    wanted = ["WRONGTYPE", "WRONGTYPE", 0, taken, high, high + 2, ballot, "WRONGTYPE", *[ballot] * 24]
     assert list(map(plain, answers)) == wanted
     assert stage.stored("abcdefgh") == [
         *(WRONG, OURS, FOREIGN, OTHERS, OURS, OURS, OURS, OURS),
-        *(None, WRONG, None, None, b"%d" % high, b"%d" % (high + 1), b"%d" % ballot, WRONG),
+        *(None, WRONG, None, None, b"%d" % high, b"%d" % (high + 2), b"%d" % ballot, WRONG),
     ]
     lock_ttls, counter_ttls = (
         [None, TTL, None, 30.0, 30.0, TTL, TTL, 30.0],

@@ -22,26 +22,34 @@ from aioredlock_ng._core.quarantine import Sentinel
 from aioredlock_ng._node.pipe import untagged
 from tests.conformance.conftest import MemoryMaster, RealMaster
 from tests.conformance.rules import TAG, run_at, some_fence
-from tests.conformance.stage import EXPECTED, SENTINEL, counters, locks
+from tests.conformance.stage import EXPECTED, SENTINEL, announcements, counters, locks
 from tests.conformance.tools import OTHERS, OURS, WRONG, Entry, Value, kind_of
 from tests.servers import EACH_ARM, Nodes, make_fresh
 
 STEPS: Final = 2000
 NAMES: Final = "abc"
-KEYS: Final = [*locks(NAMES), *counters(NAMES), SENTINEL]
+KEYS: Final = [*locks(NAMES), *counters(NAMES), *announcements("a"), SENTINEL]
 TTLS: Final = (60, 120, 300)
 """Seconds: longer than a test takes, and further apart."""
 CLAIM: Final = b"5:use:us: 1"
-UNDER: Final = (b"none:*", b"none:fence:{")
+UNDER: Final = (b"none:*", b"none:fence:{", b"none:leader:{")
 """Where taking a node back looks for locks: here the two servers' keys have not the same time left."""
 TOLERANCE_MS: Final = 20_000
+Choice = Callable[[Value], tuple[Any, ...]]
+"""A script with its keys and arguments, for what the sentinel is."""
 
 
 class Pair:
-    """A master in memory and a real server at one time of day."""
+    """A master in memory and a real server at one time of day; `spans` as in `source_at`."""
 
-    def __init__(self, memory: MemoryMaster, real: RealMaster) -> None:
-        self._memory, self._real = memory, real
+    def __init__(
+        self,
+        memory: MemoryMaster,
+        real: RealMaster,
+        keys: Sequence[bytes] = KEYS,
+        spans: tuple[int, int, int] | None = None,
+    ) -> None:
+        self._memory, self._real, self.keys, self._spans = memory, real, keys, spans
         for master in (memory, real):
             master.flush()
         self.now_us = 1_800_000_000_000_000
@@ -62,8 +70,8 @@ class Pair:
 
     def differences(self) -> list[Any]:
         """Return the keys that are not the same on both, with what is there."""
-        states = [master.look(KEYS) for master in (self._memory, self._real)]
-        return [found for found in zip(KEYS, *states, strict=True) if not alike(*found[1:])]
+        states = [master.look(self.keys) for master in (self._memory, self._real)]
+        return [found for found in zip(self.keys, *states, strict=True) if not alike(*found[1:])]
 
     def run(self, script: Script, keys: Sequence[bytes], *args: bytes | int) -> tuple[Any, Any]:
         """Run a script on both; returns what they say."""
@@ -73,16 +81,23 @@ class Pair:
         reader.feed(self._memory.spec.execute([*head, *keys, *words, TAG]))
         said = reader.gets()
         said = kind_of(str(said)) if isinstance(said, hiredis.ReplyError) else untagged(said, TAG)
-        return said, run_at(self._real.client, self.now_us, script, keys, *args)
+        return said, run_at(self._real.client, self.now_us, script, keys, *args, spans=self._spans)
 
 
 def alike(left: tuple[Value, float | None], right: tuple[Value, float | None]) -> bool:
     """Return whether a key has the same value on both, and about as long to live: centuries, perhaps."""
     return left == right or (
-        left[0] == right[0]
+        same(left[0], right[0])
         and None not in (left[1], right[1])
         and left[1] == pytest.approx(right[1], abs=TOLERANCE_MS / 1000, rel=0)
     )
+
+
+def same(left: Value, right: Value) -> bool:
+    """Return whether two values are equal; of sets, but for what the time to live of a key decides."""
+    if not isinstance(left, dict) or not isinstance(right, dict):
+        return left == right
+    return left.keys() == right.keys() and all(abs(left[key] - right[key]) < TOLERANCE_MS for key in left)
 
 
 def close(left: Any, right: Any) -> bool:
@@ -102,6 +117,9 @@ def close(left: Any, right: Any) -> bool:
 class Player:
     """Chooses what happens next."""
 
+    ttls: Sequence[int] = TTLS
+    """Seconds that keys are given."""
+
     def __init__(self, random: Random, pair: Pair) -> None:
         self.random, self.pair = random, pair
 
@@ -119,7 +137,7 @@ class Player:
 
     def span(self) -> int:
         """Return a ttl in milliseconds."""
-        return self.random.choice(TTLS) * 1000
+        return self.random.choice(self.ttls) * 1000
 
     def wait(self) -> int:
         """Return a quarantine in milliseconds."""
@@ -145,6 +163,8 @@ class Player:
             return self.random.choice((None, None, None, WRONG))
         if key in locks(NAMES):
             return self.owner()
+        if key in announcements("a"):
+            return self.random.choice((b"%d:them", b"%d:", b"%d", b"-%d:them")) % self.number()
         if key != SENTINEL:
             return b"%d" % self.number()
         return bytes(
@@ -158,8 +178,12 @@ class Player:
             )
         )
 
-    def scripts(self) -> list[Callable[[Value], tuple[Any, ...]]]:
+    def scripts(self) -> list[Choice]:
         """Return what may be run: script, keys, arguments, for what the sentinel is."""
+        return self.of_mutexes() + self.of_nodes()
+
+    def of_mutexes(self) -> list[Choice]:
+        """Return the scripts of mutexes."""
         names = self.names()
         owner, ttl, keep, fence = self.owner(), self.span(), self.span(), self.number()
         loud = self.random.choice((b"", b"1"))
@@ -180,8 +204,8 @@ class Player:
             lambda _: (_scripts.TOP_UP, plain, owner, ttl, 0, keep),
             lambda _: (_scripts.RELEASE, self.keys(names), owner, max(1, fence), keep, loud),
             lambda _: (_scripts.RELEASE, plain, owner, 0, keep, loud),
-            lambda _: (_scripts.SET_ALL, plain, owner, ttl),
-            lambda s: (_scripts.SET_ALL, [*plain, SENTINEL], owner, ttl, *self.stamp(s)),
+            lambda _: (_scripts.SET_ALL, plain, owner, ttl, 0, 1, keep),
+            lambda s: (_scripts.SET_ALL, [*plain, SENTINEL], owner, ttl, 0, 1, keep, *self.stamp(s)),
             *[
                 lambda s: (
                     _scripts.ACQUIRE_MANY,
@@ -200,6 +224,14 @@ class Player:
             lambda s: (_scripts.EXTEND_MANY, [*plain, SENTINEL], ttl, b"", *owners, *self.stamp(s)),
             lambda _: (_scripts.RELEASE_MANY, plain, loud, *owners),
             lambda _: (_scripts.INSPECT, plain[:1]),
+        ]
+
+    def of_nodes(self) -> list[Choice]:
+        """Return those of an election and of the sentinel."""
+        fence, keep = self.number(), self.span()
+        return [
+            lambda _: (_scripts.ANNOUNCE, announcements("a"), fence, b"us", keep),
+            lambda s: (_scripts.OBSERVE, [*locks("a"), *announcements("a"), SENTINEL], *self.stamp(s)),
             lambda s: (
                 _scripts.GREET,
                 [SENTINEL],
@@ -219,8 +251,11 @@ class Player:
         """Do something to both; returns what, and what they answered."""
         random = self.random
         if random.random() < 0.2:
-            key = random.choice(KEYS)
-            entry = (key, self.value(key), None if key == SENTINEL else random.choice((*TTLS, None)))
+            key = random.choice(self.pair.keys)
+            value, ttl = self.value(key), random.choice((*self.ttls, None))
+            if key == SENTINEL or (ttl is None and isinstance(value, dict)):  # sets always have an expiry
+                ttl = None if key == SENTINEL else self.ttls[0]
+            entry = (key, value, ttl)
             self.pair.put(entry)
             return repr(entry), ""
         script, keys, *args = random.choice(self.scripts())(self.pair.look(SENTINEL))
@@ -256,5 +291,7 @@ async def stay_alike(memory: MemoryMaster, real: RealMaster, random: Random) -> 
         "set_all": "0 -2",
         "extend": "1 0 -1 11 10 9",
         "top_up": "0 -1",
+        "announce": "1 0",
+        "observe": "1 0",
     }
     assert answers > {f"{script} {code}" for script, every in codes.items() for code in every.split()}

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from aioredlock_ng._core.fencing import MAX_BLOCK, START_LAG_MS, at
+from aioredlock_ng._core.fencing import MAX_BLOCK, START_LAG_MS, at, block_end
 from tests.conformance.stage import EXPECTED, KEEP, SENTINEL, TTL, Stage, counters, locks, staged
 from tests.conformance.tools import OTHERS, OURS, WRONG, Master, lives
 
@@ -35,31 +35,35 @@ async def test_a_granted_acquire_sets_lock_and_counter(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("stored", "floor", "ballot", "wanted"),
     [
-        pytest.param(None, None, None, "start + 1", id="a missing counter starts behind the node's time"),
-        pytest.param(-400.0, None, None, "stored + 1", id="a counter older than that counts as it is"),
-        pytest.param(-1.0, None, -10.0, "stored + 1", id="a counter above the ballot"),
-        pytest.param(-20.0, None, -10.0, "ballot", id="a ballot above the counter"),
-        pytest.param(-20.0, None, 3600.0, "now", id="a ballot is capped by the node's time"),
-        pytest.param(5.0, None, 3600.0, "stored + 1", id="a counter beyond the node's time grows by one"),
-        pytest.param(-400.0, 12.0, 0.0, "floor + 1", id="nothing is below the floor"),
-        pytest.param(None, 12.0, None, "floor + 1", id="a missing counter neither"),
-        pytest.param(-1.0, -20.0, None, "stored + 1", id="a floor below the counter does nothing"),
+        pytest.param(None, None, None, "above start", id="a missing counter starts behind the node's time"),
+        pytest.param(-400.0, None, None, "above stored", id="a counter older than that counts as it is"),
+        pytest.param(-1.0, None, -10.0, "above stored", id="a counter above the ballot"),
+        pytest.param(-20.0, None, -10.0, "at ballot", id="a ballot above the counter"),
+        pytest.param(-20.0, None, 3600.0, "at now", id="a ballot is capped by the node's time"),
+        pytest.param(5.0, None, 3600.0, "above stored", id="a counter beyond the node's time grows by one"),
+        pytest.param(-400.0, 12.0, 0.0, "above floor", id="nothing is below the floor"),
+        pytest.param(None, 12.0, None, "above floor", id="a missing counter neither"),
+        pytest.param(-1.0, -20.0, None, "above stored", id="a floor below the counter does nothing"),
     ],
 )
+@pytest.mark.parametrize("odd", [False, True])
 async def test_where_a_fence_comes_from(
-    stage: Stage, stored: float | None, floor: float | None, ballot: float | None, wanted: str
+    stage: Stage, *, stored: float | None, floor: float | None, ballot: float | None, wanted: str, odd: bool
 ) -> None:
-    """Above counter, start and floor; the ballot where that is possible, but never beyond the node's time."""
+    """Above counter, start and floor; the ballot where that is possible, but never beyond the node's time.
+
+    The next even number, since the holder is alone (R21): an odd counter is what readers left.
+    """
     numbers = {
-        name: 0 if seconds is None else await stage.fence(seconds)
+        name: 0 if seconds is None else await stage.fence(seconds) + (odd and name != "ballot")
         for name, seconds in {"stored": stored, "floor": floor, "ballot": ballot}.items()
     }
     if stored is not None:
         stage.put(counters("a")[0], b"%d" % numbers["stored"])
     code, fence, time_us = await stage.acquire(floor=numbers["floor"], ballot=numbers["ballot"])
     numbers |= {"now": at(time_us // 1000), "start": at(time_us // 1000 - START_LAG_MS)}
-    name, _, more = wanted.partition(" + ")
-    assert (code, fence) == (1, numbers[name] + int(more or 0))
+    where, name = wanted.split()
+    assert (code, fence) == (1, block_end(numbers[name] + 1, 1) if where == "above" else numbers[name])
     assert stage.stored() == [OURS, b"%d" % fence]
 
 
@@ -71,7 +75,7 @@ async def test_names_share_one_fence_above_all_their_counters(stage: Stage, name
     highest = await stage.fence(-1)
     stage.put(counters(names)[-1], b"%d" % highest, 300.0)
     code, fence, _ = await stage.acquire(names, ballot=highest - 5)
-    assert (code, fence) == (1, highest + 1)
+    assert (code, fence) == (1, highest + 2)
     assert stage.stored(names) == [OURS] * len(names) + [b"%d" % fence] * len(names)
     assert all(map(lives, stage.lives(names), [TTL] * len(names) + [KEEP] * len(names)))
 
@@ -79,15 +83,15 @@ async def test_names_share_one_fence_above_all_their_counters(stage: Stage, name
 @pytest.mark.parametrize("names", ["a", "abc"])
 @pytest.mark.parametrize("block", [1, 2, MAX_BLOCK])
 async def test_a_block_is_above_all_before_it(stage: Stage, names: str, block: int) -> None:
-    """Its first number is what one alone would be, its last is the answer, where the counters stand (R43)."""
+    """Its last number is the answer, where the counters stand: the next even one (R21, R43)."""
     stored, ballot = await stage.fence(-20), await stage.fence(-10)
     stage.put(counters(names)[-1], b"%d" % stored, 300.0)
     code, first, _ = await stage.acquire(names, ballot=ballot, block=block)
-    assert (code, first) == (1, ballot + block - 1)
+    assert (code, first) == (1, block_end(ballot, block))
     assert stage.stored(names) == [OURS] * len(names) + [b"%d" % first] * len(names)
     for key in locks(names):
         stage.put(key, None)
-    assert (await stage.acquire(names, ballot=ballot, block=block))[:2] == [1, first + block]
+    assert (await stage.acquire(names, ballot=ballot, block=block))[:2] == [1, block_end(first + 1, block)]
 
 
 @pytest.mark.parametrize("names", ["a", "abc"])
@@ -106,7 +110,7 @@ async def test_an_acquire_of_which_a_part_is_ours_is_a_new_one(stage: Stage) -> 
     _, first, _ = await stage.acquire("ab")
     stage.put(locks("a")[0], None)
     _, second, _ = await stage.acquire("ab")
-    assert second == first + 1
+    assert second == first + 2
     assert stage.stored("ab") == [OURS] * 2 + [b"%d" % second] * 2
 
 

@@ -75,7 +75,8 @@ def test_an_acquire_does_not_take_it(client: redis.Redis, names: str, key: int, 
 
     One name without a fence is no case: that is a plain SET NX, which the server itself refuses.
     """
-    answer = run_at_the_end_of(key, mutex(names, fenced=fenced).acquire(OURS, TTL), client)
+    acquire = mutex(names, fenced=fenced).acquire(OURS, TTL, 1 if fenced else 0)
+    answer = run_at_the_end_of(key, acquire, client)
     assert answer[:2] == [0, 1] if isinstance(answer, list) else answer == 1
     assert OURS not in client.mget(locks("ab"))
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import (
+    ConfigurationError,
     ExtensionPolicy,
     LockLostError,
     LockManager,
@@ -320,13 +321,23 @@ async def test_a_key_without_expiry_is_a_holder_like_any(masters: Masters, manag
 
 
 async def test_a_wrong_type_on_a_majority_fails_at_once(masters: Masters, manager: LockManager) -> None:
-    """Waiting would not help: the error names the fault, and the values stay."""
+    """Waiting would not help: the error names the fault, with what each node said, and the values stay."""
     put(masters[:3], WRONG)
-    with pytest.raises(QuorumUnavailableError) as caught:
-        await asyncio.wait_for(manager.lock("res").acquire(), 60)
-    reasons = [vote.reason for vote in caught.value.votes if vote.vote is not Vote.GRANTED]
-    assert len(reasons) >= 3
-    assert all("WRONGTYPE" in reason for reason in reasons[:3])
+    rw = manager.rwlock("res")
+    for lock, wanted in (
+        (manager.lock("res"), "mutex"),
+        (rw.read(), "read lock"),
+        (rw.write(), "write lock"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            await asyncio.wait_for(lock.acquire(), 60)
+        assert str(caught.value) == (
+            f"lock 'res' is wanted as a {wanted}, but on 3 of 5 nodes the key 'redlock:res' holds a list, "
+            "which is no lock of this package"
+        )
+        refusal = caught.value.__cause__
+        assert isinstance(refusal, QuorumUnavailableError)
+        assert all("WRONGTYPE" in vote.reason for vote in refusal.votes[:3])
     await eventually(lambda: values(masters) == [WRONG] * 3 + [None] * 2)
 
 

@@ -177,7 +177,7 @@ def test_taking_back_follows_the_rules(client: redis.Redis[bytes]) -> None:
         put(client, SENTINEL, stored)
         seen = random.choice((stored, stored, stored, EXPECTED)) or b""
         quarantine_ms = random.choice((0, 60_000, random.randrange(86_400_001)))
-        args = (b"nonce", 5, quarantine_ms, seen, bytes(claim), b"none:*", b"none:fence:{")
+        args = (b"nonce", 5, quarantine_ms, seen, bytes(claim), b"none:*", b"none:fence:{", b"none:leader:{")
         reply = run_at(client, now_us, _scripts.TAKE_BACK, [SENTINEL], *args)
         wanted = taken_back(
             stored,

@@ -120,7 +120,7 @@ def command(what: str, keys: tuple[bytes, ...]) -> Command:
             owner=OURS,
             fits=fits_int,
             keys=keys,
-            args=(OURS, b"%d" % (TTL * 1000)),
+            args=(OURS, b"%d" % (TTL * 1000), b"0", b"1", b"1"),
             script=_scripts.SET_ALL,
         )
     if what == "inspect":

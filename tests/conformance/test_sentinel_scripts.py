@@ -265,13 +265,14 @@ async def test_only_what_was_seen_is_taken(stage: Stage) -> None:
     ("left", "waited"), [(30, QUARANTINE), (600, 600_000), (None, QUARANTINE), (10**6, LONGEST_TTL_MS)]
 )
 async def test_the_longest_lock_is_waited_for(stage: Stage, left: float | None, waited: int) -> None:
-    """A key without expiry is none of a client's locks; nothing is waited for longer than a day."""
+    """A key without expiry is none of a client's locks, nor is what outlives them; a day is the longest."""
     before = bytes(await some(stage, size=3))
     a, b = locks("ab")
     stage.put(a, b"theirs", 20)
     stage.put(b, b"theirs", left)
     stage.put(b"other:c", b"not under the prefix", 10**5)
     stage.put(b"redlock:fence:{redlock:a}", b"1", 10**5)
+    stage.put(b"redlock:leader:{redlock:a}", b"1:us", 10**5)
     sentinel, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
     closed_ms = read(sentinel).closed_ms - time_us // 1000
     assert closed_ms == pytest.approx(wait_ms(waited) + TAKING_BACK_MS, abs=5000)

@@ -21,8 +21,8 @@ FOREIGN: Final = b"another program's value"
 SLACK: Final = 8.0
 """Seconds that may pass between putting keys and looking at them; the ttls are further apart."""
 
-Value = bytes | str | None
-"""Bytes, WRONG, or None for nothing at all."""
+Value = bytes | str | dict[bytes, int] | None
+"""Bytes, WRONG, a sorted set (members with their scores), or None for nothing at all."""
 Entry = tuple[bytes, Value, float | None]
 """A key, what is under it, and its seconds to live (None: no expiry)."""
 

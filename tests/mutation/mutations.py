@@ -7,6 +7,7 @@ from typing import Final
 from . import (
     of_batches,
     of_deadlines,
+    of_elections,
     of_extensions,
     of_fences,
     of_handoff,
@@ -14,8 +15,11 @@ from . import (
     of_nodes,
     of_outbox,
     of_quarantine,
+    of_read_write,
+    of_reentry,
     of_releases,
     of_rounds,
+    of_turns,
     of_waiting,
 )
 
@@ -29,6 +33,10 @@ MUTATIONS: Final = (
     *of_waiting.MUTATIONS,
     *of_nodes.MUTATIONS,
     *of_kinds.MUTATIONS,
+    *of_read_write.MUTATIONS,
+    *of_turns.MUTATIONS,
+    *of_reentry.MUTATIONS,
+    *of_elections.MUTATIONS,
     *of_batches.MUTATIONS,
     *of_outbox.MUTATIONS,
     *of_handoff.MUTATIONS,

@@ -18,19 +18,23 @@ MUTATIONS = (
                 "granted(0, int(ballot), now_ms, int(block))",
             ),
         ),
-        test=f"{_ALONE}test_where_a_fence_comes_from[memory-a counter above the ballot]",
+        test=f"{_ALONE}test_where_a_fence_comes_from[memory-False-a counter above the ballot]",
     ),
     Mutation(
         rule="R42",
         name="acquire_many.lua alone: a counter at the ballot is granted again",
         edits=(TextEdit("_scripts/acquire_many.lua", "if before >= first then", "if before > first then"),),
-        test=f"{_ALONE}test_where_a_fence_comes_from[path-a counter at the ballot]",
+        test=f"{_ALONE}test_where_a_fence_comes_from[path-False-a counter at the ballot]",
     ),
     Mutation(
         rule="R42",
         name="acquire_many.lua alone: a block begins where one before it ended",
         edits=(
-            TextEdit("_scripts/acquire_many.lua", "answer = before + block", "answer = before + block - 1"),
+            TextEdit(
+                "_scripts/acquire_many.lua",
+                "answer = even(before + block)",
+                "answer = even(before + block - 2)",
+            ),
         ),
         test=f"{_ALONE}test_a_block_ends_where_its_counter_stands[path-2]",
     ),
@@ -117,7 +121,11 @@ MUTATIONS = (
         name="a batch of releases does not compare owners",
         edits=(
             TextEdit("_scripts/release_many.lua", "if holder == ARGV[i + 1] then", "if holder then"),
-            Edit("_memory_scripts:_release", "server.get(key) == owner", "server.get(key) is not None"),
+            Edit(
+                "_memory_scripts:_release",
+                "owner_at(server, key) == owner",
+                "owner_at(server, key) is not None",
+            ),
         ),
         test=f"{_ALONE}test_each_lock_is_released_alone[memory-]",
     ),

@@ -142,7 +142,7 @@ MUTATIONS = (
         edits=(
             _EXTEND_LUA_CREATES,
             Edit(
-                "_extend",
+                "_memory_scripts:_extend",
                 """
                 if missing:
                     return without_vote
@@ -163,7 +163,7 @@ MUTATIONS = (
         name="an extension does not compare the owner",
         edits=(
             TextEdit("_scripts/extend.lua", "elseif holder ~= ARGV[1] then", "elseif false then"),
-            Edit("_extend", "holder is not None and holder != owner", "False"),
+            Edit("_memory_scripts:_extend", "holder is not None and holder != owner", "False"),
         ),
         test="unit/test_extension.py::test_a_refusal_by_a_majority_loses_at_once",
     ),
@@ -200,20 +200,20 @@ MUTATIONS = (
             TextEdit(
                 "_scripts/top_up.lua",
                 """
-                if holder and holder ~= ARGV[1] then
+                elseif holder and holder ~= ARGV[1] then
                   return {ARGV[5], -1}
                 end
                 """,
                 """
-                if holder ~= ARGV[1] then
+                elseif holder ~= ARGV[1] then
                   redis.call('DEL', KEYS[i])
                 end
                 """,
             ),
             Edit(
-                "_top_up",
+                "_memory_scripts:_top_up",
                 """
-                if any(server.get(key) not in (None, owner) for key in locks):
+                if any(owner_at(server, key) not in (None, owner) for key in locks):
                     return -1
                 """,
                 """

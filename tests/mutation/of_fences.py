@@ -32,26 +32,22 @@ MUTATIONS = (
         rule="R10",
         name="a raise does not compare the owner",
         edits=(
-            TextEdit("_scripts/raise.lua", "if redis.call('GET', KEYS[i]) ~= ARGV[1] then", "if false then"),
-            Edit("_raise", "any(server.get(key) != owner for key in locks)", "False"),
+            TextEdit("_scripts/raise.lua", "elseif holder ~= ARGV[1] then", "elseif false then"),
+            Edit("_memory_scripts:_raise", "any(owner_at(server, key) != owner for key in locks)", "False"),
         ),
         test="conformance/test_fenced_acquire.py::test_a_raise_needs_every_lock[memory-None]",
     ),
     Mutation(
         rule="R10",
         name="raise.lua does not compare the owner",
-        edits=(
-            TextEdit("_scripts/raise.lua", "if redis.call('GET', KEYS[i]) ~= ARGV[1] then", "if false then"),
-        ),
+        edits=(TextEdit("_scripts/raise.lua", "elseif holder ~= ARGV[1] then", "elseif false then"),),
         test="conformance/test_fenced_acquire.py::test_a_raise_needs_every_lock[path-None]",
     ),
     Mutation(
         rule="R10",
         name="a raise lets a counter fall",
         edits=(
-            TextEdit(
-                "_scripts/parts/raise.lua", "local after = math.max(before, fence)", "local after = fence"
-            ),
+            TextEdit("_scripts/parts/raise.lua", "math.max(before, fence)", "fence"),
             Edit("raised", "return max(before, fence)", "return fence"),
             Edit(
                 "_memory_parts:raise_all",
@@ -91,13 +87,13 @@ MUTATIONS = (
         edits=(
             TextEdit(
                 "_scripts/acquire.lua",
-                "fence = math.max(fence + 1, math.min(ballot, ms * 1024)) + ARGV[4] - 1",
-                "fence = math.max(fence, math.min(ballot, ms * 1024)) + ARGV[4] - 1",
+                "fence = even(math.max(fence + 1, math.min(ballot, ms * 1024)) + ARGV[4] - 1)",
+                "fence = even(math.max(fence, math.min(ballot, ms * 1024)) + ARGV[4] - 1)",
             ),
             Edit(
                 "granted",
-                "return max(before + 1, min(proposed, at(now_ms))) + block - 1",
-                "return max(before, min(proposed, at(now_ms))) + block - 1",
+                "return block_end(max(before + 1, min(proposed, at(now_ms))), block)",
+                "return block_end(max(before, min(proposed, at(now_ms))), block)",
             ),
         ),
         test="unit/test_fence.py::test_a_thousand_in_a_millisecond_do_not_run_away",
@@ -118,11 +114,11 @@ MUTATIONS = (
             TextEdit(
                 "_scripts/extend.lua",
                 """
-                raise_all(n, fence, floor, ARGV[4])
+                raise_all(n, fence, floor, select(2, clock()), ARGV[4])
                 """,
                 "",
             ),
-            Edit("_extend", "raise_all(server, counters, int(fence), floor, keep_ms)", ""),
+            Edit("_memory_scripts:_extend", "raise_all(server, counters, int(fence), floor, keep_ms)", ""),
         ),
         test="unit/test_fence.py::test_a_node_that_is_late_is_raised_in_passing[None-_extend]",
     ),
@@ -205,7 +201,7 @@ MUTATIONS = (
         ),
         test=(
             "conformance/test_fenced_acquire.py"
-            "::test_where_a_fence_comes_from[memory-a missing counter starts behind the node's time]"
+            "::test_where_a_fence_comes_from[memory-False-a missing counter starts behind the node's time]"
         ),
     ),
     Mutation(
@@ -225,7 +221,7 @@ MUTATIONS = (
         ),
         test=(
             "conformance/test_fenced_acquire.py"
-            "::test_where_a_fence_comes_from[memory-nothing is below the floor]"
+            "::test_where_a_fence_comes_from[memory-False-nothing is below the floor]"
         ),
     ),
     Mutation(

@@ -6,6 +6,44 @@ from .mutation import Edit, Mutation, TextEdit
 
 MUTATIONS = (
     Mutation(
+        rule="R20",
+        name="a survey counts the readers of several nodes for one",
+        edits=(
+            Edit("survey:_lock", "of_one[holder.owner]", 'of_one[b"" if holder.reads else holder.owner]'),
+        ),
+        test="unit/test_readers_seen.py::test_a_lock_is_held_if_a_majority_has_one_of_its_readers",
+    ),
+    Mutation(
+        rule="R20",
+        name="readers that were not shown are deleted, too",
+        edits=(Edit("_as_agreed", "(reader.holder, reader.since) in known", "known"),),
+        test="cli/test_release.py::test_readers_that_were_not_shown_are_left_alone[others-1]",
+    ),
+    Mutation(
+        rule="R19",
+        name="a name that is something else's is waited for",
+        edits=(Edit("Acquisition._undo", "misuse is not None", "False"),),
+        test="unit/test_other_kind.py::test_what_costs_the_quorum_is_named[mutex-fenced]",
+    ),
+    Mutation(
+        rule="R19",
+        name="what was something else's is not waited for",
+        edits=(
+            Edit(
+                "other_kind",
+                "sum(found is None or bool(found) for found in seen) <= spared",
+                "False",
+            ),
+        ),
+        test="unit/test_other_kind.py::test_what_is_gone_when_it_is_looked_at_is_waited_for",
+    ),
+    Mutation(
+        rule="R19",
+        name="readers are something else than a lock",
+        edits=(Edit("owner_at", "_SOME_READERS", "server.get(key)"),),
+        test="unit/test_other_kind.py::test_readers_and_writers_are_no_other_kind",
+    ),
+    Mutation(
         rule="R34",
         name="a release before the time is one as ever",
         edits=(
@@ -20,6 +58,7 @@ MUTATIONS = (
                     unsent=self._unsent,
                     quiet=self.quiet,
                     stays=self.stays,
+                    seat=ticket.seat,
                 )
                 """,
                 """
@@ -30,6 +69,7 @@ MUTATIONS = (
                     fence=self._top if self._round.stragglers else 0,
                     unsent=self._unsent,
                     quiet=self.quiet,
+                    seat=ticket.seat,
                 )
                 """,
             ),

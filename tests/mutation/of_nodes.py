@@ -153,7 +153,7 @@ MUTATIONS = (
     Mutation(
         rule="R16",
         name="a wrong type is waited for",
-        edits=(Edit("refusal_by_nodes", "wrong > len(votes) - quorum", "False"),),
+        edits=(Edit("other_kind", "len(wrong) <= spared", "True"),),
         test="unit/test_waiting.py::test_a_wrong_type_fails_at_once_if_it_costs_the_quorum[wrong0-True]",
     ),
     Mutation(

@@ -141,7 +141,11 @@ MUTATIONS = (
         name="a release deletes without comparing the owner",
         edits=(
             TextEdit("_scripts/release.lua", "elseif holder == ARGV[1] then", "elseif holder then"),
-            Edit("_memory_scripts:_release", "server.get(key) == owner", "server.get(key) is not None"),
+            Edit(
+                "_memory_scripts:_release",
+                "owner_at(server, key) == owner",
+                "owner_at(server, key) is not None",
+            ),
         ),
         test="unit/core/test_redlock_spec.py::test_a_release_deletes_only_the_clients_own_key",
     ),

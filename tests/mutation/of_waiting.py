@@ -124,8 +124,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Acquisition._acquire",
-                "hopeless or (left is not None and left <= 0)",
-                "hopeless or (left is not None and left <= 0 and self._attempts > 1)",
+                "left is not None and left <= 0",
+                "left is not None and left <= 0 and self._attempts > 1",
             ),
         ),
         test="unit/test_waiting.py::test_zero_tries_exactly_once[timeout]",
@@ -137,11 +137,11 @@ MUTATIONS = (
             Edit(
                 "Acquisition._acquire",
                 """
-                if hopeless or (left is not None and left <= 0):
+                if left is not None and left <= 0:
                     raise error
                 """,
                 """
-                if hopeless or (left is not None and left <= 0):
+                if left is not None and left <= 0:
                     await shared.pauses.sleep(shared.retry.cap)
                     raise error
                 """,
@@ -178,11 +178,7 @@ MUTATIONS = (
         name="another program's key is taken for one of ours",
         edits=(
             TextEdit("_scripts/parts/holder.lua", "== 41 and 0 or 1", "== 41 and 0 or 0"),
-            Edit(
-                "_memory_scripts:_release",
-                'int(any(value.find(b":") != _OWNER_DIGITS for value in values))',
-                "0",
-            ),
+            Edit("foreign_and_label", 'int(any(value.find(b":") != _OWNER_DIGITS for value in values))', "0"),
         ),
         test="unit/test_foreign_holders.py::test_a_foreign_holder_is_polled_from_the_first_refusal",
     ),

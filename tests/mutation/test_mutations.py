@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 
 import pytest
 
@@ -48,6 +50,14 @@ def test_a_mutation_fits_the_code_of_today(package, mutation):
     file, _, test = mutation.test.partition("::")
     name = test.partition("[")[0]
     assert is_defined(file, name)
+
+
+def test_every_case_that_is_named_is_there():
+    """What stands in brackets behind a test, too: a case of another name would prove nothing."""
+    named = sorted({mutation.test for mutation in MUTATIONS})
+    command = [sys.executable, "-m", "pytest", "-q", "-n0", "-m", "", "--collect-only", *named]
+    found = subprocess.run(command, cwd=ROOT / "tests", capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
 
 
 def test_every_rule_is_broken_at_least_once():

@@ -563,9 +563,8 @@ async def test_a_wrong_type_costs_the_nodes_vote_and_no_time(one: LocalNodes) ->
     (url,) = one.urls
     ask(url, "RPUSH", "redlock:res", "x")
     async with LockManager([url]) as manager:
-        with pytest.raises(QuorumUnavailableError) as caught:
+        with pytest.raises(ConfigurationError, match="holds a list, which is no lock"):
             await asyncio.wait_for(manager.lock("res").acquire(), 60)
-        assert "WRONGTYPE" in caught.value.votes[0].reason
         assert ask(url, "LLEN", "redlock:res") == 1
 
 

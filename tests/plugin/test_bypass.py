@@ -93,6 +93,69 @@ async def test_a_plain_lease_has_no_fence(names: tuple[str, ...]) -> None:
 
 
 @virtual
+async def test_a_read_write_lock_does_all_that_it_does() -> None:
+    """Readers have odd fences and writers even ones, and each lease is of its mode (R21)."""
+    lock = make().rwlock("a", "b")
+    with bypass():
+        async with lock.read() as one, lock.read() as two, lock.write() as three, make().lock("a") as four:
+            assert [lease.mode for lease in (one, two, three, four)] == ["read", "read", "write", None]
+            fences = [lease.fence for lease in (one, two, three, four)]
+            assert fences == sorted(set(fences))
+            assert [fence % 2 for fence in fences] == [1, 1, 0, 0]
+            await three.downgrade()
+            assert (three.mode, three.held, three.fence) == ("read", True, fences[2])
+        async with make(fencing=False).rwlock("a").read() as plain:
+            assert (plain.mode, plain.fence) == ("read", None)
+
+
+@virtual
+async def test_unchanged_is_true_only_if_no_writer_came_between() -> None:
+    """A bypassed writer or mutex changes what was read before it, whatever its name (R23)."""
+    manager = make()
+    lock = manager.rwlock("a")
+    with bypass():
+        for between, unchanged in ((lock.read(), True), (lock.write(), False), (manager.lock("b"), False)):
+            async with lock.read() as read:
+                pass
+            async with between:
+                pass
+            async with lock.write(since=read) as lease:
+                assert lease.unchanged is unchanged
+
+
+@virtual
+async def test_each_candidate_leads_and_none_is_seen() -> None:
+    """Terms grow; a look at the nodes finds no leader, as it finds no lock."""
+    with bypass():
+        election = make().election("scheduler", label="one")
+        terms = []
+        for _ in range(2):
+            async with election.campaign() as leadership:
+                terms.append(leadership.term)
+                assert (leadership.label, leadership.held) == ("one", True)
+                assert await election.leader() is None
+        assert terms == sorted(set(terms))
+        news = election.observe()
+        assert await anext(news) is None
+        await news.aclose()
+
+
+@pytest.mark.parametrize(("refuse", "error"), [(True, LockTakenError), ("quorum", QuorumUnavailableError)])
+@virtual
+async def test_a_campaign_is_refused_alike(refuse: Any, error: type[Exception]) -> None:
+    """Another client holds the lock, and has announced nothing; or no node answers, to a look either."""
+    with bypass(refuse=refuse):
+        election = make().election("scheduler")
+        with pytest.raises(error):
+            await election.campaign()
+        if refuse is True:
+            assert await election.leader() is None
+        else:
+            with pytest.raises(QuorumUnavailableError):
+                await election.leader()
+
+
+@virtual
 async def test_no_task_waits_and_none_is_excluded() -> None:
     """One task takes the same lock inside itself, a second beside it; a few turns of the loop are enough."""
     manager = make()
@@ -384,6 +447,27 @@ async def test_a_lease_may_outlive_the_block() -> None:
         dropped.clear()
 
 
+@virtual
+async def test_a_reentrant_lock_is_one_lease() -> None:
+    """A task goes in again as it does over nodes; refused or not, since its own lock cannot be."""
+    lock = make().lock("job", reentrant=True)
+    with bypass():
+        async with lock as outer:
+            for refuse in (False, True):
+                with bypass(refuse=refuse):
+                    async with lock as inner:
+                        assert inner.fence == outer.fence
+                    kept = await lock.acquire()
+                    assert (await kept.release()).count(ReleaseOutcome.STILL_HELD) == 3
+            assert outer.held
+            other = await asyncio.create_task(lock.acquire())
+            assert other.fence > outer.fence, "no task is excluded"
+            await other.release()
+        async with lock as later:
+            assert later.fence > outer.fence
+    assert not outer.held
+
+
 # -- refused -----------------------------------------------------------------------------------------
 
 waiting_times = pytest.mark.parametrize(
@@ -440,6 +524,22 @@ async def test_no_node_answers(names: tuple[str, ...], fencing: bool, options: d
                 await manager.init()
         assert manager.unavailable_for == math.inf
     assert sim().time() == began
+
+
+@pytest.mark.parametrize("mode", ["read", "write"])
+@pytest.mark.parametrize("fencing", [True, False])
+@virtual
+async def test_a_read_write_lock_is_refused_alike(mode: str, fencing: bool) -> None:
+    """Taken by another client, or by no node's answer."""
+    lock = getattr(make(fencing=fencing).rwlock("a"), mode)()
+    with bypass(refuse=True):
+        assert await lock.try_acquire() is None
+        with pytest.raises(LockTakenError) as taken:
+            await lock.acquire()
+        assert taken.value.retry_after == RETRY_AFTER
+        assert [vote.vote for vote in taken.value.votes] == [Vote.REFUSED] * 3
+    with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
+        await lock.acquire()
 
 
 @virtual

@@ -28,6 +28,17 @@ async def test_one_holds_and_another_is_refused(lock_manager):
         await lease.extend(30)
     assert len(lease.votes) == 3
 
+async def test_readers_share_and_a_writer_is_alone(lock_manager):
+    catalogue = lock_manager.rwlock("catalogue", blocking=False)
+    readers = [await catalogue.read().acquire() for _ in range(2)]
+    assert await catalogue.write().try_acquire() is None
+    lose(lock_manager, "catalogue")
+    for lease in readers:
+        assert not lease.held
+        await lease.release()
+    async with catalogue.write() as lease:
+        assert lease.mode == "write"
+
 async def test_a_loss_ends_the_block(lock_manager):
     with pytest.raises(LockLostError):
         async with lock_manager.lock("job"):
@@ -63,7 +74,7 @@ def test_users_tests_pass(mode: str, tmp_path: Path) -> None:
     """One file of tests passes under every plugin, and each manager is closed after its test."""
     done = run_in(mode, tmp_path, USERS)
 
-    assert done.outcomes == {"passed": 6}, done.output
+    assert done.outcomes == {"passed": 7}, done.output
 
 
 def test_it_is_closed_with_fixtures_that_keep_the_loop(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, Lease, LockLostError, LockManager, LossReason
+from aioredlock_ng import ExtensionPolicy, Lease, Lock, LockLostError, LockManager, LossReason
 from aioredlock_ng.events import Lost, Released
 from aioredlock_ng.testing import MemoryNode, lose
 from tests.servers import Nodes
@@ -90,7 +90,13 @@ def states(lease: Lease) -> list[str]:
     return [word for word in repr(lease).split()[:4] if not word.startswith("fence=")]
 
 
-async def trace_of(force: bool, reason: LossReason) -> list[object]:
+def lock_of(manager: LockManager, mode: str | None) -> Lock:
+    """Describe a mutex, or a read-write lock in a mode."""
+    lock = manager.rwlock("job")
+    return manager.lock("job") if mode is None else lock.read() if mode == "read" else lock.write()
+
+
+async def trace_of(force: bool, reason: LossReason, mode: str | None) -> list[object]:
     """Return what the holder of a lock sees when it is lost, for real or not."""
     listener, seen = Listener(), []
     plain = ExtensionPolicy(grace=0)  # so that nothing is left of validity when it is lost for real
@@ -98,7 +104,7 @@ async def trace_of(force: bool, reason: LossReason) -> list[object]:
         leases: list[Lease] = []
 
         async def body() -> None:
-            async with here.manager.lock("job") as lease:
+            async with lock_of(here.manager, mode) as lease:
                 leases.append(lease)
                 try:
                     await asyncio.Event().wait()
@@ -125,11 +131,25 @@ async def trace_of(force: bool, reason: LossReason) -> list[object]:
     return seen
 
 
+@pytest.mark.parametrize("mode", [None, "read", "write"])
 @pytest.mark.parametrize("reason", REASONS)
 @virtual
-async def test_it_is_like_a_real_one(reason: LossReason) -> None:
+async def test_it_is_like_a_real_one(reason: LossReason, mode: str | None) -> None:
     """A holder cannot tell a forced loss from a lock that nodes gave away, or from nodes that froze."""
-    assert await trace_of(force=True, reason=reason) == await trace_of(force=False, reason=reason)
+    assert await trace_of(True, reason, mode) == await trace_of(False, reason, mode)
+
+
+@virtual
+async def test_all_readers_of_the_manager_lose_it() -> None:
+    """Those of other processes keep it."""
+    async with world() as here, here.process() as other:
+        lock = here.manager.rwlock("job")
+        readers = [await lock.read().acquire(), await lock.read().acquire()]
+        kept = await other.rwlock("job").read().acquire()
+        lose(here.manager, "job")
+        assert [lease.held for lease in (*readers, kept)] == [False, False, True]
+        for lease in (*readers, kept):
+            await lease.release()
 
 
 @pytest.mark.heavy

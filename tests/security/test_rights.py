@@ -14,8 +14,18 @@ from typing import Final
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, Lease, LockManager, QuorumUnavailableError, _scripts
+from aioredlock_ng import (
+    ConfigurationError,
+    ExtensionPolicy,
+    Lease,
+    Lock,
+    LockManager,
+    LockNotAcquiredError,
+    QuorumUnavailableError,
+    _scripts,
+)
 from aioredlock_ng._core.command import Script
+from aioredlock_ng._core.rights import READER_RIGHTS, denied
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
 from tests.environments.interpreters import ROOT
@@ -36,13 +46,13 @@ HELD: Final = {"+pexpire": "extend", "+del": "release", "+pttl": "inspect"}
 
 
 @pytest.fixture
-def grant(make_nodes: Callable[..., LocalNodes]) -> Callable[[str], str]:
+def grant(make_nodes: Callable[..., LocalNodes]) -> Callable[..., str]:
     """Return a function that gives a server's URL for a user with these rights."""
     (url,) = make_nodes(1).urls
 
-    def give(rights: str) -> str:
-        ask(url, "ACL SETUSER", "locks", "reset", *rights.split())
-        return url.replace("redis://", "redis://locks:secret@")
+    def give(rights: str, user: str = "locks") -> str:
+        ask(url, "ACL SETUSER", user, "reset", *rights.split())
+        return url.replace("redis://", f"redis://{user}:secret@")
 
     return give
 
@@ -65,7 +75,7 @@ async def live(manager: LockManager) -> None:
     await manager.force_release("job")
 
 
-async def test_it_is_enough(grant: Callable[[str], str], caplog: pytest.LogCaptureFixture) -> None:
+async def test_it_is_enough(grant: Callable[..., str], caplog: pytest.LogCaptureFixture) -> None:
     """Two managers of one user take turns, hear each other's releases, and no warning is logged."""
     caplog.set_level(logging.WARNING)
     url = grant(LINE)
@@ -79,7 +89,7 @@ async def test_it_is_enough(grant: Callable[[str], str], caplog: pytest.LogCaptu
     assert not caplog.records
 
 
-def test_batches_need_no_more(grant: Callable[[str], str]) -> None:
+def test_batches_need_no_more(grant: Callable[..., str]) -> None:
     """Many single locks in one script: acquired, extended and released with the line alone (R42)."""
     url = grant(LINE)
     ask(url, "SET", "redlock:{meta}", "expected")
@@ -97,7 +107,7 @@ def test_batches_need_no_more(grant: Callable[[str], str]) -> None:
     )
     assert isinstance(acquired, list)
     fence = acquired[2]
-    assert fence == (ballot << 1) + 1
+    assert fence == (ballot << 1) + 2  # even (R21)
     of_locks = ("o", fence, "o", acquired[3])
     assert run(_scripts.EXTEND_MANY, 5, *pairs, "redlock:{meta}", 90_000, 600_000, *of_locks, *stamp) == [
         b"tag",
@@ -107,7 +117,7 @@ def test_batches_need_no_more(grant: Callable[[str], str]) -> None:
     assert run(_scripts.RELEASE_MANY, 2, "redlock:a", "redlock:b", 1, "o", "o", "tag") == [b"tag", 1, 1]
 
 
-async def test_administration_needs_what_is_said(grant: Callable[[str], str]) -> None:
+async def test_administration_needs_what_is_said(grant: Callable[..., str]) -> None:
     """Without ``+scan`` a survey names it; with these rights survey, init and diagnosis are whole."""
     async with LockManager([grant(LINE)]) as manager:
         await all_up(manager)
@@ -133,7 +143,7 @@ def without(right: str) -> str:
 
 
 @pytest.mark.parametrize("right", VOTING)
-async def test_a_node_without_it_has_no_vote(right: str, grant: Callable[[str], str]) -> None:
+async def test_a_node_without_it_has_no_vote(right: str, grant: Callable[..., str]) -> None:
     """The vote is silent and gives the server's words as its reason."""
     async with LockManager([grant(without(right))]) as manager:
         with pytest.raises(QuorumUnavailableError) as caught:
@@ -143,7 +153,7 @@ async def test_a_node_without_it_has_no_vote(right: str, grant: Callable[[str], 
 
 
 @pytest.mark.parametrize(("right", "what"), HELD.items())
-async def test_a_held_lock_needs_it(right: str, what: str, grant: Callable[[str], str]) -> None:
+async def test_a_held_lock_needs_it(right: str, what: str, grant: Callable[..., str]) -> None:
     """The lock is granted; what fails then gives the server's words as its reason."""
     async with LockManager([grant(without(right))], extension=ExtensionPolicy.off(), ttl=0.5) as manager:
         lease = await manager.lock("job").acquire()
@@ -158,7 +168,47 @@ async def test_a_held_lock_needs_it(right: str, what: str, grant: Callable[[str]
     assert re.search("permission|can't run this command", reason), reason
 
 
-async def test_a_forbidden_name_fails_alone(grant: Callable[[str], str]) -> None:
+async def refused(lock: Lock) -> str:
+    """Try once, and return why it is not to be had."""
+    with pytest.raises((LockNotAcquiredError, ConfigurationError)) as caught:
+        await lock.acquire()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one name", "two names"])
+@pytest.mark.parametrize("right", READER_RIGHTS.split())
+async def test_readers_and_writers_exclude_each_other_without_it(
+    right: str, names: tuple[str, ...], grant: Callable[..., str]
+) -> None:
+    """A mutex and a writer need none of them where no readers are; what cannot be done lets none in (R20)."""
+    async with (
+        LockManager([grant(LINE)]) as whole,
+        LockManager([grant(without(right), user="less")]) as less,
+    ):
+        mutex, rw = less.lock(*names, blocking=False), less.rwlock(*names, blocking=False)
+        for lock in (mutex, rw.write()):
+            async with lock:
+                assert await whole.rwlock("a").read().try_acquire() is None
+                assert await whole.rwlock("a").write().try_acquire() is None
+        async with whole.rwlock("a").read():
+            await refused(mutex)
+            await refused(rw.write())
+        async with whole.rwlock("a").write():
+            await refused(mutex)
+            await refused(rw.read())
+            await refused(rw.write())
+
+
+async def test_a_read_lock_says_that_a_right_is_missing(grant: Callable[..., str]) -> None:
+    """In the server's words, which not all name it: `doctor` does; all else works as before."""
+    rights = " ".join(word for word in LINE.split() if word not in READER_RIGHTS.split())
+    async with LockManager([grant(rights)]) as manager:
+        assert denied(await refused(manager.rwlock("job", blocking=False).read()))
+        async with manager.lock("job"), manager.lock("a", "b"), manager.rwlock("c").write():
+            pass
+
+
+async def test_a_forbidden_name_fails_alone(grant: Callable[..., str]) -> None:
     """Names that are asked for in one turn share a script (R42), and a right to one of them is missing."""
     patterns = "~redlock:ok* ~redlock:{meta} ~redlock:fence:{redlock:ok*"
     async with LockManager([grant(LINE.replace("~redlock:*", patterns))]) as manager:

@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quarantine", type=float, help="seconds, in place of what is drawn")
     parser.add_argument("--stubborn", action="store_true", help="holders go on when their lease is lost")
     parser.add_argument("--crowded", action="store_true", help="processes of many tasks that ask in step")
+    parser.add_argument("--unmixed", action="store_true", help="mutexes alone, without readers and writers")
     parser.add_argument("--replay", type=int, metavar="SEED", help="show one run")
     parser.add_argument("--clients", type=_numbers, help="only these of its clients: 0,2")
     parser.add_argument("--faults", type=_numbers, help="only these of its faults: 0,3,4 (or nothing: '')")
@@ -57,6 +58,7 @@ def main() -> None:
         "quarantine": asked.quarantine,
         "stubborn": asked.stubborn,
         "crowded": asked.crowded,
+        "mixed": not asked.unmixed,
     }
     if asked.replay is None:
         _campaign(asked, options)

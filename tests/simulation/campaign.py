@@ -19,7 +19,9 @@ from tests.simulation.checks_words import Rule, Violation
 from tests.simulation.plan import Plan, draw
 from tests.simulation.world import Run, run
 
-NEEDS_TIME: Final = frozenset({Rule.EXCLUSION, Rule.SUCCESSION, Rule.LOST_UPDATE})
+NEEDS_TIME: Final = frozenset(
+    {Rule.EXCLUSION, Rule.SUCCESSION, Rule.MEANWHILE, Rule.LOST_UPDATE, Rule.STEADY}
+)
 """What holds while clocks keep time (A1); the other rules hold always."""
 
 BATCH: Final = 50

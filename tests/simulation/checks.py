@@ -39,14 +39,16 @@ def _resource(history: History, _bound: float) -> Iterator[Violation]:
 
     Fences are left out of it: that they are in order is what this would show the want of.
     """
-    claims = {(claim.owner, claim.fence): claim for claim in history.claims}
-    last_asked: dict[str, Claim] = {}  # of those whose writes were accepted
-    last_granted: dict[str, Claim] = {}
+    claims = {(claim.owner, claim.fence, not claim.alone): claim for claim in history.claims}
+    # Of those whose writes were accepted; readers are not in each other's way, and go by writers alone.
+    last_asked: dict[tuple[str, bool], Claim] = {}
+    last_granted: dict[tuple[str, bool], Claim] = {}
     for write in sorted(history.writes, key=attrgetter("at")):
-        claim = claims.get((write.owner, write.fence))
+        claim = claims.get((write.owner, write.fence, write.reads))
         if claim is None:
             continue
-        asked, granted = last_asked.get(write.name, claim), last_granted.get(write.name)
+        by = (write.name, write.reads)
+        asked, granted = last_asked.get(by, claim), last_granted.get(by)
         if not write.accepted:
             if granted is None or granted.since < claim.asked:
                 yield _resource_violation(
@@ -57,8 +59,10 @@ def _resource(history: History, _bound: float) -> Iterator[Violation]:
             yield _resource_violation(
                 write, "accepted", f"{who(asked)} had written, and asked later, at {instant(asked.asked)}"
             )
-        last_asked[write.name] = max(asked, claim, key=attrgetter("asked"))
-        last_granted[write.name] = max(granted or claim, claim, key=attrgetter("since"))
+        for readers in (False,) if write.reads else (False, True):
+            by = (write.name, readers)
+            last_asked[by] = max(last_asked.get(by, claim), claim, key=attrgetter("asked"))
+            last_granted[by] = max(last_granted.get(by, claim), claim, key=attrgetter("since"))
 
 
 def _resource_violation(write: Write, what: str, why: str) -> Violation:
@@ -84,10 +88,22 @@ def _lost_update(history: History, _bound: float) -> Iterator[Violation]:
         )
 
 
+def _steady(history: History, _bound: float) -> Iterator[Violation]:
+    for look in history.looks:
+        if look.then != look.first:
+            yield Violation(
+                rule=Rule.STEADY,
+                at=look.at,
+                text=f"the counter {named([look.name])} was written under a reader: client {look.client} read"
+                f" {look.first}, and {look.then} at {instant(look.at)}",
+            )
+
+
 def _local_order(history: History, _bound: float) -> Iterator[Violation]:
     """Find calls that were granted while an earlier one of the same process still waited for the same name.
 
-    Calls for several names are left out: they queue for the later ones when they have the earlier ones.
+    Calls for several names are left out: they queue for the later ones when they have the earlier ones.  So
+    are readers behind readers, which share it.
     """
     queues: defaultdict[tuple[int, tuple[str, ...]], list[Operation]] = defaultdict(list)
     for operation in history.operations:
@@ -96,11 +112,13 @@ def _local_order(history: History, _bound: float) -> Iterator[Violation]:
     for queue in queues.values():
         # Which of those came first that came at one moment is not known: they do not overtake each other.
         queue.sort(key=lambda call: (call.began, _end_of(call)))
-        longest = queue[0]
+        longest: dict[bool, Operation] = {}  # of all, and of those that share with none
         for call in queue:
-            if call.outcome is Outcome.OK and _end_of(longest) > _end_of(call):
-                yield _local_order_violation(longest, call)
-            longest = max(longest, call, key=_end_of)
+            before = longest.get(call.mode == "read", call)
+            if call.outcome is Outcome.OK and _end_of(before) > _end_of(call):
+                yield _local_order_violation(before, call)
+            for alone in (False,) if call.mode == "read" else (False, True):
+                longest[alone] = max(longest.get(alone, call), call, key=_end_of)
 
 
 def _local_order_violation(earlier: Operation, later: Operation) -> Violation:
@@ -159,6 +177,7 @@ _CHECKS: Final[dict[Rule, Callable[[History, float], Iterator[Violation]]]] = {
     Rule.OWNERSHIP: ownership,
     Rule.RESOURCE: _resource,
     Rule.LOST_UPDATE: _lost_update,
+    Rule.STEADY: _steady,
     Rule.LOCAL_ORDER: _local_order,
     Rule.LIVENESS: _liveness,
     Rule.LEAK: _leak,

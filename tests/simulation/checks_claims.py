@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from tests.simulation.checks_words import Rule, Violation
 from tests.simulation.history import Claim
-from tests.simulation.history_words import instant, named, who, with_fence
+from tests.simulation.history_words import instant, kept, named, who, with_fence
 
 
 def by_name(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
@@ -31,32 +31,37 @@ def _believed(claims: Iterable[Claim]) -> Iterator[Claim]:
 
 
 def exclusion(name: str, claims: list[Claim]) -> Iterator[Violation]:
-    """Find claims that began while another one lasted; one may begin at the moment where another ends."""
-    lasting: Claim | None = None
+    """Find claims that began while another one lasted; one may begin at the moment where another ends.
+
+    Readers share a name.
+    """
+    longest: Claim | None = None
+    longest_alone: Claim | None = None  # of those that let no others in
     for claim in _believed(claims):
-        if lasting is None or claim.since >= lasting.until:
-            lasting = claim
-            continue
-        end = min(claim.until, lasting.until)
-        yield Violation(
-            rule=Rule.EXCLUSION,
-            at=claim.since,
-            text=f"two held {named([name])} from {instant(claim.since)} to {instant(end)}:"
-            f" {_held(lasting)}, and {_held(claim)}",
-            claims=(lasting, claim),
-        )
-        if claim.until > lasting.until:
-            lasting = claim
+        lasting = longest if claim.alone else longest_alone
+        if lasting is not None and claim.since < lasting.until:
+            end = min(claim.until, lasting.until)
+            yield Violation(
+                rule=Rule.EXCLUSION,
+                at=claim.since,
+                text=f"two held {named([name])} from {instant(claim.since)} to {instant(end)}:"
+                f" {_held(lasting)}, and {_held(claim)}",
+                claims=(lasting, claim),
+            )
+        if longest is None or claim.until > longest.until:
+            longest = claim
+        if claim.alone and (longest_alone is None or claim.until > longest_alone.until):
+            longest_alone = claim
 
 
 def unique(name: str, claims: list[Claim]) -> Iterator[Violation]:
-    """Find fences that were given before."""
+    """Find fences that were given before; readers share one, and a writer that becomes a reader keeps its."""
     first: dict[int, Claim] = {}
     for claim in claims:
         if claim.fence is None:
             continue
         other = first.setdefault(claim.fence, claim)
-        if other is not claim:
+        if other is not claim and (claim.alone or (other.alone and other.owner != claim.owner)):
             yield Violation(
                 rule=Rule.UNIQUE,
                 at=claim.since,
@@ -71,7 +76,7 @@ def order(name: str, claims: list[Claim]) -> Iterator[Violation]:
 
     A client that asks at the very moment of another's grant may have asked before it.
     """
-    for other, claim in _not_above(claims, before="since", after="asked", touching=False):
+    for other, claim in _not_above(claims, before="since", after="asked", touching=False, readers=True):
         yield Violation(
             rule=Rule.ORDER,
             at=claim.since,
@@ -85,7 +90,7 @@ def order(name: str, claims: list[Claim]) -> Iterator[Violation]:
 def succession(name: str, claims: list[Claim]) -> Iterator[Violation]:
     """Find claims that began after another one had ended whose fence is not below theirs."""
     believed = list(_believed(claims))
-    for other, claim in _not_above(believed, before="until", after="since", touching=True):
+    for other, claim in _not_above(believed, before="until", after="since", touching=True, readers=False):
         yield Violation(
             rule=Rule.SUCCESSION,
             at=claim.since,
@@ -101,10 +106,12 @@ def _not_above(
     before: Literal["since", "until"],
     after: Literal["asked", "since"],
     touching: bool,
+    readers: bool,
 ) -> Iterator[tuple[Claim, Claim]]:
     """Yield each claim with the one of the greatest fence of those before it, unless its own is greater.
 
     One is before another if its `before` is less than the other's `after`, or, `touching`, equal to it.
+    A reader's need not be greater than another reader's, and not smaller only if `readers` are asked about.
     """
     fenced = [claim for claim in claims if claim.fence is not None]
     if all(one.fence < two.fence for one, two in pairwise(fenced)):
@@ -113,22 +120,63 @@ def _not_above(
     earlier = sorted(fenced, key=earlier_at)
     times = list(map(earlier_at, earlier))
     times.append(float("inf"))
-    passed, greatest = 0, -1
-    holder: Claim | None = None
+    passed = 0
+    greatest: dict[bool, Claim] = {}  # of readers, and of those that let no others in
     for claim in sorted(fenced, key=later_at):
         now = later_at(claim)
         while times[passed] < now or (touching and times[passed] == now):
-            if earlier[passed].fence > greatest:
-                holder = earlier[passed]
-                greatest = holder.fence
+            other = earlier[passed]
+            if other.alone not in greatest or other.fence > greatest[other.alone].fence:
+                greatest[other.alone] = other
             passed += 1
-        if claim.fence <= greatest:
-            yield holder, claim
+        for other in sorted(greatest.values(), key=_fence_of, reverse=True):
+            least = other.fence + (other.alone or claim.alone)
+            if claim.fence < least and (readers or other.alone or claim.alone) and not _became(other, claim):
+                yield other, claim
+                break
+
+
+def _fence_of(claim: Claim) -> int:
+    return claim.fence or 0
+
+
+def _became(writer: Claim, reader: Claim) -> bool:
+    """Whether a writer has become that reader (R23)."""
+    return writer.mode == "write" and reader.mode == "read" and writer.owner == reader.owner
+
+
+def unchanged(name: str, claims: list[Claim]) -> Iterator[Violation]:
+    """Find writers that were told that none came since a read lease, though one had before they asked."""
+    return _changed(Rule.UNCHANGED, name, claims, "asked")
+
+
+def meanwhile(name: str, claims: list[Claim]) -> Iterator[Violation]:
+    """Find those where one came while they waited."""
+    return _changed(Rule.MEANWHILE, name, claims, "since")
+
+
+def _changed(
+    rule: Rule, name: str, claims: list[Claim], before: Literal["asked", "since"]
+) -> Iterator[Violation]:
+    for claim in claims:
+        if claim.unchanged_since is None:
+            continue
+        for other in claims:
+            above = other.alone and (other.fence or 0) > claim.unchanged_since
+            if above and other.owner != claim.owner and other.since < getattr(claim, before):
+                yield Violation(
+                    rule=rule,
+                    at=claim.since,
+                    text=f"{who(claim)} was told at {instant(claim.since)} that {named([name])} had no writer"
+                    f" since fence {claim.unchanged_since}, but {_held(other)}",
+                    claims=(other, claim),
+                )
+                break
 
 
 def _held(claim: Claim) -> str:
     span = f"from {instant(claim.since)} to {instant(claim.until)}"
-    return f"{who(claim)} held it {span} {with_fence(claim.fence)}"
+    return f"{who(claim)} {kept(claim, 'it')} {span} {with_fence(claim.fence)}"
 
 
 CHECKS: Final[dict[Rule, Callable[[str, list[Claim]], Iterator[Violation]]]] = {
@@ -136,5 +184,7 @@ CHECKS: Final[dict[Rule, Callable[[str, list[Claim]], Iterator[Violation]]]] = {
     Rule.UNIQUE: unique,
     Rule.ORDER: order,
     Rule.SUCCESSION: succession,
+    Rule.UNCHANGED: unchanged,
+    Rule.MEANWHILE: meanwhile,
 }
 """What each rule about claims finds in the claims on a name, in the order in which they were granted."""

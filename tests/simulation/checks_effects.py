@@ -10,11 +10,17 @@ from tests.simulation.checks_words import Rule, Violation
 from tests.simulation.history import Effect, History
 from tests.simulation.history_words import instant, owned, plain
 
-MAKERS: Final = frozenset({"acquire", "set-all", "top-up"})
+MAKERS: Final = frozenset({"acquire", "set-all", "top-up", "read", "write", "rw-top-up"})
 """Commands that may make a key."""
+
+ENDERS: Final = frozenset({"release", "rw-release"})
+"""Commands that may delete one."""
 
 EXACT: Final = 1e-6
 """Seconds by which a ttl may seem to change because a float is not exact; commands count milliseconds."""
+
+TO_THE_MILLISECOND: Final = 0.002
+"""The same where a reader's end is a number of milliseconds."""
 
 
 def ownership(history: History, _bound: float) -> Iterator[Violation]:
@@ -37,13 +43,13 @@ def _wrong(effect: Effect) -> str | None:
     if after is None:
         if before != effect.owner:
             return "deleted"
-        return None if effect.command == "release" else "deleted its own"
+        return None if effect.command in ENDERS else "deleted its own"
     if before != after:
         return "overwrote"
     had = inf if effect.ttl_before is None else effect.ttl_before
     has = inf if effect.ttl_after is None else effect.ttl_after
     if before == effect.owner:
-        if has < had - EXACT:
+        if has < had - (TO_THE_MILLISECOND if effect.reads else EXACT):
             return "shortened its own"
         return "took the expiry off its own" if has == inf and had < inf else None
     if had == has or abs(had - has) <= EXACT:

@@ -15,17 +15,16 @@ from aioredlock_ng import (
     LockManager,
     LockNotAcquiredError,
     NodeState,
-    QuorumUnavailableError,
-    ReleaseOutcome,
 )
 from aioredlock_ng.testing._memory_wire import Wire
-from tests.simulation.history import Operation, Outcome
+from tests.simulation.bodies import Bodies, BodyError
+from tests.simulation.history import Mode, Operation, Outcome
 from tests.simulation.hits import count_batches
 from tests.simulation.orphans import SETTLING
 from tests.simulation.plan import ClientPlan
 from tests.simulation.processes import Process
 from tests.simulation.record import Record
-from tests.simulation.work import STEP, Hooks, Thrown, Work, draw_work
+from tests.simulation.work import STEP, Hooks, Thrown, Work, draw_work, with_mode
 from tests.unit.worlds import Tripwire
 
 if TYPE_CHECKING:
@@ -36,10 +35,6 @@ QUOTA: Final = 12
 
 LOOK: Final = 0.1
 """Seconds between looks how the nodes stand."""
-
-
-class BodyError(Exception):
-    """What a body raises that fails for reasons of its own."""
 
 
 class Client:
@@ -56,6 +51,7 @@ class Client:
         self.process = Process(world.timeline, rate=plan.rate, wall_offset=plan.wall_offset)
         self.record = Record(world, plan, self.process)
         self.hooks = Hooks(self.record)
+        self._bodies = Bodies(world, plan.number, self.record, nap=self._nap, in_step=self._in_step)
         self.served = False
         """Whether it has had its last locks."""
         self.statistics: Any = None
@@ -102,6 +98,15 @@ class Client:
         under_way = (*runtime.holdings.all, *runtime.tries.in_flight, *untaken)
         return self.record.owners() | {one.owner for one in under_way}
 
+    def seats_in_use(self) -> set[bytes]:
+        """Return what marks its calls at the nodes, of those that wait or hold a lock (R22)."""
+        if self._manager is None:
+            return set()
+        entries = self._manager._life.runtime.shared.queue.entries.values()
+        tickets = [ticket for entry in entries for ticket in entry.inside]
+        tickets += [place.ticket for entry in entries for place in entry.queue or ()]
+        return {ticket.seat for ticket in tickets}
+
     def state_of(self, node: int) -> NodeState:
         """Return how one of its nodes stands for it; none does while it opens or closes."""
         if self._manager is None or self._manager._life.runtime.availability.closing:
@@ -130,12 +135,13 @@ class Client:
             tasks = [asyncio.create_task(self._task(manager, i)) for i in range(self._plan.tasks)]
             await asyncio.gather(*tasks)
             await self._evening.wait()
+            last = random.Random(f"{plan.seed} last modes {self.number}")
             for name in plan.names:  # is there life after all that?
-                await self._operate(manager.lock(name, label="0"), 0, None)
+                await self._operate(manager, 0, (name,), last.choice(plan.modes))
             self.served = True
             await self._settle(manager)
             self.statistics = manager.statistics()
-            await self._keep_one(manager)
+            await self._keep_one(manager, last.choice(plan.modes))
 
     async def _settle(self, manager: LockManager) -> None:
         """Wait until the nodes are reached again, and see that nothing of ours is left on them (R5).
@@ -157,10 +163,10 @@ class Client:
         while any(node.owed for node in manager.statistics().nodes):
             await asyncio.sleep(LOOK)  # an acquire without an answer is unresolved until its ttl is over
 
-    async def _keep_one(self, manager: LockManager) -> None:
+    async def _keep_one(self, manager: LockManager, mode: Mode) -> None:
         """Leave it to the manager to release a lease (R18)."""
-        lock = manager.lock(self._world.plan.names[0], blocking=False, label="0")
-        asking, outcome = self.record.ask("try", 0, lock.names), Outcome.FAIL
+        lock = _described(manager, mode, self._world.plan.names[:1], blocking_timeout=0.0, label="0")
+        asking, outcome = self.record.ask("try", 0, lock.names, mode), Outcome.FAIL
         with contextlib.suppress(LockNotAcquiredError):
             self._kept = await lock.acquire()  # kept, or it would be released as one that was dropped
             outcome = Outcome.OK
@@ -171,14 +177,14 @@ class Client:
     async def _task(self, manager: LockManager, task: int) -> None:
         plan = self._world.plan
         rng = random.Random(f"{plan.seed} work {self.number} {task}")
+        modes = random.Random(f"{plan.seed} modes {self.number} {task}")
         for _ in range(QUOTA):
-            work = draw_work(rng, plan)
+            work = with_mode(modes, plan, draw_work(rng, plan))
             if self._evening.is_set():
                 return
             if work.asks_in_step:
                 await self._in_step()
-            lock = manager.lock(*work.names, blocking_timeout=work.patience, label=str(task))
-            run = self._operate(lock, task, work)
+            run = self._operate(manager, task, work.names, work.mode, work)
             self._cancelled.discard(task)
             if work.stumbles_at is not None:
                 self._cancelled.add(task)
@@ -214,25 +220,37 @@ class Client:
         finally:
             waiter.cancel()
 
-    async def _operate(self, lock: Lock, task: int, work: Work | None) -> None:
+    async def _operate(
+        self,
+        manager: LockManager,
+        task: int,
+        names: tuple[str, ...],
+        mode: Mode,
+        work: Work | None = None,
+    ) -> None:
         """Acquire, work, release; write down what came of it."""
+        since = None
+        if work is not None and work.follows and self._world.plan.fencing:
+            since = self.record.last_read.get(task)
+        names = names if since is None else since.names
+        patience = None if work is None else work.patience
+        lock = _described(manager, mode, names, since=since, blocking_timeout=patience, label=str(task))
         if self._stops_for:  # what it asks now still leaves: it is stopped after this turn
             self.process.stop(self._world.now + self._stops_for)
             self._world.counts["hit: stopped with its question on the way"] += 1
             self._stops_for = 0.0
-        patient = work is None or work.patience is None
-        asking = self.record.ask("acquire" if patient else "try", task, lock.names)
+        asking = self.record.ask("acquire" if patience is None else "try", task, lock.names, mode)
         note = ""
         try:
             if work is not None and work.by_hand:
                 lease = await lock.acquire()
                 try:
-                    await self._hold(lease, asking, work)
+                    await self._hold(lease, asking, work, since)
                 finally:
-                    await self._release(lease, task)
+                    await self._bodies.release(lease, task)
             else:
                 async with lock as lease:
-                    await self._hold(lease, asking, work)
+                    await self._hold(lease, asking, work, since)
         except LockNotAcquiredError as error:
             note = type(error).__name__
             self.record.refused(error, asking, work)
@@ -245,64 +263,23 @@ class Client:
             failed = Outcome.UNKNOWN if note == "cancelled" else Outcome.FAIL
             self.record.answered(task, failed, note)
 
-    async def _hold(self, lease: Lease, asking: Operation, work: Work | None) -> None:
+    async def _hold(self, lease: Lease, asking: Operation, work: Work | None, since: Lease | None) -> None:
         """Do what is done under a lease, and write the claim down."""
         task = asking.task
         self.record.answered(task, Outcome.OK)
         bound = (work is None or not work.by_hand) and not self._world.plan.stubborn
-        self.record.believe(lease, asking, bound=bound)
+        self.record.believe(lease, asking, bound=bound, since=since)
         try:
-            await self._body(lease, task, work)
+            await self._bodies.run(lease, task, work)
         finally:
             self.record.claim(task)
 
-    async def _body(self, lease: Lease, task: int, work: Work | None) -> None:
-        """Work under a lease: write under its fence, and update what only the lock protects."""
-        world = self._world
-        read = {name: world.resources.read(name) for name in lease.names}
-        if work is not None:
-            if work.extends_at is not None:
-                await self._nap(work.extends_at)
-                await self._extend(lease, task)
-            await self._work(lease, work)
-            if work.fails:
-                raise BodyError
-        if not world.plan.stubborn:
-            lease.check()  # no await between it and the writing
-        for name in lease.names:
-            if lease.fence is not None:
-                accepted = world.resources.write(
-                    world.now, self.number, name, lease._holding.owner, lease.fence
-                )
-                if not accepted and world.plan.timed and not world.plan.stubborn:
-                    self.record.wrong(task, "held a lock whose resource had seen a greater fence")
-            world.resources.update(world.now, self.number, name, read[name])
 
-    async def _work(self, lease: Lease, work: Work) -> None:
-        try:
-            await self._nap(work.inside)
-            if work.leaves_in_step:
-                await self._in_step()
-        except asyncio.CancelledError:
-            while work.lingers and lease.lost.is_set() and lease.remaining > 0:
-                await asyncio.sleep(lease.remaining)  # its clean-up takes as long as it may
-            raise
-
-    async def _extend(self, lease: Lease, task: int) -> None:
-        extending, outcome = self.record.begin("extend", task, lease), Outcome.UNKNOWN
-        try:
-            await lease.extend()
-            outcome = Outcome.OK
-        except QuorumUnavailableError:
-            pass
-        finally:
-            self.record.end(extending, outcome)
-
-    async def _release(self, lease: Lease, task: int) -> None:
-        releasing, outcome = self.record.begin("release", task, lease), Outcome.UNKNOWN
-        try:
-            report = await lease.release()
-            if all(node.outcome is not ReleaseOutcome.UNKNOWN for node in report.nodes):
-                outcome = Outcome.OK
-        finally:
-            self.record.end(releasing, outcome)
+def _described(
+    manager: LockManager, mode: Mode, names: tuple[str, ...], *, since: Lease | None = None, **options: Any
+) -> Lock:
+    """Describe the lock that is wanted."""
+    if mode == "lock":
+        return manager.lock(*names, **options)
+    both = manager.rwlock(*names, **options)
+    return both.read() if mode == "read" else both.write(since=since)

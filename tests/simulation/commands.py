@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
 
+from aioredlock_ng._core.keyspace import QUEUE
 from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.batches import singles
-from tests.unit.worlds import SCRIPTS, SOURCES, is_ours_to_stay
+from tests.unit.worlds import PREFIX, SCRIPTS, SOURCES, is_ours_to_stay
+
+_MARKS: Final = PREFIX + QUEUE.encode() + b":{"
+_EPOCH_MS: Final = round(EPOCH * 1000)
 
 
 @functools.cache
 def is_lock(key: bytes) -> bool:
     """Whether a key is that of a lock; asked for every command, of few keys."""
-    return not is_ours_to_stay(key)
+    return not is_ours_to_stay(key) and not key.startswith(_MARKS)
 
 
-def single_about(words: list[bytes], key: bytes, owners: Sequence[bytes | None]) -> list[bytes]:
+def single_about(words: list[bytes], key: bytes, owners: Collection[bytes]) -> list[bytes]:
     """Return what a command is to one key, of a batch the single command that it stands for (R42).
 
     Where a batch has several about that key, it is the one that was sent for one of `owners`, if any.
@@ -52,14 +59,37 @@ def client_of(owner: bytes) -> int:
     return int(owner.rpartition(b":c")[2])
 
 
-def keys_and_owners(node: MemoryNode) -> list[tuple[bytes, bytes]]:
-    """Return the keys of locks on a node, and their owners.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a node has for one holder of a lock."""
+
+    ends: float | None
+    """When it ends by the node's clock; None: never."""
+    reads: bool
+
+
+def holders(node: MemoryNode, key: bytes) -> dict[bytes, Held]:
+    """Return the owners that a node has under the key of a lock: one, or several that read.
 
     Looking must not drop what has expired, as the node itself does: its clock may be set back yet.
     """
+    value, expiry = node._server.data.get(key, (b"", 0.0))
     now = node._server.clock.now()
-    return [
-        (key, owner or b"")
-        for key, (owner, expiry) in node._server.data.items()
-        if is_lock(key) and (expiry is None or expiry > now)
-    ]
+    if expiry is not None and expiry <= now:
+        return {}
+    if not isinstance(value, dict):
+        return {value or b"": Held(expiry, reads=False)}
+    found = {owner: Held((last_ms + 1 - _EPOCH_MS) / 1000, reads=True) for owner, last_ms in value.items()}
+    return {owner: held for owner, held in found.items() if held.ends is None or held.ends > now}
+
+
+def keys_and_owners(node: MemoryNode) -> list[tuple[bytes, bytes]]:
+    """Return the keys of locks on a node, and their owners; nothing is dropped, as above."""
+    return [(key, owner) for key in node._server.data if is_lock(key) for owner in holders(node, key)]
+
+
+def marks(node: MemoryNode) -> list[tuple[bytes, bytes]]:
+    """Return the keys of hints on a node, and the marks that stand (R22); nothing is dropped, as above."""
+    now_ms = node._server.time_us() // 1000
+    kept = [(key, value) for key, (value, _) in node._server.data.items() if key.startswith(_MARKS)]
+    return [(key, what) for key, value in kept for what, last in dict(value or ()).items() if last >= now_ms]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
@@ -115,9 +116,14 @@ class Attempt:
         self.began = world.steps
         self.asked_at = world.seconds
         self.valid_until = 0.0
+        self.won_at = 0
         self.fence = 0
         self.number = 0
         """The fence of the lease that has it now: of a block one after the other."""
+        self.since: int | None = None
+        """The fence of a read lease, for a writer that asks whether another one came since (R23)."""
+        self._befores: dict[int, int] = {}
+        self._answered: set[int] = set()
         self._fences: dict[int, int] = {}
         self._times_ms: dict[int, int] = {}
         self._waiting = set(range(world.size))
@@ -135,19 +141,21 @@ class Attempt:
             if self._world.chance("repeat"):  # a user's own client may send a command again (R17)
                 connection.send(ModelNode.acquire, (self.claim, ballot, connection.expected))
 
-    def _on_granted(self, node: int, reply: tuple[int, int] | None) -> None:
-        fence, time_ms = reply or (0, 0)
+    def _on_granted(self, node: int, reply: tuple[int, int, int] | None) -> None:
+        fence, time_ms, before = reply or (0, 0, 0)
         if fence == NO_VOTE:
             self.client.distrust(node)
         if self.phase not in (Phase.ASKING, Phase.RAISING):
             return
         if fence > 0:
-            self._fences[node], self._times_ms[node] = fence, time_ms
+            self._fences[node], self._times_ms[node], self._befores[node] = fence, time_ms, before
             self.client.seen = max(self.client.seen, fence)  # a hint; with more of it clients meet more often
             if self.phase is Phase.RAISING and self._world.rules.moves:
                 self.fence = max(self.fence, fence)
         if self.phase is Phase.ASKING:
             self._waiting.discard(node)
+            if reply is not None:
+                self._answered.add(node)
         self.consider()
 
     def impatient(self) -> None:
@@ -157,8 +165,12 @@ class Attempt:
 
     def consider(self) -> None:
         """Win with a certificate; once all have answered: one more round, or give up."""
-        world, quorum = self._world, majority(self._world.size)
+        world, reads = self._world, not self.claim.alone
+        answered = world.size if self._waiting else len(self._answered)
+        quorum = world.rules.quorum(world.size, answered, reads)
         fence = world.rules.certified(self._fences.values(), quorum)
+        if reads and world.rules.reads_with is not None:
+            fence = world.rules.reads_with(list(self._fences.values()), quorum)
         if fence is not None:
             self._win(fence)
         elif self._waiting:
@@ -175,8 +187,10 @@ class Attempt:
     def _raise(self, fence: int) -> None:
         self.phase, self.fence = Phase.RAISING, fence
         connections = self.client.connections
-        # One that has not answered yet may well grant: its raise is queued behind that.
-        below = [node for node in range(self._world.size) if self._fences.get(node, 0) < fence]
+        # One that has not answered yet may well grant: its raise is queued behind that.  Not of a reader: it
+        # may grant above the fence, which a raise does not tell (R21).
+        unknown = 0 if self.claim.alone else fence
+        below = [node for node in range(self._world.size) if self._fences.get(node, unknown) < fence]
         self._waiting = set(below)
         self._world.in_between(self)
         for node in below:
@@ -203,8 +217,12 @@ class Attempt:
         self.number = last + 1 if uses_on else fence - self.claim.block + 1
         self.client.given = self.number, end if uses_on else fence
         self.valid_until = valid_until(self.asked_at, self.claim.ttl_ms / 1000)
-        self.phase = Phase.HELD
+        self.phase, self.won_at = Phase.HELD, self._world.steps
         self._world.won(self)
+        if self.since is not None:
+            befores = list(self._befores.values())
+            if self._world.rules.unchanged(befores, self.since, majority(self._world.size)):
+                self._world.unchanged(self)
         if self._world.seconds >= self.valid_until:
             self.end(fence)
 
@@ -245,11 +263,12 @@ class Attempt:
                 granted.add(node)
             elif reply in (0, WITHOUT_VOTE):
                 missing.add(node)
-            if not self.valid:
+            if not self.valid and not (self._world.rules.revives and not self.claim.alone):
                 self.end(self.fence)
             elif len(granted) >= majority(self._world.size):
                 until = valid_until(asked_at, self.claim.ttl_ms / 1000)
                 self.valid_until = max(self.valid_until, until)
+                self._world.holds_on(self)
                 self._world.counts["extended"] += reply == 1
                 self._top_up(missing)
 
@@ -262,8 +281,16 @@ class Attempt:
             self.client.connections[node].send(ModelNode.top_up, (self.claim, self.fence))
         missing.clear()
 
+    def downgrade(self) -> None:
+        """Be a reader from now on, and have the nodes follow (R23)."""
+        self.claim = replace(self.claim, mode="read")
+        self._world.downgraded(self)
+        self.extend()
+
     def end(self, fence: int) -> None:
         """Release everywhere; with `fence` 0 it never was a lease (R5)."""
+        if fence and not self.claim.alone:
+            self.client.last_read[self.claim.names] = fence
         self.forget()
         for connection in list(self.client.connections):
             connection.send(ModelNode.release, (self.claim, fence))
@@ -296,6 +323,8 @@ class Client:
         self.keep_ms = keep_ms
         self.quorum_view = QuorumView(b"", world.size, world.quarantine_ms)
         self.seen = 0
+        self.last_read: dict[tuple[str, ...], int] = {}
+        """The fences of its last read leases, by their names."""
         self.given = (0, 0)
         """The last fence that it gave to a lease, and the last of that block."""
         self.attempt: Attempt | None = None
@@ -311,9 +340,11 @@ class Client:
         """Its wall clock, which nothing depends on."""
         return (self.world.now_us + self._wall_offset_us) // 1000
 
-    def begin(self, claim: Claim) -> None:
-        """Try to acquire."""
+    def begin(self, claim: Claim, *, follows: bool = False) -> None:
+        """Try to acquire; a writer that `follows` asks whether another one came since its last read."""
         self.attempt = Attempt(self, claim)
+        if follows and claim.mode == "write":
+            self.attempt.since = self.last_read.get(claim.names)
         self.attempt.ask()
 
     def reconnect(self, node: int, *, late: bool) -> None:
@@ -338,6 +369,7 @@ class Client:
         if self.attempt is not None:
             self.attempt.forget()
         self.seen = 0
+        self.last_read.clear()
         self.quorum_view = QuorumView(b"", self.world.size, self.world.quarantine_ms)
         for node in range(self.world.size):
             self.reconnect(node, late=self.world.random.random() < 1 / 2)

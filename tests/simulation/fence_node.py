@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,12 +13,14 @@ from aioredlock_ng._core import fencing
 from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.quarantine import ExpectedSentinel
 from aioredlock_ng.testing import Snapshot
-from aioredlock_ng.testing._memory_data import NodeClock
+from aioredlock_ng.testing._memory_data import NodeClock, Value
 from aioredlock_ng.testing._memory_process import MemoryProcess
+from aioredlock_ng.testing._memory_read_write import READ_WRITE
 from aioredlock_ng.testing._memory_scripts import SCRIPTS
 from aioredlock_ng.testing.sim_loop import EPOCH
 
 from .fence_rules import Rules
+from .history import Mode
 
 EPOCH_US: Final = round(EPOCH * 1_000_000)
 
@@ -33,6 +35,29 @@ FOREIGN: Final = -1
 
 SENTINEL: Final = b"sentinel"
 
+_ALL: Final = {**SCRIPTS, **READ_WRITE}
+
+
+_READ_WRITE: Final = {
+    "raise": _scripts.RW_RAISE,
+    "extend": _scripts.RW_EXTEND,
+    "top-up": _scripts.RW_TOP_UP,
+    "release": _scripts.RW_RELEASE,
+}
+
+_SCRIPTS: Final[dict[Mode, dict[str, Script]]] = {
+    "lock": {
+        "acquire": _scripts.ACQUIRE,
+        "raise": _scripts.RAISE,
+        "extend": _scripts.EXTEND,
+        "top-up": _scripts.TOP_UP,
+        "release": _scripts.RELEASE,
+    },
+    "read": {"acquire": _scripts.READ, **_READ_WRITE},
+    "write": {"acquire": _scripts.WRITE, **_READ_WRITE},
+}
+"""What is run for each kind of lock."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
@@ -43,6 +68,26 @@ class Claim:
     ttl_ms: int
     keep_ms: int
     block: int = 1
+    mode: Mode = "lock"
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other may have the names at the same time."""
+        return self.mode != "read"
+
+    @property
+    def terms(self) -> tuple[bytes, ...]:
+        """What the scripts of a read-write lock are told besides: how it is wanted."""
+        return () if self.mode == "lock" else (self.mode.encode(),)
+
+    @property
+    def marks(self) -> list[bytes]:
+        """The keys of hints, which the scripts of a read-write lock are given."""
+        return [] if self.mode == "lock" else [b"queue:" + name.encode() for name in self.names]
+
+    def script(self, purpose: str) -> Script:
+        """Return the script for a purpose."""
+        return _SCRIPTS[self.mode][purpose]
 
     @property
     def locks(self) -> list[bytes]:
@@ -101,57 +146,68 @@ class ModelNode:
         sentinel: bytes = self._run(_scripts.INIT, [SENTINEL], self._size, quarantine_ms, floor, b"")
         return sentinel
 
-    def acquire(self, claim: Claim, ballot: int, expected: ExpectedSentinel) -> tuple[int, int]:
-        """Return the counter, or 0 when taken, or `NO_VOTE`; and the node's time in milliseconds."""
+    def acquire(self, claim: Claim, ballot: int, expected: ExpectedSentinel) -> tuple[int, int, int]:
+        """Return the counter, or 0 when taken, or `NO_VOTE`; the node's time in milliseconds; and where the
+        counter stood before, which writers are told.
+        """
         block = self._rules.block_of(self._number, claim.block)
-        repeated = self._holders(claim) == {b"%d" % claim.owner}
+        repeated = self._has(claim)
         before = [self.counter(name) for name in claim.names]
-        words = (claim.owner, claim.ttl_ms, ballot, block, claim.keep_ms, *_stamp(expected, expected.floor))
-        code, fence, now_us = self._run(_scripts.ACQUIRE, [*claim.locks, *claim.counters, SENTINEL], *words)
+        seat = (b"",) if claim.marks else ()
+        stamp = _stamp(expected, expected.floor)
+        words = (claim.owner, claim.ttl_ms, ballot, block, claim.keep_ms, *seat, *stamp)
+        keys = [*claim.locks, *claim.counters, *claim.marks, SENTINEL]
+        code, fence, now_us, *stood = self._run(claim.script("acquire"), keys, *words)
         self._note(code, before, expected.floor)
         if code == 1 and not repeated:
             for name in claim.names:
-                if fence - claim.block < self._greatest.get(name, 0):
+                # A reader's may be what another reader's is.
+                if fence - (claim.block if claim.alone else 0) < self._greatest.get(name, 0):
                     self.broken_law = f"an acquire sets F of {name} to {fence}, after {self._greatest[name]}"
         self._note_greatest(claim)
-        return (fence if code == 1 else code), now_us // 1000
+        return (fence if code == 1 else code), now_us // 1000, stood[0] if stood else 0
 
     def raise_(self, claim: Claim, fence: int, expected: ExpectedSentinel) -> int:
         """Return the answer of ``raise.lua``."""
         floor = self._rules.raise_floor(expected.floor)
         before = [self.counter(name) for name in claim.names]
-        words = (claim.owner, fence, claim.keep_ms, *_stamp(expected, floor))
-        code: int = self._run(_scripts.RAISE, [*claim.locks, *claim.counters, SENTINEL], *words)
+        words = (claim.owner, fence, claim.keep_ms, *claim.terms, *_stamp(expected, floor))
+        keys = [*claim.locks, *claim.counters, *claim.marks, SENTINEL]
+        code: int = self._run(claim.script("raise"), keys, *words)
         self._note(code, before, floor)
         self._note_greatest(claim)
         return code
 
     def extend(self, claim: Claim, fence: int, expected: ExpectedSentinel) -> int:
         """Return the answer of ``extend.lua``."""
-        words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *_stamp(expected, expected.floor))
-        code: int = self._run(_scripts.EXTEND, [*claim.locks, *claim.counters, SENTINEL], *words)
+        stamp = _stamp(expected, expected.floor)
+        words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *claim.terms, *stamp)
+        keys = [*claim.locks, *claim.counters, *claim.marks, SENTINEL]
+        code: int = self._run(claim.script("extend"), keys, *words)
         self._note_greatest(claim)
         return code
 
     def top_up(self, claim: Claim, fence: int) -> int:
         """Return the answer of ``top_up.lua``."""
-        missing = None in self._holders(claim)
-        words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms)
-        code: int = self._run(_scripts.TOP_UP, [*claim.locks, *claim.counters], *words)
+        missing = not all(map(self._process.exists, claim.locks))
+        words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *claim.terms)
+        keys = [*claim.locks, *claim.counters, *claim.marks]
+        code: int = self._run(claim.script("top-up"), keys, *words)
         self._counts["topped up"] += code == 0 and missing
         self._note_greatest(claim)
         return code
 
     def release(self, claim: Claim, fence: int) -> int:
         """Return how many were the owner's; `fence` is 0 for an attempt without a certificate."""
-        keys = [*claim.locks, *(claim.counters if fence else ())]
-        deleted: int = self._run(_scripts.RELEASE, keys, claim.owner, fence, claim.keep_ms, b"")[0]
+        keys = [*claim.locks, *(claim.counters if fence else ()), *claim.marks]
+        words = (claim.owner, fence, claim.keep_ms, b"", *claim.terms)
+        deleted: int = self._run(claim.script("release"), keys, *words)[0]
         self._note_greatest(claim)
         return deleted
 
     def _run(self, script: Script, keys: list[bytes], *words: bytes | int) -> Any:
         argv = [word if isinstance(word, bytes) else b"%d" % word for word in words]
-        return SCRIPTS[script.digest](self._process, keys, argv)
+        return _ALL[script.digest](self._process, keys, argv)
 
     # -- what a run wants to know --------------------------------------------------------------
 
@@ -159,8 +215,10 @@ class ModelNode:
         """Return the counter of a name; 0 when there is none."""
         return int(self._process.get(_counter(name)) or 0)
 
-    def _holders(self, claim: Claim) -> set[bytes | None]:
-        return set(map(self._process.get, claim.locks))
+    def _has(self, claim: Claim) -> bool:
+        """Whether the owner has all names already."""
+        owner, data = b"%d" % claim.owner, self._process.data
+        return all(self._process.exists(key) and owner in owners(data[key][0]) for key in claim.locks)
 
     def _note(self, code: int, before: Sequence[int], floor: int) -> None:
         """Count what an acquire or a raise has met: whether it was a vote, and what the counters count as."""
@@ -202,10 +260,15 @@ class ModelNode:
             self._process.restore(data)
 
 
-def knows(data: Snapshot, owners: Sequence[int], names: Sequence[str]) -> bool:
+def knows(data: Snapshot, some: Sequence[int], names: Sequence[str]) -> bool:
     """Say whether one of these owners has a lock in that state."""
-    holders = [data.data[name.encode()][0] for name in names if name.encode() in data.data]
-    return any(b"%d" % owner in holders for owner in owners)
+    values = [data.data[name.encode()][0] for name in names if name.encode() in data.data]
+    return any(b"%d" % one in owners(value) for one in some for value in values)
+
+
+def owners(value: Value) -> Collection[bytes]:
+    """Return the owners that a lock's key names: one, or several that read."""
+    return value if isinstance(value, dict) else (value or b"",)
 
 
 def _counter(name: str) -> bytes:

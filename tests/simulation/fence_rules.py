@@ -11,10 +11,12 @@ from unittest.mock import patch
 from aioredlock_ng import _scripts
 from aioredlock_ng._core import fencing, quarantine
 from aioredlock_ng._core.fencing import MIN_FENCE_TTL
-from aioredlock_ng.testing import _memory_batches, _memory_parts, _memory_scripts
+from aioredlock_ng._core.quorum import majority
+from aioredlock_ng.testing import _memory_batches, _memory_parts, _memory_read_write, _memory_scripts
 from aioredlock_ng.testing._memory_process import MemoryProcess
+from aioredlock_ng.testing._memory_readers import ReadWriteEntry
 
-SCRIPTED: Final = (_memory_scripts, _memory_parts, _memory_batches)
+SCRIPTED: Final = (_memory_scripts, _memory_parts, _memory_batches, _memory_read_write)
 """Where the scripts are, and what they are made of."""
 
 KEEP_MS: Final = round(MIN_FENCE_TTL * 1000)
@@ -45,6 +47,7 @@ class Rules:
     certified: Callable[[Iterable[int], int], int | None] = fencing.certified
     agreeable: Callable[[Collection[tuple[int, int]]], int] = fencing.agreeable
     eligibility: Callable[..., quarantine.Eligibility] = quarantine.eligibility
+    unchanged: Callable[[Collection[int], int, int], bool] = fencing.unchanged
 
     of_scripts: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """The functions that the scripts of the nodes call differently, by their names in `SCRIPTED`."""
@@ -52,6 +55,16 @@ class Rules:
     """How many fences a node takes for a grant, of its number and what the client asked for."""
     raise_script: Callable[..., int] | None = None
     """What is run in place of ``raise.lua``."""
+    of_entries: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    """The methods of `ReadWriteEntry` that nodes have differently, by their names."""
+
+    reads_with: Callable[[Collection[int], int], int | None] | None = None
+    """What gives a reader its fence, of the counters of its grants and their quorum, in place of `certified`
+    and a raise."""
+    quorum: Callable[[int, int, bool], int] = lambda size, _answered, _reads: majority(size)
+    """How many nodes have to grant: of how many, how many of these have answered, and whether to a reader."""
+    revives: bool = False
+    """Whether a reader takes an extension that comes after its end, and nodes extend what has ended."""
 
     moves: bool = False
     """Whether a raise goes on to a greater counter that is granted meanwhile."""
@@ -80,6 +93,11 @@ class Rules:
             if self.raise_script is not None:
                 scripts = {_scripts.RAISE.digest: self.raise_script}
                 stack.enter_context(patch.dict(_memory_scripts.SCRIPTS, scripts))
+            for name, method in self.of_entries.items():
+                stack.enter_context(patch.object(ReadWriteEntry, name, method))
+            if self.revives:
+                scripts = {_scripts.RW_EXTEND.digest: _revived}
+                stack.enter_context(patch.dict(_memory_read_write.READ_WRITE, scripts))
             yield
 
 
@@ -152,6 +170,55 @@ def _raised_by_any(process: MemoryProcess, keys: list[bytes], argv: list[bytes])
     return min(answers)
 
 
+_RW_EXTEND: Final = _memory_read_write.READ_WRITE[_scripts.RW_EXTEND.digest]
+_READ_ON: Final = ReadWriteEntry.read_on
+
+
+def _revived(process: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
+    """Run ``rw_extend.lua`` where a reader's entry that has ended is there all the same."""
+    entries, _ = _memory_read_write._parted(process, keys[:-1], fenced=True)
+    for entry in entries if argv[4] == b"read" else ():
+        if not entry.writer_stays() and argv[0] not in entry.readers:
+            entry.read_on(argv[0], int(argv[1]))
+    return int(_RW_EXTEND(process, keys, argv))
+
+
+def _read_on_together(self: ReadWriteEntry, owner: bytes, ttl: int) -> None:
+    """Let all readers end with the one that came last."""
+    for other in list(self.readers):
+        self.server.zrem(self.key, other)
+        self.server.zadd(self.key, other, self.now + ttl)
+    _READ_ON(self, owner, ttl)
+    self.server.pexpire(self.key, ttl)
+
+
+def _of_all(fences: Collection[int], quorum: int) -> int | None:
+    """Take the greatest counter that a node has answered for the fence; none is raised."""
+    return max(fences) if len(fences) >= quorum else None
+
+
+def _of_a_quorum(fences: Collection[int], quorum: int) -> int | None:
+    """Take the greatest counter at which Q nodes stand, or above."""
+    return sorted(fences, reverse=True)[quorum - 1] if len(fences) >= quorum else None
+
+
+def _of_the_last(fences: Collection[int], quorum: int) -> int | None:
+    """Take the least counter; nodes that granted above it count, too."""
+    return min(fences) if len(fences) >= quorum else None
+
+
+def _granted_odd(before: int, proposed: int, now_ms: int, block: int = 1) -> int:
+    return max(before + 1, min(proposed, fencing.at(now_ms))) + block - 1
+
+
+def _shared_with_the_writer(before: int, proposed: int, now_ms: int, *, missing: bool) -> int:
+    return max(before, min(proposed, fencing.at(now_ms))) if missing else before
+
+
+def _one_node_is_enough(befores: Collection[int], fence: int, _quorum: int) -> bool:
+    return any(before <= fence | 1 for before in befores)
+
+
 BROKEN: Final[dict[str, Rules]] = {
     "the greatest counter without a certificate": Rules(certified=_greatest),
     "a raise that does not look at the owner": Rules(raise_script=_raised_by_any),
@@ -174,6 +241,32 @@ BROKEN: Final[dict[str, Rules]] = {
     "an expected sentinel that outlives its connection": Rules(forgets_sentinels=False),
 }
 """Variants that break the order of the fences, or make one twice."""
+
+BROKEN_READERS: Final[dict[str, Rules]] = {
+    "the greatest answer without raising": Rules(reads_with=_of_all),
+    "the greatest at which a quorum stands": Rules(reads_with=_of_a_quorum),
+    "the least answer, whichever nodes were above it": Rules(reads_with=_of_the_last),
+    "a writer's fence may be odd": Rules(of_scripts={"granted": _granted_odd}),
+    "a reader has the last writer's fence": Rules(of_scripts={"shared": _shared_with_the_writer}),
+}
+"""Variants that break the order of the fences of readers and writers (R21)."""
+
+BROKEN_SHARING: Final[dict[str, Rules]] = {
+    "one end for all readers": Rules(of_entries={"read_on": _read_on_together}),
+    "a read from one node": Rules(quorum=lambda size, _, reads: 1 if reads else majority(size)),
+    "a majority of those that answered": Rules(
+        quorum=lambda size, answered, _: majority(max(1, answered) if answered < size else size)
+    ),
+    "a reader that has ended is extended": Rules(revives=True),
+    "a restarted node votes at once": Rules(quarantine=lambda _ttl_ms: 0),
+}
+"""Variants that let a writer and another holder in at once (R20)."""
+
+BROKEN_FOLLOWING: Final[dict[str, Rules]] = {
+    "nothing is compared": Rules(unchanged=lambda *_: True),
+    "one node is compared": Rules(unchanged=_one_node_is_enough),
+}
+"""Variants that tell a writer that none came between, though one did (R23)."""
 
 UNQUARANTINED: Final = Rules(quarantine=lambda _ttl_ms: 0)
 """``restart_quarantine=0``: no exclusion after a restart, but the fences must stay in order."""

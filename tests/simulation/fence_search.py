@@ -4,6 +4,7 @@ For a long campaign, or for the record of one run:
 
     python -m tests.simulation.fence_search --seeds 100000
     python -m tests.simulation.fence_search --trace 4711
+    python -m tests.simulation.fence_search --seeds 100000 --mixed
 """
 
 from __future__ import annotations
@@ -15,8 +16,16 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from .fence_rules import BROKEN, SHIPPING, UNQUARANTINED, Rules
-from .fence_world import ExclusionError, OrderError, ViolationError, World
+from .fence_rules import (
+    BROKEN,
+    BROKEN_FOLLOWING,
+    BROKEN_READERS,
+    BROKEN_SHARING,
+    SHIPPING,
+    UNQUARANTINED,
+    Rules,
+)
+from .fence_world import ExclusionError, FollowingError, OrderError, ViolationError, World
 
 SIZES: Final = (1, 2, 3, 4, 5, 7)
 """Numbers of nodes that are searched."""
@@ -46,11 +55,18 @@ class Figures:
         return "\n".join([*lines, f"{len(self.violations)} violations"])
 
 
-def world(seed: int, *, rules: Rules = SHIPPING, timed: bool | None = None, trace: bool = False) -> World:
+def world(
+    seed: int,
+    *,
+    rules: Rules = SHIPPING,
+    timed: bool | None = None,
+    trace: bool = False,
+    mixed: bool = False,
+) -> World:
     """Build the run of `seed`; all sizes take turns, and so does `timed` unless it is given."""
     if timed is None:
         timed = seed // len(SIZES) % TIMED_EVERY == 0
-    return World(seed, rules=rules, size=_size(seed), timed=timed, trace=trace)
+    return World(seed, rules=rules, size=_size(seed), timed=timed, trace=trace, mixed=mixed)
 
 
 def _size(seed: int) -> int:
@@ -58,14 +74,19 @@ def _size(seed: int) -> int:
 
 
 def campaign(
-    seeds: Iterable[int], *, rules: Rules = SHIPPING, timed: bool | None = None, sizes: Container[int] = SIZES
+    seeds: Iterable[int],
+    *,
+    rules: Rules = SHIPPING,
+    timed: bool | None = None,
+    sizes: Container[int] = SIZES,
+    mixed: bool = False,
 ) -> Figures:
     """Run all seeds whose size is among `sizes`."""
     figures = Figures()
     for seed in seeds:
         if _size(seed) not in sizes:
             continue
-        run = world(seed, rules=rules, timed=timed)
+        run = world(seed, rules=rules, timed=timed, mixed=mixed)
         try:
             run.run()
         except ViolationError as error:
@@ -85,6 +106,7 @@ def first(
     timed: bool = False,
     sizes: Container[int] = SIZES,
     needs: Iterable[str] = (),
+    mixed: bool = False,
 ) -> int | None:
     """Return the first seed with that violation.
 
@@ -94,7 +116,7 @@ def first(
     for seed in seeds:
         if _size(seed) not in sizes:
             continue
-        run = world(seed, rules=rules, timed=timed)
+        run = world(seed, rules=rules, timed=timed, mixed=mixed)
         if not wanted <= run.traits.union(run.kinds):
             continue
         try:
@@ -106,8 +128,8 @@ def first(
     return None
 
 
-def _trace(seed: int, rules: Rules) -> None:
-    run = world(seed, rules=rules, trace=True)
+def _trace(seed: int, rules: Rules, *, mixed: bool) -> None:
+    run = world(seed, rules=rules, trace=True, mixed=mixed)
     try:
         run.run()
     except ViolationError as error:
@@ -118,23 +140,34 @@ def _trace(seed: int, rules: Rules) -> None:
 
 def main() -> None:
     """Run from the command line."""
+    variants = {
+        **BROKEN,
+        "no quarantine": UNQUARANTINED,
+        **BROKEN_READERS,
+        **BROKEN_SHARING,
+        **BROKEN_FOLLOWING,
+    }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seeds", type=int, default=20_000, help="how many runs")
     parser.add_argument("--start", type=int, default=0, help="the first seed")
-    parser.add_argument("--rules", choices=[*BROKEN, "no quarantine"], help="a broken variant instead")
+    parser.add_argument("--rules", choices=[*variants], help="a broken variant instead")
+    parser.add_argument("--mixed", action="store_true", help="readers and writers beside mutexes")
     parser.add_argument("--trace", type=int, metavar="SEED", help="print what happens in one run")
     options = parser.parse_args()
-    rules = {**BROKEN, "no quarantine": UNQUARANTINED}.get(options.rules, SHIPPING)
+    rules = variants.get(options.rules, SHIPPING)
     if options.trace is not None:
-        _trace(options.trace, rules)
+        _trace(options.trace, rules, mixed=options.mixed)
         return
     began = time.perf_counter()
-    figures = campaign(range(options.start, options.start + options.seeds), rules=rules)
+    seeds = range(options.start, options.start + options.seeds)
+    figures = campaign(seeds, rules=rules, mixed=options.mixed)
     print(figures)
     print(f"{time.perf_counter() - began:.0f} s")
-    if any(isinstance(error, OrderError | ExclusionError) for _, error in figures.violations):
+    if any(
+        isinstance(error, OrderError | ExclusionError | FollowingError) for _, error in figures.violations
+    ):
         raise SystemExit(1)
 
 

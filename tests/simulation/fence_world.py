@@ -16,11 +16,19 @@ from .fence_client import Attempt, Client, Connection, Phase
 from .fence_faults import FAULTS, NAMES, UNTIMED, ahead, initialise, keep, pause, relapse
 from .fence_node import EPOCH_US, Claim, ModelNode
 from .fence_rules import SHIPPING, Rules
+from .history import Mode
 
 HOUR_US: Final = 3_600_000_000
 
 STEPS: Final = 250
 """Steps of one run, and as many for every two nodes more: an act, a fault, or a message that arrives."""
+
+MIXES: Final[tuple[tuple[Mode, ...], ...]] = (
+    ("read", "write"),
+    ("read", "read", "read", "write"),
+    ("read", "write", "write", "lock"),
+)
+"""As what attempts want their names, where they are not mutexes alone."""
 
 BLOCKS: Final = (1, 2, 5, MAX_BLOCK)
 """How many fences an attempt may ask for, where there are blocks."""
@@ -54,6 +62,10 @@ class ExclusionError(ViolationError):
     """Two holders at one time."""
 
 
+class FollowingError(ViolationError):
+    """A writer was told that none came since a read lease, though one did."""
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """A fence that was given, with the steps at which its attempt began and a lease got it."""
@@ -61,6 +73,9 @@ class Given:
     number: int
     began: int
     until: int
+    owner: int
+    alone: bool
+    """Whether to no reader."""
 
 
 class World:
@@ -71,11 +86,21 @@ class World:
         rules: what is searched.
         timed: whether holds end by time alone, so that there must be one holder at a time.
         trace: whether to keep a record of all that happens, in `log`.
+        mixed: whether some attempts are readers' and writers'; all else is drawn as without.
     """
 
     def __init__(
-        self, seed: int, *, rules: Rules = SHIPPING, size: int, timed: bool = False, trace: bool = False
+        self,
+        seed: int,
+        *,
+        rules: Rules = SHIPPING,
+        size: int,
+        timed: bool = False,
+        trace: bool = False,
+        mixed: bool = False,
     ) -> None:
+        self._modes = random.Random(f"{seed} modes") if mixed else None
+        self._mix: tuple[Mode, ...] = self._modes.choice(MIXES) if self._modes else ("lock",)
         self.random = draw = random.Random(f"{seed} {size} {timed}")
         self.rules = rules
         self.size = size
@@ -227,6 +252,9 @@ class World:
                 connection.greet(connection.expected.sentinel if self.chance("repeat") else b"")
 
     def _go_on(self, client: Client, attempt: Attempt) -> None:
+        if self._modes and attempt.valid and attempt.claim.mode == "write" and self._modes.random() < 0.05:
+            attempt.downgrade()
+            return
         chance = self.random.random()
         if attempt.phase is not Phase.HELD:
             impatience = 1 / 4 if "hasty" in self.traits else 1 / 20
@@ -254,8 +282,14 @@ class World:
         owner = self.rules.new_owner(client.number, self.owners)
         names = self.random.choice(choices)
         block = self.random.choice(BLOCKS) if "blocks" in self.traits else 1
-        claim = Claim(owner=owner, names=names, ttl_ms=self.ttl_ms, keep_ms=client.keep_ms, block=block)
-        client.begin(claim)
+        mode, ttl_ms, follows = "lock", self.ttl_ms, False
+        if self._modes is not None:
+            mode = self._modes.choice(self._mix)
+            ttl_ms = self._modes.choice((self.ttl_ms, self.ttl_ms * 3 // 10))
+            follows = self._modes.random() < 1 / 2
+        block = block if mode == "lock" else 1
+        claim = Claim(owner=owner, names=names, ttl_ms=ttl_ms, keep_ms=client.keep_ms, block=block, mode=mode)
+        client.begin(claim, follows=follows)
 
     # -- checking ------------------------------------------------------------------------------
 
@@ -265,11 +299,48 @@ class World:
             self.log.append(f"{self.steps:4} {self.seconds:.6f} CERTIFIED {attempt.claim}: {attempt.fence}")
         for name in attempt.claim.names:
             self._given(name, attempt, attempt.number)
+        self._holds(attempt)
+
+    def _holds(self, attempt: Attempt) -> None:
+        """Check a holder against its rivals: others, unless both are readers."""
+        for name in attempt.claim.names:
             held = [other for other in self._held[name] if other.valid]
             self._held[name] = [*held, attempt]
-            if held and attempt.valid:
-                self.counts["two holders at once"] += 1
-                self._rivals = f"{name}: two holders at step {self.steps}, {held[0].claim}, {attempt.claim}"
+            rivals = [other for other in held if other.claim.alone or attempt.claim.alone]
+            if rivals and attempt.valid:
+                self._two_hold(name, rivals[0].claim, attempt)
+            self.counts["readers together"] += bool(held and not rivals)
+
+    def holds_on(self, attempt: Attempt) -> None:
+        """Check a holder whose end has moved: it has had its names all the time, and no other in between."""
+        for name in attempt.claim.names:
+            for other in self._won[name]:
+                shared = not (other.alone or attempt.claim.alone)
+                if not shared and other.owner != attempt.claim.owner and other.until > attempt.won_at:
+                    self._two_hold(name, other, attempt)
+
+    def _two_hold(self, name: str, other: object, attempt: Attempt) -> None:
+        self.counts["two holders at once"] += 1
+        self._rivals = f"{name}: two holders at step {self.steps}, {other}, {attempt.claim}"
+
+    def downgraded(self, attempt: Attempt) -> None:
+        """Take note that a writer has become a reader."""
+        self.counts["downgraded"] += 1
+        if self.log is not None:
+            self.log.append(f"{self.steps:4} {self.seconds:.6f} DOWNGRADE {attempt.claim}: {attempt.fence}")
+
+    def unchanged(self, attempt: Attempt) -> None:
+        """Check what a writer is told: that none came since it read."""
+        self.counts["unchanged"] += 1
+        assert attempt.since is not None, "it has asked"
+        # While holds end by time alone, none can have come while it waited, either.
+        before = self.steps if self.timed else attempt.began
+        for name in attempt.claim.names:
+            for other in self._won[name]:
+                if other.alone and attempt.since < other.number != attempt.number and other.until < before:
+                    raise FollowingError(
+                        f"{name}: {other}, but {attempt.claim} was told of none since {attempt.since}"
+                    )
 
     def handed_on(self, attempt: Attempt) -> None:
         """Check the next number of a block, which is as old as the attempt."""
@@ -278,9 +349,9 @@ class World:
             self._given(name, attempt, attempt.number)
 
     def _given(self, name: str, attempt: Attempt, number: int) -> None:
-        given = Given(number, attempt.began, self.steps)
+        given = Given(number, attempt.began, self.steps, attempt.claim.owner, attempt.claim.alone)
         for other in self._won[name]:
-            if other.number == number:
+            if other.number == number and (other.alone or given.alone):
                 raise OrderError(f"{name}: {number} twice, {other} and {given}")
             if other.until < given.began and other.number > number:
                 raise OrderError(f"{name}: {other}, then {given}")

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Literal, TypeAlias
+
+Mode: TypeAlias = Literal["lock", "read", "write"]
+"""As what a name is wanted and held: by `LockManager.lock`, or either way of `LockManager.rwlock`."""
 
 
 class Outcome(StrEnum):
@@ -28,7 +32,8 @@ class Operation:
     client: int
     task: int
     kind: str
-    """"acquire", "extend" or "release"; "try" for an acquire that failed after its `blocking_timeout`."""
+    """"acquire", "extend", "downgrade" or "release"; "try" for an acquire that failed after its
+    `blocking_timeout`."""
     names: tuple[str, ...]
     began: float
     ended: float | None
@@ -36,11 +41,15 @@ class Operation:
     outcome: Outcome
     note: str = ""
     """Such as the error that it raised."""
+    mode: Mode = "lock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One lease, from the acquire that won it to the end of its body."""
+    """One lease, from the acquire that won it to the end of its body.
+
+    A writer that becomes a reader makes two claims, one after the other (R23).
+    """
 
     client: int
     task: int
@@ -55,11 +64,22 @@ class Claim:
     """When it ceased to believe so: its release began, its lease was lost or its validity ended."""
     stopped: float
     """When its body really stopped; later than `until`, it has overrun."""
+    mode: Mode = "lock"
+    unchanged_since: int | None = None
+    """The fence of the read lease since which, as a writer was told, no other one came (R23)."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether no other may hold the name at the same time."""
+        return self.mode != "read"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What one command of a client changed at the key of one lock on one node."""
+    """What one command of a client changed at the key of one lock on one node, for one holder.
+
+    Of several readers under one key each has an expiry of its own.
+    """
 
     at: float
     node: int
@@ -75,11 +95,16 @@ class Effect:
     ttl_before: float | None
     """Seconds; None with a value: it would not have expired."""
     ttl_after: float | None
+    reads: bool = False
+    """Whether it is a reader's then, or was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """A write to a resource that refuses a fence when it has seen a greater one."""
+    """A write to a resource that refuses a fence when it has seen a greater one.
+
+    Or a reader's fence, put down before it reads, which keeps late writers out (R21).
+    """
 
     at: float
     client: int
@@ -88,6 +113,7 @@ class Write:
     """Whose claim it was made under."""
     fence: int
     accepted: bool
+    reads: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +125,17 @@ class Update:
     name: str
     read: int
     wrote: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """A counter that a reader read when it began, and when it was done."""
+
+    at: float
+    client: int
+    name: str
+    first: int
+    then: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +169,7 @@ class History:
     effects: list[Effect] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     updates: list[Update] = field(default_factory=list)
+    looks: list[Look] = field(default_factory=list)
     happenings: list[Happening] = field(default_factory=list)
     leaks: list[Remark] = field(default_factory=list)
     """Tasks and keys that were left."""

@@ -27,6 +27,11 @@ def who(one: Claim | Operation) -> str:
     return f"client {one.client} (task {one.task})"
 
 
+def kept(claim: Claim, what: str) -> str:
+    """Return how the holder of a claim has `what` it claims."""
+    return f"held {what}" if claim.mode == "lock" else f"held {what} to {claim.mode}"
+
+
 def with_fence(fence: int | None) -> str:
     """Return how a claim is fenced."""
     return "without a fence" if fence is None else f"with fence {fence}"

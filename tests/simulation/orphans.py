@@ -1,4 +1,4 @@
-"""Keys without a user, looked for while a run goes on (R5, R6)."""
+"""Keys and marks without a user, looked for while a run goes on (R5, R6, R22)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aioredlock_ng import NodeState
 from aioredlock_ng.testing._memory_wire import Wire
-from tests.simulation.commands import client_of, keys_and_owners
+from tests.simulation.commands import client_of, keys_and_owners, marks
 from tests.simulation.plan import wire_of
 
 if TYPE_CHECKING:
@@ -39,9 +39,12 @@ class Orphans:
     def __init__(self, world: World) -> None:
         self._world = world
         self._since: dict[_Orphan, float] = {}
+        self._marks: set[_Orphan] = set()
 
     def look(self) -> None:
-        """Note keys that have had no use for too long; each once."""
+        """Note keys that have had no use for too long, and marks that no call takes away; each once."""
+        if not self._world.plan.faults:  # else a call may have died with its process, or not be heard
+            self._look_at_marks()
         now = self._world.now
         self._since = {one: self._since.get(one, now) for one in self._found()}
         for one, since in self._since.items():
@@ -52,6 +55,19 @@ class Orphans:
                     " it was reached, and no client holds or asks for it"
                 )
                 self._since[one] = math.inf
+
+    def _look_at_marks(self) -> None:
+        """Note marks of writers that do not wait any more, and did not at the last look."""
+        seats = {seat for client in self._world.clients.values() for seat in client.seats_in_use()}
+        found = {
+            (number, key, what)
+            for number, node in enumerate(self._world.nodes)
+            for key, what in marks(node)
+            if what.startswith(b"w") and what[1:] not in seats
+        }
+        for number, key, what in sorted(found & self._marks):
+            self._world.leak(f"node {number} has the mark {what!a} at {key!a}, and no call waits")
+        self._marks = found - self._marks
 
     def _found(self) -> Iterator[_Orphan]:
         """Find keys that are of no use, on nodes that could have been told."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from tests.simulation.checks_words import Violation
 from tests.simulation.history import Claim, Happening, History, Operation, Outcome
-from tests.simulation.history_words import instant, named, plain, who, with_fence
+from tests.simulation.history_words import instant, kept, named, plain, who, with_fence
 
 AROUND: Final = 3.0
 """Seconds that are shown on either side of a violation and of its claims."""
@@ -161,8 +161,8 @@ def told_claim(claim: Claim) -> str:
     """Return all about a claim."""
     late = f"; its body stopped at {instant(claim.stopped)}" if claim.stopped > claim.until else ""
     return (
-        f"{who(claim)} held {named(claim.names)} {with_fence(claim.fence)} from {instant(claim.since)}"
-        f" to {instant(claim.until)}, asked at {instant(claim.asked)}{late}"
+        f"{who(claim)} {kept(claim, named(claim.names))} {with_fence(claim.fence)}"
+        f" from {instant(claim.since)} to {instant(claim.until)}, asked at {instant(claim.asked)}{late}"
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing import faults as f
+from tests.simulation.history import Mode
 from tests.simulation.process_faults import Cancel, Kill, ProcessFault, Stop, Suspend, WallStep
 from tests.unit.worlds import PREFIX
 
@@ -29,6 +30,16 @@ STORMY: Final = 0.2
 
 UNTIMED_EVERY: Final = 4
 """Of so many runs, one in which clocks jump and keys are evicted: there only fences protect (A1, A2)."""
+
+MIXES: Final[tuple[tuple[Mode, ...], ...]] = (
+    ("lock",),
+    ("lock",),
+    ("read", "write", "lock"),
+    ("read", "read", "read", "write"),
+    (*("read",) * 8, "write"),
+    ("read", "read", "write", "write", "write", "lock"),
+)
+"""As what the calls of a run want their names; those of a third of the runs by `LockManager.lock` alone."""
 
 AnyFault: TypeAlias = f.Fault | ProcessFault
 
@@ -94,6 +105,8 @@ class Plan:
     """Whether holders go on when their lease is lost: what A3 forbids."""
     crowded: bool = False
     """Whether each process has many tasks, which ask and leave in step, often for one name (R42, R43)."""
+    modes: tuple[Mode, ...] = ("lock",)
+    """As what calls want their names: each as one of these, all alike often."""
 
     @property
     def bound(self) -> float:
@@ -122,9 +135,17 @@ class Plan:
 
 
 def draw(
-    seed: int, *, quarantine: float | None = None, stubborn: bool = False, crowded: bool = False
+    seed: int,
+    *,
+    quarantine: float | None = None,
+    stubborn: bool = False,
+    crowded: bool = False,
+    mixed: bool = True,
 ) -> Plan:
-    """Draw the run of a seed; the first two options break an assumption in it."""
+    """Draw the run of a seed; the first two options break an assumption in it.
+
+    Where it is not `mixed`, names are wanted by `LockManager.lock` alone, and all else is the same.
+    """
     rng = random.Random(f"{seed} topology")
     nodes = rng.choice(SIZES)
     ttl = rng.choice((1.0, 2.0, 3.0))
@@ -152,6 +173,7 @@ def draw(
         faults=(),
         stubborn=stubborn,
         crowded=crowded,
+        modes=random.Random(f"{seed} modes").choice(MIXES) if mixed else MIXES[0],
     )
     return replace(plan, faults=_faults(plan))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from aioredlock_ng import Lease, LockNotAcquiredError, LossReason, QuorumUnavailableError, Vote
-from tests.simulation.history import Claim, Operation, Outcome
+from tests.simulation.history import Claim, Mode, Operation, Outcome
 from tests.simulation.plan import ClientPlan
 from tests.simulation.processes import Process
 from tests.simulation.work import Work
@@ -37,6 +37,9 @@ class Belief:
     since: float
     bound: bool
     """Whether its task is cancelled when the lease is lost."""
+    mode: Mode
+    unchanged_since: int | None
+    """As in `Claim`."""
     ended_at: float | None = None
     """When it was told that the lock is not its own any more."""
 
@@ -58,6 +61,8 @@ class Record:
         self._beliefs: dict[int, Belief] = {}
         self._asking: dict[int, Operation] = {}  # what waits for a lock
         self._asked: dict[bytes, float] = {}  # since when the process wanted what it holds by an owner value
+        self.last_read: dict[int, Lease] = {}
+        """The last lease by which each task has read."""
 
     def close(self) -> None:
         """Write down what a killed process was doing, and as claims what it held: until validity ends."""
@@ -87,12 +92,12 @@ class Record:
 
     # -- operations ----------------------------------------------------------------------------
 
-    def ask(self, kind: str, task: int, names: tuple[str, ...]) -> Operation:
+    def ask(self, kind: str, task: int, names: tuple[str, ...], mode: Mode) -> Operation:
         """Note that a task wants a lock: to "acquire" it, or to "try" for some time."""
-        asking = self._asking[task] = self._operation(kind, task, names)
+        asking = self._asking[task] = self._operation(kind, task, names, mode)
         return asking
 
-    def _operation(self, kind: str, task: int, names: tuple[str, ...]) -> Operation:
+    def _operation(self, kind: str, task: int, names: tuple[str, ...], mode: Mode) -> Operation:
         return Operation(
             client=self._number,
             task=task,
@@ -101,6 +106,7 @@ class Record:
             began=self._world.now,
             ended=None,
             outcome=Outcome.UNKNOWN,
+            mode=mode,
         )
 
     def answered(self, task: int, outcome: Outcome, note: str = "") -> None:
@@ -110,7 +116,7 @@ class Record:
 
     def begin(self, kind: str, task: int, lease: Lease) -> Operation:
         """Note that something is done with a lease."""
-        return self._operation(kind, task, lease.names)
+        return self._operation(kind, task, lease.names, lease.mode or "lock")
 
     def end(self, operation: Operation, outcome: Outcome) -> None:
         """Note what came of it."""
@@ -131,13 +137,32 @@ class Record:
 
     # -- leases --------------------------------------------------------------------------------
 
-    def believe(self, lease: Lease, asking: Operation, *, bound: bool) -> None:
-        """Note that a task has a lock; `bound`: it is cancelled when the lease is lost."""
+    def believe(self, lease: Lease, asking: Operation, *, bound: bool, since: Lease | None = None) -> None:
+        """Note that a task has a lock; `bound`: it is cancelled when the lease is lost.
+
+        `since` is the lease since which it was to be told whether a writer came.
+        """
         if lease.remaining <= 0:
             self.wrong(asking.task, "was given a lease that had ended (R3)")
         # A lock that is handed on has a fence of the time when its process got it (R43).
         asked = self._asked.setdefault(lease._holding.owner, asking.began)
-        self._beliefs[asking.task] = Belief(asking.task, lease, asked, self._world.now, bound)
+        unchanged = None
+        if since is not None:
+            self._world.counts["unchanged since a read lease" if lease.unchanged else "changed"] += 1
+            unchanged = since.fence if lease.unchanged else None
+        self._beliefs[asking.task] = Belief(
+            asking.task, lease, asked, self._world.now, bound, asking.mode, unchanged
+        )
+        if (lease.mode or "lock") != asking.mode:
+            self.wrong(asking.task, f"wanted to {asking.mode}, and got a lease to {lease.mode}")
+        if (lease.unchanged is None) != (since is None):
+            self.wrong(asking.task, f"was told that unchanged is {lease.unchanged} (R23)")
+
+    def downgrade(self, task: int) -> None:
+        """Note that a writer is a reader from now on (R23)."""
+        belief, now = self._beliefs[task], self._world.now
+        self._write(belief, until=now, stopped=now)
+        belief.since, belief.mode, belief.unchanged_since = now, "read", None
 
     def lost(self, label: str, reason: LossReason) -> None:
         """Note that a task's lease is lost."""
@@ -164,17 +189,25 @@ class Record:
             until = now
         if self._process.alive:
             self._check_end(belief, valid_until)
+        if belief.mode == "read":
+            self.last_read[task] = lease
+        self._write(belief, until=until, stopped=now)
+
+    def _write(self, belief: Belief, *, until: float, stopped: float) -> None:
+        lease = belief.lease
         self._world.claim(
             Claim(
                 client=self._number,
-                task=task,
+                task=belief.task,
                 names=lease.names,
                 owner=lease._holding.owner,
                 fence=lease.fence,
                 asked=belief.asked,
                 since=belief.since,
                 until=until,
-                stopped=now,
+                stopped=stopped,
+                mode=belief.mode,
+                unchanged_since=belief.unchanged_since,
             )
         )
 

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.simulation.checks import Rule, Violation, check
-from tests.simulation.history import Claim, Effect, History, Operation, Outcome, Remark, Update, Write
+from tests.simulation.history import (
+    Claim,
+    Effect,
+    History,
+    Look,
+    Mode,
+    Operation,
+    Outcome,
+    Remark,
+    Update,
+    Write,
+)
 
 BOUND: Final = 10.0
 
@@ -23,6 +34,11 @@ def claim(since: float, until: float, fence: int | None = None, **more: Any) -> 
     """Make a claim that was asked for when it was granted and whose body stopped in time."""
     terms = {"client": 1, "task": 0, "names": ("bill",), "owner": A, "asked": since, "stopped": until}
     return Claim(since=since, until=until, fence=fence, **(terms | more))
+
+
+def reads(since: float, until: float, fence: int | None = None, **more: Any) -> Claim:
+    """Make a claim of a reader."""
+    return claim(since, until, fence, mode="read", **more)
 
 
 def found(rule: Rule, **records: Any) -> list[Violation]:
@@ -87,6 +103,23 @@ def test_each_claim_that_does_not_exclude(claims, times):
     assert [violation.at for violation in found(Rule.EXCLUSION, claims=claims)] == times
 
 
+@pytest.mark.parametrize(
+    ("claims", "times"),
+    [
+        ([reads(1, 5), reads(2, 6)], []),
+        ([reads(1, 5), claim(2, 3)], [2]),
+        ([claim(1, 9, mode="write"), reads(2, 3), reads(4, 5)], [2, 4]),
+        ([reads(1, 9), reads(2, 3), claim(4, 5, mode="write"), reads(4.5, 6)], [4, 4.5]),
+        ([claim(1, 3), reads(3, 9), claim(9, 10)], []),
+        ([claim(1, 3, mode="write"), reads(3, 9), reads(4, 5)], []),
+    ],
+    ids=["readers", "a mutex", "under a writer", "under a long one", "touching", "after a downgrade"],
+)
+def test_readers_share_a_name(claims, times):
+    """Readers are together; whatever is alone excludes all of them, and all of them exclude it."""
+    assert [violation.at for violation in found(Rule.EXCLUSION, claims=claims)] == times
+
+
 def test_each_name_of_a_claim():
     """A claim on several names excludes others from each of them."""
     both = claim(1, 5, names=("bill", "stock"))
@@ -105,6 +138,15 @@ def test_unique_for_its_name():
     """The same fence may be given for two names, and none is given many times."""
     claims = [claim(1, 2, 71), claim(1, 2, 71, names=("other",)), claim(3, 4), claim(5, 6)]
     assert found(Rule.UNIQUE, claims=claims) == []
+
+
+def test_readers_share_a_fence():
+    """Readers between two writers have one, which no writer has but the one that has become a reader."""
+    together = [reads(1, 2, 71), reads(1, 2, 71, client=2, owner=B), reads(3, 4, 71, client=3, owner=B)]
+    assert found(Rule.UNIQUE, claims=together) == []
+    assert found(Rule.UNIQUE, claims=[claim(1, 2, 70, mode="write"), reads(2, 4, 70)]) == []
+    assert found(Rule.UNIQUE, claims=[claim(1, 2, 70, mode="write"), reads(3, 4, 70, owner=B)]) != []
+    assert found(Rule.UNIQUE, claims=[*together, claim(5, 6, 71, client=4)]) != []
 
 
 def test_order():
@@ -143,6 +185,53 @@ def test_ordered(claims):
     assert found(Rule.ORDER, claims=claims) == []
 
 
+@pytest.mark.parametrize(
+    ("claims", "wrong"),
+    [
+        ([reads(1, 2, 71), reads(3, 4, 71, owner=B)], False),
+        ([reads(1, 2, 73), reads(3, 4, 71, owner=B)], True),
+        ([reads(1, 2, 71), claim(3, 4, 71, owner=B)], True),
+        ([claim(1, 2, 70), reads(3, 4, 70, owner=B)], True),
+        ([claim(1, 2, 70, mode="write"), reads(2, 3, 70, asked=1)], False),
+    ],
+    ids=["the same", "smaller", "a writer's", "a reader's", "a downgrade"],
+)
+def test_order_of_readers(claims, wrong):
+    """A reader's fence is greater than each earlier writer's, and not smaller than an earlier reader's."""
+    assert [violation.claims for violation in found(Rule.ORDER, claims=claims)] == [tuple(claims)] * wrong
+
+
+@pytest.mark.parametrize(
+    ("claims", "wrong"),
+    [
+        ([reads(1, 2, 73), reads(3, 4, 71, owner=B, asked=0)], False),
+        ([reads(1, 2, 73), claim(3, 4, 73, owner=B, asked=0)], True),
+        ([claim(1, 2, 72), reads(3, 4, 71, owner=B, asked=0)], True),
+        ([claim(1, 2, 70, mode="write"), reads(2, 3, 70, asked=0)], False),
+    ],
+    ids=["a reader after a reader", "a writer", "a reader", "a downgrade"],
+)
+def test_succession_of_readers(claims, wrong):
+    """Among readers, which need not wait for each other, the one that asked first may be the later one."""
+    assert [violation.claims for violation in found(Rule.SUCCESSION, claims=claims)] == [
+        tuple(claims)
+    ] * wrong
+
+
+def test_unchanged():
+    """A writer that is told that none came since a read lease is told so wrongly, if one had come."""
+    before, between = claim(1, 2, 70), claim(3, 4, 74, client=2, owner=B)
+    told = claim(5, 6, 76, mode="write", unchanged_since=71, client=3, owner=b"c" * 40, asked=4.5)
+    for rule in (Rule.UNCHANGED, Rule.MEANWHILE):
+        assert found(rule, claims=[before, reads(3, 4, 73, owner=B), told]) == []
+        assert_said(
+            broken(rule, claims=[before, between, told]), "client 3", "since fence 71", "with fence 74"
+        )
+    waited = replace(told, asked=2.5)
+    assert found(Rule.UNCHANGED, claims=[before, between, waited]) == []
+    assert_said(broken(Rule.MEANWHILE, claims=[before, between, waited]), "client 2", "from 3 s to 4 s")
+
+
 def test_succession():
     """A client that has waited through another's claim still gets a greater fence."""
     claims = [claim(1, 3, 80), claim(3, 4, 79, client=2, asked=0.5)]
@@ -170,8 +259,9 @@ def claims_on_one_name(draw):
     claims = []
     for number in range(draw(st.integers(0, 9))):
         asked, since = sorted((draw(instants), draw(instants)))
-        fence = draw(st.none() | st.integers(0, 6))
-        claims.append(claim(since, draw(instants), fence, asked=asked, client=number))
+        fence, mode = draw(st.none() | st.integers(0, 6)), draw(st.sampled_from(get_args(Mode)))
+        more = {"asked": asked, "client": number, "owner": b"%d" % number, "mode": mode}
+        claims.append(claim(since, draw(instants), fence, **more))
     return claims
 
 
@@ -180,9 +270,16 @@ def pairs(claims):
     return [(one, two) for one in claims for two in claims if one is not two]
 
 
+def both_read(one, two):
+    """Return whether two claims may be there at once."""
+    return one.mode == two.mode == "read"
+
+
 def falls(one, two):
-    """Return whether the second has a fence, and not a greater one."""
-    return None not in (one.fence, two.fence) and two.fence <= one.fence
+    """Return whether the second has a fence, and not a greater one, or, of two readers, a smaller one."""
+    if None in (one.fence, two.fence):
+        return False
+    return two.fence < one.fence or (two.fence == one.fence and not both_read(one, two))
 
 
 def victims(rule, claims):
@@ -198,7 +295,9 @@ def victims(rule, claims):
 def test_exclusion_has_a_twin(claims):
     """The sweep finds those that comparing each with each finds."""
     together = [
-        (one, two) for one, two in pairs(claims) if max(one.since, two.since) < min(one.until, two.until)
+        (one, two)
+        for one, two in pairs(claims)
+        if max(one.since, two.since) < min(one.until, two.until) and not both_read(one, two)
     ]
     place = {one.client: (one.since, number) for number, one in enumerate(claims)}
     expected = {two.client for one, two in together if place[one.client] < place[two.client]}
@@ -226,7 +325,8 @@ def test_order_has_a_twin(claims):
 def test_succession_has_a_twin(claims):
     """The merge finds those that comparing each with each finds."""
     real = [one for one in claims if one.since < one.until]
-    wrong = [(one, two) for one, two in pairs(real) if one.until <= two.since and falls(one, two)]
+    follow = [(one, two) for one, two in pairs(real) if one.until <= two.since and not both_read(one, two)]
+    wrong = [(one, two) for one, two in follow if falls(one, two)]
 
     blamed = victims(Rule.SUCCESSION, claims)
 
@@ -377,6 +477,27 @@ def test_resource_lets_either_be_first(accepted):
     assert found(Rule.RESOURCE, claims=[EARLIER, beside], writes=writes) == []
 
 
+def test_resource_of_readers():
+    """A reader's fence keeps late writers out, and no reader; a reader is refused after a later writer."""
+    one, two = replace(EARLIER, mode="read"), replace(LATER, mode="read")
+    claims = [EARLIER, LATER, one, two]
+    late = [write(5.0, two, reads=True), write(6.0, EARLIER)]
+    assert_said(broken(Rule.RESOURCE, claims=claims, writes=late), "accepted fence 71")
+    assert found(Rule.RESOURCE, claims=claims, writes=[*late[:1], write(6.0, one, reads=True)]) == []
+    for_nothing = [*late[:1], write(6.0, one, reads=True, accepted=False)]
+    assert_said(broken(Rule.RESOURCE, claims=claims, writes=for_nothing), "refused fence 71")
+    after = [write(5.0, LATER), write(6.0, one, reads=True)]
+    assert_said(broken(Rule.RESOURCE, claims=claims, writes=after), "accepted fence 71")
+
+
+def test_steady():
+    """What was written while a reader was at it is told with both values."""
+    looks = [Look(at=3.0, client=1, name="bill", first=6, then=6)]
+    assert found(Rule.STEADY, looks=looks) == []
+    looks += [Look(at=4.0, client=2, name="bill", first=6, then=7)]
+    assert_said(broken(Rule.STEADY, looks=looks), "'bill'", "client 2 read 6, and 7 at 4 s")
+
+
 def test_lost_update():
     """A value that is written twice is told with both writers."""
     updates = [Update(at=float(at), client=at, name="bill", read=6, wrote=7) for at in (1, 2)]
@@ -472,6 +593,18 @@ def test_local_order_of_calls_at_one_moment():
 
 
 @pytest.mark.parametrize(
+    ("first", "then", "wrong"),
+    [("read", "read", False), ("read", "write", True), ("write", "read", True), ("lock", "read", True)],
+)
+def test_local_order_of_readers(first, then, wrong):
+    """Readers may overtake readers; they overtake no writer that waits, and none overtakes them."""
+    calls = [acquire(20, 40, mode=first), acquire(21, 22, task=3, mode=then)]
+    assert bool(found(Rule.LOCAL_ORDER, operations=calls)) is wrong
+    between = acquire(20.5, 41, task=4, mode="read")
+    assert bool(found(Rule.LOCAL_ORDER, operations=[*calls, between])) is (wrong or then == "write")
+
+
+@pytest.mark.parametrize(
     "later",
     [
         acquire(2, 9),
@@ -519,6 +652,8 @@ def everything() -> History:
     history.effects = [effect("release", (B, 5.0), None)]
     history.claims += [EARLIER, LATER]
     history.writes = [write(6, EARLIER), write(5, LATER)]
+    history.claims += [claim(30, 31, 90, mode="write", owner=B, unchanged_since=60)]
+    history.looks = [Look(at=3.0, client=1, name="bill", first=6, then=7)]
     history.updates = [Update(at=float(at), client=at, name="bill", read=6, wrote=7) for at in (0, 1)]
     history.operations = [acquire(20, 40), acquire(21, 22, task=3)]
     return history

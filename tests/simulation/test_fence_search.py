@@ -1,4 +1,4 @@
-"""Fences are unique and in order whatever happens to nodes and messages (R10–R12): a random search."""
+"""Fences are unique and in order whatever happens to nodes and messages (R10–R12, R21): a random search."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.fence_rules import BROKEN, SHIPPING, UNQUARANTINED
+from tests.simulation.fence_rules import (
+    BROKEN,
+    BROKEN_FOLLOWING,
+    BROKEN_READERS,
+    BROKEN_SHARING,
+    SHIPPING,
+    UNQUARANTINED,
+)
 from tests.simulation.fence_search import SIZES, Figures, campaign, first, world
-from tests.simulation.fence_world import ExclusionError, OrderError
+from tests.simulation.fence_world import ExclusionError, FollowingError, OrderError
 
 RUNS: Final = 1000
 """Of the shipping rules; the command line is for more."""
@@ -24,6 +31,7 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "a floor by another node's clock": ("clocks apart", "pass a long time", "restart empty"),
     "a raise without the floor": ("relapse",),
     "an expected sentinel that outlives its connection": ("restart with an older state",),
+    "a restarted node votes at once": ("restart most",),
 }
 """What a run must have so that it can find the variant; the others are skipped to save time."""
 
@@ -45,10 +53,31 @@ SOMETIMES: Final = (
 """Events without which the search would not have looked into every corner."""
 
 
+SOMETIMES_MIXED: Final = (
+    "certified at once",
+    "certified after a raise",
+    "an attempt was lost without a certificate",
+    "a raise came too late",
+    "a raise found no vote",
+    "readers together",
+    "downgraded",
+    "unchanged",
+    "extended",
+    "topped up",
+)
+"""The same, with readers and writers."""
+
+
 @pytest.fixture(scope="module")
 def figures() -> Figures:
     """The campaign for the shipping rules."""
     return campaign(range(RUNS))
+
+
+@pytest.fixture(scope="module")
+def mixed_figures() -> Figures:
+    """The same with readers and writers beside mutexes."""
+    return campaign(range(RUNS, 2 * RUNS), mixed=True)
 
 
 def test_shipping_rules(figures):
@@ -60,6 +89,20 @@ def test_shipping_rules(figures):
 def test_sometimes(figures, event):
     """What the rules provide for does happen in the search."""
     assert figures.events[event] > 0
+
+
+def test_shipping_rules_of_readers_and_writers(mixed_figures):
+    """Writers' fences are as a mutex's, readers' between them (R21); a writer is told truly of others (R23).
+
+    While time is kept, readers are together, and a writer is alone (R20).
+    """
+    assert mixed_figures.violations == []
+
+
+@pytest.mark.parametrize("event", SOMETIMES_MIXED)
+def test_sometimes_mixed(mixed_figures, event):
+    """What the rules of readers and writers provide for does happen in the search."""
+    assert mixed_figures.events[event] > 0
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -76,6 +119,37 @@ def test_broken_variant(variant):
     assert first(OrderError, range(ENOUGH), rules=BROKEN[variant], sizes=sizes, needs=needs) is not None
 
 
+@pytest.mark.parametrize("variant", BROKEN_READERS)
+def test_broken_fences_of_readers(variant):
+    """Fences of readers and writers that are made in another way are found out of order."""
+    rules = BROKEN_READERS[variant]
+    assert first(OrderError, range(ENOUGH), rules=rules, sizes=SEVERAL, mixed=True) is not None
+
+
+@pytest.mark.parametrize("variant", BROKEN_SHARING)
+def test_broken_sharing(variant):
+    """A rule of sharing that is broken lets a reader and a writer in at once."""
+    found = first(
+        ExclusionError,
+        range(ENOUGH),
+        rules=BROKEN_SHARING[variant],
+        timed=True,
+        sizes=(3,) if variant in NEEDS else SEVERAL,
+        needs=NEEDS.get(variant, ()),
+        mixed=True,
+    )
+    assert found is not None
+
+
+@pytest.mark.parametrize("timed", [True, False], ids=["timed", "untimed"])
+@pytest.mark.parametrize("variant", BROKEN_FOLLOWING)
+def test_broken_following(variant, timed):
+    """A writer that compares too little is told that none came between, though one did."""
+    rules = BROKEN_FOLLOWING[variant]
+    found = first(FollowingError, range(ENOUGH), rules=rules, timed=timed, sizes=SEVERAL, mixed=True)
+    assert found is not None
+
+
 def test_no_quarantine_loses_exclusion():
     """Without a restart quarantine two clients hold one lock after nodes came back empty."""
     assert first(ExclusionError, range(ENOUGH), rules=UNQUARANTINED, timed=True, sizes=SEVERAL) is not None
@@ -88,9 +162,10 @@ def test_no_quarantine_keeps_the_order():
     assert found.events["two holders at once"] > 0
 
 
-def test_one_seed_decides_everything():
+@pytest.mark.parametrize("mixed", [False, True], ids=["mutexes", "mixed"])
+def test_one_seed_decides_everything(mixed):
     """The same seed gives the same run, step by step."""
-    runs = [world(57, rules=SHIPPING, trace=True) for _ in range(2)]
+    runs = [world(57, rules=SHIPPING, trace=True, mixed=mixed) for _ in range(2)]
     for run in runs:
         run.run()
     assert runs[0].log == runs[1].log

@@ -21,9 +21,11 @@ from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._round.batch import ScriptBatch
 from aioredlock_ng._round.outbox import Outbox
+from aioredlock_ng._round.releases import Releases
 from aioredlock_ng._round.round import Round
 from aioredlock_ng._session.runtime import Runtime
-from aioredlock_ng.testing import _memory_batches, _memory_scripts, _memory_server
+from aioredlock_ng.testing import _memory_batches, _memory_read_write, _memory_scripts, _memory_server
+from aioredlock_ng.testing._memory_readers import ReadWriteEntry
 from tests.simulation.campaign import DETERMINISM, campaign
 from tests.simulation.checks_words import Rule
 from tests.simulation.plan import Plan
@@ -159,6 +161,56 @@ def _answers_of_a_batch_that_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ScriptBatch, "_hand_out", handed_out)
 
 
+def _one_end_for_all_readers(patch: pytest.MonkeyPatch) -> None:
+    read_on = ReadWriteEntry.read_on
+
+    def together(self: ReadWriteEntry, owner: bytes, ttl: int) -> None:
+        for reader in {*self.readers, owner}:
+            read_on(self, reader, ttl)
+
+    patch.setattr(ReadWriteEntry, "read_on", together)
+
+
+def _readers_that_keep_no_writer_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ReadWriteEntry, "readers_stay", lambda _: 0)
+
+
+def _ended_readers_that_are_extended(patch: pytest.MonkeyPatch) -> None:
+    def extending(server, keys, argv):
+        if argv[4] == b"read":
+            for key, queue in zip(keys, keys[len(keys) // 2 :], strict=False):
+                entry = ReadWriteEntry(server, key, queue)
+                if key.startswith(b"redlock:") and b"{" not in key and not entry.writer_stays():
+                    entry.read_on(argv[0], int(argv[1]))
+        return original(server, keys, argv)
+
+    original = _memory_server._SCRIPTS[_scripts.RW_EXTEND.digest]
+    patch.setitem(_memory_server._SCRIPTS, _scripts.RW_EXTEND.digest, extending)
+
+
+def _downgrade_that_leaves_nothing(patch: pytest.MonkeyPatch) -> None:
+    give_turn = ReadWriteEntry.give_turn
+
+    def gives_all(self: ReadWriteEntry) -> None:
+        self.server.delete(self.key)
+        give_turn(self)
+
+    patch.setattr(ReadWriteEntry, "give_turn", gives_all)
+
+
+def _a_readers_fence_that_is_the_writers(patch: pytest.MonkeyPatch) -> None:
+    shared = _memory_read_write.shared
+    patch.setattr(_memory_read_write, "shared", lambda *args, **more: shared(*args, **more) - 1)
+
+
+def _writers_that_are_always_unchanged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(attempt.Attempt, "unchanged_since", lambda *_: True)
+
+
+def _marks_that_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Releases, "stand_up", lambda *_: None)
+
+
 BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
     "a cancelled acquire is not undone": (_no_undo_when_cancelled, {Rule.LEAK}),
     "recorded releases are not repeated": (_ledger_that_repeats_nothing, {Rule.LEAK}),
@@ -170,6 +222,13 @@ BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]]
     "the local queue serves the last first": (_queue_that_serves_the_last_first, {Rule.LOCAL_ORDER}),
     "the leases of a block have one fence": (_one_fence_for_a_block, {Rule.UNIQUE}),
     "a lock that is handed on is released": (_released_under_an_heir, {Rule.EXCLUSION, Rule.LOST_UPDATE}),
+    "all readers end together": (_one_end_for_all_readers, {Rule.OWNERSHIP}),
+    "readers keep no writer out": (_readers_that_keep_no_writer_out, {Rule.STEADY}),
+    "a reader that has ended is extended": (_ended_readers_that_are_extended, {Rule.OWNERSHIP}),
+    "a downgrade leaves nothing": (_downgrade_that_leaves_nothing, {Rule.EXCLUSION}),
+    "a reader has the writer's fence": (_a_readers_fence_that_is_the_writers, {Rule.UNIQUE, Rule.ORDER}),
+    "no writer ever came between": (_writers_that_are_always_unchanged, {Rule.MEANWHILE}),
+    "a call that gives up leaves its mark": (_marks_that_stay, {Rule.LEAK}),
 }
 """What is broken, and the rules one of which must then be found broken."""
 
@@ -198,7 +257,7 @@ def test_broken_code_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_resource_that_compares_nothing_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every write is accepted, those of holders that ignore their loss come too late, and are told."""
-    monkeypatch.setattr(Resources, "refuses", lambda *_: False)
+    monkeypatch.setattr(Resources, "refuses", lambda *_, **__: False)
     assert any(
         failure.rule == Rule.RESOURCE
         for seed in range(STUBBORN)

@@ -51,6 +51,13 @@ SOMETIMES: Final = (
     "lost: refused",
     "release unknown",
     "stale write refused",
+    "readers together",
+    "read: try fail",
+    "write: acquire ok",
+    "write: downgrade ok",
+    "write: downgrade unknown",
+    "unchanged since a read lease",
+    "changed",
     "clock step seen",
     "node suspect",
     "node down",
@@ -88,6 +95,8 @@ IN_A_CROWD: Final = (
     "batch of several: asked one by one",
     "batches sent before an undo",
     "handed on",
+    "readers together",
+    "write: downgrade ok",
     "acquire unknown",
     "topped_up",
     "lost: expired",
@@ -95,7 +104,7 @@ IN_A_CROWD: Final = (
 )
 """What must have happened in a campaign of tasks that ask in step (R42)."""
 
-CROWDS: Final = range(20_000, 20_024)
+CROWDS: Final = range(20_004, 20_028)
 """Seeds in which all of that happens."""
 
 BAD: Final[dict[str, tuple[dict[str, Any], Rule]]] = {
@@ -108,7 +117,10 @@ SEARCHED: Final = range(150, 550)
 """Seeds among which that is found."""
 
 MENDED: Final = (3_007_611, 3_019_708, 4_000_977, 5_002_919, 6_006_554)
-"""Seeds of long campaigns in which a rule once seemed to be broken."""
+"""Seeds of long campaigns, of mutexes alone, in which a rule once seemed to be broken."""
+
+MENDED_MIXED: Final = (7_000_134,)
+"""The same with readers and writers."""
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -149,10 +161,16 @@ def test_no_schedule_of_a_crowd_breaks_a_rule() -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("seed", MENDED)
-def test_what_once_broke_a_rule_does_not(seed: int) -> None:
-    """It was the simulator's fault: what a reset had taken back came; a node fell silent again unnoticed."""
-    assert judged(run(draw(seed))) == []
+@pytest.mark.parametrize(
+    ("seed", "mixed"), [*((seed, False) for seed in MENDED), *((seed, True) for seed in MENDED_MIXED)]
+)
+def test_what_once_broke_a_rule_does_not(seed: int, mixed: bool) -> None:
+    """It was the simulator's fault.
+
+    What a reset had taken back came; a node fell silent again unnoticed; a master in memory shortened a
+    writer's key by less than a millisecond.
+    """
+    assert judged(run(draw(seed, mixed=mixed))) == []
 
 
 @pytest.mark.campaign

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, cast
 
 from aioredlock_ng import LossReason
 from aioredlock_ng.events import Acquired, ClockStepped, Extended, Lost, NodeChanged, Refused
+from tests.simulation.history import Mode
 from tests.simulation.plan import Plan
 
 MAX_STEPS: Final = 12
@@ -24,6 +25,12 @@ IN_STEP: Final = 0.6
 
 LONG: Final = 0.15
 """Share of a crowd's other operations that need extensions."""
+
+DOWNGRADES: Final = 0.25
+"""Share of the writers that become readers before they are done."""
+
+FOLLOWS: Final = 0.5
+"""Share of the writers that ask whether another one came since their task's last read lease."""
 
 STEP: Final = 0.1
 """Seconds for which the tasks of a process wait for each other."""
@@ -54,6 +61,11 @@ class Work:
     """Whether it leaves with others."""
     stumbles_at_once: bool = False
     """Whether that cancellation strikes in the turn in which it pauses."""
+    mode: Mode = "lock"
+    downgrades_at: float | None = None
+    """After how many seconds a writer becomes a reader, if it does (R23)."""
+    follows: bool = False
+    """Whether a writer wants the names that its task last read, and asks if another one came since (R23)."""
 
 
 def draw_work(rng: random.Random, plan: Plan) -> Work:
@@ -73,6 +85,15 @@ def draw_work(rng: random.Random, plan: Plan) -> Work:
         idle=rng.expovariate(1 / 0.2),
     )
     return _in_a_crowd(rng, plan, work) if plan.crowded else work
+
+
+def with_mode(rng: random.Random, plan: Plan, work: Work) -> Work:
+    """Return an operation with as what it wants its names, drawn from a stream of its own."""
+    mode, chance, other = rng.choice(plan.modes), rng.random(), rng.random()
+    if mode != "write":
+        return replace(work, mode=mode)
+    downgrades_at = chance / DOWNGRADES * work.inside if chance < DOWNGRADES else None
+    return replace(work, mode=mode, downgrades_at=downgrades_at, follows=other < FOLLOWS)
 
 
 def _in_a_crowd(rng: random.Random, plan: Plan, work: Work) -> Work:

@@ -19,10 +19,13 @@ from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing.faults import BreakAfter, BreakBefore, ClockStep, Relapse, WireFault
 from tests.simulation.client import Client
 from tests.simulation.commands import (
+    Held,
     client_of,
     command,
+    holders,
     keys_and_owners,
     lock_keys,
+    marks,
     owner_of,
     single_about,
 )
@@ -116,55 +119,63 @@ class World:
             return
         self.history.operations.append(operation)
         self.counts[f"{operation.kind} {operation.outcome}"] += 1
+        if operation.mode != "lock":
+            self.counts[f"{operation.mode}: {operation.kind} {operation.outcome}"] += 1
         self._digest.update(repr(operation).encode())
 
     def claim(self, claim: Claim) -> None:
         """Note a claim."""
         if not self._over:
+            self.counts["readers together"] += not claim.alone and any(
+                not other.alone and other.until > claim.since and set(other.names) & set(claim.names)
+                for other in self.history.claims
+            )
             self.history.claims.append(claim)
 
     def _executed(
         self, number: int, node: MemoryNode, words: list[bytes], execute: Any, client: Any
     ) -> bytes:
         """Execute a command at a node, and write down what it changes at the keys of locks."""
-        data = node._server.data
         keys = lock_keys(words)
-        before = [data.get(key) for key in keys]
+        before = [holders(node, key) for key in keys]
         answer: bytes = execute(words, client)
         self._hits.answered(answer)
         self._digest.update(b"%.9f %d %b %b" % (self.now, number, b" ".join(words), answer))
         for key, old in zip(keys, before, strict=True):
-            if data.get(key) != old:
-                self._note_effect(number, node, words, key, old)
+            new = holders(node, key)
+            if new != old:
+                self._note_effects(number, single_about(words, key, {*old, *new}), key, old, new)
         return answer
 
-    def _note_effect(
-        self, number: int, node: MemoryNode, words: list[bytes], key: bytes, old: tuple[Any, Any] | None
+    def _note_effects(
+        self, number: int, words: list[bytes], key: bytes, old: dict[bytes, Held], new: dict[bytes, Held]
     ) -> None:
-        value, expiry = old or (None, None)
-        ttl = None if expiry is None else expiry - node._server.clock.now()
-        if ttl is not None and ttl <= 0:
-            value = ttl = None  # it had ended, and was not looked at since
-        if value is None and node.get(key) is None:
-            return
-        words = single_about(words, key, (value, node.get(key)))
-        owner = owner_of(words)
-        if value is None and {other.get(key) for other in self.nodes} - {owner, None}:
+        """Write down what a command has changed for each holder of a lock."""
+        owner, now = owner_of(words), self.nodes[number]._server.clock.now()
+        if not old and any(holders(other, key).keys() - {owner} for other in self.nodes):
             self.counts["granted while another owner has it elsewhere"] += 1
-        self.history.effects.append(
-            Effect(
-                at=self.now,
-                node=number,
-                client=client_of(owner),
-                command=command(words),
-                owner=owner,
-                key=key,
-                before=value,
-                after=node.get(key),
-                ttl_before=ttl,
-                ttl_after=node.ttl(key),
+        for holder in {**old, **new}:
+            before, after = old.get(holder), new.get(holder)
+            if before == after:
+                continue
+            had, has = (
+                None if one is None or one.ends is None else one.ends - now for one in (before, after)
             )
-        )
+            self.history.effects.append(
+                Effect(
+                    at=self.now,
+                    node=number,
+                    client=client_of(owner),
+                    command=command(words),
+                    owner=owner,
+                    key=key,
+                    before=None if before is None else holder,
+                    after=None if after is None else holder,
+                    ttl_before=had,
+                    ttl_after=has,
+                    reads=any(one is not None and one.reads for one in (before, after)),
+                )
+            )
 
     # -- its course ------------------------------------------------------------------------------
 
@@ -276,6 +287,9 @@ class World:
         for number, node in enumerate(self.nodes):
             for key, owner in keys_and_owners(node):
                 self.leak(f"node {number} has {key!a} of client {client_of(owner)} beyond its ttl")
+            for key, what in marks(node):
+                if not self.excused(number):
+                    self.leak(f"node {number} has the mark {what!a} at {key!a} beyond its second")
 
     def _look_for_the_undone(self) -> None:
         """See that what was granted to a try that was no win has been released, not left to expire (R5)."""

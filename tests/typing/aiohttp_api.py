@@ -47,7 +47,7 @@ async def by_body(request: web.Request) -> str:
 
 
 @locked(by_user, extension=ExtensionPolicy.off(), on_lost="raise", label="user")
-@locked(by_body, blocking=False)
+@locked(by_body, blocking=False, mode="read", reentrant=True)
 @locked(lambda request: request.path)
 async def nested(request: web.Request) -> web.FileResponse:
     """Locks nest, and the kind of response stays."""

@@ -8,17 +8,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import Any, assert_type
+from typing import Any, Unpack, assert_type
 
 from redis.asyncio import Redis, RedisCluster
 from redis.exceptions import RedisError
 
 import aioredlock_ng
 from aioredlock_ng import (
+    Campaign,
     Clock,
     ConfigurationError,
+    Election,
     ExtensionPolicy,
     Finding,
+    Leader,
+    Leadership,
     Lease,
     LeaseStatistics,
     Lock,
@@ -31,6 +35,7 @@ from aioredlock_ng import (
     LossReason,
     ManagerClosedError,
     ManagerStatistics,
+    Mode,
     Node,
     NodeInitialisation,
     NodeInspection,
@@ -39,6 +44,9 @@ from aioredlock_ng import (
     NodeStatistics,
     NodeVote,
     QuorumUnavailableError,
+    ReaderInspection,
+    ReadWriteLock,
+    ReadWriteLockOptions,
     ReleaseOutcome,
     ReleaseReport,
     RetryPolicy,
@@ -50,6 +58,7 @@ from aioredlock_ng import (
 from aioredlock_ng.events import (
     Acquired,
     ClockStepped,
+    Downgraded,
     Extended,
     ExtensionsLow,
     GaveUp,
@@ -175,10 +184,83 @@ async def locks(manager: LockManager) -> None:
         on_lost="raise",
         label="a:{}",
         at_least=timedelta(minutes=1),
+        reentrant=True,
     )
     if (lease := await lock.try_acquire()) is not None:
         async with lease as entered:
             assert_type(entered, Lease)
+
+
+async def read_write_locks(manager: LockManager) -> None:
+    """Many readers, one writer."""
+    lock = manager.rwlock("catalogue", "prices", ttl=5, blocking_timeout=timedelta(seconds=2), label="shop")
+    assert_type(lock, ReadWriteLock)
+    assert_type(lock.names, tuple[str, ...])
+    assert_type(lock.read(), Lock)
+    async with lock.read() as before:
+        assert_type(before, Lease)
+        assert_type(before.mode, Mode | None)
+    async with lock.write(since=before) as lease:
+        assert_type(lease.fence, int)
+        assert_type(lease.unchanged, bool | None)
+        await lease.downgrade()
+    async with manager.rwlock("catalogue", reentrant=True).write() as lease, lock.read() as inner:
+        assert_type(inner, Lease)
+    plain = LockManager(["redis://a"], fencing=False)
+    assert_type(plain.rwlock("a"), ReadWriteLock[None])
+    async with plain.rwlock("a").write() as without:
+        assert_type(without, Lease[None])
+
+
+def shared(manager: LockManager[int | None], **options: Unpack[ReadWriteLockOptions]) -> None:
+    """Options that are passed on, and any manager."""
+    assert_type(manager.rwlock("a", **options), ReadWriteLock[int | None])
+
+
+async def elections(manager: LockManager) -> None:
+    """To lead, for a term or again and again, and to follow."""
+    election = manager.election(
+        "scheduler",
+        ttl=timedelta(seconds=5),
+        label="node-7",
+        extension=ExtensionPolicy(every=0.2),
+        on_lost="raise",
+    )
+    assert_type(election, Election)
+    assert_type(election.name, str)
+    campaign = election.campaign()
+    assert_type(campaign, Campaign)
+    async with campaign as leadership:
+        assert_type(leadership, Leadership)
+        assert_type(leadership.name, str)
+        assert_type(leadership.term, int)
+        assert_type(leadership.label, str)
+        assert_type(leadership.held, bool)
+        assert_type(leadership.remaining, float)
+        assert_type(leadership.lost, asyncio.Event)
+        leadership.check()
+        assert_type(await leadership.resign(), ReleaseReport)
+    assert_type(await election.campaign(), Leadership)
+
+    async for leader in election.observe():
+        assert_type(leader, Leader | None)
+        if leader is not None:
+            assert_type(leader.term, int)
+            assert_type(leader.label, str)
+    news = election.observe()
+    assert_type(await anext(news), Leader | None)
+    await news.aclose()
+    assert_type(await election.leader(), Leader | None)
+
+
+async def lead(leadership: Leadership) -> str:
+    """What it returns is of no consequence."""
+    return leadership.label
+
+
+async def always_a_candidate(manager: LockManager) -> None:
+    """It returns for no one."""
+    await manager.election("scheduler").run(lead)
 
 
 async def leases(lease: Lease) -> None:
@@ -211,7 +293,16 @@ def decorated(manager: LockManager) -> None:
     async def report(customer_id: int, *, verbose: bool = False) -> list[str]:
         return [str(customer_id)] * verbose
 
+    @manager.locked("report:{customer_id}", mode="write", ttl=60)
+    async def write(customer_id: int) -> None:
+        """Write it."""
+
+    modes: tuple[Mode, ...] = ("read", "write")
+    for mode in modes:
+        manager.locked("report:{customer_id}", mode=mode)(write)
+
     async def call() -> None:
+        assert_type(await write(1), None)
         assert_type(await report(7), list[str])
         assert_type(await report(customer_id=7, verbose=True), list[str])
 
@@ -277,7 +368,7 @@ async def looking(manager: LockManager) -> None:
     assert_type(statistics.leases, tuple[LeaseStatistics, ...])
     held = statistics.leases[0]
     assert_type((held.names, held.label), tuple[tuple[str, ...], str])
-    assert_type((held.fence, held.age), tuple[int | None, float])
+    assert_type((held.fence, held.age, held.kind), tuple[int | None, float, str])
     assert_type(statistics.nodes[0].state, NodeState)
     assert_type(statistics.nodes[0].round_trip, float | None)
     assert_type((statistics.held, statistics.waiting, statistics.acquired), tuple[int, int, int])
@@ -289,6 +380,8 @@ async def looking(manager: LockManager) -> None:
     assert_type(found[0].ttl, float | None)
     assert_type(found[0].since, float | None)
     assert_type((found[0].ours, found[0].wrong_type), tuple[bool, bool])
+    assert_type(found[0].kind, str | None)
+    assert_type((found[0].readers, found[0].more_readers), tuple[tuple[ReaderInspection, ...], bool])
     assert_type(await manager.force_release("a"), tuple[NodeInspection, ...])
 
 
@@ -304,6 +397,11 @@ async def surveying(manager: LockManager) -> None:
     assert_type((lock.name, lock.held_by, lock.holder), tuple[str, int, str | None])
     assert_type((lock.since, lock.ttl), tuple[float | None, float | None])
     assert_type(lock.nodes, tuple[NodeInspection, ...])
+    assert_type((lock.kind, lock.shared, lock.more_readers), tuple[str | None, bool, bool])
+    assert_type(lock.readers, tuple[ReaderInspection, ...])
+    reader = lock.readers[0]
+    assert_type((reader.holder, reader.since, reader.ttl), tuple[str | None, float | None, float | None])
+    assert_type((reader.ours, reader.held_by), tuple[bool, int])
     if lock.state == "held":
         assert_type(lock.agreed, tuple[NodeInspection, ...])
     findings = await manager.diagnose()
@@ -320,7 +418,7 @@ class Metrics:
         """Look at what it is told."""
         assert_type((event.names, event.label), tuple[tuple[str, ...], str])
         assert_type((event.waited, event.attempts, event.fence), tuple[float, int, int | None])
-        assert_type(event.handed_on, bool)
+        assert_type((event.handed_on, event.kind), tuple[bool, str])
 
     def on_refused(self, event: Refused) -> None:
         """Likewise."""
@@ -338,6 +436,10 @@ class Metrics:
     def on_extended(self, event: Extended) -> None:
         """Likewise."""
         assert_type((event.extensions, event.remaining, event.topped_up), tuple[int, float, int])
+
+    def on_downgraded(self, event: Downgraded) -> None:
+        """Likewise."""
+        assert_type((event.held_for, event.kind), tuple[float, str])
 
     def on_extensions_low(self, event: ExtensionsLow) -> None:
         """Likewise."""

@@ -31,7 +31,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, LockManager]]:
 app = FastAPI(lifespan=lifespan, responses=LOCK_RESPONSES, dependencies=[locked("everything")])
 add_exception_handlers(app)
 
-OrderLock = Annotated[Lease, locked("order:{order_id}", ttl=15, blocking_timeout=2, at_least=1)]
+OrderLock = Annotated[
+    Lease, locked("order:{order_id}", ttl=15, blocking_timeout=2, at_least=1, reentrant=True)
+]
 
 
 @app.post("/orders/{order_id}/pay")
@@ -89,7 +91,7 @@ async def chat(socket: WebSocket, room: str) -> None:
 def every_option() -> None:
     """Whatever a lock can be asked for, and the integration's own."""
     assert_type(locked("a"), params.Depends)
-    locked("a", scope="request", status_code=423)
+    locked("a", scope="request", status_code=423, mode="write")
     locked(
         async_key,
         scope="function",

@@ -14,13 +14,14 @@ from aioredlock_ng import (
     Lease,
     LockManager,
     ManagerStatistics,
+    Mode,
     NodeInitialisation,
     NodeInspection,
     NodeVote,
     ReleaseReport,
     Survey,
 )
-from aioredlock_ng.sync import SyncLease, SyncLock, SyncLockManager
+from aioredlock_ng.sync import SyncLease, SyncLock, SyncLockManager, SyncReadWriteLock
 
 
 def use() -> None:
@@ -55,6 +56,18 @@ def by_hand(manager: SyncLockManager) -> None:
     manager.close()
 
 
+def read_and_write(manager: SyncLockManager) -> None:
+    """A read-write lock."""
+    lock = manager.rwlock("a", "b", ttl=5, reentrant=True)
+    assert_type(lock, SyncReadWriteLock)
+    with lock.read() as before:
+        assert_type(before.mode, Mode | None)
+    with lock.write(since=before) as lease:
+        assert_type(lease, SyncLease)
+        assert_type(lease.unchanged, bool | None)
+        lease.downgrade()
+
+
 def look(manager: SyncLockManager) -> None:
     """What a `LockManager` tells and does, without ``await``."""
     assert_type(manager.inspect("a"), tuple[NodeInspection, ...])
@@ -72,8 +85,9 @@ def decorated() -> None:
     manager = SyncLockManager.from_env(ttl=5)
     assert_type(manager, SyncLockManager)
 
-    @manager.locked("report:{customer}", ttl=60, at_least=5)
+    @manager.locked("report:{customer}", ttl=60, at_least=5, reentrant=True)
     def report(customer: int, *, full: bool = False) -> str:
         return f"{customer} {full}"
 
     assert_type(report(1, full=True), str)
+    assert_type(manager.locked("report:{customer}", mode="read")(report)(1), str)

@@ -60,6 +60,8 @@ def test_a_client_that_has_read_can_lock_at_once(look: str, number: int) -> None
     [
         pytest.param(OWNER + b":1763629200123:host:42", "host:42", 1763629200.123, id="ours"),
         pytest.param(OWNER + b":1763629200123:", "", 1763629200.123, id="an empty label"),
+        pytest.param(OWNER + b":1763629200123w:w:1", "w:1", 1763629200.123, id="a writer's"),
+        pytest.param(OWNER + b":1763629200123z:", "", 1763629200.123, id="a kind of a newer version"),
         pytest.param(OWNER + b":0000000000000:x", "x", 0.0, id="a clock that was never set"),
         pytest.param(
             OWNER + b":1763629200123:1000000000000:x", "1000000000000:x", 1763629200.123, id="digits"

@@ -34,10 +34,10 @@ outside.
 OUTSIDE = {"_cli", "_demo", "cli", "__main__", "contrib", "pytest_plugin", "sync"}
 """Users of the public interface that live in the package."""
 
-PUBLIC = {"", "errors", "events", "testing", "_template", "_duration", "_node_list", "_log"}
-"""What they may import, beside each other; "" is the package itself.  `_template`, `_duration`, `_node_list`
-and `_log` are no part of the inside: what users write, in a decorator or a variable, is read in one way
-everywhere, and all log records look alike."""
+PUBLIC = {"", "errors", "events", "testing", "_template", "_decorator", "_duration", "_node_list", "_log"}
+"""What they may import, beside each other; "" is the package itself.  `_template`, `_decorator`, `_duration`,
+`_node_list` and `_log` are no part of the inside: what users write, in a decorator or a variable, is read in
+one way everywhere, and all log records look alike."""
 
 IMPURE = {
     "asyncio", "concurrent", "contextvars", "datetime", "hiredis", "io", "logging", "os", "pathlib", "random",
@@ -57,15 +57,18 @@ MODULE_LINES = 320
 """As many lines a module has at the most, but for those of `LONG_MODULES`."""
 
 LONG_MODULES = {
-    "_hold/holding.py": 470,
-    "_manager.py": 445,
+    "_acquire/acquisition.py": 370,
+    "_hold/holding.py": 530,
+    "_lease.py": 340,
+    "_local/local_queue.py": 345,
+    "_manager.py": 525,
     "_node/pipe.py": 340,
     "_node/redis_node.py": 330,
-    "_options.py": 350,
-    "sync.py": 330,
+    "_options.py": 360,
+    "sync.py": 385,
 }
-"""Longer ones, and how long: public interfaces, most of which is prose, and the story of a holding,
-which is told in one place."""
+"""Longer ones, and how long: public interfaces, most of which is prose, and the stories of a call,
+of its place in line and of a holding, each of which is told in one place."""
 
 FUNCTION_LINES = 60
 """As many lines of code a function has at the most, but for those of `LONG_FUNCTIONS`."""

@@ -233,11 +233,11 @@ async def test_in_full_it_is_the_same_with_the_source():
 
 @virtual
 async def test_all_granted_at_the_ballot():
-    """Each lock has the node's grant, with its fence and time, and agrees."""
+    """Each lock has the node's grant, with its fence and time, and agrees: the next even number (R21)."""
     stage = Stage()
     rounds = stage.acquires(block=4)
-    assert stage.fenced(rounds).take(1, [TAG, MICROSECONDS, *[BALLOT + 3] * 3], TAG, stage.fail)
-    assert [one.answers for one in rounds] == [[None, Answer(GRANTED, fence=BALLOT + 3, time=TIME), None]] * 3
+    assert stage.fenced(rounds).take(1, [TAG, MICROSECONDS, *[BALLOT + 4] * 3], TAG, stage.fail)
+    assert [one.answers for one in rounds] == [[None, Answer(GRANTED, fence=BALLOT + 4, time=TIME), None]] * 3
     assert [(one.granted, one.pending, one.agreed) for one in rounds] == [(1, 2, 1)] * 3
     assert all(one.verdict is Verdict.PENDING and not one.stragglers for one in rounds)
 

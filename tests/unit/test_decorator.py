@@ -284,6 +284,33 @@ async def test_events_are_labelled_with_the_template(manager: LockManager, nodes
     assert labels == ["report:{number}", "reports"]
 
 
+@on_virtual_time
+async def test_calls_in_mode_read_run_together_and_one_in_mode_write_alone(
+    manager: LockManager, nodes: list[MemoryNode]
+) -> None:
+    """It is the read-write lock of that name; the label is the template here, too."""
+    inside: list[str] = []
+    seen: list[list[str]] = []
+
+    def locked_in(mode: Any) -> Any:
+        @manager.locked("{name}", ttl=20, mode=mode)
+        async def work(name: str) -> None:
+            inside.append(mode)
+            await asyncio.sleep(1)
+            seen.append(sorted(inside))
+            inside.remove(mode)
+
+        return work
+
+    read, write = locked_in("read"), locked_in("write")
+    async with manager.rwlock("a").read():
+        await asyncio.create_task(read("a"))
+    await asyncio.gather(read("a"), read("a"), write("a"), read("b"))
+    assert seen == [["read"], ["read"] * 3, ["read"] * 2, ["read"], ["write"]]
+    assert manager.locked("a", mode=None)(read) is not read
+    assert held(nodes) == []
+
+
 # -- mistakes show at decoration ---------------------------------------------------------------------
 
 
@@ -331,13 +358,16 @@ def test_a_constant_name_that_cannot_work_fails_at_decoration(name: str) -> None
         ({"blocking": False, "blocking_timeout": 5}, ValueError),
         ({"extension": 3}, TypeError),
         ({"on_lost": "ignore"}, ValueError),
+        ({"mode": "shared"}, ValueError),
+        ({"mode": ["read"]}, ValueError),
+        ({"mode": "read", "at_least": 1}, ValueError),
     ],
 )
 def test_wrong_options_fail_at_decoration(
     template: str, options: dict[str, Any], error: type[Exception]
 ) -> None:
     """Whatever the template: a wrong option does not wait for the first call to show."""
-    with pytest.raises(error, match=r"ttl|blocking|extension|on_lost"):
+    with pytest.raises(error, match=r"ttl|blocking|extension|on_lost|mode"):
         unstarted().locked(template, **options)(sample)
 
 

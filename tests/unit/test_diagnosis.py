@@ -19,7 +19,7 @@ from aioredlock_ng._core.diagnosis.facts import (
     NodeFacts,
 )
 from aioredlock_ng._core.diagnosis.judge import judge
-from aioredlock_ng._core.rights import ACL_RIGHTS, acl_line, glob_escaped
+from aioredlock_ng._core.rights import ACL_RIGHTS, READER_RIGHTS, acl_line, glob_escaped
 from tests.environments.interpreters import ROOT
 from tests.unit.worlds import sim, virtual, world
 
@@ -158,6 +158,8 @@ def one(check: str, level: str, words: str, advice: str, identifier: str, **fact
             deaf=Silence("ERR unknown command 'UNSUBSCRIBE'")),
         one("rights", "error", "extend: NOPERM", acl_line(b"redlock:"), "no pexpire",
             failures=(("extend", "NOPERM this user has no permissions to run the 'pexpire' command"),)),
+        one("rights", "warning", "read-write locks: read lock: NOPERM, which other locks do without",
+            f"rights {READER_RIGHTS}", "no zadd", lacking=(("read-write locks", "read lock: NOPERM"),)),
         one("writes", "error", "acquire: MISCONF", "snapshots", "MISCONF",
             failures=(("acquire", "MISCONF Redis is configured to save RDB snapshots"),)),
         one("writes", "error", "acquire: OOM", "memory", "OOM",
@@ -462,7 +464,10 @@ async def test_a_trial_does_on_each_node_what_locks_do() -> None:
             done = [words[0] + words[1] for words in node.executed if words[0].startswith(b"EVAL")]
             for script in (_scripts.ACQUIRE, _scripts.RELEASE):
                 assert done.count(b"EVALSHA" + script.digest) == 4
-            for script in (_scripts.RAISE, _scripts.EXTEND, _scripts.TOP_UP, _scripts.INSPECT):
+            assert done.count(b"EVALSHA" + _scripts.INSPECT.digest) == 4
+            for script in (_scripts.RAISE, _scripts.EXTEND, _scripts.TOP_UP):
+                assert done.count(b"EVALSHA" + script.digest) == 2
+            for script in (_scripts.READ, _scripts.RW_TOP_UP, _scripts.RW_RELEASE):
                 assert done.count(b"EVALSHA" + script.digest) == 2
             assert done.count(b"EVAL" + _scripts.INSPECT.source) == 2
         executed = [words for node in w.nodes for words in node.executed]

@@ -120,7 +120,7 @@ async def test_a_majority_at_one_number_is_a_certificate() -> None:
         above = ago(1)
         put(w, "a", above, None, None)
         async with w.manager.lock("a") as lease:
-            assert stands(w, "a") == [above + 1, lease.fence, lease.fence]
+            assert stands(w, "a") == [above + 2, lease.fence, lease.fence]
             assert (lease.fence or 0) < above
         assert tries(w) == (1, 0, 0)
 
@@ -151,7 +151,7 @@ async def test_nodes_that_disagree_are_raised_to_the_greatest() -> None:
         async with w.manager.lock("a") as lease:
             assert sim().time() - began <= 2 * ROUND_TRIP + EPSILON
             await asyncio.sleep(LATENCY)
-            assert lease.fence == greatest + 1
+            assert lease.fence == greatest + 2
             assert stands(w, "a") == [lease.fence] * 3
             assert [count(node, "raise", "a") for node in w.nodes] == [1, 0, 1]
         assert tries(w) == (0, 1, 0)
@@ -165,7 +165,7 @@ async def test_a_node_out_of_reach_does_not_keep_the_others_from_agreeing() -> N
         put(w, "a", out_of_reach, ago(4), ago(2))
         async with w.manager.lock("a", blocking_timeout=0) as lease:
             await asyncio.sleep(LATENCY)
-            assert stands(w, "a") == [out_of_reach + 1, lease.fence, lease.fence]
+            assert stands(w, "a") == [out_of_reach + 2, lease.fence, lease.fence]
         assert tries(w) == (0, 1, 0)
 
 
@@ -249,7 +249,7 @@ async def test_the_next_ballot_is_above_what_was_seen() -> None:
         ballots = [int(one.words[one.words.index(one.owner) + 2]) for one in _acquires(w.nodes[1])]
         assert len(ballots) == 2
         assert ballots[0] < greatest
-        assert ballots[1] == greatest + 2, "one above the counter that was granted"
+        assert ballots[1] == greatest + 3, "one above the counter that was granted"
 
 
 def _acquires(node: MemoryNode) -> list[Any]:
@@ -376,7 +376,7 @@ async def test_several_names_that_disagree_are_raised_together() -> None:
         put(w, "b", None, greatest, ago(4))
         async with w.manager.lock("a", "b") as lease:
             await asyncio.sleep(LATENCY)
-            assert lease.fence == greatest + 1
+            assert lease.fence == greatest + 2
             assert [stands(w, name) for name in "ab"] == [[lease.fence] * 3] * 2
         assert tries(w) == (0, 1, 0)
 

@@ -110,7 +110,7 @@ def test_every_kinds_commands_are_put_together_in_one_way():
     released = FENCED.release(OWNER, 9.0, 8, stays=1.5)
     assert (released.keys, released.args) == (with_fence, (OWNER, b"8", life, b"", own, b"1500"))
     plain = PLAIN.acquire(OWNER, 9.0)
-    assert (plain.keys, plain.args) == ((*without, SENTINEL), (OWNER, b"9000", own))
+    assert (plain.keys, plain.args) == ((*without, SENTINEL), (OWNER, b"9000", b"0", b"1", b"1", own))
     assert plain.script is LAMP.acquire_one_plain.script
 
 
@@ -155,7 +155,7 @@ async def test_status_shows_a_key_of_another_kind():
         lines = as_lines(Overview(nodes=manager.statistics().nodes, survey=found))
     (lock,) = found.locks
     assert (lock.name, lock.state, lock.holder, lock.held_by) == ("porch", "held", "hall", 3)
-    assert any(line.text.split()[:2] == ["porch", "hall"] for line in lines)
+    assert any(line.text.split()[:3] == ["porch", "-", "hall"] for line in lines)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)

@@ -96,6 +96,23 @@ class Line:
         """Have it hold its lock."""
         caller.ticket.now_held(HeldNow(), lambda: LockTakenError("taken", names=("a",)))
 
+    def is_refused(self, caller: Caller) -> None:
+        """Have it wait for the nodes, or for another that does."""
+        if speaks := caller.ticket.speaks():
+            caller.ticket.listens()
+        caller.ticket.refused(LockTakenError("taken", names=caller.in_for), 0.0)
+        if not speaks:
+            caller.ticket.step_back()
+            self.goes_on(caller)
+
+    def read(self, number: int) -> list[Caller]:
+        """Let so many come that share a name, and have it."""
+        readers = []
+        for _ in range(number):
+            readers.append(self.comes(READ))
+            self.wins(readers[-1])
+        return readers
+
     def asks(self, caller: Caller) -> None:
         """Have it ask the nodes, with the place that was kept for that, if one was."""
         if caller.ticket.notice_pending:
@@ -120,6 +137,8 @@ class Line:
         """Check what must hold after every step."""
         for entry in self.queue.entries.values():
             assert entry.inside, "an entry is there while a ticket is in"
+            speaker = entry.speaker
+            assert speaker is None or (speaker in entry.inside and speaker.held is None)
             for one, other in itertools.combinations(entry.inside, 2):
                 assert not one.primitive.kind.conflicts(other.primitive.kind)
             first = next(iter(entry.queue or ()), None)  # if its wait has ended, it is about to step out
@@ -134,12 +153,41 @@ class Line:
         assert self.queue.admission.in_flight == 0
 
 
+@virtual
+async def test_the_reader_that_waits_for_others_speaks_until_it_wins_or_leaves():
+    """What another one wins meanwhile changes nothing; those refused beside it come before later ones."""
+    line = Line()
+    line.read(1)
+    first, second, third = (line.comes(READ) for _ in range(3))
+    assert line.inside() == line.callers
+    assert [caller.ticket.speaks() for caller in (first, second, third)] == [True, False, False]
+    later = line.comes(WRITE)
+    line.wins(second)
+    assert not third.ticket.speaks()
+    third.ticket.step_back()
+    line.goes_on(third)
+    line.check()
+    behind = line.comes(READ)
+    assert third.place is not None
+    assert not third.place.future.done()
+    line.wins(first)
+    line.run_woken()
+    assert third in line.inside()
+    assert third.ticket.speaks()
+    assert not {later, behind} & set(line.inside())
+    line.gives_up(third)
+    for caller in (line.callers[0], first, second):
+        line.releases(caller)
+    line.run_woken()
+    assert line.inside() == [later]
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 @virtual
 async def test_the_last_to_leave_lets_a_waiting_writer_in(order):
     """Readers share, and leave in any order; a writer waits for all of them, and all wait for it."""
     line = Line()
-    readers = [line.comes(READ) for _ in range(3)]
+    readers = line.read(3)
     writer = line.comes(WRITE)
     behind = [line.comes(READ), line.comes(READ)]
     assert line.inside() == readers
@@ -150,9 +198,11 @@ async def test_the_last_to_leave_lets_a_waiting_writer_in(order):
     assert line.inside() == [writer]
     line.asks(writer)
     line.releases(writer)
+    assert line.inside() == behind[:1]  # it asks for both
+    line.asks(behind[0])
+    line.wins(behind[0])
     assert line.inside() == behind
     for reader in behind:
-        line.asks(reader)
         line.releases(reader)
     line.check_empty()
 
@@ -161,7 +211,7 @@ async def test_the_last_to_leave_lets_a_waiting_writer_in(order):
 async def test_a_waiting_writer_is_not_overtaken():
     """A reader that comes behind a waiting writer waits, though other readers are in."""
     line = Line()
-    first = line.comes(READ)
+    (first,) = line.read(1)
     writer, late = line.comes(WRITE), line.comes(READ)
     assert line.inside() == [first]
     line.releases(first)
@@ -174,7 +224,7 @@ async def test_a_waiting_writer_is_not_overtaken():
 async def test_a_writer_that_gives_up_lets_the_readers_behind_it_in():
     """These waited for nothing but the writer; the next writer keeps its place among them."""
     line = Line()
-    first, writer = line.comes(READ), line.comes(WRITE)
+    (first,), writer = line.read(1), line.comes(WRITE)
     readers = [line.comes(READ), line.comes(READ)]
     second = line.comes(WRITE)
     last = line.comes(READ)
@@ -185,6 +235,64 @@ async def test_a_writer_that_gives_up_lets_the_readers_behind_it_in():
     assert line.inside() == [second]
     line.gives_up(second)
     assert line.inside() == [last]
+
+
+@virtual
+async def test_of_those_that_share_a_name_one_asks_first():
+    """When it has won the others ask, all at once; of those that are refused then one waits for all (R22)."""
+    line = Line()
+    callers = [line.comes(READ) for _ in range(4)]
+    assert line.inside() == callers[:1]
+    line.wins(callers[0])
+    assert line.inside() == callers
+    assert [caller.ticket.speaks() for caller in callers[1:]] == [True, False, False]
+    late = line.comes(READ)
+    assert line.inside() == callers
+    for caller in callers[2:]:
+        caller.ticket.leave()
+        line.goes_on(caller)
+    assert line.inside() == callers[:2]
+    line.wins(callers[1])
+    assert line.inside() == [*callers, late]
+    for caller in (*callers, late):
+        line.releases(caller)
+    line.check_empty()
+
+
+@virtual
+async def test_a_speaker_goes_on_when_another_wins():
+    """It alone listens to releases, and would not hear of them beside a second one."""
+    line = Line()
+    (holder,) = line.read(1)
+    speaker, slower = line.comes(READ), line.comes(READ)
+    assert speaker.ticket.speaks()
+    line.wins(slower)
+    late = line.comes(READ)
+    assert line.inside() == [holder, speaker, slower]
+    line.wins(speaker)
+    assert line.inside() == [holder, speaker, slower, late]
+    for caller in (holder, speaker, slower, late):
+        line.releases(caller)
+    line.check_empty()
+
+
+@virtual
+async def test_a_speaker_that_gives_up_lets_another_speak():
+    """Those that waited behind it ask for themselves."""
+    line = Line()
+    (holder,) = line.read(1)
+    speaker, other = line.comes(READ), line.comes(READ)
+    assert speaker.ticket.speaks()
+    assert not other.ticket.speaks()
+    other.ticket.leave()
+    line.goes_on(other)
+    assert line.inside() == [holder, speaker]
+    line.gives_up(speaker)
+    assert line.inside() == [holder, other]
+    assert other.ticket.speaks()
+    line.gives_up(other)
+    line.releases(holder)
+    line.check_empty()
 
 
 @virtual
@@ -210,7 +318,7 @@ async def test_a_caller_that_is_let_in_as_it_gives_up_lets_the_next_in():
 async def test_a_release_is_quiet_for_a_task_that_asks_at_once():
     """Not to one that another ticket keeps waiting: what it frees would be told of before the release."""
     line = Line()
-    readers = [line.comes(READ), line.comes(READ)]
+    readers = line.read(2)
     writer = line.comes(WRITE)
     assert not line.releases(readers[0])
     assert not line.announced
@@ -261,11 +369,13 @@ async def test_a_task_that_wants_more_names_is_not_waited_for():
 async def test_releases_are_listened_to_while_a_task_contends():
     """One that holds the name ends that for none of those that share it and contend still."""
     line = Line()
-    one, other = line.comes(READ), line.comes(READ)
+    (one,), other = line.read(1), line.comes(READ)
     other.ticket.listens()
-    line.wins(one)
+    last = line.comes(READ)
+    line.wins(last)
     assert not line.told_idle
     line.wins(other)
+    line.releases(last)
     assert line.told_idle == ["a"]
     line.releases(one)
     line.releases(other)
@@ -277,8 +387,7 @@ async def test_releases_are_listened_to_while_a_task_contends():
 async def test_listening_ends_with_the_last_that_waits(stays):
     """Whether it steps out of the queue, or was taken out of it by one that left in the same turn."""
     line = Line()
-    one, other = line.comes(READ), line.comes(READ)
-    line.wins(one)
+    (one,), other = line.read(1), line.comes(READ)
     other.ticket.listens()
     waiting = line.comes(WRITE)
     if stays == "one that holds":
@@ -314,11 +423,11 @@ async def test_each_of_those_that_share_a_name_would_wait_for_itself():
     me = asyncio.current_task()
     refusals = LocalRefusals(line.queue, SystemClock(), "me")
     for task in (*tasks, me):
-        refusals.check_deadlock(("a",))
+        refusals.check_deadlock(Primitive(READ, ("a",), (b"a",)))
         reader = line.comes(READ)
         reader.ticket.now_held(HeldNow(task=task), lambda: LockTakenError("taken", names=("a",)))
     with pytest.raises(WouldDeadlockError):
-        refusals.check_deadlock(("a",))
+        refusals.check_deadlock(Primitive(READ, ("a",), (b"a",)))
     await asyncio.wait(tasks)
 
 
@@ -349,8 +458,7 @@ def step(line: Line, draw: random.Random) -> None:
         if chance < 0.6:
             line.wins(some)
         else:
-            some.ticket.listens()
-            some.ticket.refused(LockTakenError("taken", names=some.in_for), 0.0)
+            line.is_refused(some)
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -19,7 +19,9 @@ from aioredlock_ng._node.greeting import MAX_LOGGED_FINDINGS, Greeting
 from tests.unit.worlds import TTL, opened, virtual, world
 
 LOGGER = logging.getLogger("aioredlock_ng")
-FORMAT = logging.Formatter("%(levelname)s lock=%(lock)s node=%(node)s fence=%(fence)s %(message)s")
+FORMAT = logging.Formatter(
+    "%(levelname)s lock=%(lock)s kind=%(kind)s node=%(node)s fence=%(fence)s %(message)s"
+)
 
 
 class Lines(logging.Handler):

@@ -192,6 +192,20 @@ def test_the_longer_quarantine_is_waited_for(theirs: float) -> None:
 
 
 @virtual
+async def test_what_outlives_a_stray_lock_is_not_waited_for() -> None:
+    """Its counter, and what its leader has announced, live for ten minutes: no lock does (R11, R31)."""
+    async with world(5, restart_quarantine=QUARANTINE) as w:
+        w.nodes[0].flush()
+        async with strays(w.nodes[:1]) as stray:
+            await (await stray.election("a", ttl=5).campaign()).resign()
+            left = {key.partition(b"{")[0]: w.nodes[0].ttl(key) for key in w.nodes[0].keys}
+            assert left[b"redlock:leader:"] == pytest.approx(600, abs=1)
+            await asyncio.sleep(NOTICED)
+            assert sentinel(w.nodes[0]).size == 5
+        assert QUARANTINE < w.manager.unavailable_for < QUARANTINE + 10
+
+
+@virtual
 async def test_every_client_that_reads_the_node_waits() -> None:
     """The wait stands in the sentinel: a client that comes later keeps it, too; an `init` ends it for all."""
     async with world(5, restart_quarantine=QUARANTINE) as w:

@@ -36,8 +36,8 @@ SCRIPTS = {script.digest: script.name.replace("_", "-") for script in _scripts.A
 SCRIPTS[_scripts.SET_ALL.digest] = "acquire"
 """What the scripts are for: for the digests that are sent."""
 
-MARKS = (b"fence:{", b"{meta}")
-"""What the keys that outlive a lease have behind the prefix: counters and the sentinel (R16)."""
+MARKS = (b"fence:{", b"leader:{", b"{meta}")
+"""What the keys that outlive a lease have behind the prefix: counters, leaders, the sentinel (R16)."""
 
 SOURCES = {script.source: SCRIPTS[script.digest] for script in _scripts.ALL}
 
@@ -77,12 +77,12 @@ async def until(when: float) -> None:
 
 
 def is_ours_to_stay(key: bytes) -> bool:
-    """Say whether a key is a counter or a sentinel, whatever the prefix."""
+    """Say whether a key is one of those that outlive a lease, whatever the prefix."""
     return any(mark in key for mark in MARKS)
 
 
 def locks(node: MemoryNode) -> tuple[bytes, ...]:
-    """Return the keys on a node but for counters and the sentinel, whatever the prefix."""
+    """Return the keys on a node that do not outlive a lease, whatever the prefix."""
     return tuple(key for key in node.keys if not is_ours_to_stay(key))
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ..command import Silence
 from ..hash_tag import hash_tag, no_tag
-from ..rights import COUNT_RIGHT, NOTICE_RIGHTS, channel_rule, denied
+from ..rights import COUNT_RIGHT, NOTICE_RIGHTS, READER_RIGHTS, channel_rule, denied
 from .facts import BY_CLIENT, NO_COMMANDS, NOT_ASKED, NodeFacts
 from .findings import Finding, bad, explained, missing, ok, unchecked
 
@@ -24,7 +24,7 @@ BIND_IS_NO_EXCUSE: Final = (7, 0)
 
 
 class Dispensable(NamedTuple):
-    """A command that locks do without."""
+    """Something that locks do without."""
 
     right: str
     without: str
@@ -32,13 +32,17 @@ class Dispensable(NamedTuple):
 
 
 PING: Final = "ping"
+TYPE: Final = "type"
 IN_FULL: Final = "send a script anew"
+READ_WRITE: Final = "read-write locks"
 
 DISPENSABLE: Final = {
     PING: Dispensable("+ping", "which is a sign of life, too"),
     IN_FULL: Dispensable("+eval", "so that after SCRIPT FLUSH it grants nothing until we reconnect"),
+    TYPE: Dispensable("+type", "so that no error tells what is under a key in the place of a lock"),
+    READ_WRITE: Dispensable(READER_RIGHTS, "which other locks do without"),
 }
-"""Of what a diagnosis tries, what locks do without on nodes by URL."""
+"""Of what a diagnosis tries, what locks do without; to send scripts anew only on nodes by URL."""
 
 CROWDED: Final = 0.9
 """Share of `maxclients` from which new connections may soon be refused."""

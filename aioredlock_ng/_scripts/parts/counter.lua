@@ -7,3 +7,7 @@ local function kept(value, ms, keep_ms)
   local needed = math.floor(value / 1024) - ms + 300000
   return needed > tonumber(keep_ms) and needed or keep_ms  -- as the text that it was
 end
+-- The number itself, or the next: where one holder alone has had the name the counter is even (R21).
+local function even(value)
+  return value + value % 2
+end

@@ -1,6 +1,6 @@
--- What follows the random and the time in an owner value of ours, cut where it is too long; nil of any other.
+-- What follows the random, the time and the kind in an owner value of ours, cut where it is too long; nil of any other.
 local function label(holder)
-  local random, since, rest = string.match(holder, '^([0-9a-f]+):(%d+):(.*)$')
+  local random, since, rest = string.match(holder, '^([0-9a-f]+):(%d+)%l?:(.*)$')
   return random and #random == 40 and #since == 13 and string.sub(rest, 1, 1024) or nil
 end
 -- 1 where another program wrote the value, which will not publish its release; else 0.

@@ -35,9 +35,9 @@ def add_exception_handlers(app: FastAPI) -> None:
     """Answer lock errors, those of plain ``async with manager.lock(…)`` included.
 
     Taken: 409, or the `status_code` of the `locked` it comes from.  No quorum, a lost lock, a closed manager,
-    or nodes that cannot be one quorum (`ConfigurationError`): 503.  Each with ``Retry-After``, where a moment
-    is known, and the reason as ``detail``; a WebSocket that was accepted is closed with 1013 ("try again
-    later").  Errors that are bugs, such as `WouldDeadlockError`, remain a 500.
+    or a `ConfigurationError`, such as that of nodes that cannot be one quorum: 503.  Each with
+    ``Retry-After``, where a moment is known, and the reason as ``detail``; a WebSocket that was accepted is
+    closed with 1013 ("try again later").  Errors that are bugs, such as `WouldDeadlockError`, remain a 500.
 
     An app that is mounted in another one answers for itself: call this for each.
     """

@@ -20,7 +20,7 @@ from tests.servers import Nodes, ask, eventually
 
 TAKEN = {"detail": "locked by another request"}
 UNAVAILABLE = {"detail": "locking is unavailable"}
-MISCONFIGURED = {"detail": "locking is unavailable: its nodes are misconfigured, and cannot be one quorum"}
+MISCONFIGURED = {"detail": "locking is unavailable: its nodes or names are misconfigured"}
 LOST = {"detail": "the lock was lost"}
 
 
@@ -134,6 +134,17 @@ async def test_misconfigured(handler: Handle, nodes3: LocalNodes, caplog: pytest
     (record,) = [record for record in caplog.records if "GET /" in record.message]
     assert f"node {nodes3.urls[0]}: it belongs to a quorum of 1 node, here are 3 configured" in record.message
     assert "stated by `init` of an operator at 20" in record.message
+
+
+@BOTH
+async def test_something_else(handler: Handle, nodes3: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
+    """503 where another program has the name, too; what it is stands in the log alone."""
+    async with site_with(nodes3.urls, handler) as (site, _):
+        for url in nodes3.urls[:2]:
+            ask(url, "HSET", "redlock:x", "field", "value")
+        assert await site.get("/") == (503, MISCONFIGURED, None)
+    (record,) = [record for record in caplog.records if "GET /" in record.message]
+    assert "holds a hash, which is no lock of this package" in record.message
 
 
 async def test_nothing_but_the_detail_is_told(nodes3: LocalNodes) -> None:

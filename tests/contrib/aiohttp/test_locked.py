@@ -51,6 +51,21 @@ async def test_your_own_tests_need_no_server() -> None:
     assert not any(map(locks, nodes))
 
 
+async def test_a_handler_goes_in_again() -> None:
+    """With ``reentrant=True`` a block of the handler's own has the handler's lease (R27)."""
+
+    @locked("order:{id}", reentrant=True)
+    async def pay(request: web.Request) -> web.Response:
+        lock = request.config_dict[MANAGER].lock(f"order:{request.match_info['id']}", reentrant=True)
+        async with lock as inner:
+            return web.json_response(inner.fence == request[LEASE].fence)
+
+    app, nodes = app_with(web.get("/{id}", pay))
+    async with serve(app) as site:
+        assert (await site.get("/7"))[:2] == (200, True)
+    assert not any(map(locks, nodes))
+
+
 async def test_methods_and_views() -> None:
     """Methods of classes and of views are handlers, too, and each takes its own lock."""
 
@@ -139,6 +154,22 @@ async def test_a_lock_that_stays_taken_for_a_while() -> None:
     assert [locks(node) for node in nodes] == [(b"redlock:order:1", b"redlock:order:2")] * 3
 
 
+async def test_a_handler_in_a_mode() -> None:
+    """Handlers that read are together, and one that writes is told to come back."""
+    app, _ = app_with(
+        web.get("/c/{n}", locked("c:{n}", mode="read", blocking=False)(show)),
+        web.get("/write/{n}", locked("c:{n}", mode="write", blocking=False)(show)),
+    )
+    async with serve(app) as site:
+        lock = app[MANAGER].rwlock("c:1")
+        async with lock.read():
+            assert (await site.get("/c/1"))[0] == 200
+            assert (await site.get("/write/1"))[0] == 409
+        async with lock.write():
+            assert (await site.get("/c/1"))[0] == 409
+        assert (await site.get("/write/1"))[0] == 200
+
+
 async def test_a_template_that_the_route_cannot_fill(caplog: pytest.LogCaptureFixture) -> None:
     """The error names the template, the field and the route."""
     app, _ = app_with(web.get("/orders/{id}", locked("order:{order_id}")(show)))
@@ -170,6 +201,11 @@ async def test_a_key_function_that_fails(caplog: pytest.LogCaptureFixture) -> No
     assert "a lock name must be a str, got 42" in caplog.text
 
 
+def new_name(request: web.Request) -> str:
+    """Name a lock."""
+    return request.path
+
+
 @pytest.mark.parametrize(
     ("key", "options", "error", "message"),
     [
@@ -187,6 +223,8 @@ async def test_a_key_function_that_fails(caplog: pytest.LogCaptureFixture) -> No
         ("x", {"blocking_timeout": "soon"}, TypeError, "'soon'"),
         ("x", {"on_lost": "shrug"}, ValueError, "'shrug'"),
         ("x", {"tttl": 3}, TypeError, "tttl"),
+        ("x", {"mode": "both"}, ValueError, "mode must be 'read', 'write' or None, got 'both'"),
+        (new_name, {"mode": "write", "at_least": 1}, ValueError, "has no at_least"),
         ("x", {"status_code": 200}, ValueError, "400 to 599, got 200"),
         ("x", {"status_code": 399}, ValueError, "400 to 599, got 399"),
         ("x", {"status_code": 600}, ValueError, "400 to 599, got 600"),

@@ -75,6 +75,12 @@ async def misconfigured(here: Site) -> None:
     assert here.manager.statistics().conflict is not None
 
 
+async def something_else(here: Site) -> None:
+    """Let another program have a list under the lock's key."""
+    for node in here.world.nodes[:2]:
+        node.set(b"redlock:secret-1", None, 60.0)
+
+
 async def closed(here: Site) -> None:
     """Let the manager be closed, as while the application shuts down."""
     await here.manager.aclose()
@@ -94,9 +100,10 @@ BREAK = pytest.mark.parametrize(
         (
             misconfigured,
             503,
-            "locking is unavailable: its nodes are misconfigured, and cannot be one quorum",
+            "locking is unavailable: its nodes or names are misconfigured",
             None,
         ),
+        (something_else, 503, "locking is unavailable: its nodes or names are misconfigured", None),
         (closed, 503, "locking is unavailable", "1"),
     ],
 )

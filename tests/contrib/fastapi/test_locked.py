@@ -5,7 +5,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import httpx
 import pytest
@@ -13,7 +13,7 @@ from fastapi import APIRouter, BackgroundTasks, Body, Depends, FastAPI, HTTPExce
 from fastapi.responses import StreamingResponse
 from starlette.middleware.base import BaseHTTPMiddleware
 
-from aioredlock_ng import ConfigurationError, ExtensionPolicy, Lease, LockManager, WouldDeadlockError
+from aioredlock_ng import ConfigurationError, ExtensionPolicy, Lease, LockManager, Mode, WouldDeadlockError
 from aioredlock_ng.contrib.fastapi import (
     LOCK_RESPONSES,
     ManagerDep,
@@ -386,6 +386,23 @@ async def test_a_plain_lock_in_an_endpoint() -> None:
 
 
 @virtual
+async def test_an_endpoint_goes_in_again() -> None:
+    """With ``reentrant=True``: two dependencies and a block of the endpoint's own have one lease (R27)."""
+    app = new_app()
+    Mine = Annotated[Lease, locked("mine:{order_id}", reentrant=True)]  # noqa: N806 (a type)
+
+    @app.post("/{order_id}", dependencies=[locked("mine:{order_id}", reentrant=True)])
+    async def endpoint(order_id: int, lease: Mine, manager: ManagerDep) -> bool:
+        async with manager.lock(f"mine:{order_id}", reentrant=True) as inner:
+            return inner.fence == lease.fence and manager.statistics().acquired == 1
+
+    async with site(app) as here:
+        answer = await here.post("/7")
+        assert (answer.status_code, answer.json()) == (200, True)
+        assert here.world.keys == [()] * 3
+
+
+@virtual
 async def test_a_self_made_deadlock_is_a_bug() -> None:
     """An endpoint that waits for its own lock is told so, and its client gets a 500."""
     app = new_app()
@@ -466,6 +483,8 @@ async def test_the_label(label: str | None, expected: str) -> None:
         (("a",), {"blocking": False, "blocking_timeout": 1}, ValueError, "blocking=False"),
         (("a",), {"on_lost": "x"}, ValueError, "on_lost must be"),
         (("a",), {"extension": 1}, TypeError, "ExtensionPolicy"),
+        (("a",), {"mode": "both"}, ValueError, "mode must be 'read', 'write' or None, got 'both'"),
+        ((new_app,), {"mode": "read", "at_least": 1}, ValueError, "has no at_least"),
         (("a",), {"timeout": 1}, TypeError, "timeout"),
         ((new_app,), {"ttl": -1}, ValueError, "ttl must be positive seconds, got -1"),
     ],
@@ -516,6 +535,32 @@ async def test_a_lock_that_stays_taken_for_a_while() -> None:
         await asyncio.sleep(20)
         assert (await here.post("/orders/42")).status_code == 200
         await asyncio.sleep(30.1)  # until it is free again
+
+
+@virtual
+async def test_endpoints_in_a_mode() -> None:
+    """Those that read run together; one that writes waits for them, and they for it."""
+    app, stay = new_app(), Stay()
+    locks = {mode: locked(TEMPLATE, mode=mode, blocking=False) for mode in get_args(Mode)}
+
+    @app.post(PATH + "/look")
+    async def look(order_id: int, lease: Annotated[Lease, locks["read"]]) -> str | None:
+        return lease.mode
+
+    @app.post(PATH)
+    async def change(order_id: int, lease: Annotated[Lease, locks["write"]]) -> str | None:
+        await stay()
+        return lease.mode
+
+    async with site(app) as here:
+        async with here.manager.rwlock("order:1").read():
+            assert (await here.post("/orders/1/look")).json() == "read"
+            assert (await here.post("/orders/1")).status_code == 409
+        writing = here.posting("/orders/1")
+        await stay.entered.wait()
+        assert (await here.post("/orders/1/look")).status_code == 409
+        stay.leave.set()
+        assert (await writing).json() == "write"
 
 
 # -- OpenAPI -------------------------------------------------------------------------------------------

@@ -1,0 +1,101 @@
+"""What is under a lock's keys where no lock can be: asked once, when that costs the quorum (R19)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, final
+
+from .._core.command import WRONG_TYPE, Answer, Command, Purpose
+from .._core.quorum import Vote, majority
+from .._kinds.primitive import Primitive
+from .._round.outbox import Outbox
+from .._round.round import Round, all_answered, keep
+from ..errors import ConfigurationError, LockNotAcquiredError, printable
+
+FITTING: Final[Mapping[str, frozenset[bytes]]] = {
+    "lock": frozenset({b"string", b"zset"}),
+    "counter": frozenset({b"string"}),
+    "mark": frozenset({b"zset"}),
+}
+"""As TYPE has it, what may be under each key of a lock: of any kind, since all exclude each other."""
+
+FREE: Final = b"none"
+"""What TYPE says of a key that is not there."""
+
+_NOT_ASKED: Final = Answer(Vote.SILENT, "not asked")
+
+
+@final
+class _Found(NamedTuple):
+    """What is no part of a lock, under a key of it."""
+
+    part: str
+    key: bytes
+    type: bytes
+
+
+async def other_kind(
+    outbox: Outbox, primitive: Primitive, refusal: LockNotAcquiredError, timeout: float
+) -> ConfigurationError | None:
+    """Return the error of a name that is something else's on so many nodes that no majority is left.
+
+    None when another try may help: also when it has gone by the time the nodes are asked what it is, or
+    something else has failed with those words.  A node that does not tell within `timeout` seconds, or may
+    not, is taken at its first word.
+    """
+    votes, size = refusal.votes, len(refusal.votes)
+    wrong = [node for node, vote in enumerate(votes) if WRONG_TYPE in vote.reason]  # old servers wrap it
+    spared = size - majority(size)
+    if len(wrong) <= spared:
+        return None
+    seen = await _look(outbox, primitive, wrong, timeout)
+    if sum(found is None or bool(found) for found in seen) <= spared:
+        return None
+    counted = Counter(each for found in seen for each in found or ())
+    kind = primitive.kind
+    wanted = f"lock {printable(primitive.names)} is wanted as a {kind.name}{' lock' if kind.mode else ''}"
+    there = "; ".join(
+        f"on {count} of {size} nodes the key {ascii(found.key)[1:]} holds a {_called(found.type)}, which is "
+        f"no {found.part} of this package"
+        for found, count in counted.most_common()
+    )
+    return ConfigurationError(f"{wanted}, but {there or 'under its keys is what is no lock of this package'}")
+
+
+async def _look(
+    outbox: Outbox, primitive: Primitive, wrong: Sequence[int], timeout: float
+) -> list[list[_Found] | None]:
+    """Return what is in the way on each of these nodes; None where that is not known."""
+    others = {node: _NOT_ASKED for node in range(outbox.size) if node not in wrong}
+    seen: list[list[_Found] | None] = [[] for _ in wrong]
+    if timeout <= 0:
+        return [None for _ in wrong]
+    asked = []
+    for part, keys in primitive.parts:
+        for key in keys:
+            round_ = Round(outbox, keep)
+            round_.ask(_type_of(key), timeout, known=others)
+            asked.append((part, key, round_))
+    for part, key, round_ in asked:
+        await round_.wait(all_answered)
+        for place, node in enumerate(wrong):
+            answer, found = round_.answers[node], seen[place]
+            if answer is None or not isinstance(answer.found, bytes):
+                seen[place] = found or None  # what has been found so far is enough
+            elif answer.found not in FITTING[part] | {FREE}:
+                seen[place] = [*(found or ()), _Found(part, key, answer.found)]
+    return seen
+
+
+def _type_of(key: bytes) -> Command:
+    return Command(Purpose.OTHER, owner=b"", fits=_fits_type, keys=(key,), verb=b"TYPE")
+
+
+def _fits_type(reply: object) -> bool:
+    return isinstance(reply, bytes)
+
+
+def _called(type_: bytes) -> str:
+    """Return what people call a type of Redis."""
+    return "sorted set" if type_ == b"zset" else ascii(type_.decode(errors="replace"))[1:-1]

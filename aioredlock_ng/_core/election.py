@@ -1,0 +1,98 @@
+"""What an election's leaders announce, and what an observer may make of it (R31, R32).
+
+A leader announces the term that it has won, its fence, on all nodes, where the greatest is kept.  A term that
+was won stays won, so any node may keep it and tell of it.  An observer looks at all nodes, time and again.
+What it reads may be past, but never wrong:
+
+- It goes by what Q nodes with a vote answered: they share one with those that acknowledged an announcement.
+- It knows the greatest term that it has heard of, and forgets it never.
+- A term is over when Q nodes with a vote show no lock, each at a moment when that term had been won: a leader
+  that still leads has its key on one of them.  Had been won: the observer knew of it before it asked, or the
+  node itself told of it, or of a later one.
+
+Not read is the lock's key for an owner: Q nodes may show one that has no certificate, and never won.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
+
+MAX_TERM_DIGITS: Final = 16
+"""Digits of a term: fences stay below 2 ** 53."""
+
+MAX_LABEL_BYTES: Final = 800
+"""Bytes of a leader's label that are read: 200 characters, in UTF-8."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """A leader of an election, as it announced itself; `election.observe()` tells of it."""
+
+    term: int
+    """The fence of its leadership: unique, and greater than those of all earlier leaders (R10)."""
+    label: str
+    """What it calls itself: the `label` of its `LockManager.election`."""
+
+
+def read_announcement(value: bytes) -> Leader | None:
+    """Read ``term:label``; None of anything else."""
+    term, colon, label = value.partition(b":")
+    if not colon or not term.isdigit() or len(term) > MAX_TERM_DIGITS:
+        return None
+    return Leader(int(term), label[:MAX_LABEL_BYTES].decode(errors="replace"))
+
+
+@final
+class Look(NamedTuple):
+    """What one node showed when it was looked at."""
+
+    votes: bool
+    """Whether it has a vote: its sentinel is the expected one (R12)."""
+    held: bool
+    """Whether anything is under the lock's key."""
+    announced: Leader | None
+    """The greatest term that was announced there."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an observer has made of its looks so far."""
+
+    newest: Leader | None = None
+    """The greatest term that it has heard of."""
+    ended: int = 0
+    """Terms up to this one are over."""
+    free: bool = False
+    """Whether Q nodes showed no lock at the last look."""
+    tells: bool = False
+    """Whether there is anything to tell yet: a leader, or that there is none."""
+
+    @property
+    def leader(self) -> Leader | None:
+        """The leader that is told of: the newest, unless its term is over."""
+        newest = self.newest
+        return None if newest is None or self.free or newest.term <= self.ended else newest
+
+
+def seen(before: Seen, looks: Sequence[Look], quorum: int) -> Seen | None:
+    """Return what an observer knows after a look at all nodes; None when too few of them have a vote."""
+    if sum(look.votes for look in looks) < quorum:
+        return None
+    newest = before.newest
+    for look in looks:
+        if _term(look.announced) > _term(newest):
+            newest = look.announced
+    # On each node that is free: up to which term those that had been won when it was looked at.
+    known = _term(before.newest)
+    free = sorted(max(known, _term(look.announced)) for look in looks if look.votes and not look.held)
+    is_free = len(free) >= quorum
+    ended = max(before.ended, free[-quorum]) if is_free else before.ended
+    return Seen(newest, ended, is_free, before.tells or is_free or newest is not None)
+
+
+def _term(leader: Leader | None) -> int:
+    return 0 if leader is None else leader.term

@@ -1,0 +1,59 @@
+"""What a manager has to do with elections, beyond the locks that their campaigns are."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import final
+
+from .._core.election import Leader, Seen, seen
+from .._round.releases import Releases
+from .._round.round import all_answered
+from ..errors import QuorumUnavailableError, printable
+from .announcement import Announcement
+from .observation import Means, Observation, Observer, ask, looks_in
+from .subject import Subject
+
+
+@final
+class Elections:
+    """Announces, and observes."""
+
+    def __init__(self, releases: Releases, means: Means) -> None:
+        self._outbox = means.outbox
+        self._releases = releases
+        self._means = means
+        self._observed: dict[bytes, Observation] = {}
+
+    def announcement(self, subject: Subject, leader: Leader) -> Announcement:
+        """Return what a leader announces that has won."""
+        return Announcement(self._outbox, self._releases, subject, leader)
+
+    def observer(self, subject: Subject) -> Observer:
+        """Return one that observes together with all others of this process; it has to join at once."""
+        key = subject.lock
+        if key not in self._observed:
+            over = partial(self._observed.pop, key)
+            self._observed[key] = Observation(subject, self._means, on_over=over)
+        return Observer(self._observed[key])
+
+    async def look(self, subject: Subject) -> Leader | None:
+        """Look once, and return the newest leader, or that there is none.
+
+        Raises:
+            QuorumUnavailableError: too few nodes with a vote answered.
+        """
+        round_ = ask(self._outbox, subject)
+        await round_.wait(all_answered)
+        found = seen(Seen(), looks_in(round_), self._outbox.quorum)
+        if found is not None:
+            return found.leader
+        raise QuorumUnavailableError(
+            f"election {printable((subject.name,))}: too few nodes with a vote answered",
+            names=(subject.name,),
+            votes=round_.votes(),
+        )
+
+    def close(self) -> None:
+        """Let all observers end: the manager is being closed."""
+        for observation in self._observed.values():
+            observation.wake()

@@ -1,0 +1,173 @@
+"""What a process sees of an election: one look at all nodes at a time, for all its observers together (R32).
+
+Nothing here is a task.  A look begins by a notice, by a timer, or because an observer has come; what it comes
+to wakes the observers.  The last one that leaves takes subscription and timer along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final, final
+
+from .._acquire.notices import Notices
+from .._core.election import Leader, Look, Seen, seen
+from .._round.availability import Availability
+from .._round.futures import ring
+from .._round.outbox import Outbox
+from .._round.round import Round, all_answered
+from .subject import Subject, read_look
+
+LOOK_EVERY: Final = 5.0
+"""Seconds between two looks at most: a notice may be lost, and some nodes tell of none."""
+
+LOOK_SELDOM: Final = 4.0
+"""Seconds between two looks at least, without a notice: processes that were told together come apart."""
+
+LOOK_AGAIN: Final = 1.0
+"""Seconds until the next look where too few nodes with a vote have answered."""
+
+
+def ask(outbox: Outbox, subject: Subject) -> Round:
+    """Ask all nodes what they show."""
+    round_ = Round(outbox, read_look)
+    round_.ask(subject.look(), outbox.node_timeout)
+    return round_
+
+
+def looks_in(round_: Round) -> list[Look]:
+    """Return what the nodes have shown."""
+    found = (answer.found for answer in round_.answers if answer is not None)
+    return [look for look in found if isinstance(look, Look)]
+
+
+@final
+@dataclass(slots=True, eq=False, kw_only=True)
+class Means:
+    """What observations use."""
+
+    outbox: Outbox
+    notices: Notices
+    availability: Availability
+    random: Random
+
+
+@final
+class Observation:
+    """What all observers of an election in a process share; `on_over` is called when the last has left."""
+
+    def __init__(self, subject: Subject, means: Means, on_over: Callable[[], object]) -> None:
+        self.subject = subject
+        self.seen = Seen()
+        self.looked = 0
+        """The number of the last look to which enough nodes have answered."""
+        self._means = means
+        self._on_over = on_over
+        self._begun = 0  # looks so far
+        self._round: Round | None = None
+        self._again = False  # whether there was news while the nodes were being asked
+        self._timer: asyncio.TimerHandle | None = None
+        self._observers: dict[Observer, asyncio.Future[bool] | None] = {}
+
+    # -- observers -----------------------------------------------------------------------------
+
+    def join(self, observer: Observer) -> int:
+        """Have one more, and return the number of the look that it is to wait for, which begins now."""
+        if not self._observers:
+            # First: what is announced after the look is told.
+            self._means.notices.watch(self.subject.announced, self.look)
+        self._observers[observer] = None
+        return self.look()
+
+    def leave(self, observer: Observer) -> None:
+        """Have one less."""
+        del self._observers[observer]
+        if not self._observers:
+            self._on_over()
+            if not self._means.outbox.loop.is_closed():
+                self._means.notices.unwatch(self.subject.announced)
+                self._stop_timer()
+
+    async def news(self, observer: Observer) -> None:
+        """Wait until there may be some."""
+        self._means.availability.check()
+        future = self._observers[observer] = self._means.outbox.loop.create_future()
+        await future
+
+    @property
+    def closing(self) -> bool:
+        """Whether there will be none: the manager is being closed."""
+        return self._means.availability.closing
+
+    def wake(self) -> None:
+        """Let all observers see what there is."""
+        for future in self._observers.values():
+            if future is not None:
+                ring(future)
+
+    # -- looks ---------------------------------------------------------------------------------
+
+    def look(self) -> int:
+        """Look at all nodes, now or when the look under way is over; returns the number of that look."""
+        if self._round is not None:
+            self._again = True
+            return self._begun + 1
+        self._stop_timer()
+        self._begun += 1
+        self._again = False
+        self._round = round_ = ask(self._means.outbox, self.subject)
+        round_.then(all_answered, self._answered)
+        return self._begun
+
+    def _answered(self) -> None:
+        assert self._round is not None, "it is what was asked"
+        found = seen(self.seen, looks_in(self._round), self._means.outbox.quorum)
+        self._round = None
+        if found is not None:
+            self.seen, self.looked = found, self._begun
+        self.wake()
+        if self._observers and not self._means.availability.closing:
+            chance = self._means.random.random()
+            pause = LOOK_AGAIN if found is None else LOOK_SELDOM + chance * (LOOK_EVERY - LOOK_SELDOM)
+            self._timer = self._means.outbox.loop.call_later(0.0 if self._again else pause, self.look)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+@final
+class Observer:
+    """One of those that observe; it joins and leaves as a context manager does."""
+
+    __slots__ = ("_from", "_observation", "_told")
+
+    def __init__(self, observation: Observation) -> None:
+        self._observation = observation
+        self._from = 0  # the look with which it began: what others have seen may be of some seconds ago
+        self._told: tuple[Leader | None, ...] = ()
+
+    def __enter__(self) -> Observer:
+        self._from = self._observation.join(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._observation.leave(self)
+
+    async def next(self) -> tuple[Leader | None] | None:
+        """Wait for news, and return the leader, or that there is none; None: the manager is being closed.
+
+        Raises:
+            ConfigurationError: the nodes cannot be one quorum.
+        """
+        observation = self._observation
+        while not observation.closing:
+            news = (observation.seen.leader,)
+            if observation.looked >= self._from and observation.seen.tells and news != self._told:
+                self._told = news
+                return news
+            await observation.news(self)
+        return None

@@ -1,0 +1,284 @@
+"""Leader election, as users see it: campaigns, leaderships, observers (R31, R32)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NoReturn, final
+
+from ._core.election import Leader
+from ._core.policy import ExtensionPolicy
+from ._elect.announcement import Announcement
+from ._elect.subject import Subject
+from ._hold.holding import Holding
+from ._hold.request import Request
+from ._kinds.primitive import Primitive
+from ._lease import Lease, ReleaseReport
+from ._lock import Lock
+from ._options import checked_policy
+from ._session.lifecycle import Lifecycle
+from .errors import LockLostError, printable
+
+
+def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> ExtensionPolicy:
+    """Return the policy that a leader's lock is extended by: without a limit.
+
+    Raises:
+        ValueError, TypeError: `extension` is none, or has it not extended at all.
+    """
+    if extension is not None:
+        checked_policy(extension)
+        if not extension.enabled:
+            raise ValueError(f"a leader extends its lock, got extension={extension!r}")
+    return replace(default if extension is None else extension, max_extensions=None)
+
+
+@final
+class Leadership:
+    """One term of a leader, from the win of its campaign to its end.
+
+    It ends by `resign`, with the ``async with`` of its campaign, or when it is lost (R7).
+    """
+
+    __slots__ = ("_announcement", "_lease")
+
+    def __init__(self, lease: Lease[int], announcement: Announcement) -> None:
+        self._lease = lease
+        self._announcement = announcement
+
+    def __repr__(self) -> str:
+        state = f"leads {self.remaining:.1f}s" if self.held else "is over"
+        return f"<Leadership {printable(self._lease.names)} term={self.term} {self.label!r} {state}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the election."""
+        return self._lease.name
+
+    @property
+    def term(self) -> int:
+        """The number of this leadership: unique, and greater than those of all earlier ones (R10).
+
+        Hand it to what the leader writes to, and let that refuse what comes with a smaller one than it has
+        seen: nothing else stops a leader that stood still past its validity.  An integer below 2**53.
+        """
+        return self._announcement.leader.term
+
+    @property
+    def label(self) -> str:
+        """What this leader calls itself, for observers."""
+        return self._announcement.leader.label
+
+    @property
+    def held(self) -> bool:
+        """Whether it leads, by all that is known and by the clock; no I/O.  As `Lease.held`."""
+        return self._lease.held
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of validity left, if no extension follows; 0 once it is over.  No I/O."""
+        return self._lease.remaining
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the leadership is lost; a resignation is no loss."""
+        return self._lease.lost
+
+    def check(self) -> None:
+        """Raise `LockLostError` if it does not lead any more; no I/O."""
+        self._lease.check()
+
+    async def resign(self) -> ReleaseReport:
+        """Give it up, so that another candidate wins at once; return what each node said.
+
+        Idempotent; any task of the loop may call it, and none is cancelled by it.  As `Lease.release`.
+        """
+        self._lease._runtime.check_here()  # noqa: SLF001 (as `release` does)
+        try:
+            return await self._lease.release()
+        finally:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        """Tell observers, unless there is no way any more: in a forked child, or when the loop has ended."""
+        runtime = self._lease._runtime  # noqa: SLF001
+        here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None without one)
+        if here is runtime.loop and not runtime.inherited:
+            self._announcement.say_goodbye()
+
+
+@final
+class Campaign:
+    """One campaign of one candidate, made by `Election.campaign`: enter it with ``async with``, or await it.
+
+    It waits, as long as it takes, until this candidate leads.  Awaited, it returns the `Leadership`, to be
+    ended by `Leadership.resign`; then no task is cancelled when it is lost.
+    """
+
+    __slots__ = ("_begun", "_election", "_leadership", "_lock")
+
+    def __init__(self, election: Election, lock: Lock[int]) -> None:
+        self._election = election
+        self._lock = lock
+        self._begun = False
+        self._leadership: Leadership | None = None
+
+    def __repr__(self) -> str:
+        return f"<Campaign {printable(self._lock.names)}>"
+
+    def _begin(self) -> None:
+        if self._begun:
+            raise RuntimeError("a campaign is used once: call campaign() for another one")
+        self._begun = True
+
+    def __await__(self) -> Generator[Any, Any, Leadership]:
+        """Wait until this candidate leads; raises as ``async with`` does."""
+        return self._win().__await__()
+
+    async def _win(self) -> Leadership:
+        self._begin()
+        return self._election._inaugurated(await self._lock.acquire())  # noqa: SLF001
+
+    async def __aenter__(self) -> Leadership:
+        """Wait until this candidate leads, and run the block as the leader.
+
+        Raises:
+            ManagerClosedError: the manager is closed.
+            ConfigurationError: the nodes cannot be one quorum.
+            WouldDeadlockError: the task leads already.
+        """
+        self._begin()
+        lease = await self._lock.__aenter__()
+        self._leadership = self._election._inaugurated(lease)  # noqa: SLF001
+        return self._leadership
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Resign.
+
+        Raises:
+            LockLostError: the leadership was lost, which has cancelled the block.
+        """
+        try:
+            await self._lock.__aexit__(exc_type, exc, tb)
+        finally:
+            assert self._leadership is not None, "entered"
+            self._leadership._say_goodbye()  # noqa: SLF001
+
+
+@final
+class Election:
+    """An election, made by `LockManager.election`: a description, reusable and shareable as a `Lock` is.
+
+    It is decided by a lock of its name, which the leader extends without a limit.  In one process one
+    candidate asks at a time; the others wait behind it.
+    """
+
+    __slots__ = ("_label", "_life", "_primitive", "_request", "_subject")
+
+    def __init__(
+        self,
+        life: Lifecycle,
+        primitive: Primitive,
+        request: Request,
+        subject: Subject,
+        label: str | None,
+    ) -> None:
+        self._life = life
+        self._primitive = primitive
+        self._request = request
+        self._subject = subject
+        self._label = label
+
+    def __repr__(self) -> str:
+        return f"<Election {printable(self._primitive.names)} ttl={self._request.ttl:g}s>"
+
+    @property
+    def name(self) -> str:
+        """The name of the election, which is that of its lock."""
+        return self._subject.name
+
+    # -- to lead -------------------------------------------------------------------------------
+
+    def campaign(self) -> Campaign:
+        """Describe one campaign: ``async with election.campaign() as leadership:``.
+
+        The block begins when this candidate leads, and is cancelled when it leads no more, before another one
+        can (R7).
+        """
+        return Campaign(self, Lock(self._life, self._primitive, self._request))
+
+    def _inaugurated(self, lease: Lease[int]) -> Leadership:
+        """Have a leader that has won announce it, now and with each extension (R31)."""
+        runtime, holding = lease._runtime, lease._holding  # noqa: SLF001
+        leader = Leader(lease.fence, runtime.holder if self._label is None else self._label)
+        announcement = runtime.elections.announcement(self._subject, leader)
+        assert isinstance(holding, Holding), "the lock of an election is not reentrant"
+        holding.on_extended = announcement.repeat
+        announcement.repeat()
+        return Leadership(lease, announcement)
+
+    async def run(self, lead: Callable[[Leadership], Awaitable[object]]) -> NoReturn:
+        """Campaign again and again until cancelled, and call `lead` once for each leadership.
+
+        `lead` is cancelled when its leadership is lost; then, and when it returns, the next campaign begins.
+
+        Raises:
+            ManagerClosedError, ConfigurationError: as a campaign.
+            Exception: whatever `lead` raises, unless it is the `LockLostError` of its own leadership.
+        """
+        while True:
+            leadership: Leadership | None = None
+            try:
+                async with self.campaign() as leadership:
+                    try:
+                        await lead(leadership)
+                    except (LockLostError, ExceptionGroup) as error:
+                        over = leadership.lost.is_set() or not leadership.held
+                        if not (over and self._is_loss(error)):
+                            raise
+            except LockLostError as error:
+                if leadership is None or not leadership.lost.is_set() or not self._is_loss(error):
+                    raise
+
+    def _is_loss(self, error: Exception) -> bool:
+        """Whether an error, or all of a group, says that this is led no more."""
+        if isinstance(error, ExceptionGroup):
+            return all(map(self._is_loss, error.exceptions))
+        return isinstance(error, LockLostError) and error.names == self._primitive.names
+
+    # -- to follow -----------------------------------------------------------------------------
+
+    async def observe(self) -> AsyncGenerator[Leader | None, None]:
+        """Tell of leaders: the newest, or None when there is none; then whenever that has changed (R32).
+
+        Each term was really won, by the one of that label, and terms only grow.  A leader that stays, and
+        whose announcement has reached a majority, is told of within a round trip; or within five seconds,
+        where notices are lost or a node is a client.  What is told may be past when it is read, and short
+        terms may be left out.  Nothing is told while too few nodes with a vote answer.  The iteration ends
+        when the manager is closed.
+
+        Raises:
+            ManagerClosedError: the manager was closed before.
+            ConfigurationError: the nodes cannot be one quorum.
+        """
+        runtime = await self._life.ready()
+        with runtime.elections.observer(self._subject) as observer:
+            while (news := await observer.next()) is not None:
+                yield news[0]
+
+    async def leader(self) -> Leader | None:
+        """Look once: return the newest leader, or None when none is known of.
+
+        For a look in passing.  It remembers nothing, so that it may find an older one than the time before
+        while an announcement has reached few nodes; `observe` never goes back.
+
+        Raises:
+            QuorumUnavailableError: too few nodes with a vote answered.
+            ManagerClosedError, ConfigurationError: as `observe`.
+        """
+        runtime = await self._life.ready()
+        return await runtime.elections.look(self._subject)

@@ -1,0 +1,42 @@
+"""How often a task has one lock: numbers alone, without I/O (R27)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, final
+
+from .._kinds.kind import Kind
+
+MAX_DEPTH: Final = 100
+"""Leases of one lock that its task may have at once: more of them are a recursion without an end."""
+
+
+@final
+@dataclass(slots=True)
+class Count:
+    """The leases that a task has of one lock, and the blocks that it is inside of."""
+
+    asked: list[Kind]
+    """What each lease that is not released was asked for as."""
+    blocks: int = 0
+    """How many blocks are open under them."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the task may have no further lease."""
+        return len(self.asked) >= MAX_DEPTH
+
+    def weaken(self, asked: Kind, weaker: Kind) -> None:
+        """Note that the lease that was asked for as `asked` is content with `weaker` from now on.
+
+        Raises:
+            RuntimeError: another one is not.
+        """
+        others = self.asked.copy()
+        others.remove(asked)
+        if any(kind is not weaker for kind in others):
+            raise RuntimeError(
+                "a write lease is not downgraded while its task has another lease of the lock that was "
+                "asked for to write: release that one first"
+            )
+        self.asked = [*others, weaker]

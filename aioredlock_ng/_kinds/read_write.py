@@ -1,0 +1,93 @@
+"""The read-write lock: readers together, a writer alone (R20 to R23).
+
+Under a lock's key is a writer's owner value, as a mutex has it, so that both exclude each other; or a sorted
+set of readers, each with the moment until which it reads by the node's clock.  Beside it are the hints of
+those that wait: a writer's keeps new readers out, and a writer that leaves lets the readers in that waited.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from .. import _scripts
+from .._core.command import Answer, Reply
+from .._core.keyspace import QUEUE
+from .._core.owner import parse_owner
+from .._core.quorum import Vote
+from . import answers
+from .kind import Holder, Kind, Mode, Question
+from .mutex import MUTEX
+
+_WRITE_NUMBERS: Final = 4
+"""Numbers in the answer to an acquire of a writer: the last one is where the counter stood before."""
+
+
+def _fits_write(reply: object) -> bool:
+    if type(reply) is not list or len(reply) != _WRITE_NUMBERS:
+        return False
+    return answers.fits_grant(reply[:-1]) and type(reply[-1]) is int
+
+
+def _read_write(reply: Reply) -> Answer:
+    if type(reply) is not list:
+        return answers.silent(reply)
+    answer: list[Any] = reply
+    read = answers.read_grant(answer[:-1])
+    return read._replace(before=answer[-1]) if read.vote is Vote.GRANTED else read
+
+
+def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
+    """Read what a node says of readers: each with the milliseconds that it stays yet."""
+    if not isinstance(found, list):
+        return None
+    holders = []
+    for value, left_ms in zip(found[::2], found[1::2], strict=True):
+        owner = parse_owner(value)
+        label, since = (None, None) if owner is None else (owner.label, owner.since)
+        ttl = answers.seconds(left_ms)
+        holders.append(Holder(owner=value, label=label, since=since, ttl=ttl, reads=True))
+    return tuple(holders)
+
+
+def _kind(name: Mode, acquire: Question, **more: Any) -> Kind:
+    mode = (name.encode(),)
+    return Kind(
+        name=name,
+        mode=name,
+        letter=name[:1].encode(),
+        passes_on=False,
+        seats=True,
+        acquire=acquire,
+        acquire_plain=acquire,
+        acquire_one_plain=acquire,
+        raise_=Question(script=_scripts.RW_RAISE, fits=answers.fits_int, read=answers.read_raise, args=mode),
+        extend=Question(
+            script=_scripts.RW_EXTEND, fits=answers.fits_int, read=answers.read_extend, args=mode
+        ),
+        top_up=Question(
+            script=_scripts.RW_TOP_UP, fits=answers.fits_int, read=answers.read_top_up, args=mode
+        ),
+        release=Question(
+            script=_scripts.RW_RELEASE, fits=answers.fits_release, read=answers.read_release, args=mode
+        ),
+        beside=(QUEUE,),
+        **more,
+    )
+
+
+READ: Final = _kind(
+    "read",
+    Question(script=_scripts.READ, fits=answers.fits_grant, read=answers.read_grant),
+    shares_with=frozenset({"read"}),
+    exact=False,
+    read_key=_read_key,
+)
+
+WRITE: Final = _kind(
+    "write",
+    Question(script=_scripts.WRITE, fits=_fits_write, read=_read_write),
+    weaker=READ,
+    own_marks=True,
+    heeds_marks=True,
+    read_key=MUTEX.read_key,
+)

@@ -1,0 +1,67 @@
+"""The read-write lock, as users see it: a description with two ways in (R20 to R23)."""
+
+from __future__ import annotations
+
+from typing import Generic, final
+
+from ._hold.request import Request
+from ._kinds.primitive import Primitive
+from ._lease import Lease
+from ._lock import Lock
+from ._options import Fence_co
+from ._session.lifecycle import Lifecycle
+from .errors import printable
+
+
+@final
+class ReadWriteLock(Generic[Fence_co]):
+    """Readers together, or a writer alone; made by `LockManager.rwlock`, reusable and shareable as `Lock` is.
+
+    A writer excludes `LockManager.lock` of the same names, too, and readers exclude it.
+    """
+
+    __slots__ = ("_life", "_read", "_request", "_write")
+
+    def __init__(self, life: Lifecycle, read: Primitive, write: Primitive, request: Request) -> None:
+        self._life = life
+        self._read = read
+        self._write = write
+        self._request = request
+
+    def __repr__(self) -> str:
+        return f"<ReadWriteLock {printable(self.names)} ttl={self._request.ttl:g}s>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lock's names, sorted and without duplicates."""
+        return self._read.names
+
+    def read(self) -> Lock[Fence_co]:
+        """Describe a read lock: many hold it at once, each with a lease and an end of its own.
+
+        While a writer waits, new readers wait behind it.  Readers between two writers share a fence, which is
+        greater than the earlier writer's and smaller than the later one's (R21).  A task that holds the lock
+        gets `WouldDeadlockError` from `acquire`.
+        """
+        return Lock(self._life, self._read, self._request)
+
+    def write(self, *, since: Lease[Fence_co] | None = None) -> Lock[Fence_co]:
+        """Describe a write lock: one holder alone.
+
+        Args:
+            since: a read lease of the same names, to be let go before this one is entered.  Then
+                `Lease.unchanged` of the new lease tells whether no writer came between the two (R23).
+
+        Raises:
+            TypeError: `since` is no lease.
+            ValueError: it is not a read lease of these names, or without a fence.
+        """
+        if since is None:
+            return Lock(self._life, self._write, self._request)
+        if not isinstance(since, Lease):
+            raise TypeError(f"since must be a read lease, got {since!r}")
+        if since.mode != "read" or since.names != self.names:
+            raise ValueError(f"since must be a read lease of {printable(self.names)}, got {since!r}")
+        if since.fence is None:
+            raise ValueError("since needs a lease with a fence: this manager was made with fencing=False")
+        return Lock(self._life, self._write, self._request, since=since.fence)

@@ -1,0 +1,93 @@
+-- Give back what is ours, as a writer or as a reader, and tell how long what is not ours will stay (R6, R22).
+-- KEYS     n locks; with a fence their n counters; n queues
+-- ARGV[1]  owner
+-- ARGV[2]  the lease's fence, 0 without
+-- ARGV[3]  how long a counter lives unused, milliseconds
+-- ARGV[4]  1: where a writer has gone, that is published on the channel of the key's name; where the last reader has,
+--          on that of the queue's, to which writers listen.  Empty: nothing is
+-- ARGV[5]  the mode: read or write
+-- ARGV[6]  the seat of a call that waits no more, whose mark is taken away; left out where it may go on
+-- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, given back, wait, told}, and where others are {…, foreign} or {…, foreign, label}: as release.lua.
+--          Readers are no foreigners, and have no label.
+local call = redis.call
+local n, owner, fence, loud, reads = #KEYS, ARGV[1], tonumber(ARGV[2]), ARGV[4] ~= '', ARGV[5] == 'read'
+n = fence > 0 and n / 3 or n / 2
+local queues = fence > 0 and 2 * n or n
+local given, wait, told, failure, foreign, other = 0, 0, 0, nil, nil, nil
+local now = nil
+local function ms()
+  now = now or select(2, clock())
+  return now
+end
+-- Take a reader out, if it is in: 1, else 0, or an error where no readers can be.  The key ends with the last of the
+-- others; whether any reads yet is the second value.
+local function leave(key)
+  local last = redis.pcall('ZREVRANGE', key, 0, 1)
+  if last.err then
+    return last, true
+  elseif last[1] ~= owner then
+    return call('ZREM', key, owner), true
+  end
+  local ends = last[2] and call('ZSCORE', key, last[2]) - ms()
+  if not ends or ends < 0 then
+    return call('DEL', key), false
+  end
+  call('PEXPIRE', key, math.max(ends, 1))
+  return call('ZREM', key, owner), true
+end
+for i = 1, n do
+  local key, queue, count, mine = KEYS[i], KEYS[queues + i], 0, true
+  if #ARGV > 6 and redis.pcall('ZREM', queue, 'w' .. ARGV[6]) == 1 then
+    tell(key)  -- readers need not wait for it any more
+  end
+  -- First what the mode is, so that errors are for what is found in the way.
+  local left, others, holder = 0, true, false
+  if reads then
+    left, others = leave(key)
+  end
+  if not reads or type(left) == 'table' then
+    holder = redis.pcall('GET', key)
+  end
+  if not reads and type(holder) == 'table' then
+    left = holder
+    if string.find(holder.err, 'WRONGTYPE', 1, true) then
+      left, others = leave(key)
+    end
+  end
+  if left == 1 then
+    count = loud and not others and tell(queue) or 0
+  elseif holder == owner then
+    call('DEL', key)
+    give_turn(queue)
+    count = loud and tell(key) or 0
+  else
+    mine = false
+  end
+  if mine then
+    given = given + 1
+    if fence > 0 then  -- what fails here must not keep a lock from its release
+      pcall(raise, KEYS[n + i], fence, 0, ms(), ARGV[3])
+    end
+  elseif type(left) == 'table' and type(holder) == 'table' then
+    failure = left  -- the other names must still be released
+  else
+    local stays = call('PTTL', key)
+    if stays == -1 then  -- also a set, where it is another program's
+      wait = -1
+    elseif holder then
+      wait = longer(wait, math.max(stays, 1))
+    end
+    if call('PTTL', queue) > 0 then
+      wait = longer(wait, reads and kept_out(queue, ms()) or not reads and marked(queue, 'turn', ms()))
+    end
+    if type(holder) == 'string' then
+      foreign = foreign == 1 and 1 or is_foreign(holder)
+      other = other or label(holder)
+    end
+    -- Readers follow a notice together; writers are as many as listen for the last reader (R33).
+    count = loud and redis.pcall('PUBSUB', 'NUMSUB', reads and key or queue)[2] or 0
+  end
+  told = (told == -1 or count == -1) and -1 or math.max(told, count)
+end
+return failure or {ARGV[#ARGV], given, wait, told, foreign, other}

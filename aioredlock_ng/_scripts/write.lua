@@ -1,0 +1,56 @@
+-- Write locks, one or several at once, all or nothing (R20 to R22).
+-- KEYS     n locks; with fences their n counters; n queues; where votes rest on it the sentinel
+-- ARGV[1]  owner; all are as those of read.lua
+-- returns  {tag, 1, fence, µs, before}: all ours; before is where the counter stood, the greatest of them.
+--          {tag, 0, wait, µs, 0}: others have one of them, or readers come first; they stay for wait ms at the longest,
+--          or -1 for no expiry.  {tag, -1, 0, µs, 0}: this node has no vote.  µs is its time of day.
+local call = redis.call
+local us, ms = clock()
+local n, owner, floor = #KEYS, ARGV[1], 0
+if #ARGV > 7 then
+  if not sentinel_matches(KEYS[n], ARGV[7], ARGV[9]) then
+    return {ARGV[#ARGV], -1, 0, us, 0}
+  end
+  n, floor = n - 1, tonumber(ARGV[8])
+end
+local fenced = ARGV[3] ~= '0'
+n = fenced and n / 3 or n / 2
+local queues, wait, mine, marks = fenced and 2 * n or n, 0, 0, false
+for i = queues + 1, queues + n do
+  if call('PTTL', KEYS[i]) > 0 then
+    marks, wait = true, longer(wait, marked(KEYS[i], 'turn', ms))
+  end
+end
+local set = n == 1 and wait == 0 and call('SET', KEYS[1], owner, 'NX', 'PX', ARGV[2])
+for i = 1, set and 0 or n do
+  local left, ours = taken(KEYS[i], owner)
+  wait, mine = longer(wait, left), ours and mine + 1 or mine  -- a repeated command
+end
+if wait ~= 0 then
+  for i = 1, ARGV[6] ~= '' and n or 0 do
+    mark(KEYS[queues + i], 'w' .. ARGV[6], ms, MARK)
+  end
+  return {ARGV[#ARGV], 0, wait, us, 0}
+end
+local before = 0
+for i = n + 1, queues do
+  before = math.max(before, reading(call('GET', KEYS[i]), floor, ms))
+end
+local fence = before
+if mine < n then
+  local ballot = tonumber(ARGV[3])
+  fence = even(math.max(before + 1, math.min(ballot, ms * 1024)))
+  local stored = fence == ballot and ARGV[3] or fence  -- writing a double as text would take longer
+  for i = 1, n do
+    if not set then
+      call('SET', KEYS[i], owner, 'PX', ARGV[2])
+    end
+    if fenced then
+      call('SET', KEYS[n + i], stored, 'PX', kept(fence, ms, ARGV[5]))
+    end
+  end
+end
+for i = queues + 1, marks and ARGV[6] ~= '' and queues + n or 0 do
+  redis.pcall('ZREM', KEYS[i], 'w' .. ARGV[6])
+end
+return {ARGV[#ARGV], 1, fenced and fence or 0, us, before}

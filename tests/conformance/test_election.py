@@ -1,0 +1,161 @@
+"""The scripts of an election, on every kind of master (R31, R32)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.conformance.stage import KEEP, SENTINEL, Stage, announcements, locks, staged
+from tests.conformance.tools import FOREIGN, OTHERS, WRONG, Master, Masters, lives
+from tests.listening import listen
+
+(LOCK,) = locks("a")
+(ANNOUNCED,) = announcements("a")
+TERM = (4_102_444_800_000 << 10) + 1
+"""In the year 2100: a number with more digits than a float shows by itself."""
+
+
+@pytest.fixture
+async def stage(master: Master) -> AsyncIterator[Stage]:
+    """Give an empty node with a sentinel."""
+    async with staged(master) as made:
+        yield made
+
+
+def stands(stage: Stage) -> tuple[object, float | None]:
+    """Return what is announced, and how long it will be."""
+    ((value, ttl),) = stage.master.look([ANNOUNCED])
+    return value, ttl
+
+
+async def test_the_greatest_term_stays(stage: Stage) -> None:
+    """A smaller one changes nothing, not even how long it lives; neighbours are told apart."""
+    for term, label, stored in (
+        (TERM, b"a", True),
+        (TERM - 1, b"b", False),
+        (TERM + 1, b"b", True),
+        (TERM, b"a", False),
+    ):
+        before = stands(stage)
+        assert await stage.announce(term, label) == int(stored)
+        value, ttl = stands(stage)
+        if stored:
+            assert value == b"%d:%b" % (term, label)
+            assert lives(ttl, KEEP)
+        else:
+            assert value == before[0]
+            assert lives(ttl, before[1])
+
+
+async def test_the_same_term_lives_longer(stage: Stage) -> None:
+    """Each extension of the leader announces it again."""
+    stage.put(ANNOUNCED, b"%d:us" % TERM, 30.0)
+    assert await stage.announce(TERM) == 1
+    value, ttl = stands(stage)
+    assert value == b"%d:us" % TERM
+    assert lives(ttl, KEEP)
+
+
+@pytest.mark.parametrize("value", [b"", FOREIGN, b":us", b"-5:us", b"x5:us", b"5"])
+async def test_what_is_no_announcement_gives_way(stage: Stage, value: bytes) -> None:
+    """No term stands there that could be greater."""
+    stage.put(ANNOUNCED, value)
+    assert await stage.announce(3) == 1
+    assert stands(stage)[0] == b"3:us"
+
+
+async def test_any_label_is_kept_as_it_is(stage: Stage) -> None:
+    """Also an empty one, and one with colons."""
+    for term, label in enumerate((b"", b"a:b:", "zoë – 1".encode(), b"%d"), start=1):
+        assert await stage.announce(term, label) == 1
+        assert (await stage.observe())[2] == b"%d:%b" % (term, label)
+
+
+async def test_a_node_without_a_vote_keeps_it_too(stage: Stage) -> None:
+    """A term that was won stays won: no sentinel is looked at."""
+    stage.put(SENTINEL, None)
+    assert await stage.announce(TERM) == 1
+    assert await stage.observe() == [0, 0, b"%d:us" % TERM]
+
+
+async def test_new_terms_are_published_and_no_others(stage: Stage, master: Master) -> None:
+    """On the channel of the announcement's own key; a repeated one is no news."""
+    listener = await listen(master.spec)
+    with contextlib.closing(listener.transport):
+        await listener.subscribe(ANNOUNCED, LOCK)
+        await stage.announce(5)
+        await stage.announce(5)
+        await stage.announce(4)
+        await stage.announce(6)
+        assert await listener.until(2) == [[b"message", ANNOUNCED, b""]] * 2
+        stage.put(ANNOUNCED, None)
+        await stage.announce(1)
+        assert await listener.until(3) == [[b"message", ANNOUNCED, b""]] * 3
+
+
+async def test_what_an_observer_sees(stage: Stage) -> None:
+    """Whether the node votes, whether anything is under the lock's key, and what is announced."""
+    identity = await stage.identity()
+    assert await stage.observe() == [1, 0, b""]
+    assert await stage.observe(stamp=(b"another sentinel", b"")) == [0, 0, b""]
+    assert await stage.observe(stamp=(b"", b"")) == [0, 0, b""]
+    stage.put(LOCK, OTHERS, 30.0)
+    stage.put(ANNOUNCED, b"7:us", 30.0)
+    from_here = await stage.observe()
+    assert from_here == [1, 1, b"7:us"]
+    sentinel = stage.master.look([SENTINEL])[0][0]
+    assert isinstance(sentinel, bytes)
+    assert await stage.observe(stamp=(sentinel, identity)) == from_here
+    assert await stage.observe(stamp=(sentinel, b"another server's")) == [0, 1, b"7:us"]
+
+
+@pytest.mark.parametrize("ttl", [30.0, None])
+@pytest.mark.parametrize("value", [OTHERS, FOREIGN, b"", WRONG])
+async def test_whatever_is_under_the_key_is_a_lock(
+    stage: Stage, value: bytes | str, ttl: float | None
+) -> None:
+    """Of any type, with and without expiry: a leader could not be there beside it (R19)."""
+    stage.put(LOCK, value, ttl)
+    assert await stage.observe() == [1, 1, b""]
+
+
+async def test_an_observer_changes_nothing(stage: Stage) -> None:
+    """No key is made, and none lives longer."""
+    stage.put(LOCK, OTHERS, 30.0)
+    stage.put(ANNOUNCED, b"7:us", 30.0)
+    before = stage.master.look([LOCK, ANNOUNCED, SENTINEL])
+    await stage.observe()
+    after = stage.master.look([LOCK, ANNOUNCED, SENTINEL])
+    assert [value for value, _ in after] == [value for value, _ in before]
+    assert all(lives(ttl, 30.0) for _, ttl in after[:2])
+
+
+async def test_a_value_of_any_size_is_cut(stage: Stage) -> None:
+    """Another program may have written there."""
+    stage.put(ANNOUNCED, b"7:" + b"x" * 100_000, 30.0)
+    assert (await stage.observe())[2] == b"7:" + b"x" * 1022
+
+
+async def test_another_type_is_an_error(stage: Stage) -> None:
+    """Where no announcement can be, the node is silent to both."""
+    stage.put(ANNOUNCED, WRONG, 30.0)
+    assert await stage.announce(3) == "WRONGTYPE"
+    assert await stage.observe() == "WRONGTYPE"
+
+
+async def test_a_leader_and_its_observers(make_manager: object, masters: Masters) -> None:
+    """The whole way, through the managers of two processes."""
+    make = make_manager
+    assert callable(make)
+    first, second = await make(), await make()
+    news = second.election("a").observe()
+    assert await anext(news) is None
+    async with first.election("a", label="one").campaign() as leadership:
+        leader = await anext(news)
+        assert (leader.term, leader.label) == (leadership.term, "one")
+        assert await second.election("a").leader() == leader
+    assert await anext(news) is None
+    await news.aclose()
+    assert [master.locks() for master in masters] == [[]] * len(masters)

@@ -1,0 +1,74 @@
+"""Leads whenever it is elected, in a process of its own: ``python candidate.py LABEL TTL PATH URL,URL,…``.
+
+With its term it writes to the account in the SQLite file ``PATH``, and once more when it is told that it
+leads no more.  A line of input has it give up a leadership.  As ``observer`` it tells of leaders instead.  It
+prints what happens as lines of JSON, with the time of `CLOCK_MONOTONIC`, which processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from typing import Any
+
+from fenced_sqlite import Account
+
+from aioredlock_ng import Election, Leadership, LockManager
+
+
+def say(what: str, **facts: Any) -> None:
+    """Tell the test, in one piece: the process may be killed at any time."""
+    line = json.dumps({"what": what, "at": time.clock_gettime(time.CLOCK_MONOTONIC), **facts})
+    os.write(sys.stdout.fileno(), f"{line}\n".encode())
+
+
+class Candidate:
+    """Campaigns until it is killed."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._tired = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Take orders to give up."""
+        while await asyncio.to_thread(sys.stdin.readline):
+            self._tired.set()
+
+    async def lead(self, leadership: Leadership) -> None:
+        """Lead for one term."""
+        self._tired.clear()
+        say("leads", term=leadership.term)
+        say("writes", term=leadership.term, accepted=await self._account.write(101, leadership.term))
+        try:
+            await self._tired.wait()
+        except asyncio.CancelledError:
+            say("is cancelled", term=leadership.term, held=leadership.held)
+            late = await self._account.write(102, leadership.term)
+            say("writes late", term=leadership.term, accepted=late)
+            raise
+        say("resigns", term=leadership.term)
+
+
+async def observe(election: Election) -> None:
+    """Tell of leaders until killed."""
+    async for leader in election.observe():
+        say("hears", term=leader and leader.term, label=leader and leader.label)
+
+
+async def main(label: str, ttl: str, path: str, urls: str) -> None:
+    """Take part in the election."""
+    async with LockManager(urls.split(",")) as manager, asyncio.TaskGroup() as tasks:
+        election = manager.election("scheduler", ttl=float(ttl), label=label)
+        say("is there")
+        if label == "observer":
+            await observe(election)
+        candidate = Candidate(Account(path))
+        tasks.create_task(candidate.listen())
+        await election.run(candidate.lead)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

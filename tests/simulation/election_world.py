@@ -1,0 +1,283 @@
+"""One run of the search for what candidates and observers of an election may see (R31, R32).
+
+The shipping manager over masters in memory, on virtual time; one seed decides everything.  Candidates
+campaign, are cancelled at any moment, resign, die, or lead until they are lost; announcements get lost; nodes
+freeze, lose their connections and, one after the other, their memory.  Observers come and go, and look in
+passing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+from unittest.mock import patch
+
+from aioredlock_ng import Leader, Leadership, LockError, LockLostError, LockManager
+from aioredlock_ng._core.command import Reply
+from aioredlock_ng._core.quorum import majority
+from aioredlock_ng._elect.announcement import Announcement
+from aioredlock_ng.testing import MemoryNode, SimLoop
+from tests.unit.worlds import make
+
+NAME: Final = "a"
+
+TTL: Final = 1.0
+QUARANTINE: Final = 1.5
+LASTS: Final = 10.0
+"""Seconds in which things happen."""
+CALM: Final = 8.0
+"""Seconds within which all know who leads at the end, when nothing happens any more."""
+CANDIDATES: Final = 4
+
+
+class Rule(StrEnum):
+    """What is judged."""
+
+    WON = "what an observer is told was won, by the one of that label"
+    GROWING = "an observer is told of greater terms only"
+    ALONE = "one leader at a time, with a term of its own; later ones have greater terms"
+    NEWS = "a leader whose announcement Q nodes have acknowledged is heard of while it leads, or a later one"
+    END = "in the end all know the leader, and that there is none when it has gone"
+
+
+class ViolationError(AssertionError):
+    """The search has found what must not be."""
+
+    def __init__(self, rule: Rule, text: str) -> None:
+        super().__init__(f"{rule}: {text}")
+        self.rule = rule
+
+
+@dataclass(slots=True, eq=False)
+class Term:
+    """A leadership that was won."""
+
+    leader: Leader
+    since: float
+    until: float = float("inf")
+    """When its body was told to stop, or it died."""
+    nodes: set[int] = field(default_factory=set)
+    """Where its announcement was acknowledged."""
+    known_at: float = float("inf")
+    """Since when that is a majority."""
+
+
+class World:
+    """One run; `counts` says what happened in it."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = draw = random.Random(f"election {seed}")
+        self.size = draw.choice((3, 5))
+        self.lossy = draw.choice((0.0, 0.0, 0.3))
+        """How many of the announcements get lost on their way to a node."""
+        self.terms: dict[int, Term] = {}
+        self.told: set[Leader] = set()
+        """All leaders that any observer was told of."""
+        self.counts: Counter[str] = Counter()
+        self._over = False
+
+    def __str__(self) -> str:
+        return f"{self.size} nodes, announcements lost: {self.lossy:.0%}; {dict(self.counts)}"
+
+    def run(self) -> World:
+        """Run it, and judge it.
+
+        Raises:
+            ViolationError: a rule was broken.
+        """
+        try:
+            with self._announcements():
+                SimLoop.run(self._main())
+        except ExceptionGroup as group:
+            violations, others = group.split(ViolationError)
+            if others is not None or violations is None:
+                raise
+            while isinstance(violations, ExceptionGroup):
+                violations = violations.exceptions[0]
+            raise violations from None
+        return self
+
+    @contextlib.contextmanager
+    def _announcements(self) -> Iterator[None]:
+        """Lose some of the announcements, and write down who has acknowledged the others."""
+        world = self
+
+        def repeat(announcement: Announcement) -> None:
+            outbox, command = announcement._outbox, announcement._subject.announce(announcement.leader)
+            outbox.drain()
+            for index, node in enumerate(outbox.nodes):
+                if world.draw.random() >= world.lossy:
+                    node.submit(command, announcement, index)
+
+        def on_reply(announcement: Announcement, node: int, reply: Reply) -> None:
+            term = world.terms.get(announcement.leader.term)
+            if term is not None and isinstance(reply, int):
+                term.nodes.add(node)
+                if len(term.nodes) == majority(world.size):
+                    term.known_at = min(term.known_at, SimLoop.running().time())
+
+        with patch.object(Announcement, "repeat", repeat), patch.object(Announcement, "on_reply", on_reply):
+            yield
+
+    async def _main(self) -> None:
+        latency = lambda: self.draw.uniform(0.0002, 0.01)  # noqa: E731 (each message another one)
+        self.nodes = [MemoryNode(latency=latency) for _ in range(self.size)]
+        async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+            candidates = [await self._manager(stack, f"c{i}") for i in range(CANDIDATES)]
+            others = [await self._manager(stack, f"o{i}") for i in range(2)]
+            for manager in candidates:
+                tasks.create_task(self._campaign(manager))
+            for manager in (*others, candidates[0]):
+                tasks.create_task(self._observe(manager))
+                tasks.create_task(self._look(manager))
+            tasks.create_task(self._trouble())
+            await asyncio.sleep(LASTS)
+            self._over = True
+            await asyncio.sleep(2 * TTL + QUARANTINE)
+            self._judge_terms()
+            await self._judge_end(candidates[0], others)
+
+    async def _manager(self, stack: contextlib.AsyncExitStack, label: str) -> LockManager:
+        manager = make(
+            self.nodes, seed=self.draw.getrandbits(32), ttl=TTL, restart_quarantine=QUARANTINE, holder=label
+        )
+        await stack.enter_async_context(contextlib.aclosing(manager))
+        return manager
+
+    # -- candidates ----------------------------------------------------------------------------
+
+    async def _campaign(self, manager: LockManager) -> None:
+        """Campaign again and again; a campaign that has not won by a moment that is drawn is cancelled."""
+        while not self._over:
+            campaign = asyncio.create_task(self._win(manager))
+            await asyncio.wait([campaign], timeout=self.draw.choice((0.003, 0.01, 0.03, 0.3, 3.0)))
+            campaign.cancel()  # it may win at this very moment
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._lead(await campaign)
+            await asyncio.sleep(self.draw.choice((0.0, self.draw.uniform(0, 0.2))))
+
+    async def _win(self, manager: LockManager) -> Leadership:
+        return await manager.election(NAME).campaign()
+
+    async def _lead(self, leadership: Leadership) -> None:
+        now = SimLoop.running().time
+        leader = Leader(leadership.term, leadership.label)
+        term = Term(leader, now())
+        if leader.term in self.terms:
+            raise ViolationError(Rule.ALONE, f"{leader} and {self.terms[leader.term].leader}")
+        self.terms[leader.term] = term
+        how = self.draw.choice(("resigns", "resigns", "resigns", "resigns", "dies", "stays"))
+        self.counts[how] += 1
+        longest = 5 * TTL if how == "stays" else TTL * self.draw.choice((0.0, 0.02, 0.1, 1.0))
+        try:
+            async with asyncio.timeout(longest * self.draw.random()):
+                await leadership.lost.wait()
+            self.counts["lost"] += 1
+        except TimeoutError:
+            pass
+        finally:
+            term.until = now()
+        if how == "dies":
+            holding = leadership._lease._holding
+            holding._shared.watchdog.forget(holding)  # it is never extended again
+            await asyncio.sleep(TTL)
+        await leadership.resign()
+
+    # -- observers -----------------------------------------------------------------------------
+
+    async def _observe(self, manager: LockManager) -> None:
+        """Observe for a while, again and again."""
+        while not self._over:
+            began, told = SimLoop.running().time(), list[Leader | None]()
+            until = asyncio.timeout(self.draw.choice((0.2, 2.0, LASTS)))
+            with contextlib.suppress(TimeoutError):
+                async with until, contextlib.aclosing(manager.election(NAME).observe()) as news:
+                    async for leader in news:
+                        if not told:
+                            self._judge_news(began, leader)
+                        told.append(leader)
+                        self._judge_told(told)
+                        if self.draw.random() < 0.2:
+                            await asyncio.sleep(self.draw.random())  # busy
+
+    async def _look(self, manager: LockManager) -> None:
+        """Look in passing, often."""
+        while not self._over:
+            began = SimLoop.running().time()
+            with contextlib.suppress(LockError):
+                leader = await manager.election(NAME).leader()
+                self.counts["looked"] += 1
+                self._judge_news(began, leader)
+                self._judge_told([leader])
+            await asyncio.sleep(self.draw.choice((0.02, 0.1, 0.3)) * self.draw.random())
+
+    # -- faults --------------------------------------------------------------------------------
+
+    async def _trouble(self) -> None:
+        """Trouble a node at a time: after a loss of memory none until its quarantine is over."""
+        while not self._over:
+            await asyncio.sleep(self.draw.uniform(0, 1.0))
+            node = self.draw.choice(self.nodes)
+            kind: Any = self.draw.choice(
+                (MemoryNode.disconnect, MemoryNode.freeze, MemoryNode.flush, MemoryNode.restart)
+            )
+            self.counts[kind.__name__] += 1
+            kind(node)
+            if kind is MemoryNode.freeze:
+                await asyncio.sleep(self.draw.uniform(0.05, 2 * TTL))
+                node.thaw()
+            elif kind is not MemoryNode.disconnect:
+                await asyncio.sleep(2 * QUARANTINE)
+
+    # -- the judgement -------------------------------------------------------------------------
+
+    def _judge_told(self, told: list[Leader | None]) -> None:
+        leader = told[-1]
+        if leader is None:
+            return
+        self.counts["told"] += 1
+        self.told.add(leader)
+        before = max((one.term for one in told[:-1] if one is not None), default=0)
+        if leader.term <= before:
+            raise ViolationError(Rule.GROWING, f"{told}")
+
+    def _judge_news(self, began: float, leader: Leader | None) -> None:
+        """What was announced before the look, and leads yet when it is over, is heard of."""
+        for term in self.terms.values():
+            if term.known_at < began and term.until == float("inf"):
+                self.counts["news"] += 1
+                if leader is None or leader.term < term.leader.term:
+                    raise ViolationError(Rule.NEWS, f"{leader} instead of {term}, asked at {began}")
+
+    def _judge_terms(self) -> None:
+        if never := self.told - {term.leader for term in self.terms.values()}:
+            raise ViolationError(Rule.WON, f"{never}")
+        terms = sorted(self.terms.values(), key=lambda term: term.since)
+        for earlier, later in itertools.pairwise(terms):
+            if later.since < earlier.until or later.leader.term <= earlier.leader.term:
+                raise ViolationError(Rule.ALONE, f"{earlier}, {later}")
+
+    async def _judge_end(self, candidate: LockManager, others: list[LockManager]) -> None:
+        """Nothing happens any more: each observer knows the leader, and then that there is none."""
+        for manager in others:
+            async with contextlib.aclosing(manager.election(NAME).observe()) as news:
+                told = [await anext(news)]
+                async with candidate.election(NAME).campaign() as leadership:
+                    self.terms[leadership.term] = Term(Leader(leadership.term, leadership.label), 0.0)
+                    for there in (Leader(leadership.term, leadership.label), None):
+                        if there is None:
+                            await leadership.resign()
+                        try:
+                            async with asyncio.timeout(CALM):
+                                while told[-1] != there:
+                                    told.append(await anext(news))
+                        except (TimeoutError, LockLostError):
+                            raise ViolationError(Rule.END, f"{told}, not {there}") from None
+                        self._judge_told(told)

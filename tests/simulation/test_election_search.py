@@ -1,0 +1,47 @@
+"""Candidates and observers of an election (R31, R32): a random search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import pytest
+
+from tests.simulation.campaign import silence
+from tests.simulation.election_world import ViolationError, World
+
+FEW: Final = 2
+"""Seeds that are looked at with every change."""
+
+
+def search(seeds: Iterable[int]) -> Counter[str]:
+    """Run all seeds; return what happened in them.  Fails with a seed that breaks a rule."""
+    counts: Counter[str] = Counter()
+    with silence():
+        for seed in seeds:
+            run = World(seed)
+            try:
+                counts += run.run().counts
+            except ViolationError as error:
+                error.add_note(f"seed {seed}: {run}")
+                raise
+    return counts
+
+
+@pytest.mark.heavy
+def test_a_few_runs() -> None:
+    """Terms grow, observers are told of what was won, and never go back."""
+    counts = search(range(FEW))
+    assert counts["told"] > counts["resigns"] > FEW
+
+
+@pytest.mark.campaign
+def test_one_seed_decides_everything() -> None:
+    """The same seed gives the same run."""
+    runs = [World(3) for _ in range(2)]
+    with silence():
+        for run in runs:
+            run.run()
+    assert runs[0].told == runs[1].told
+    assert runs[0].counts == runs[1].counts

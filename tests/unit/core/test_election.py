@@ -1,0 +1,169 @@
+"""What an observer makes of its looks (R32): tables, a dumb twin, and every small case against the truth."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from aioredlock_ng._core.election import Leader, Look, Seen, read_announcement, seen
+from aioredlock_ng._core.quorum import majority
+
+A, B, C = (Leader(term, label) for term, label in ((4, "a"), (6, "b"), (9, "c")))
+
+
+def look(text: str) -> Look:
+    """Read ``held A``, ``free``, ``voteless free B``: a node's answer, with the leader announced there."""
+    words = text.split()
+    leaders = {"A": A, "B": B, "C": C}
+    announced = leaders.get(words[-1])
+    return Look("voteless" not in words, "held" in words, announced)
+
+
+def after(*texts: str, size: int = 3) -> Seen | None:
+    """Return what is seen after several looks; in each the nodes' answers, parted by commas."""
+    state = Seen()
+    for text in texts:
+        known = seen(state, [look(each) for each in text.split(",")], majority(size))
+        if known is None:
+            return None
+        state = known
+    return state
+
+
+@pytest.mark.parametrize(
+    ("looks", "leader", "tells"),
+    [
+        # Nothing was ever announced.
+        (["free, free, free"], None, True),
+        (["free, free"], None, True),
+        (["free, held, held"], None, False),
+        (["held, held, held"], None, False),
+        # The greatest, whichever node has it: a vote is not needed to tell of what was won.
+        (["held A, held, held"], A, True),
+        (["held A, held B, held A"], B, True),
+        (["held A, held A, voteless free B"], B, True),
+        (["held A, held A, voteless held B"], B, True),
+        # No lock on Q nodes with a vote.
+        (["free A, free A, free A"], None, True),
+        (["free A, free A, held A"], None, True),
+        (["free A, held A, voteless free A"], A, True),
+        # Never back.
+        (["held B, held B, held B", "held A, held A, held A"], B, True),
+        (["free B, free B, free B", "held A, held A, held A"], None, True),
+        # What has ended is never told of again, though another candidate is being voted for.
+        (["held A, held A, held A", "free, free, free", "held A, held, free A"], None, True),
+        (["free A, free A, held A", "held A, held A, held A"], None, True),
+        (["free A, free A, free A", "held A, held B, held A"], B, True),
+        # It was announced while the nodes were asked: those that were free may have been so before the win.
+        (["free, free, held A"], None, True),
+        (["free, free, held A", "held A, held A, held A"], A, True),
+        (["free A, free, held B", "held A, held, held B"], B, True),
+    ],
+)
+def test_what_is_told(looks: list[str], leader: Leader | None, tells: bool) -> None:
+    """The newest leader; none, where Q nodes with a vote show no lock; or nothing yet."""
+    state = after(*looks)
+    assert state is not None
+    assert (state.leader, state.tells) == (leader, tells)
+
+
+@pytest.mark.parametrize(
+    "answers",
+    ["held A", "held A, voteless held A", "held A, voteless free, voteless free", "voteless free C"],
+)
+def test_too_few_votes_tell_nothing(answers: str) -> None:
+    """A node without a vote may have forgotten an announcement, and a lock."""
+    assert after(answers) is None
+    assert after("held A, held A", answers) is None
+
+
+def dumb(before: Seen, looks: Sequence[Look], quorum: int) -> Seen | None:
+    """Return the same, by trying every set of Q nodes and every term."""
+    voters = [each for each in looks if each.votes]
+    if len(voters) < quorum:
+        return None
+    leaders = [leader for leader in (before.newest, *(each.announced for each in looks)) if leader]
+    newest = max(leaders, key=lambda leader: leader.term, default=None)
+    known = before.newest.term if before.newest else 0
+    ended = before.ended
+    free = False
+    for nodes in itertools.combinations(voters, quorum):
+        if any(node.held for node in nodes):
+            continue
+        free = True
+        for term in (known, *(leader.term for leader in leaders)):
+            if all(term <= known or (node.announced and term <= node.announced.term) for node in nodes):
+                ended = max(ended, term)
+    return Seen(newest, ended, free, before.tells or free or newest is not None)
+
+
+def test_the_rule_and_its_dumb_twin_agree() -> None:
+    """Over random answers of up to five nodes, look after look."""
+    random = Random(1)
+    leaders = [None, *(Leader(term, str(term)) for term in (1, 2, 3, 5, 8))]
+    for _ in range(3000):
+        size = random.choice((1, 2, 3, 4, 5))
+        state = Seen()
+        for _ in range(4):
+            looks = [
+                Look(random.random() < 0.8, random.random() < 0.4, random.choice(leaders))
+                for _ in range(random.randint(0, size))
+            ]
+            found = seen(state, looks, majority(size))
+            assert found == dumb(state, looks, majority(size)), (state, looks)
+            state = found or state
+
+
+def test_terms_and_ends_never_go_back() -> None:
+    """Whatever the nodes say: the newest term, the end, and what is told of at all."""
+    random = Random(2)
+    leaders = [None, *(Leader(term, str(term)) for term in range(1, 9))]
+    for _ in range(300):
+        state, told = Seen(), 0
+        for _ in range(20):
+            looks = [
+                Look(True, random.random() < 0.5, random.choice(leaders))
+                for _ in range(random.choice((2, 3)))
+            ]
+            found = seen(state, looks, 2)
+            assert found is not None
+            assert found.ended >= state.ended
+            assert found.tells or not state.tells
+            if found.leader is not None:
+                assert found.leader.term >= told
+                assert found.leader.term > found.ended
+                told = found.leader.term
+            state = found
+
+
+@pytest.mark.parametrize(
+    ("value", "leader"),
+    [
+        (b"17:node-7", Leader(17, "node-7")),
+        (b"17:", Leader(17, "")),
+        (b"17:a:b", Leader(17, "a:b")),
+        (b"17:\xff", Leader(17, "\ufffd")),
+        (b"", None),
+        (b"17", None),
+        (b":a", None),
+        (b"-17:a", None),
+        (b"1.7:a", None),
+        (b" 17:a", None),
+        (b"1" * 17 + b":a", None),
+        ("٣:a".encode(), None),
+    ],
+)
+def test_an_announcement_is_read_or_is_none(value: bytes, leader: Leader | None) -> None:
+    """What another program may have written is no term."""
+    assert read_announcement(value) == leader
+
+
+def test_a_label_that_is_too_long_is_cut() -> None:
+    """No client writes one of more than 200 characters."""
+    found = read_announcement(b"1:" + "€".encode() * 900)
+    assert found is not None
+    assert found.label.startswith("€" * 200)
+    assert len(found.label) <= 800

@@ -1,0 +1,875 @@
+"""Leader election: campaigns, announcements, observers (R31, R32)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncGenerator, AsyncIterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import (
+    ConfigurationError,
+    ExtensionPolicy,
+    Leader,
+    Leadership,
+    LockLostError,
+    LockManager,
+    LossReason,
+    ManagerClosedError,
+    NodeState,
+    QuorumUnavailableError,
+    ReleaseOutcome,
+    WouldDeadlockError,
+)
+from aioredlock_ng._elect.observation import LOOK_AGAIN, LOOK_EVERY
+from aioredlock_ng.testing import MemoryNode, lose
+from tests.unit.worlds import (
+    GRACE,
+    LATENCY,
+    PREFIX,
+    TTL,
+    World,
+    count,
+    in_task,
+    make,
+    put,
+    sent,
+    sim,
+    turns,
+    until,
+    virtual,
+    world,
+)
+
+NAME = "scheduler"
+KEY = PREFIX + NAME.encode()
+ANNOUNCED = PREFIX + b"leader:{" + KEY + b"}"
+ROUND_TRIP = 2 * LATENCY
+SOON = 4 * ROUND_TRIP
+"""Seconds within which news is there: a notice, and a look."""
+
+
+def announced(w: World) -> list[bytes | None]:
+    """Return what stands announced on every node."""
+    return [node.get(ANNOUNCED) for node in w.nodes]
+
+
+def listeners(node: MemoryNode) -> int:
+    """Return how many managers listen to an election's news."""
+    return node._server.listening(ANNOUNCED)
+
+
+class Follower:
+    """Observes in a task of its own, and keeps what it was told, and when."""
+
+    def __init__(self, manager: LockManager, name: str = NAME) -> None:
+        self.told: list[Leader | None] = []
+        self.at: list[float] = []
+        self.task = asyncio.create_task(self._follow(manager, name))
+
+    async def _follow(self, manager: LockManager, name: str) -> None:
+        async for leader in manager.election(name).observe():
+            self.told.append(leader)
+            self.at.append(sim().time())
+
+    @property
+    def terms(self) -> list[int]:
+        """Return the terms that it was told of."""
+        return [leader.term for leader in self.told if leader is not None]
+
+
+@contextlib.asynccontextmanager
+async def following(manager: LockManager, name: str = NAME) -> AsyncIterator[Follower]:
+    """Follow an election for the length of a block."""
+    follower = Follower(manager, name)
+    try:
+        yield follower
+    finally:
+        follower.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await follower.task
+
+
+# -- campaigns (R31) -----------------------------------------------------------------------------------
+
+
+@virtual
+async def test_one_of_several_candidates_leads():
+    """It has a term, a label and the time that it leads yet; the others wait until it resigns."""
+    async with world() as w, w.process() as other:
+        election = w.manager.election(NAME, label="node-1")
+        assert repr(election) == "<Election 'scheduler' ttl=10s>"
+        async with election.campaign() as leadership:
+            rival = in_task(lambda: _win(other, "node-2"))
+            await asyncio.sleep(60)
+            assert not rival.done()
+            assert (leadership.name, leadership.label, leadership.held) == (NAME, "node-1", True)
+            assert 0 < leadership.remaining <= TTL
+            leadership.check()
+            assert not leadership.lost.is_set()
+            assert "leads" in repr(leadership)
+            assert str(leadership.term) in repr(leadership)
+            left_at = sim().time()
+        end = await rival
+        assert end.error is None
+        assert end.at - left_at < 0.2
+        assert "is over" in repr(leadership)
+        assert w.keys == [()] * 3
+
+
+async def _win(manager: LockManager, label: str) -> Leadership:
+    async with manager.election(NAME, label=label).campaign() as leadership:
+        return leadership
+
+
+@virtual
+async def test_terms_are_the_fences_of_the_lock():
+    """They grow with each leader, and order with the fences of locks of the same name."""
+    async with world() as w, w.process() as other:
+        fences: list[int] = []
+        for manager in (w.manager, other) * 3:
+            async with manager.election(NAME).campaign() as leadership:
+                fences.append(leadership.term)
+            async with manager.lock(NAME) as lease:
+                fences.append(lease.fence)
+        assert fences == sorted(set(fences))
+        assert {fence % 2 for fence in fences[::2]} == {0}
+
+
+@virtual
+async def test_a_leader_is_extended_without_a_limit():
+    """The manager's limit on extensions is none for leaders; its other settings count."""
+    policy = ExtensionPolicy(every=0.5, max_extensions=3)
+    async with world(extension=policy) as w, w.manager.election(NAME, ttl=2).campaign() as leadership:
+        await asyncio.sleep(100)
+        assert leadership.held
+        assert 98 <= count(w.nodes[0], "extend") <= 100
+
+
+@pytest.mark.parametrize("how", ["cancel", "raise"])
+@virtual
+async def test_a_lost_leadership_ends_its_body(how):
+    """Before its key can be gone: the block is cancelled, or told at its end, and ends in `LockLostError`."""
+    async with world() as w:
+        stopped: list[tuple[bool, bool, float]] = []
+
+        async def lead() -> None:
+            async with w.manager.election(NAME, on_lost=how).campaign() as leadership:
+                for node in w.nodes[:2]:
+                    node.freeze()
+                frozen_at = sim().time()
+                try:
+                    await asyncio.sleep(30)
+                finally:
+                    stopped.append((leadership.held, leadership.lost.is_set(), sim().time() - frozen_at))
+                    for node in w.nodes[:2]:
+                        node.thaw()
+
+        with pytest.raises(LockLostError) as caught:
+            await lead()
+        assert caught.value.reason is LossReason.EXPIRED
+        ((held, lost, after),) = stopped
+        assert (held, lost) == (how == "cancel", True)
+        assert (after < TTL * (1 - GRACE)) is (how == "cancel")
+
+
+@virtual
+async def test_a_leader_resigns_in_its_body():
+    """The block goes on without it; another one has won within a round trip or so, and the end is no loss."""
+    async with world() as w, w.process() as other, w.manager.election(NAME).campaign() as leadership:
+        rival = in_task(lambda: _win(other, "b"))
+        await asyncio.sleep(1)
+        at = sim().time()
+        report = await leadership.resign()
+        assert report.count(ReleaseOutcome.RELEASED) == 3
+        assert (await rival).at - at < 0.2
+        assert not leadership.held
+        assert not leadership.lost.is_set()
+        with pytest.raises(LockLostError):
+            leadership.check()
+        assert (await leadership.resign()).count(ReleaseOutcome.RELEASED) == 3
+
+
+@virtual
+async def test_a_campaign_may_be_awaited():
+    """Then a task holds the leadership as it likes, until it resigns; a loss cancels nothing."""
+    async with world() as w:
+        leadership = await w.manager.election(NAME).campaign()
+        await asyncio.sleep(ROUND_TRIP)
+        assert announced(w) == [b"%d:%b" % (leadership.term, w.manager._life.runtime.holder.encode())] * 3
+        await asyncio.sleep(3 * TTL)
+        leadership.check()
+        lose(w.manager, NAME)
+        assert leadership.lost.is_set()
+        await asyncio.sleep(1)
+        with pytest.raises(LockLostError):
+            leadership.check()
+        await leadership.resign()
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_a_campaign_is_used_once():
+    """Another one is another call of `campaign`."""
+    async with world() as w:
+        campaign = w.manager.election(NAME).campaign()
+        assert repr(campaign) == "<Campaign 'scheduler'>"
+        async with campaign:
+            pass
+        for again in (campaign.__aenter__, campaign._win):
+            with pytest.raises(RuntimeError, match="used once"):
+                await again()
+
+
+@virtual
+async def test_candidates_of_one_process_wait_in_line():
+    """One of them asks the nodes; the next one has the next term, whether the lock is handed on or not."""
+    async with world() as w:
+        election = w.manager.election(NAME)
+        terms: list[int] = []
+
+        async def lead() -> None:
+            async with election.campaign() as leadership:
+                terms.append(leadership.term)
+                await asyncio.sleep(0.01)
+
+        async with following(w.manager) as follower:
+            await asyncio.gather(*(lead() for _ in range(5)))
+            await asyncio.sleep(1)
+        assert terms == sorted(set(terms))
+        assert set(follower.terms) <= set(terms)
+        assert follower.terms[-1] == terms[-1]
+        assert announced(w) == [b"%d:%b" % (terms[-1], w.manager._life.runtime.holder.encode())] * 3
+
+
+@virtual
+async def test_a_leader_that_campaigns_would_wait_for_itself():
+    """It is told so at once."""
+    async with world() as w:
+        election = w.manager.election(NAME)
+        async with election.campaign():
+            with pytest.raises(WouldDeadlockError):
+                await election.campaign()
+
+
+@virtual
+async def test_a_cancelled_candidate_leaves_nothing_behind():
+    """No key, and no announcement: it has not won."""
+    async with world() as w:
+        w.occupy(NAME, 5.0)
+        task = asyncio.create_task(_win(w.manager, "a"))
+        await asyncio.sleep(1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        w.vacate(NAME)
+        await asyncio.sleep(1)
+        assert w.keys == [()] * 3
+        assert announced(w) == [None] * 3
+
+
+# -- announcements (R31) -------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_leader_announces_after_its_win():
+    """In the turn in which it learns that it has won; nothing about it leaves before."""
+    async with world() as w, w.manager.election(NAME, label="node-1").campaign() as leadership:
+        assert announced(w) == [None] * 3
+        await asyncio.sleep(ROUND_TRIP)
+        assert announced(w) == [b"%d:node-1" % leadership.term] * 3
+        kinds = [one.kind for one in sent(w.nodes[0]) if one.kind in ("acquire", "raise", "announce")]
+        assert kinds == ["acquire", "announce"]
+
+
+@virtual
+async def test_a_candidate_without_a_certificate_announces_nothing():
+    """A majority of grants is no win where no fence is agreed on: that leader never was."""
+    async with world() as w:
+        ahead = [(1 << 52) + 1, (1 << 52) + 3, (1 << 52) + 5]  # too far ahead to be raised
+        put(w, NAME, *ahead)
+        campaign = in_task(lambda: _win(w.manager, "a"))
+        await asyncio.sleep(2)
+        assert not campaign.done()
+        assert announced(w) == [None] * 3
+        campaign.cancel()
+        await campaign
+
+
+@virtual
+async def test_each_extension_announces_again():
+    """A node that was away hears of the leader then; those that know are not told once more by a notice."""
+    async with world() as w, w.process() as other:
+        w.nodes[2].crash()
+        async with following(other) as follower, w.manager.election(NAME, ttl=3).campaign() as leadership:
+            await asyncio.sleep(0.5)
+            looks = count(w.nodes[0], "observe")
+            w.nodes[2].restart()
+            assert announced(w)[2] is None
+            await asyncio.sleep(3)
+            assert announced(w)[2] == announced(w)[0]
+            assert follower.terms == [leadership.term]
+            assert count(w.nodes[0], "observe") <= looks + 4
+
+
+@virtual
+async def test_a_node_in_quarantine_is_told_too():
+    """It has no vote, and forgot everything; what was won is true all the same."""
+    async with world(restart_quarantine=60) as w, w.manager.election(NAME).campaign():
+        await asyncio.sleep(1)
+        w.nodes[0].flush()
+        await asyncio.sleep(TTL)
+        assert w.manager.statistics().nodes[0].state is NodeState.QUARANTINED
+        assert announced(w)[0] == announced(w)[1]
+
+
+@virtual
+async def test_an_announcement_lives_as_long_as_a_counter():
+    """From the last time that it was made; then it is gone, and observers have heard that none leads."""
+    async with world(fence_ttl=300) as w:
+        async with w.manager.election(NAME).campaign():
+            await asyncio.sleep(1000)
+            assert None not in announced(w)
+        await asyncio.sleep(295)
+        assert None not in announced(w)
+        await asyncio.sleep(10)
+        assert announced(w) == [None] * 3
+
+
+@virtual
+async def test_an_older_leader_that_comes_late_changes_nothing():
+    """The greatest term stays, whatever the order of arrival."""
+    async with world() as w, w.process() as other:
+        first = await w.manager.election(NAME, label="old").campaign()
+        await first.resign()
+        second = await other.election(NAME, label="new").campaign()
+        first._announcement.repeat()
+        await asyncio.sleep(1)
+        assert announced(w) == [b"%d:new" % second.term] * 3
+        await second.resign()
+
+
+@virtual
+async def test_a_server_that_forgets_the_script_is_told_once_more():
+    """An announcement is not lost to SCRIPT FLUSH."""
+    async with world() as w:
+        for node in w.nodes:
+            node.flush_scripts()
+        async with w.manager.election(NAME, label="a").campaign() as leadership:
+            await asyncio.sleep(3 * ROUND_TRIP)
+            assert announced(w) == [b"%d:a" % leadership.term] * 3
+
+
+@virtual
+async def test_an_announcement_is_no_lock():
+    """A survey does not show it, `init` does not take it for one, and no lock may be called so."""
+    async with world() as w:
+        async with w.manager.election(NAME).campaign():
+            await asyncio.sleep(1)
+            locks = (await w.manager.survey()).locks
+            assert [(lock.name, lock.state) for lock in locks] == [(NAME, "held")]
+        await asyncio.sleep(1)
+        assert None not in announced(w)
+        assert (await w.manager.survey()).locks == ()
+        await w.manager.init()
+        with pytest.raises(ValueError, match="reserved"):
+            w.manager.lock(f"leader:{{{KEY.decode()}}}")
+        with pytest.raises(ValueError, match="reserved"):
+            w.manager.election("leader:{a}")
+
+
+# -- observers (R32) -----------------------------------------------------------------------------------
+
+
+@virtual
+async def test_observers_are_told_of_each_leader():
+    """That there is none, then each new one within a round trip or so; terms grow, and each was won."""
+    async with world() as w, w.process() as second, w.process() as third:
+        async with following(third) as follower:
+            await asyncio.sleep(SOON)
+            assert follower.told == [None]
+            led: list[Leader | None] = []
+            for label, manager in (("a", w.manager), ("b", second), ("a", w.manager)):
+                async with manager.election(NAME, label=label).campaign() as leadership:
+                    won_at = sim().time()
+                    await asyncio.sleep(1)
+                    led.append(Leader(leadership.term, label))
+                    assert follower.told[-1] == led[-1]
+                    assert follower.at[-1] - won_at <= SOON
+                left_at = sim().time()
+                await asyncio.sleep(1)
+                assert follower.told[-1] is None
+                assert follower.at[-1] - left_at <= SOON
+        assert follower.told == [None, led[0], None, led[1], None, led[2], None]
+        assert follower.terms == sorted(set(follower.terms))
+
+
+@virtual
+async def test_an_observer_that_comes_late_hears_of_the_present_leader():
+    """And of no leader before; one that comes when all is over hears that there is none."""
+    async with world() as w, w.process() as other:
+        async with w.manager.election(NAME, label="a").campaign():
+            pass
+        async with following(other) as follower:
+            await asyncio.sleep(SOON)
+            assert follower.told == [None]
+        async with w.manager.election(NAME, label="b").campaign() as leadership:
+            await asyncio.sleep(SOON)
+            async with following(other) as follower:
+                await asyncio.sleep(SOON)
+                assert follower.told == [Leader(leadership.term, "b")]
+
+
+@virtual
+async def test_a_leader_that_is_gone_is_noticed_without_a_notice():
+    """It says no goodbye; a look every few seconds finds its keys gone."""
+    async with world() as w, w.process() as other:
+        async with following(w.manager) as follower:
+            await asyncio.sleep(SOON)
+            leadership = await other.election(NAME, ttl=3).campaign()
+            await asyncio.sleep(SOON)
+            crash(leadership)
+            gone_at = sim().time() + 3
+            await asyncio.sleep(3 + LOOK_EVERY + 1)
+            assert follower.told == [None, Leader(leadership.term, leadership.label), None]
+            assert gone_at <= follower.at[-1] <= gone_at + LOOK_EVERY + SOON
+        await leadership.resign()
+
+
+def crash(leadership: Leadership) -> None:
+    """Have it never extended again, as if its process had died."""
+    holding = leadership._lease._holding
+    holding._shared.watchdog.forget(holding)
+
+
+@virtual
+async def test_a_lock_without_an_announcement_is_no_leader():
+    """Not of a candidate that has not won, nor of a lock of that name, on one node or on all."""
+    async with world() as w, w.process() as other:
+        put(w, NAME, 7, 7, 7)
+        w.occupy(NAME, None, 0)
+        async with following(w.manager) as follower:
+            await asyncio.sleep(1)
+            assert follower.told == [None]
+            w.vacate(NAME)
+            async with other.lock(NAME):
+                await asyncio.sleep(3 * LOOK_EVERY)
+                assert follower.told == [None]
+                async with following(other) as late:
+                    await asyncio.sleep(LOOK_EVERY)
+                    assert late.told == [], "neither a leader nor that there is none"
+
+
+@virtual
+async def test_what_only_one_node_tells_of_was_won_all_the_same():
+    """The greatest term counts, even if one node alone has it; and it is never taken back."""
+    async with world() as w, w.process() as other:
+        w.occupy(NAME, None)
+        for node, value in zip(w.nodes, (b"4:a", b"6:b", b"4:a"), strict=True):
+            node.set(ANNOUNCED, value, 600)
+        async with following(other) as follower:
+            await asyncio.sleep(1)
+            assert follower.told == [Leader(6, "b")]
+            w.nodes[1].crash()
+            await asyncio.sleep(3 * LOOK_EVERY)
+            assert follower.told == [Leader(6, "b")]
+
+
+@virtual
+async def test_a_term_that_is_over_does_not_come_back():
+    """Though its announcement stands there for minutes, while the next candidate's keys are in the way."""
+    async with world() as w, w.process() as other, following(other) as follower:
+        await asyncio.sleep(SOON)
+        async with w.manager.election(NAME).campaign():
+            await asyncio.sleep(1)
+        await asyncio.sleep(1)
+        assert len(follower.told) == 3
+        w.occupy(NAME, None)
+        await asyncio.sleep(3 * LOOK_EVERY)
+        assert len(follower.told) == 3
+        assert follower.told[-1] is None
+
+
+@virtual
+async def test_nodes_without_a_vote_are_not_enough():
+    """A node that has lost its memory shows no lock, and that says nothing; nothing is told meanwhile."""
+    async with world(restart_quarantine=60) as w, w.process(restart_quarantine=60) as other:
+        leadership = await w.manager.election(NAME).campaign()
+        await asyncio.sleep(1)
+        for node in w.nodes[:2]:
+            node.flush()
+        async with following(other) as follower:
+            await asyncio.sleep(2)
+            assert follower.told == []
+            with pytest.raises(QuorumUnavailableError, match="too few nodes with a vote") as caught:
+                await other.election(NAME).leader()
+            assert caught.value.names == (NAME,)
+            assert len(caught.value.votes) == 3
+            await asyncio.sleep(70)
+            assert leadership.lost.is_set()
+            assert follower.told == [None]
+        await leadership.resign()
+
+
+@virtual
+async def test_news_comes_when_the_nodes_do():
+    """An observer that begins while no majority answers is told as soon as one does."""
+    async with world() as w, w.process() as other, w.manager.election(NAME).campaign() as leadership:
+        for node in w.nodes[:2]:
+            node.freeze()
+        async with following(other) as follower:
+            await asyncio.sleep(2)
+            assert follower.told == []
+            for node in w.nodes[:2]:
+                node.thaw()
+            thawed_at = sim().time()
+            await asyncio.sleep(2)
+            assert follower.terms == [leadership.term]
+            assert follower.at[0] - thawed_at <= LOOK_AGAIN + 0.2
+
+
+@virtual
+async def test_a_leader_is_asked_for_in_passing():
+    """One look; none where nothing is known, and where the last one has ended."""
+    async with world() as w, w.process() as other:
+        election = other.election(NAME)
+        assert await election.leader() is None
+        async with w.manager.election(NAME, label="a").campaign() as leadership:
+            await asyncio.sleep(SOON)
+            assert await election.leader() == Leader(leadership.term, "a")
+            assert listeners(w.nodes[0]) == 0
+        assert await election.leader() is None
+
+
+# -- one subscription, one look (R32) ------------------------------------------------------------------
+
+
+@virtual
+async def test_observers_of_a_process_share_subscription_and_looks():
+    """Ten cost what one does; each is told everything; the last that leaves takes it along."""
+    async with world() as w, w.process() as other, contextlib.AsyncExitStack() as stack:
+        followers = [await stack.enter_async_context(following(other)) for _ in range(10)]
+        await asyncio.sleep(1)
+        assert [listeners(node) for node in w.nodes] == [1] * 3
+        before = count(w.nodes[0], "observe")
+        async with w.manager.election(NAME).campaign() as leadership:
+            await asyncio.sleep(60)
+            looks = count(w.nodes[0], "observe") - before
+            assert 60 / LOOK_EVERY - 1 <= looks <= 60 / 4 + 3
+        await asyncio.sleep(1)
+        for follower in followers:
+            assert follower.told == [None, Leader(leadership.term, leadership.label), None]
+        await stack.aclose()
+        await asyncio.sleep(SOON)
+        assert [listeners(node) for node in w.nodes] == [0] * 3
+        before = count(w.nodes[0], "observe")
+        await asyncio.sleep(3 * LOOK_EVERY)
+        assert count(w.nodes[0], "observe") == before
+        assert other._life.runtime.elections._observed == {}
+
+
+@virtual
+async def test_an_observer_that_joins_is_told_what_a_look_of_its_own_has_shown():
+    """Not what the others have seen some seconds ago: an announcement of before its beginning is heard of."""
+    async with world() as w, w.process() as other, following(other) as first:
+        await asyncio.sleep(1)
+        assert first.told == [None]
+        for node in w.nodes:  # no notice arrives
+            for client in list(node._server._channels[ANNOUNCED]):
+                node._server.unsubscribe(client, ANNOUNCED)
+        async with w.manager.election(NAME).campaign() as leadership:
+            await asyncio.sleep(SOON)
+            assert first.told == [None]
+            async with following(other) as second:
+                await asyncio.sleep(SOON)
+                assert second.terms == [leadership.term]
+                assert second.told[0] is not None
+                assert first.told == [None, second.told[0]]
+
+
+@virtual
+async def test_news_during_a_look_brings_another_one():
+    """The nodes may have been read before the announcement that they tell of."""
+    async with world() as w, w.process() as other, following(other) as follower:
+        await asyncio.sleep(1)
+        began = sim().time()
+        for after, what in ((0.0, "told"), (1.5, "told"), (2.2, "set")):
+            await until(
+                began + after * LATENCY
+            )  # at 1 the look begins, at 2 the nodes answer, at 3 it is over
+            for node in w.nodes:
+                if what == "told":
+                    node._server.publish(ANNOUNCED, b"")
+                else:
+                    node.set(KEY, b"anything", 60)
+                    node.set(ANNOUNCED, b"4:a", 60)
+        await asyncio.sleep(SOON)
+        assert follower.told == [None, Leader(4, "a")]
+
+
+@virtual
+async def test_a_consumer_that_is_busy_hears_of_the_newest():
+    """What changed meanwhile is left out; the next step tells how it is."""
+    async with world() as w, w.process() as other:
+        news = other.election(NAME).observe()
+        assert await anext(news) is None
+        for _ in range(3):
+            async with w.manager.election(NAME).campaign():
+                await asyncio.sleep(1)
+        async with w.manager.election(NAME).campaign() as leadership:
+            await asyncio.sleep(1)
+            leader = await anext(news)
+            assert leader == Leader(leadership.term, leadership.label)
+        await news.aclose()
+        await asyncio.sleep(SOON)
+        assert [listeners(node) for node in w.nodes] == [0] * 3
+
+
+# -- the end of an observer ----------------------------------------------------------------------------
+
+
+@virtual
+async def test_an_observer_that_leaves_the_loop_early_leaves_nothing_behind():
+    """By a break, which asyncio closes it for, by a cancellation, or by an exception."""
+    async with world() as w, w.process() as other:
+
+        async def first() -> Leader | None:
+            async for leader in other.election(NAME).observe():
+                return leader
+            raise AssertionError("the manager is open")
+
+        assert await first() is None
+        gc.collect()
+        await asyncio.sleep(SOON)
+        assert [listeners(node) for node in w.nodes] == [0] * 3
+        follower = Follower(other)
+        await asyncio.sleep(1)
+        assert [listeners(node) for node in w.nodes] == [1] * 3
+        follower.task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await follower.task
+        await asyncio.sleep(SOON)
+        assert [listeners(node) for node in w.nodes] == [0] * 3
+
+
+@virtual
+async def test_observers_end_when_the_manager_is_closed():
+    """Without an error, whether they wait or their consumer is busy; later ones are told."""
+    async with world() as w:
+        manager = make(w.nodes, seed=7)
+        await manager.start()
+        waiting = Follower(manager)
+        busy = manager.election(NAME).observe()
+        assert await anext(busy) is None
+        await manager.aclose()
+        assert [leader async for leader in busy] == []
+        await turns(3)
+        assert waiting.task.done()
+        assert waiting.task.exception() is None
+        with pytest.raises(ManagerClosedError):
+            await anext(manager.election(NAME).observe())
+        with pytest.raises(ManagerClosedError):
+            await manager.election(NAME).leader()
+        assert manager._life.runtime.elections._observed == {}
+        assert manager.statistics().waiting == 0
+
+
+@virtual
+async def test_an_observer_is_no_waiter():
+    """Statistics count those that wait for a lock."""
+    async with world() as w, following(w.manager):
+        await asyncio.sleep(1)
+        assert w.manager.statistics().waiting == 0
+
+
+@virtual
+async def test_an_observer_is_told_of_nodes_that_cannot_be_a_quorum():
+    """At its beginning, and when that is found out later."""
+    async with world() as w:
+        news: AsyncGenerator[Leader | None, None] = w.manager.election(NAME).observe()
+        assert await anext(news) is None
+        w.manager._life.runtime.availability.conflict = "two are one"
+        for node in w.nodes:
+            node._server.publish(ANNOUNCED, b"")
+        with pytest.raises(ConfigurationError, match="two are one"):
+            await anext(news)
+        with pytest.raises(ConfigurationError, match="two are one"):
+            await anext(w.manager.election(NAME).observe())
+        w.manager._life.runtime.availability.conflict = None
+
+
+# -- run -----------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_run_leads_once_per_term():
+    """A lost leadership leads to the next campaign, and so does one that has ended; until it is cancelled."""
+    async with world() as w:
+        led: list[tuple[int, str]] = []
+
+        async def lead(leadership: Leadership) -> None:
+            led.append((leadership.term, "begins"))
+            try:
+                if len(led) == 1:
+                    lose(w.manager, NAME)
+                await asyncio.sleep(1 if len(led) < 4 else 3600)
+                led.append((leadership.term, "returns"))
+            except asyncio.CancelledError:
+                led.append((leadership.term, "is cancelled"))
+                raise
+
+        task = asyncio.create_task(w.manager.election(NAME).run(lead))
+        await asyncio.sleep(60)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        what = [end for _, end in led]
+        assert what == ["begins", "is cancelled", "begins", "returns", "begins", "is cancelled"]
+        terms = [term for term, _ in led]
+        assert terms == sorted(terms)
+        assert len(set(terms)) == 3
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_what_lead_raises_leaves_run():
+    """Also a lost lock that is another one's, or a leadership's that was not lost."""
+    async with world() as w:
+
+        async def fail(_: Leadership) -> None:
+            raise ValueError("broken")
+
+        calls: list[Leadership] = []
+
+        async def lose_another(leadership: Leadership) -> None:
+            calls.append(leadership)
+            assert len(calls) <= 2, "once by each"
+            async with w.manager.lock("another"):
+                lose(w.manager, "another")
+                await asyncio.sleep(1)
+
+        async def lose_both(leadership: Leadership) -> None:
+            try:
+                await lose_another(leadership)
+            finally:
+                lose(w.manager, NAME)
+
+        async def accuse(leadership: Leadership) -> None:
+            raise LockLostError("not true", reason=LossReason.EXPIRED, names=(NAME,), votes=())
+
+        election = w.manager.election(NAME)
+        with pytest.raises(ValueError, match="broken"):
+            await election.run(fail)
+        for lead in (lose_another, lose_both):
+            with pytest.raises(LockLostError) as caught:
+                await election.run(lead)
+            assert caught.value.names == ("another",)
+        with pytest.raises(LockLostError, match="not true"):
+            await election.run(accuse)
+        assert w.keys == [()] * 3
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in a group"])
+@virtual
+async def test_a_loss_that_lead_finds_itself_leads_on_as_well(grouped):
+    """By `check`, in its own task or in one of a group; also after it has resigned."""
+    async with world() as w:
+        terms: list[int] = []
+
+        async def work(leadership: Leadership) -> None:
+            await asyncio.sleep(0)
+            leadership.check()
+
+        async def lead(leadership: Leadership) -> None:
+            terms.append(leadership.term)
+            if len(terms) == 1:
+                lose(w.manager, NAME)
+            elif len(terms) == 2:
+                await leadership.resign()
+            else:
+                raise ValueError("enough")
+            if not grouped:
+                leadership.check()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(work(leadership))
+                group.create_task(work(leadership))
+
+        with pytest.raises(ValueError, match="enough"):
+            await w.manager.election(NAME).run(lead)
+        assert len(set(terms)) == 3
+
+
+@virtual
+async def test_run_ends_with_its_manager():
+    """The body is stopped, and the next campaign says why there is none."""
+    async with world() as w:
+        manager = make(w.nodes, seed=7)
+        stopped = asyncio.Event()
+
+        async def lead(_: Leadership) -> None:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                stopped.set()
+
+        task = asyncio.create_task(manager.election(NAME).run(lead))
+        await asyncio.sleep(1)
+        await manager.aclose()
+        with pytest.raises(ManagerClosedError):
+            await task
+        assert stopped.is_set()
+
+
+# -- bad input -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"name": ""}, ValueError, "empty"),
+        ({"name": 7}, TypeError, "7"),
+        ({"label": 7}, TypeError, "label must be a str, got 7"),
+        ({"label": "a\nb"}, ValueError, "label must be at most 200 printable"),
+        ({"label": "x" * 201}, ValueError, "label must be"),
+        ({"ttl": 0}, ValueError, "ttl"),
+        ({"ttl": "1"}, TypeError, "'1'"),
+        ({"on_lost": "ignore"}, ValueError, "'ignore'"),
+        ({"extension": 3}, TypeError, "ExtensionPolicy, got 3"),
+        ({"extension": ExtensionPolicy.off()}, ValueError, "a leader extends its lock"),
+    ],
+)
+def test_bad_values_are_refused_at_the_call(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """With the value in the message."""
+    manager = LockManager([MemoryNode()])
+    with pytest.raises(error, match=message):
+        manager.election(**{"name": NAME, **options})
+
+
+def test_without_fences_there_are_no_terms() -> None:
+    """It is refused at the call, with or without a quarantine."""
+    for quarantine in (0, 60):
+        manager = LockManager([MemoryNode()], fencing=False, restart_quarantine=quarantine)
+        with pytest.raises(ConfigurationError, match=r"'scheduler'.*fencing=False"):
+            manager.election(NAME)
+
+
+@virtual
+async def test_what_may_be_given():
+    """A timedelta, a policy of its own, and a manager that does not extend by default."""
+    async with world(extension=ExtensionPolicy.off()) as w:
+        election = w.manager.election(
+            NAME, ttl=timedelta(seconds=2), extension=ExtensionPolicy(every=0.1), on_lost="raise", label=""
+        )
+        async with election.campaign() as leadership:
+            await asyncio.sleep(5)
+            assert leadership.label == ""
+            assert leadership.held
+        async with w.manager.election(NAME).campaign() as leadership:
+            await asyncio.sleep(50)
+            assert leadership.held

@@ -1,0 +1,289 @@
+"""A name that something else has: at once an error that says what, if it costs the quorum (R19)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import ConfigurationError, Lock, LockManager, LockTakenError, QuorumUnavailableError, Vote
+from aioredlock_ng._acquire import other_kind as other_kind_module
+from aioredlock_ng.events import Event, GaveUp, Hooks, Refused
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import (
+    LATENCY,
+    PREFIX,
+    TIMEOUT,
+    Tripwire,
+    count,
+    counter,
+    in_task,
+    locks,
+    sim,
+    virtual,
+    world,
+)
+
+KEY = PREFIX + b"a"
+QUEUE = PREFIX + b"queue:{" + KEY + b"}"
+
+LOCKS: dict[str, Callable[[LockManager], Lock]] = {
+    "mutex": lambda manager: manager.lock("a"),
+    "read lock": lambda manager: manager.rwlock("a").read(),
+    "write lock": lambda manager: manager.rwlock("a").write(),
+}
+
+
+def spoil(*nodes: MemoryNode, key: bytes = KEY) -> None:
+    """Have a list under a key."""
+    for node in nodes:
+        node.set(key, None, 1000.0)
+
+
+def called(monkeypatch: pytest.MonkeyPatch, type_: bytes | None) -> None:
+    """Have the nodes call what is no string by another type; None: refuse to tell."""
+    execute = MemoryNode.execute
+
+    def answer(self: MemoryNode, words: list[bytes], *rest: Any) -> bytes:
+        found = execute(self, words, *rest)
+        if words[0] != b"TYPE" or found == b"+none\r\n":
+            return found
+        return b"+%b\r\n" % type_ if type_ is not None else b"-NOPERM this user has no permissions\r\n"
+
+    monkeypatch.setattr(MemoryNode, "execute", answer)
+
+
+@pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
+@pytest.mark.parametrize("wanted", LOCKS)
+@virtual
+async def test_what_costs_the_quorum_is_named(wanted: str, fencing: bool) -> None:
+    """What was wanted, what is there, and where; with every node's vote, and no key of ours is left."""
+    async with world(fencing=fencing) as w:
+        spoil(*w.nodes[:2])
+        began = sim().time()
+        with pytest.raises(ConfigurationError) as caught:
+            await LOCKS[wanted](w.manager).acquire()
+        assert sim().time() - began < TIMEOUT
+        assert str(caught.value) == (
+            f"lock 'a' is wanted as a {wanted}, but on 2 of 3 nodes the key 'redlock:a' holds a list, "
+            "which is no lock of this package"
+        )
+        refusal = caught.value.__cause__
+        assert isinstance(refusal, QuorumUnavailableError)
+        assert [vote.vote for vote in refusal.votes] == [Vote.SILENT, Vote.SILENT, Vote.GRANTED]
+        await asyncio.sleep(0.1)
+        assert [locks(node) for node in w.nodes] == [(KEY,), (KEY,), ()]
+        assert [count(node, "TYPE") > 0 for node in w.nodes] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("type_", "words"),
+    [
+        (b"hash", "holds a hash, "),
+        (b"ReJSON-RL", "holds a ReJSON-RL, "),
+        (b"evil\x1b", r"holds a evil\\x1b, "),
+    ],
+)
+@virtual
+async def test_a_type_is_named_as_the_server_calls_it(
+    type_: bytes, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of modules, too; nothing hostile gets into a message."""
+    called(monkeypatch, type_)
+    async with world() as w:
+        spoil(*w.nodes)
+        with pytest.raises(ConfigurationError, match=words):
+            await w.manager.lock("a").acquire()
+
+
+@pytest.mark.parametrize("wanted", LOCKS)
+@virtual
+async def test_a_minority_does_not_matter(wanted: str) -> None:
+    """The others are enough; no type is asked for."""
+    async with world(5) as w:
+        spoil(*w.nodes[:2])
+        async with LOCKS[wanted](w.manager):
+            pass
+        assert not any(count(node, "TYPE") for node in w.nodes)
+
+
+@virtual
+async def test_a_minority_does_not_matter_where_others_hold_the_rest() -> None:
+    """Enough nodes answered: that is a lock that is taken, and will be free."""
+    async with world(5) as w, w.process() as other:
+        spoil(*w.nodes[:2])
+        async with other.lock("a"):
+            with pytest.raises(LockTakenError):
+                await w.manager.lock("a", blocking_timeout=1).acquire()
+        await (await w.manager.lock("a", blocking=False).acquire()).release()
+
+
+@virtual
+async def test_silent_nodes_count_for_nothing() -> None:
+    """With a majority gone for good a silent one changes nothing; with a minority all may still be well."""
+    async with world(5) as w:
+        spoil(*w.nodes[:3])
+        w.nodes[4].freeze()
+        with pytest.raises(ConfigurationError, match="on 3 of 5 nodes"):
+            await w.manager.lock("a").acquire()
+        w.nodes[2].delete(KEY)
+        with pytest.raises(QuorumUnavailableError):
+            await w.manager.lock("a", blocking_timeout=0).acquire()
+        waits = in_task(w.manager.lock("a").acquire)
+        await asyncio.sleep(1)
+        assert not waits.done()
+        w.nodes[4].thaw()
+        assert (await waits).error is None
+
+
+@virtual
+async def test_each_thing_in_the_way_is_told() -> None:
+    """Of several names and keys the most frequent first; a counter of ours is none that holds a list."""
+    async with world(5) as w:
+        spoil(*w.nodes[:1])
+        spoil(*w.nodes[1:4], key=counter("b"))
+        with pytest.raises(ConfigurationError) as caught:
+            await w.manager.lock("a", "b").acquire()
+        assert str(caught.value) == (
+            "lock 'a', 'b' is wanted as a mutex, but on 3 of 5 nodes the key 'redlock:fence:{redlock:b}' "
+            "holds a list, which is no counter of this package; on 1 of 5 nodes the key 'redlock:a' holds a "
+            "list, which is no lock of this package"
+        )
+
+
+@virtual
+async def test_hints_of_another_type_are_told() -> None:
+    """They are no lock, but a writer could leave none; where none waits, they are not looked at."""
+    async with world() as w, w.process() as other, other.lock("a"):
+        spoil(*w.nodes, key=QUEUE)
+        with pytest.raises(
+            ConfigurationError, match=r"'redlock:queue:\{redlock:a\}' holds a list.* no mark of"
+        ):
+            await w.manager.rwlock("a").write().acquire()
+
+
+@virtual
+async def test_what_is_not_told_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the right to ask for types the error comes all the same."""
+    called(monkeypatch, None)
+    async with world() as w:
+        spoil(*w.nodes)
+        with pytest.raises(ConfigurationError) as caught:
+            await w.manager.lock("a").acquire()
+        assert str(caught.value) == (
+            "lock 'a' is wanted as a mutex, but under its keys is what is no lock of this package"
+        )
+
+
+@virtual
+async def test_a_node_that_does_not_tell_is_taken_at_its_first_word() -> None:
+    """It fell silent after its vote: the others' answers are told, and it counts with them."""
+    async with world(5) as w:
+        spoil(*w.nodes[:3])
+        acquiring = in_task(w.manager.lock("a").acquire)
+        while not count(w.nodes[0], "release"):
+            await asyncio.sleep(LATENCY / 4)
+        w.nodes[0].freeze()
+        began = sim().time()
+        end = await acquiring
+        assert isinstance(end.error, ConfigurationError)
+        assert "on 2 of 5 nodes the key 'redlock:a' holds a list" in str(end.error)
+        assert end.at - began < 2 * TIMEOUT
+        w.nodes[0].thaw()
+
+
+@virtual
+async def test_what_is_gone_when_it_is_looked_at_is_waited_for() -> None:
+    """Another try may help, and does."""
+    async with world() as w:
+        spoil(*w.nodes)
+        acquiring = in_task(w.manager.lock("a").acquire)
+        while not count(w.nodes[0], "release"):
+            await asyncio.sleep(LATENCY / 4)
+        for node in w.nodes:
+            node.delete(KEY)
+        end = await acquiring
+        assert end.error is None
+        assert count(w.nodes[0], "TYPE") == 2
+
+
+@virtual
+async def test_readers_and_writers_are_no_other_kind() -> None:
+    """Whatever the words of the failure: what TYPE calls a string or a sorted set may be a lock (R19)."""
+    assert other_kind_module.FITTING["lock"] == {b"string", b"zset"}
+    async with world() as w, w.process() as other, other.rwlock("a").read():
+        with pytest.raises(LockTakenError):
+            await w.manager.lock("a", blocking_timeout=1).acquire()
+        assert not any(count(node, "TYPE") for node in w.nodes)
+
+
+@virtual
+async def test_each_task_of_a_process_is_told() -> None:
+    """Those behind the first, and single tries, which wait for no more than its verdict."""
+    async with world() as w:
+        spoil(*w.nodes)
+        lock, once = w.manager.lock("a"), w.manager.lock("a", blocking=False)
+        ends = [in_task(each.acquire) for each in (lock, once, lock, once)]
+        assert [type((await end).error) for end in ends] == [ConfigurationError] * 4
+        with pytest.raises(ConfigurationError):
+            await lock.try_acquire()
+
+
+class Diary(Hooks):
+    """Writes down how calls go."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_refused(self, event: Refused) -> None:
+        """Write it down."""
+        self.events.append(event)
+
+    def on_gave_up(self, event: GaveUp) -> None:
+        """Write it down."""
+        self.events.append(event)
+
+
+@virtual
+async def test_hooks_hear_what_the_nodes_said() -> None:
+    """One try was no win, and the call ended without a quorum: it was not cut short."""
+    diary = Diary()
+    async with world(hooks=[diary]) as w:
+        spoil(*w.nodes)
+        with pytest.raises(ConfigurationError) as caught:
+            await w.manager.lock("a").acquire()
+        refused, gave_up = diary.events
+        assert isinstance(refused, Refused)
+        assert isinstance(gave_up, GaveUp)
+        assert (refused.taken, gave_up.taken, gave_up.attempts) == (False, False, 1)
+        assert isinstance(caught.value.__cause__, QuorumUnavailableError)
+        assert gave_up.votes == caught.value.__cause__.votes
+
+
+@pytest.mark.parametrize("waking", [False, True])
+@virtual
+async def test_cancelled_at_any_pause_it_leaves_nothing(waking: bool) -> None:
+    """Nor does it keep the name from the next task."""
+    at, tripped = 0, True
+    while tripped:
+        at += 1
+        async with world() as w:
+            spoil(*w.nodes[:2])
+            trap = Tripwire(w.manager.lock("a").acquire(), at, waking=waking)
+
+            async def run(trap: Tripwire = trap) -> object:
+                return await trap
+
+            end = await in_task(run)
+            tripped = trap.tripped
+            assert isinstance(end.error, asyncio.CancelledError if tripped else ConfigurationError)
+            for node in w.nodes[:2]:
+                node.delete(KEY)
+            await asyncio.sleep(1)
+            async with w.manager.lock("a", blocking=False):
+                pass
+            await asyncio.sleep(0.1)
+            assert w.keys == [()] * 3
+    assert at > 3

@@ -1,0 +1,84 @@
+"""Readers and writers that are tasks of one process: their order, and which of them waits for all (R22)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import LATENCY, PREFIX, in_task, sim, virtual, world
+
+KEY = PREFIX + b"a"
+QUEUE = PREFIX + b"queue:{" + KEY + b"}"
+ROUND_TRIP = 2 * LATENCY
+
+
+def mark(node: MemoryNode, what: bytes, seconds: float) -> None:
+    """Leave a mark on a node, as another process does."""
+    now = node._server.time_us() // 1000
+    node._server.zadd(QUEUE, what, now + round(1000 * seconds))
+    node._server.pexpire(QUEUE, 1000 * seconds)
+
+
+@virtual
+async def test_a_single_try_to_read_shares_what_a_task_before_it_wins():
+    """It waits for the verdict on that one, and then asks, too: it is not in the way."""
+    async with world() as w:
+        lock = w.manager.rwlock("a")
+        first = in_task(lock.read().acquire)
+        single = asyncio.create_task(lock.read().try_acquire())
+        alone = asyncio.create_task(lock.write().try_acquire())
+        lease = await single
+        assert lease is not None
+        assert await alone is None
+        await lease.release()
+        assert (await first).error is None
+
+
+@virtual
+async def test_one_task_waits_for_the_readers_of_a_process():
+    """Of those that were let in together and refused the first waits for all, and none loses its turn."""
+    async with world() as w:
+        lock, done = w.manager.rwlock("a"), []
+        async with lock.read():
+            for node in w.nodes:
+                mark(node, b"wforeign", 30.0)
+            readers = [asyncio.create_task(lock.read().acquire()) for _ in range(3)]
+            await asyncio.sleep(0.1)
+            writer = asyncio.create_task(lock.write().acquire())
+            for number, task in enumerate([*readers, writer]):
+                task.add_done_callback(lambda _, number=number: done.append(number))
+            await asyncio.sleep(2.0)
+            entry = w.manager._life.runtime.shared.queue.entries["a"]
+            assert [ticket is entry.speaker for ticket in entry.inside] == [False, True]
+            assert len(entry.queue or ()) == 3
+            for node in w.nodes:
+                node.delete(QUEUE)
+            for task in readers:
+                await (await task).release()
+        await (await writer).release()
+        assert done == [0, 2, 1, 3]
+
+
+@virtual
+async def test_the_next_of_the_readers_waits_when_the_one_that_did_has_left():
+    """Also where that happens before it knows why it was refused itself: it asks again, and is told then."""
+    async with world(latency=0.01) as w:
+        lock = w.manager.rwlock("a")
+        async with lock.read():
+            for node in w.nodes:
+                mark(node, b"wforeign", 30.0)
+            first = asyncio.create_task(lock.read().acquire())
+            second = asyncio.create_task(lock.read().acquire())
+            await asyncio.sleep(0.025)  # both are refused, and their undo is on its way
+            first.cancel()
+            await asyncio.sleep(1.0)
+            assert first.cancelled()
+            entry = w.manager._life.runtime.shared.queue.entries["a"]
+            assert len(entry.inside) == 2
+            assert entry.inside[1] is entry.speaker
+            for node in w.nodes:
+                node.delete(QUEUE)
+                node._server.publish(KEY, b"1")
+            began = sim().time()
+            await (await second).release()
+            assert sim().time() - began < 0.1

@@ -1,0 +1,299 @@
+"""Readers and writers in turn: none of them starves, however many come again at once (R22, R33)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+import pytest
+
+from aioredlock_ng import Lock, LockManager
+from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing._memory_readers import AWAITED_MS, MARK_MS
+from tests.unit.worlds import LATENCY, PREFIX, World, count, opened, sim, turns, virtual, world
+
+QUEUE: Final = PREFIX + b"queue:{" + PREFIX + b"a}"
+ROUND_TRIP: Final = 2 * LATENCY
+MARK: Final = MARK_MS / 1000
+AWAITED: Final = AWAITED_MS / 1000
+INSIDE: Final = {"read": (0.005, 0.015), "write": (0.002, 0.006), "mutex": (0.002, 0.006)}
+"""Seconds that a holder stays, from the shortest to the longest."""
+
+
+def lock_of(manager: LockManager, mode: str) -> Lock:
+    """Describe the lock as a reader, a writer or a mutex."""
+    lock = manager.rwlock("a")
+    return manager.lock("a") if mode == "mutex" else lock.read() if mode == "read" else lock.write()
+
+
+async def come_again(manager: LockManager, mode: str, *, until: float, seed: int) -> list[float]:
+    """Hold the lock again and again, and return how long each call has waited for it."""
+    draw, lock, waits = random.Random(seed), lock_of(manager, mode), []
+    while sim().time() < until:
+        began = sim().time()
+        async with lock:
+            waits.append(sim().time() - began)
+            await asyncio.sleep(draw.uniform(*INSIDE[mode]))
+        await asyncio.sleep(draw.uniform(0.0005, 0.003))
+    return waits
+
+
+async def waits_of(
+    modes: list[str],
+    *,
+    seconds: float,
+    processes: int | None = None,
+    latency: Callable[[random.Random], float] = lambda draw: 0.00015 + draw.expovariate(10_000),
+) -> dict[str, list[float]]:
+    """Return how long calls of each mode have waited, when as many tasks came again at once.
+
+    Each is a process of its own, unless they share so many.
+    """
+    draw = random.Random(17)
+    async with world(5, latency=lambda: latency(draw)) as w, contextlib.AsyncExitStack() as stack:
+        number = len(modes) if processes is None else processes
+        managers = [await stack.enter_async_context(w.process()) for _ in range(number)]
+        until = sim().time() + seconds
+        calls = [
+            come_again(managers[seed % number], mode, until=until, seed=seed)
+            for seed, mode in enumerate(modes)
+        ]
+        waits = await asyncio.gather(*calls)
+    found: dict[str, list[float]] = {mode: [] for mode in modes}
+    for mode, each in zip(modes, waits, strict=True):
+        assert each, "none starves"
+        found[mode] += each
+    return found
+
+
+@pytest.mark.parametrize(
+    ("readers", "writers", "seconds"),
+    [
+        (8, 2, 0.5),
+        pytest.param(20, 4, 2.5, marks=pytest.mark.heavy),
+        pytest.param(20, 4, 10.0, marks=pytest.mark.campaign),
+    ],
+    ids=str,
+)
+def test_readers_and_writers_come_in_turn(readers, writers, seconds):
+    """All readers get in after a writer, and each writer after the readers that were in."""
+
+    @virtual
+    async def main() -> None:
+        waits = await waits_of(["read"] * readers + ["write"] * writers, seconds=seconds)
+        reads, writes = waits["read"], waits["write"]
+        assert max(reads) < 0.2
+        assert max(writes) < 2.0
+        assert len(reads) > 40 * readers * seconds
+        assert len(writes) > 18 * seconds
+
+    main()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_tasks_of_few_processes_come_in_turn(processes):
+    """Also where readers and writers are tasks of the same processes, in whatever mix."""
+
+    @virtual
+    async def main() -> None:
+        waits = await waits_of((["read"] * 4 + ["write"]) * 4, seconds=1.5, processes=processes)
+        assert max(waits["read"]) < 1.0
+        assert max(waits["write"]) < 1.0
+        assert len(waits["read"]) > 2 * len(waits["write"]) > 100
+
+    main()
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("trip", [0.01, 0.02, 0.04])
+def test_readers_far_from_the_nodes_come_in_their_turn(trip):
+    """A turn waits for the first reader that comes: one round trip may be longer than it is."""
+
+    @virtual
+    async def main() -> None:
+        modes = ["read"] * 8 + ["write"] * 3
+        waits = await waits_of(modes, seconds=5.0, latency=lambda draw: trip + draw.expovariate(2_000))
+        assert max(waits["read"]) < 25 * trip
+        assert len(waits["read"]) > 2 * len(waits["write"]) > 10
+
+    main()
+
+
+@pytest.mark.heavy
+def test_a_mutex_among_them_is_not_starved():
+    """It leaves no mark and is not told, and comes in where readers leave a gap."""
+
+    @virtual
+    async def main() -> None:
+        waits = await waits_of(["read", "read", "write", "mutex"], seconds=5.0)
+        assert len(waits["mutex"]) >= 5
+        assert max(waits["mutex"]) < 3.0
+
+    main()
+
+
+# -- what a dead one costs -----------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def mortal(w: World) -> AsyncIterator[tuple[LockManager, Callable[[], None]]]:
+    """Open a process, with what cuts it off from all nodes, as its death would."""
+    wires = [node.wire() for node in w.nodes]
+
+    def die() -> None:
+        for wire in wires:
+            wire.cut()
+
+    async with opened(wires, seed=99) as manager:
+        yield manager, die
+
+
+async def in_line(task: asyncio.Task[object], node: MemoryNode, kind: str) -> None:
+    """Wait until a task has been refused by the nodes."""
+    before = count(node, kind)
+    while count(node, kind) == before:
+        await asyncio.sleep(ROUND_TRIP)
+    await asyncio.sleep(5 * ROUND_TRIP)
+    assert not task.done()
+
+
+@virtual
+async def test_the_mark_of_a_dead_writer_costs_a_second_once():
+    """New readers wait until it has ended, without asking all the time; then it is forgotten."""
+    async with world() as w, w.process() as other, mortal(w) as (writer, die):
+        inside = await w.manager.rwlock("a").read().acquire()
+        waits = asyncio.create_task(writer.rwlock("a").write().acquire())
+        await in_line(waits, w.nodes[0], "write")
+        die()
+        waits.cancel()
+        died, tries = sim().time(), count(w.nodes[0], "read")
+        late = await other.rwlock("a").read().acquire()
+        assert 0.5 < sim().time() - died < MARK + 0.1
+        assert count(w.nodes[0], "read") - tries <= 2 + MARK / 0.25, "a reminder at most every 0.25 s"
+        began = sim().time()
+        again = await other.rwlock("a").read().acquire()
+        assert sim().time() - began == pytest.approx(ROUND_TRIP)
+        for lease in (inside, late, again):
+            await lease.release()
+
+
+@virtual
+async def test_many_readers_behind_a_dead_writer_do_not_crowd_the_nodes():
+    """Each of ten processes asks a few times in that second, and all are in soon after it."""
+    async with world() as w, mortal(w) as (writer, die), contextlib.AsyncExitStack() as stack:
+        inside = await w.manager.rwlock("a").read().acquire()
+        waits = asyncio.create_task(writer.rwlock("a").write().acquire())
+        await in_line(waits, w.nodes[0], "write")
+        die()
+        waits.cancel()
+        died, tries = sim().time(), count(w.nodes[0], "read")
+        managers = [await stack.enter_async_context(w.process()) for _ in range(10)]
+        leases = await asyncio.gather(*(manager.rwlock("a").read().acquire() for manager in managers))
+        assert sim().time() - died < MARK + 0.1
+        assert count(w.nodes[0], "read") - tries <= 10 * (2 + MARK / 0.25)
+        for lease in (inside, *leases):
+            await lease.release()
+
+
+@virtual
+async def test_readers_that_died_in_line_cost_a_writer_a_moment_once():
+    """Their turn is kept for as long as a round trip may take, and ends though no reader comes."""
+    async with world() as w, w.process() as second, mortal(w) as (reader, die):
+        first = await w.manager.rwlock("a").write().acquire()
+        waits = asyncio.create_task(reader.rwlock("a").read().acquire())
+        await in_line(waits, w.nodes[0], "read")
+        die()
+        waits.cancel()
+        next_ = asyncio.create_task(second.rwlock("a").write().acquire())
+        await in_line(next_, w.nodes[0], "write")
+        began = sim().time()
+        await first.release()
+        lease = await next_
+        assert AWAITED < sim().time() - began < AWAITED + 0.05
+        third = asyncio.create_task(w.manager.rwlock("a").write().acquire())
+        await in_line(third, w.nodes[0], "write")
+        began = sim().time()
+        await lease.release()
+        await (await third).release()
+        assert sim().time() - began < 10 * ROUND_TRIP
+
+
+@virtual
+async def test_a_turn_ends_soon_after_its_first_reader():
+    """Those behind it have a moment to come; a writer waits for no more, and for those that are in."""
+    async with world() as w, w.process() as second, w.process() as third:
+        first = await w.manager.rwlock("a").write().acquire()
+        reader = asyncio.create_task(third.rwlock("a").read().acquire())
+        await in_line(reader, w.nodes[0], "read")
+        writer = asyncio.create_task(second.rwlock("a").write().acquire())
+        await in_line(writer, w.nodes[0], "write")
+        await first.release()
+        lease = await reader
+        began = sim().time()
+        await turns(1)
+        await lease.release()
+        await (await writer).release()
+        assert sim().time() - began < 0.05 < AWAITED
+
+
+# -- marks -----------------------------------------------------------------------------------------------
+
+
+def marks(node: MemoryNode) -> dict[bytes, int]:
+    """Return the marks on a node, those that have ended, too."""
+    return node._server.scores(QUEUE)
+
+
+@virtual
+async def test_marks_of_calls_that_died_are_dropped():
+    """Where calls wait all the time, the hints do not grow by one for each that ever was killed."""
+    async with world() as w, w.manager.rwlock("a").read():
+        for number in range(20):
+            for node in w.nodes:
+                node._server.zadd(QUEUE, b"w%d" % number, node._server.time_us() // 1000 + 1000)
+                node._server.pexpire(QUEUE, 1000)
+            async with w.process() as other:
+                waits = asyncio.create_task(other.rwlock("a").write().acquire())
+                await asyncio.sleep(0.3)
+                waits.cancel()
+                await asyncio.wait((waits,))
+            assert all(len(marks(node)) <= 5 for node in w.nodes)
+
+
+@pytest.mark.parametrize("becomes_a_reader", [False, True])
+@virtual
+async def test_a_writer_leaves_no_mark_where_it_was_refused(becomes_a_reader):
+    """A minority may keep it out when it wins; its release takes that mark away, so that readers come in."""
+    async with world() as w, w.process() as other:
+        reader = await other.rwlock("a").read().acquire()
+        waits = asyncio.create_task(w.manager.rwlock("a").write().acquire())
+        await asyncio.sleep(0.1)
+        for node in w.nodes[:2]:
+            node.delete(PREFIX + b"a")
+        lease = await waits
+        assert [len(marks(node)) for node in w.nodes] == [0, 0, 1]
+        if becomes_a_reader:
+            await lease.downgrade()
+        await lease.release()
+        await asyncio.sleep(0.1)
+        assert [len(marks(node)) for node in w.nodes] == [0, 0, 0]
+        await reader.release()
+
+
+@virtual
+async def test_what_has_become_a_reader_shares_its_fence_with_readers_beside_it():
+    """They raise the counter by one: that is no writer, and a later one raises it further (R23)."""
+    async with world() as w, w.process() as other:
+        lease = await w.manager.rwlock("a").write().acquire()
+        await lease.downgrade()
+        async with other.rwlock("a").read() as beside:
+            assert beside.fence == lease.fence + 1
+        await lease.release()
+        async with w.manager.rwlock("a").write(since=lease) as writer:
+            assert writer.unchanged is True
+        async with other.rwlock("a").write(since=lease) as writer:
+            assert writer.unchanged is False

@@ -1,0 +1,821 @@
+"""Reentrant locks: a task goes into a lock that it is inside of, and no other task does (R27)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import sys
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import (
+    Lease,
+    LockLostError,
+    LockTakenError,
+    LossReason,
+    ManagerClosedError,
+    ReleaseOutcome,
+    WouldDeadlockError,
+)
+from aioredlock_ng._hold.ancestors import INSIDE
+from aioredlock_ng._hold.count import MAX_DEPTH
+from aioredlock_ng.events import Hooks
+from aioredlock_ng.testing import lose
+from tests.unit.worlds import (
+    GRACE,
+    LATENCY,
+    PLAIN,
+    TTL,
+    World,
+    count,
+    deadline,
+    in_task,
+    sim,
+    turns,
+    until,
+    virtual,
+    world,
+)
+
+ROUND_TRIP = 2 * LATENCY
+
+
+def asked(w: World) -> list[int]:
+    """Return how many commands each node has executed."""
+    return [len(node.executed) for node in w.nodes]
+
+
+def lock_of(w: World, kind: str, *names: str, **options: Any) -> Any:
+    """Describe a lock: ``lock``, ``read`` or ``write``."""
+    if kind == "lock":
+        return w.manager.lock(*names, **options)
+    return getattr(w.manager.rwlock(*names, **options), kind)()
+
+
+async def outcomes(lease: Lease) -> set[ReleaseOutcome]:
+    """Release a lease and return what the nodes said."""
+    return {node.outcome for node in (await lease.release()).nodes}
+
+
+# -- going in again ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["lock", "read", "write"])
+@virtual
+async def test_an_inner_acquire_asks_no_node_and_has_the_same_lease(kind):
+    """No I/O and no time: the same fence and validity; the end of the outermost block releases."""
+    async with world() as w:
+        lock = lock_of(w, kind, "a", reentrant=True)
+        async with lock as outer:
+            before, began = asked(w), sim().time()
+            async with lock as inner, lock_of(w, kind, "a", reentrant=True, ttl=1) as third:
+                assert sim().time() == began
+                for lease in (inner, third):
+                    assert (lease.fence, lease.names, lease.mode) == (outer.fence, ("a",), outer.mode)
+                    assert lease.valid_until == outer.valid_until
+                    assert lease.held
+                assert w.manager.statistics().held == 1
+            assert [lease.held for lease in (outer, inner, third)] == [True, False, False]
+            assert asked(w) == before
+            assert w.keys != [()] * 3
+        assert not outer.held
+        assert w.keys == [()] * 3
+        async with lock as later:
+            assert later.held
+
+
+@virtual
+async def test_a_try_inside_is_one_more_lease():
+    """What does not wait gets it, too: `try_acquire`, ``blocking=False`` and a timeout of 0."""
+    async with world() as w, w.manager.lock("a", reentrant=True) as outer:
+        before = asked(w)
+        lease = await w.manager.lock("a", reentrant=True).try_acquire()
+        assert lease is not None
+        async with w.manager.lock("a", reentrant=True, blocking=False) as inner:
+            assert inner.fence == lease.fence == outer.fence
+        assert await outcomes(lease) == {ReleaseOutcome.STILL_HELD}
+        assert asked(w) == before
+
+
+@virtual
+async def test_only_what_asks_for_it_goes_in_again():
+    """A plain lock inside a reentrant one would wait for itself; a reentrant one goes into a plain one."""
+    async with world() as w:
+        async with w.manager.lock("a", reentrant=True) as outer:
+            with pytest.raises(WouldDeadlockError, match="reentrant=True"):
+                await w.manager.lock("a").acquire()
+            assert await w.manager.lock("a").try_acquire() is None
+            outer.check()
+        async with w.manager.lock("a") as plain:
+            before = asked(w)
+            async with w.manager.lock("a", reentrant=True) as inner:
+                assert inner.fence == plain.fence
+            assert plain.held
+            assert asked(w) == before
+            late = await w.manager.lock("a", reentrant=True).acquire()
+        assert not late.held, "a plain lock goes with its own block"
+        assert w.keys == [()] * 3
+        assert await outcomes(late) == {ReleaseOutcome.RELEASED}
+
+
+@virtual
+async def test_a_function_that_calls_itself():
+    """The decorator has the option, too, and each call is a block of its own."""
+    async with world() as w:
+        fences: list[int] = []
+
+        @w.manager.locked("tree:{tree}", reentrant=True)
+        async def walk(tree: str, depth: int) -> None:
+            fences.extend(lease.fence or 0 for lease in w.manager.statistics().leases)
+            if depth:
+                await walk(tree, depth - 1)
+
+        await walk("oak", 5)
+        assert len(fences) == 6
+        assert len(set(fences)) == 1
+        assert count(w.nodes[0], "acquire", "tree:oak") == 1
+
+
+# -- whose right it is -------------------------------------------------------------------------------
+
+
+@virtual
+async def test_the_right_is_the_task_s_and_not_the_context_s():
+    """A child inherits the context of the block, and waits until the block has ended."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+        async with lock as outer:
+            child = asyncio.create_task(lock.acquire())
+            async with lock:
+                await asyncio.sleep(1)
+            await asyncio.sleep(1)
+            assert not child.done()
+            assert await asyncio.create_task(lock.try_acquire()) is None
+            outer.check()
+        lease = await child
+        assert lease.fence > outer.fence
+        await lease.release()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.12 brought eager tasks")
+@virtual
+async def test_an_eager_child_is_another_task():
+    """Its first steps run inside those of the task that starts it, and are its own all the same."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+        loop = asyncio.get_running_loop()
+        async with lock as outer:
+            loop.set_task_factory(getattr(asyncio, "eager_task_factory"))  # noqa: B009 (unknown to 3.11)
+            child = asyncio.create_task(lock.acquire())
+            loop.set_task_factory(None)
+            await asyncio.sleep(1)
+            assert not child.done()
+            outer.check()
+        await (await child).release()
+
+
+@virtual
+async def test_a_lease_that_no_task_has_entered_is_not_reentrant():
+    """It may be another task's business by now.  Entered, it is; when its block has ended, no more."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True, blocking_timeout=0.5)
+        lease = await lock.acquire()
+        with pytest.raises(LockTakenError):
+            await lock.acquire()
+        async with lease, lock as inner:
+            assert inner.fence == lease.fence
+            kept = await lock.acquire()
+        assert kept.held
+        with pytest.raises(LockTakenError):
+            await lock.acquire()
+        assert await outcomes(kept) == {ReleaseOutcome.RELEASED}
+
+
+@virtual
+async def test_leases_are_entered_by_the_task_that_is_inside():
+    """Another task is refused, and may release; when the blocks have ended, it may enter what is left."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+
+        async def enter(lease: Lease) -> None:
+            async with lease, lock as inner:
+                assert inner.fence == lease.fence
+
+        async with lock as outer:
+            one, other = await lock.acquire(), await lock.acquire()
+            assert isinstance((await in_task(lambda: enter(one))).error, RuntimeError)
+            assert one.held
+            released = await asyncio.create_task(other.release())
+            assert {node.outcome for node in released.nodes} == {ReleaseOutcome.STILL_HELD}
+            outer.check()
+        assert (await in_task(lambda: enter(one))).error is None
+        assert not one.held
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_a_lease_has_one_body():
+    """The same lease is not entered twice, by its own task either."""
+    async with world() as w, w.manager.lock("a", reentrant=True) as lease:
+        with pytest.raises(RuntimeError, match="one body"):
+            await lease.__aenter__()
+        async with w.manager.lock("a", reentrant=True) as inner:
+            with pytest.raises(RuntimeError, match="one body"):
+                await inner.__aenter__()
+
+
+# -- the count ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_the_last_release_releases_whatever_the_order(order):
+    """Each lease ends with its own release, once; the lock ends with the last one."""
+
+    @virtual
+    async def main() -> None:
+        async with world() as w:
+            lock = w.manager.lock("a", reentrant=True)
+            leases: list[Lease] = []
+            async with AsyncExitStack() as stack:
+                leases.append(await stack.enter_async_context(lock))
+                leases += [await lock.acquire(), await lock.acquire()]
+                for place, index in enumerate(order, 1):
+                    lease = leases[index]
+                    for _ in range(2):  # idempotent: it lowers the count once
+                        last = place == len(order)
+                        expected = ReleaseOutcome.RELEASED if last else ReleaseOutcome.STILL_HELD
+                        assert await outcomes(lease) == {expected}
+                    assert [one.held for one in leases] == [i not in order[:place] for i in range(3)]
+                    with pytest.raises(LockLostError) as told:
+                        lease.check()
+                    assert told.value.reason is LossReason.RELEASED
+                    assert (w.keys == [()] * 3) is last
+                assert await outcomes(leases[order[0]]) == {ReleaseOutcome.RELEASED}, "what is known by now"
+
+    main()
+
+
+@virtual
+async def test_a_released_lease_is_none():
+    """Its task may hold the lock yet, or lose it, but not by this one."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True, on_lost="raise")
+
+        async def body() -> None:
+            async with lock as outer:
+                async with lock as inner:
+                    pass
+                assert (inner.remaining, inner.held, outer.held) == (0, False, True)
+                assert "released" in repr(inner)
+                for use in (inner.extend, inner.__aenter__):
+                    with pytest.raises(LockLostError, match="was released"):
+                        await use()
+                early = await lock.acquire()
+                await early.release()
+                lose(w.manager, "a")
+                for lease in (inner, early):
+                    with pytest.raises(LockLostError, match="was released"):
+                        lease.check()
+                with pytest.raises(LockLostError, match="does not hold it"):
+                    outer.check()
+
+        assert isinstance((await in_task(body)).error, LockLostError)
+
+
+@virtual
+async def test_so_deep_and_no_deeper():
+    """A recursion without an end is an error of its own; what was released may be had again."""
+    async with world() as w:
+        for first in (w.manager.lock("a", reentrant=True), w.manager.lock("a")):
+            lock = w.manager.lock("a", reentrant=True)
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(first)
+                inner = [await lock.acquire() for _ in range(MAX_DEPTH - 1)]
+                with pytest.raises(RuntimeError, match=f"at most {MAX_DEPTH}"):
+                    await lock.acquire()
+                await inner.pop().release()
+                inner.append(await lock.acquire())
+                for lease in inner:
+                    assert await outcomes(lease) == {ReleaseOutcome.STILL_HELD}
+            assert w.keys == [()] * 3
+
+
+@virtual
+async def test_a_lease_that_is_dropped_counts_no_more():
+    """It warns, as ever, and the last one releases all the same."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+        async with lock as outer:
+            dropped = [await lock.acquire()]
+            with pytest.warns(ResourceWarning, match="'a' was dropped without release"):
+                dropped.clear()
+            await turns(3)
+            outer.check()
+        assert w.keys == [()] * 3
+
+
+# -- several names -----------------------------------------------------------------------------------
+
+
+@virtual
+async def test_one_lease_has_to_cover_all_of_the_names():
+    """Fewer names go; not some held and some not, nor those of two leases, which have no common fence."""
+    async with world() as w:
+        async with w.manager.lock("a", "b", "c", reentrant=True) as outer:
+            async with w.manager.lock("c", "b", reentrant=True) as inner:
+                assert (inner.names, inner.fence) == (("b", "c"), outer.fence)
+            async with w.manager.lock("b", reentrant=True) as inner:
+                assert inner.name == "b"
+                with pytest.raises(WouldDeadlockError, match="covers all of 'b', 'd'"):
+                    await w.manager.lock("b", "d", reentrant=True).acquire()
+            assert await w.manager.lock("b", "d", reentrant=True).try_acquire() is None
+            async with w.manager.lock("d", reentrant=True):
+                with pytest.raises(WouldDeadlockError):
+                    await w.manager.lock("c", "d", reentrant=True).acquire()
+            outer.check()
+        assert w.keys == [()] * 3
+
+
+# -- readers and writers -----------------------------------------------------------------------------
+
+
+@virtual
+async def test_write_covers_read_and_read_does_not_cover_write():
+    """Two tasks that both want to write what they read would wait for each other (R23)."""
+    async with world() as w:
+        lock = w.manager.rwlock("a", reentrant=True)
+        async with lock.write() as outer:
+            before = asked(w)
+            async with lock.read() as inner, lock.write() as writer:
+                assert inner.fence == writer.fence == outer.fence
+                assert inner.mode == "write", "a view of the lease that there is"
+            assert asked(w) == before
+            with pytest.raises(WouldDeadlockError):
+                await w.manager.lock("a", reentrant=True).acquire()
+        async with lock.read() as outer:
+            async with lock.read() as inner:
+                assert inner.fence == outer.fence
+            with pytest.raises(WouldDeadlockError, match="'a' to write"):
+                await lock.write().acquire()
+            assert await lock.write().try_acquire() is None
+            outer.check()
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_after_a_downgrade_the_task_reads():
+    """What an inner block may do follows the lease; no lease is taken from an inner block that writes."""
+    async with world() as w:
+        lock = w.manager.rwlock("a", reentrant=True)
+        for plain in (False, True):
+            async with w.manager.rwlock("a", reentrant=not plain).write() as outer:
+                async with lock.write() as inner:
+                    for lease in (inner, outer):
+                        with pytest.raises(RuntimeError, match="asked for to write"):
+                            await lease.downgrade()
+                reader = await lock.read().acquire()
+                with pytest.raises(RuntimeError, match="asked for to write"):
+                    await reader.downgrade()
+                await outer.downgrade()
+                assert (outer.mode, reader.mode) == ("read", "read")
+                async with lock.read() as inner:
+                    assert inner.fence == outer.fence
+                with pytest.raises(WouldDeadlockError):
+                    await lock.write().acquire()
+                await reader.release()
+        async with lock.write() as outer:
+            reader = await lock.read().acquire()
+            await outer.release()
+            await reader.downgrade()
+            assert reader.mode == "read"
+            await reader.release()
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_an_inner_writer_cannot_tell_that_nothing_was_written():
+    """Its own task may have; the outermost one can (R23)."""
+    async with world() as w:
+        lock = w.manager.rwlock("a", reentrant=True)
+        async with lock.read() as read:
+            pass
+        async with lock.write(since=read) as outer:
+            assert outer.unchanged is True
+            async with lock.write(since=read) as inner, lock.write() as third:
+                assert (inner.unchanged, third.unchanged) == (False, None)
+            async with lock.read() as seen:
+                with pytest.raises(ValueError, match="since must be a read lease"):
+                    lock.write(since=seen)
+
+
+# -- loss --------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_the_outermost_block_alone_converts_the_cancellation():
+    """Inner blocks let it pass: what is between them is cancelled, too, and the task is not any more then."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+        seen: list[type[BaseException]] = []
+
+        async def block(depth: int) -> None:
+            async with lock:
+                try:
+                    if depth:
+                        await block(depth - 1)
+                    else:
+                        lose(w.manager, "a")
+                        await asyncio.sleep(60)
+                except BaseException as error:
+                    seen.append(type(error))
+                    raise
+
+        end = await in_task(lambda: block(2))
+        assert isinstance(end.error, LockLostError)
+        assert end.error.reason is LossReason.REFUSED
+        assert end.cancelling == 0
+        assert seen == [asyncio.CancelledError] * 3
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_there_is_one_deadline():
+    """That of the outermost block, whatever an inner one has asked for."""
+    async with world() as w:
+        leases: list[Lease] = []
+
+        async def body() -> None:
+            async with w.manager.lock("a", reentrant=True, extension=PLAIN) as outer:
+                leases.append(outer)
+                async with w.manager.lock("a", reentrant=True, on_lost="raise", ttl=60):
+                    await asyncio.sleep(100)
+
+        end = await in_task(body)
+        assert isinstance(end.error, LockLostError)
+        assert end.at == pytest.approx(deadline(leases[0]), abs=2 * ROUND_TRIP)
+
+
+@virtual
+async def test_a_loss_that_disturbs_no_task_ends_an_inner_block():
+    """With ``on_lost="raise"`` the innermost block tells, at its end, and the others do not repeat it."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True, on_lost="raise")
+        passed: list[str] = []
+
+        async def body() -> None:
+            async with lock:
+                async with lock:
+                    lose(w.manager, "a")
+                    await asyncio.sleep(1)
+                    passed.append("the inner block")
+                passed.append("the outer block")
+
+        end = await in_task(body)
+        assert isinstance(end.error, LockLostError)
+        assert passed == ["the inner block"]
+        assert not getattr(end.error, "__notes__", [])
+
+
+@virtual
+async def test_an_error_of_an_inner_block_stays_what_it_is():
+    """With a note that the lock was lost as well."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True, on_lost="raise")
+
+        async def body() -> None:
+            async with lock, lock:
+                lose(w.manager, "a")
+                raise ZeroDivisionError
+
+        end = await in_task(body)
+        assert isinstance(end.error, ZeroDivisionError)
+        assert "was lost" in end.error.__notes__[0]
+
+
+@pytest.mark.parametrize("way", ["refused", "expired", "not noticed"])
+@pytest.mark.parametrize("plain", [False, True], ids=["reentrant outside", "plain outside"])
+@virtual
+async def test_a_lease_that_is_over_admits_no_inner_block(plain, way):
+    """Refused by the nodes or expired, noticed or not: `LockLostError` at once, without asking the nodes."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+        reason = LossReason.REFUSED if way == "refused" else LossReason.EXPIRED
+
+        async def body() -> None:
+            async with w.manager.lock("a", reentrant=not plain, on_lost="raise") as outer:
+                if way == "not noticed":
+                    sleepless(outer)
+                    await until(outer.valid_until + 0.001)
+                else:
+                    lose(w.manager, "a", reason)
+                before = asked(w)
+                for names in (("a",), ("a", "b")):
+                    with pytest.raises(LockLostError) as told:
+                        await w.manager.lock(*names, reentrant=True).acquire()
+                    assert told.value.reason is reason
+                with pytest.raises(LockLostError):
+                    await lock.try_acquire()
+                assert asked(w) == before
+
+        assert isinstance((await in_task(body)).error, LockLostError)
+        async with lock as lease:
+            assert lease.held
+
+
+def sleepless(lease: Lease) -> None:
+    """Have the watchdog never look at a lease again."""
+    for holding in lease._runtime.holdings.all:
+        lease._runtime.watchdog.forget(holding)
+
+
+@virtual
+async def test_a_clean_up_in_the_grace_goes_in_again():
+    """The deadline has come, and the lock is ours until its validity ends: what cleans up may need it."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True, extension=PLAIN)
+        cleaned: list[float] = []
+        began = sim().time()
+
+        async def clean_up() -> None:
+            async with lock as inner:
+                inner.check()
+                await asyncio.sleep(GRACE * TTL / 2)  # cancelled once, not again
+                assert inner.held
+                cleaned.append(sim().time())
+
+        async def body() -> None:
+            async with lock:
+                try:
+                    await asyncio.sleep(100)
+                finally:
+                    await clean_up()
+
+        end = await in_task(body)
+        assert (type(end.error), end.cancelling) == (LockLostError, 0)
+        assert cleaned == [pytest.approx(began + TTL * (1 - GRACE / 2), abs=0.2)]
+
+
+@virtual
+async def test_a_cancellation_of_the_user_s_own_passes_all_blocks():
+    """It is no loss, and every lease is released."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+
+        async def body() -> None:
+            async with lock, lock:
+                await asyncio.sleep(60)
+
+        task = in_task(body)
+        await asyncio.sleep(1)
+        task.cancel()
+        end = await task
+        assert (type(end.error), end.cancelling) == (asyncio.CancelledError, 1)
+        assert w.keys == [()] * 3
+
+
+# -- blocks that end in another order ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["released", "lost"])
+@virtual
+async def test_an_inner_block_may_end_last(lost):
+    """It goes on under the deadline, and converts the cancellation; the lock is its own until it ends."""
+    async with world() as w:
+        lock, inner = (w.manager.lock("a", reentrant=True) for _ in range(2))
+
+        async def body() -> None:
+            async with AsyncExitStack() as later:
+                async with lock:
+                    await later.enter_async_context(inner)
+                assert w.keys != [()] * 3
+                async with lock as again:
+                    assert again.held
+                if lost:
+                    lose(w.manager, "a")
+                await asyncio.sleep(1)
+
+        began = sim().time()
+        end = await in_task(body)
+        assert end.at - began == pytest.approx(0 if lost else 1, abs=0.1)
+        assert (type(end.error), end.cancelling) == (LockLostError if lost else type(None), 0)
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_the_outermost_block_converts_though_an_inner_one_is_open():
+    """The cancellation was for it; the inner one, which ends later, leaves the error as it is."""
+    async with world() as w:
+        lock, inner = (w.manager.lock("a", reentrant=True) for _ in range(2))
+
+        async def outer(later: AsyncExitStack) -> None:
+            async with lock:
+                await later.enter_async_context(inner)
+                lose(w.manager, "a")
+                await asyncio.sleep(1)
+
+        async def body() -> None:
+            async with AsyncExitStack() as later:
+                with pytest.raises(LockLostError):
+                    await outer(later)
+                left.append(asyncio.current_task().cancelling())
+
+        left: list[int] = []
+        end = await in_task(body)
+        assert (type(end.error), end.cancelling) == (LockLostError, 0)
+        assert left == [0]
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_blocks_may_end_in_other_tasks():
+    """As fixtures do: each lease counts, and the last one releases."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+        entered: list[Lease] = []
+
+        async def enter() -> None:
+            entered.extend([await lock.__aenter__(), await lock.__aenter__()])
+
+        await asyncio.create_task(enter())
+        for number in range(2):
+            assert w.keys != [()] * 3, number
+            await asyncio.create_task(lock.__aexit__(None, None, None))
+        assert [lease.held for lease in entered] == [False, False]
+        assert w.keys == [()] * 3
+
+
+# -- for how long ------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_longer_inner_ttl_counts_from_the_next_extension():
+    """And a shorter one never shortens; `extend` of any of the leases extends them all."""
+    async with world() as w:
+        async with w.manager.lock("a", reentrant=True, ttl=6) as outer:
+            before = outer.valid_until
+            async with w.manager.lock("a", reentrant=True, ttl=30) as inner:
+                assert outer.valid_until == before
+                await asyncio.sleep(2.1)
+                assert inner.extensions == 1
+                assert outer.valid_until == inner.valid_until == pytest.approx(sim().time() + 30, abs=0.5)
+            async with w.manager.lock("a", reentrant=True, ttl=1):
+                await asyncio.sleep(15)
+                assert outer.remaining > 20
+        async with w.manager.lock("a", reentrant=True) as outer:
+            async with w.manager.lock("a", reentrant=True) as inner:
+                await inner.extend(40)
+            assert outer.remaining > 39
+            assert outer.extensions == 1
+
+
+@virtual
+async def test_an_inner_at_least_is_kept_by_the_last_release():
+    """The name stays taken since the inner acquire; the keys are extended for that at once (R34)."""
+    async with world() as w, w.process() as other:
+        async with w.manager.lock("a", reentrant=True):
+            async with w.manager.lock("a", reentrant=True, at_least=30) as inner:
+                began = sim().time()
+                await asyncio.sleep(0.01)
+                assert inner.extensions == 1
+            lease = await w.manager.lock("a", reentrant=True).acquire()
+        assert await outcomes(lease) == {ReleaseOutcome.KEPT}
+        async with other.lock("a"):
+            assert sim().time() == pytest.approx(began + 30, abs=1)
+
+
+# -- what is told ------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_hooks_and_statistics_know_the_outermost_lease_alone():
+    """Nothing was acquired inside; what is refused there was no wait for a lock either."""
+
+    class Told(Hooks):
+        def __init__(self) -> None:
+            self.events: list[object] = []
+
+        def __getattribute__(self, name: str) -> Any:
+            if name.startswith("on_") and name != "on_node_changed":
+                return self.events.append
+            return super().__getattribute__(name)
+
+    told = Told()
+    async with world(hooks=[told]) as w:
+        lock = w.manager.lock("a", reentrant=True)
+        async with lock, lock:
+            await (await lock.acquire()).release()
+            statistics = w.manager.statistics()
+            assert (statistics.held, statistics.acquired, len(statistics.leases)) == (1, 1, 1)
+        assert w.manager.statistics().released == 1
+    assert [type(event).__name__ for event in told.events] == ["Acquired", "Released"]
+
+
+@virtual
+async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
+    """Once for each lock; not of tasks that were started elsewhere, nor of those that need not wait."""
+    caplog.set_level(logging.WARNING, "aioredlock_ng")
+    async with world() as w, w.process() as other:
+        lock = w.manager.lock("a", reentrant=True)
+
+        async def enter(**wait: float) -> None:
+            await asyncio.sleep(wait.get("first", 0))
+            async with lock:
+                pass
+
+        elsewhere = asyncio.create_task(enter(first=0.5))
+        async with lock:
+            await asyncio.create_task(other.lock("a", reentrant=True).try_acquire())
+            await asyncio.create_task(lock.try_acquire())
+            await asyncio.sleep(1)
+        await elsewhere
+        assert not caplog.records
+        for names in (("a",), ("a",), ("a", "b")):
+            async with w.manager.lock(*names, reentrant=True):
+                children = [asyncio.create_task(enter()) for _ in range(3)]
+                await asyncio.sleep(1)
+            await asyncio.gather(*children)
+        (record,) = caplog.records
+        assert "was started inside a block" in record.getMessage()
+        assert record.__dict__["lock"] == "a"
+
+
+@virtual
+async def test_no_warning_for_a_block_that_has_ended(caplog):
+    """A task that outlives the block of its ancestor waits for others like any task."""
+    caplog.set_level(logging.WARNING, "aioredlock_ng")
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+
+        async def child() -> None:
+            await asyncio.sleep(1)
+            async with lock:
+                pass
+
+        async with lock:
+            task = asyncio.create_task(child())
+        assert INSIDE.get() == ()
+        async with lock:
+            await asyncio.sleep(2)
+        await task
+        assert not caplog.records
+
+
+# -- the manager's end, and a fork -------------------------------------------------------------------
+
+
+@virtual
+async def test_a_forked_child_is_not_inside(monkeypatch):
+    """It goes on in the parent's task, but the lock is the parent's: it is told so, and leaves the blocks."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+        async with lock as outer:
+            with monkeypatch.context() as child:
+                child.setattr("aioredlock_ng._session.runtime.generation", lambda: -1)
+                w.manager._life.close()  # as the hook of a fork does
+                for enter in (lock.acquire, lock.try_acquire, lock.__aenter__):
+                    with pytest.raises(RuntimeError, match="before a fork"):
+                        await enter()
+            async with lock as inner:
+                assert inner.fence == outer.fence
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_closing_ends_all_blocks_once():
+    """The body is cancelled, inner blocks let it pass, and every lease is over."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+        leases: list[Lease] = []
+
+        async def body() -> None:
+            async with lock as outer, lock as inner:
+                leases.extend([outer, inner])
+                await asyncio.sleep(60)
+
+        task = in_task(body)
+        await asyncio.sleep(1)
+        await w.manager.aclose()
+        end = await task
+        assert isinstance(end.error, LockLostError)
+        assert end.error.reason is LossReason.MANAGER_CLOSED
+        assert [lease.held for lease in leases] == [False, False]
+        with pytest.raises(ManagerClosedError):
+            await lock.acquire()
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_a_block_that_closes_the_manager():
+    """Its own leases are released, as by `release`."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True)
+        async with lock as outer, lock as inner:
+            await w.manager.aclose()
+            for lease in (outer, inner):
+                with pytest.raises(LockLostError) as told:
+                    lease.check()
+                assert told.value.reason is LossReason.RELEASED
+        assert w.keys == [()] * 3
