@@ -18,7 +18,6 @@ import redis.asyncio
 
 from aioredlock_ng import (
     ConfigurationError,
-    LockError,
     LockLostError,
     LockManager,
     LockTakenError,
@@ -155,7 +154,7 @@ async def _lose(manager: LockManager, other: LockManager, nodes: Nodes, shown: S
 async def _fail(manager: LockManager, nodes: Nodes, shown: Shown) -> None:
     for url in nodes.urls:
         ask(url, "RPUSH", "redlock:list", "not a lock")
-    with shown.failure(LockError):
+    with shown.failure(ConfigurationError):
         await manager.lock("list", blocking_timeout=0).acquire()
     nodes.kill(0)
     nodes.pause(1)
