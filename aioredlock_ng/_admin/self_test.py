@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from .. import _scripts
-from .._core.command import Answer, Command, Purpose, Reply, Silence
+from .._core.command import GRANTED, Answer, Command, Purpose, Reply, Silence
 from .._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING, READ_WRITE, TYPE
 from .._core.diagnosis.facts import BY_CLIENT, RESP2
 from .._core.quorum import Vote
@@ -17,7 +17,7 @@ from .._core.rights import denied, unknown
 from .._kinds.kind import Kind
 from .._kinds.mutex import MUTEX
 from .._kinds.primitive import Primitive
-from .._kinds.read_write import READ
+from .._kinds.read_write import READ, WRITE
 from .._node.channels import listening
 from .._node.client_node import ClientNode
 from .._node.link import heartbeat
@@ -203,22 +203,44 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
     if fence:
         steps.insert(2, _Step("raise", two.raise_(other, fence), votes=True))
         steps += [_forget(one, mine, runtime), _forget(two, other, runtime)]
-    return [*steps, *_trial_of_readers(runtime, names[0], mine, fence)]
+    return [*steps, *_trial_of_read_write(runtime, names[0], mine, fence)]
 
 
-def _trial_of_readers(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[_Step]:
-    """Make what needs rights that only read-write locks need, under a name that is free by then."""
-    part, reads = READ_WRITE, _over(READ, runtime, (name,))
-    granted = reads.acquire(owner, TRIAL_TTL, fence)
-    yield _Step("read lock", granted, reads.read_acquire, votes=True, part=part)
+def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[_Step]:
+    """Make what read-write locks do, under a name that is free by then: readers together, a writer alone."""
+    part, reads, writes = READ_WRITE, _over(READ, runtime, (name,)), _over(WRITE, runtime, (name,))
+    beside, writer = owner + b"2", owner + b"3"
+
+    def voted(what: str, command: Command, read: Callable[[Reply], Answer]) -> _Step:
+        # A user's client makes the calls of one owner one after the other: these are to be.
+        return _Step(what, dataclasses.replace(command, owner=owner), read, votes=True, part=part)
+
+    yield voted("read lock", reads.acquire(owner, TRIAL_TTL, fence), reads.read_acquire)
+    yield voted("read lock beside another", reads.acquire(beside, TRIAL_TTL, fence), reads.read_acquire)
+    yield voted("refuse a writer beside readers", writes.acquire(writer, TRIAL_TTL, fence), _refusal)
+    if fence:
+        yield voted("raise a read lock", reads.raise_(owner, fence), reads.kind.raise_.read)
+    yield voted("extend a read lock", reads.extend(beside, TRIAL_TTL, fence), reads.kind.extend.read)
     # What needs no vote adds the reader, too: without one it was not acquired.
     added = reads.top_up(owner, TRIAL_TTL_EXTENDED, fence)
     yield _Step("give back a read lock", added, reads.kind.top_up.read, part=part)
     yield _Step("look at a read lock", look_for(reads.keys[0]), part=part)
+    yield voted("release one of two", reads.release(beside, TRIAL_TTL, fence), reads.kind.release.read)
     released = reads.release(owner, TRIAL_TTL_EXTENDED, fence)
     yield _Step("release a read lock", released, reads.kind.release.read, part=part)
+    # The name is free again; a writer that was let in too early goes now, too.
+    yield voted("write lock", writes.acquire(writer, TRIAL_TTL, fence), writes.read_acquire)
+    yield voted("release it", writes.release(writer, TRIAL_TTL, fence), writes.kind.release.read)
     if fence:
         yield _forget(reads, owner, runtime)
+
+
+def _refusal(reply: Reply) -> Answer:
+    """Read the answer to a writer that must not be let in."""
+    answer = WRITE.acquire.read(reply)
+    if answer.vote is Vote.SILENT:
+        return answer
+    return GRANTED if answer.vote is Vote.REFUSED else Answer(Vote.REFUSED, "it was let in")
 
 
 def _over(kind: Kind, runtime: Runtime, names: tuple[str, ...]) -> Primitive:

@@ -27,7 +27,7 @@ manager = LockManager(clients or urls, ttl=20, node_timeout=5)
 
 async def seen_by_all(held):
     seen = ()
-    for _ in range(100):  # a client's calls take connections of their own: the slowest node's is on its way yet
+    for _ in range(100):  # a client's calls take connections of their own: the slowest may be on its way
         seen = await manager.inspect("first")
         if [(node.held, node.ours) for node in seen] == [(held, held)] * len(urls):
             return

@@ -64,7 +64,7 @@ def test_the_readme_says_what_administration_needs() -> None:
 
 
 async def live(manager: LockManager) -> None:
-    """Do all that the page promises of the line: locks, fences, inspection, notices, force, quarantine."""
+    """Do all that the page promises of the line: locks of each kind, fences, inspection, notices, force."""
     async with manager.lock("job") as lease, manager.lock("a", "b"):
         assert lease.fence
         await lease.extend(20)
@@ -73,6 +73,21 @@ async def live(manager: LockManager) -> None:
         await asyncio.sleep(0)
     await (await waiting).release()
     await manager.force_release("job")
+    rw = manager.rwlock("page", "of", blocking_timeout=5)
+    read, beside = await asyncio.gather(rw.read().acquire(), rw.read().acquire())
+    assert read.fence == beside.fence
+    writing = asyncio.create_task(rw.write(since=read).acquire())
+    await asyncio.sleep(0.05)
+    await beside.extend(20)
+    await read.release()
+    await beside.release()
+    async with await writing as lease:
+        assert lease.unchanged
+        reading = asyncio.create_task(rw.read().acquire())
+        await asyncio.sleep(0.05)
+        await lease.downgrade()
+        await (await reading).release()
+        assert (await manager.inspect("page"))[0].readers
 
 
 async def test_it_is_enough(grant: Callable[..., str], caplog: pytest.LogCaptureFixture) -> None:

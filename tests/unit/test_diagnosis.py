@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
 
 from aioredlock_ng import Finding, ManagerClosedError, _scripts
-from aioredlock_ng._core.command import Silence
+from aioredlock_ng._core.command import Script, Silence
 from aioredlock_ng._core.diagnosis.facts import (
     BY_CLIENT,
     NO_COMMANDS,
@@ -160,6 +161,8 @@ def one(check: str, level: str, words: str, advice: str, identifier: str, **fact
             failures=(("extend", "NOPERM this user has no permissions to run the 'pexpire' command"),)),
         one("rights", "warning", "read-write locks: read lock: NOPERM, which other locks do without",
             f"rights {READER_RIGHTS}", "no zadd", lacking=(("read-write locks", "read lock: NOPERM"),)),
+        one("writes", "error", "read-write locks: write lock: ERR x, which other locks do without", "log",
+            "a script of readers fails", lacking=(("read-write locks", "write lock: ERR x"),)),
         one("writes", "error", "acquire: MISCONF", "snapshots", "MISCONF",
             failures=(("acquire", "MISCONF Redis is configured to save RDB snapshots"),)),
         one("writes", "error", "acquire: OOM", "memory", "OOM",
@@ -467,13 +470,59 @@ async def test_a_trial_does_on_each_node_what_locks_do() -> None:
             assert done.count(b"EVALSHA" + _scripts.INSPECT.digest) == 4
             for script in (_scripts.RAISE, _scripts.EXTEND, _scripts.TOP_UP):
                 assert done.count(b"EVALSHA" + script.digest) == 2
-            for script in (_scripts.READ, _scripts.RW_TOP_UP, _scripts.RW_RELEASE):
+            for script in (_scripts.RW_RAISE, _scripts.RW_EXTEND, _scripts.RW_TOP_UP):
                 assert done.count(b"EVALSHA" + script.digest) == 2
+            for script in (_scripts.READ, _scripts.WRITE):
+                assert done.count(b"EVALSHA" + script.digest) == 4
+            assert done.count(b"EVALSHA" + _scripts.RW_RELEASE.digest) == 6
             assert done.count(b"EVAL" + _scripts.INSPECT.source) == 2
         executed = [words for node in w.nodes for words in node.executed]
         acquires = [words for words in executed if words[1:2] == (_scripts.ACQUIRE.digest,)]
         owners = {words[3 + int(words[2])] for words in acquires}
         assert len(acquires) == len({words[3] for words in acquires}) == len(owners) == 12
+
+
+@pytest.mark.parametrize(
+    ("script", "call", "reply", "told"),
+    [
+        (_scripts.READ, 1, "*4\r\n+tag\r\n:0\r\n:5\r\n:1\r\n", "read lock beside another: refused"),
+        (_scripts.READ, 0, "-ERR Error running script\r\n", "read lock: ERR Error running script"),
+        (
+            _scripts.WRITE,
+            0,
+            "*5\r\n+tag\r\n:1\r\n:8\r\n:1\r\n:7\r\n",
+            "refuse a writer beside readers: it was let in",
+        ),
+        (_scripts.WRITE, 1, "*5\r\n+tag\r\n:0\r\n:5\r\n:1\r\n:0\r\n", "write lock: refused"),
+        (_scripts.RW_RELEASE, 0, "*4\r\n+tag\r\n:0\r\n:0\r\n:0\r\n", "release one of two: was not held"),
+    ],
+    ids=["no second reader", "a script error", "a writer beside readers", "no writer", "not in"],
+)
+def test_a_read_write_lock_is_tried(
+    script: Script, call: int, reply: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers together, a writer alone, all released: what one node does otherwise is its own error."""
+
+    async def main() -> None:
+        async with world(3) as w:
+            node = w.nodes[0]
+            execute, calls = node.execute, itertools.count()
+
+            def answer(words: list[bytes], *by: Any) -> bytes:
+                result = execute(words, *by)
+                if words[1:2] == [script.digest] and next(calls) == call:
+                    tag = words[-1]
+                    return reply.encode().replace(b"+tag", b"$%d\r\n%b" % (len(tag), tag))
+                return result
+
+            monkeypatch.setattr(node, "execute", answer)
+            findings = await w.manager.diagnose()
+            (found,) = [one for one in findings if one.level == "error"]
+            assert (found.node, found.check) == (node.name, "writes")
+            assert found.message.startswith(f"read-write locks: {told}")
+            assert not [one for one in findings if one.check == "quorum" and one.level == "error"]
+
+    virtual(main)()
 
 
 @virtual

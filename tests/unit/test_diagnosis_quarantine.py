@@ -244,7 +244,8 @@ async def test_a_trial_does_what_fenced_locks_do() -> None:
             done = [words[1] for words in node.executed if words[0] == b"EVALSHA"]
             tried = [_scripts.ACQUIRE, _scripts.RELEASE] * 2
             tried += [_scripts.RAISE, _scripts.EXTEND, _scripts.TOP_UP, _scripts.INSPECT]
-            tried += [_scripts.READ, _scripts.RW_TOP_UP, _scripts.INSPECT, _scripts.RW_RELEASE]
+            tried += [_scripts.READ, _scripts.WRITE] * 2 + [_scripts.RW_RELEASE] * 3
+            tried += [_scripts.RW_RAISE, _scripts.RW_EXTEND, _scripts.RW_TOP_UP, _scripts.INSPECT]
             assert sorted(done) == sorted(script.digest for script in tried)
             assert node.keys == (b"redlock:{meta}",)
 

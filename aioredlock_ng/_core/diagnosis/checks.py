@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from ..command import Silence
 from ..hash_tag import hash_tag, no_tag
-from ..rights import COUNT_RIGHT, NOTICE_RIGHTS, READER_RIGHTS, channel_rule, denied
+from ..rights import COUNT_RIGHT, NOTICE_RIGHTS, READER_RIGHTS, channel_rule, denied, unknown
 from .facts import BY_CLIENT, NO_COMMANDS, NOT_ASKED, NodeFacts
 from .findings import Finding, bad, explained, missing, ok, unchecked
 
@@ -50,10 +50,7 @@ CROWDED: Final = 0.9
 
 def check_locking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
     """Report what was tried; what one reason explains is one finding."""
-    if node.lacking:
-        yield _lacking(node)
-    elif not node.failures:
-        yield ok(node, "rights", "everything that locking needs is allowed")
+    yield from _check_lacking(node, prefix)
     if not node.failures:
         what = "given back" if node.without_vote else "acquired, extended"
         yield ok(node, "writes", f"a lock was {what} and released")
@@ -65,12 +62,21 @@ def check_locking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
         yield bad(node, check, "error", message, advice)
 
 
-def _lacking(node: NodeFacts) -> Finding:
+def _check_lacking(node: NodeFacts, prefix: bytes) -> Iterator[Finding]:
     """Report what locks do without: it is not worth a vote."""
-    message = "; ".join(f"{what}: {reason}, {DISPENSABLE[what].without}" for what, reason in node.lacking)
-    rights = " ".join(DISPENSABLE[what].right for what, _ in node.lacking)
-    advice = f"give its user the rights {rights}, and leave the commands their names"
-    return bad(node, "rights", "warning", message, advice)
+    by_right = {what: why for what, why in node.lacking if denied(why) or unknown(why)}
+    told = "; ".join(f"{what}: {why}, {DISPENSABLE[what].without}" for what, why in by_right.items())
+    if by_right:
+        rights = " ".join(DISPENSABLE[what].right for what in by_right)
+        advice = f"give its user the rights {rights}, and leave the commands their names"
+        yield bad(node, "rights", "warning", told, advice)
+    elif not node.failures:
+        yield ok(node, "rights", "everything that locking needs is allowed")
+    for what, why in node.lacking:
+        if what not in by_right:  # it is allowed, and does not work
+            check, advice = explained(why, "writes", prefix)
+            message = f"{what}: {why}, {DISPENSABLE[what].without}"
+            yield bad(node, check, "error", message, advice)
 
 
 def check_info(node: NodeFacts, prefix: bytes) -> tuple[Finding, ...]:
