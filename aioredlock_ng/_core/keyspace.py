@@ -24,12 +24,16 @@ QUEUE: Final = "queue"
 LEADER: Final = "leader"
 """The mark of what the leader of an election has announced."""
 
+MARKS: Final = (COUNTER, QUEUE, LEADER)
+"""Every mark: what is under it is no lock, so that no name may look like it, and a node that is taken back
+does not wait for it (R12a)."""
+
 _SENTINEL: Final = "{meta}"
 
-MAX_MARKS: Final = 64
+MAX_BEGINNINGS: Final = 64
 """Beginnings of marks that are kept: a program has a handful of prefixes."""
 
-RESERVED_NAMES: Final = (f"{COUNTER}:{{", f"{QUEUE}:{{", f"{LEADER}:{{", _SENTINEL)
+RESERVED_NAMES: Final = (*(f"{mark}:{{" for mark in MARKS), _SENTINEL)
 """How this package's own keys begin behind the prefix, and no name of a lock may."""
 
 _OWN: Final = tuple(begin.encode() for begin in RESERVED_NAMES)
@@ -45,13 +49,13 @@ def mark_key(prefix: bytes, mark: str, key: bytes) -> bytes:
     return marks_begin(prefix, mark) + key + b"}"
 
 
-@lru_cache(MAX_MARKS)
+@lru_cache(MAX_BEGINNINGS)
 def marks_begin(prefix: bytes, mark: str) -> bytes:
     """Return how all keys of a mark begin."""
     return b"%b%b:{" % (prefix, mark.encode())
 
 
-@lru_cache(MAX_MARKS)
+@lru_cache(MAX_BEGINNINGS)
 def sentinel_key(prefix: bytes) -> bytes:
     """Return the key of the nodes' sentinels."""
     return prefix + _SENTINEL.encode()

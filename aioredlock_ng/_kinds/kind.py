@@ -10,9 +10,8 @@ A new kind is more than a module beside `mutex`:
 - the same once more as functions in `testing._memory_scripts`, since masters in memory run no Lua, and
   conformance tests that compare the two;
 - a place in `KINDS`, so that what is found under a key is read;
-- for each mark in `beside` one of `RESERVED_NAMES` in `_core.keyspace`, or a lock's name could be such a
-  key; and a look at ``take_back.lua``, which takes all keys under the prefix but counters for locks that may
-  still live (`_node.greeting` tells it which those are);
+- each mark in `beside` is one of `MARKS` in `_core.keyspace`, or a lock's name could be such a key, and a
+  node that is taken back would wait for it as for a lock that may still live (R12a);
 - what users call: a method of `LockManager`, which gives the kind to `Primitives.over`;
 - a rule in ``RULES.md``, with its tests, and a proof of its fences where several may hold at once.  That of
   `_core.fencing` needs a single holder, which alone raises the counter, and a majority on which the counter

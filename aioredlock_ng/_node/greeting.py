@@ -12,7 +12,7 @@ from typing import Final, cast, final
 
 from .. import _scripts
 from .._core.command import Command, Purpose, Reply, Script, Silence
-from .._core.keyspace import COUNTER, LEADER, marks_begin
+from .._core.keyspace import MARKS, marks_begin
 from .._core.quarantine import (
     NO_SENTINEL,
     UNKNOWN_IDENTITY,
@@ -173,8 +173,7 @@ class Greeting:
         size, quarantine = b"%d" % view.size, b"%d" % view.quarantine_ms
         if self._answered and view.may_take_back(self):
             self._taken_from = self._eligibility.reason
-            # What outlives locks, for minutes or more, is no lock that may be alive.
-            no_locks = [marks_begin(view.prefix, mark) for mark in (COUNTER, LEADER)]
+            no_locks = [marks_begin(view.prefix, mark) for mark in MARKS]
             pattern = glob_escaped(view.prefix) + b"*"
             args = (nonce, size, quarantine, self._sentinel, bytes(view.claim()), pattern, *no_locks)
             return self._built(_scripts.TAKE_BACK, args)

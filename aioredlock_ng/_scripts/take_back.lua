@@ -7,19 +7,23 @@
 -- ARGV[4]  the sentinel that was seen: nothing is changed when another one is there
 -- ARGV[5]  the claim of the client's quorum
 -- ARGV[6]  the pattern of all keys under the prefix
--- ARGV[7]  how counters begin, which are no locks
--- ARGV[8]  how announcements of leaders begin, which are none either
--- ARGV[9]  the tag of this request, with which the answer begins (R15)
+-- ARGV[7…] how those of them begin that are no locks: counters, hints, announcements
+-- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
 -- returns  as greet.lua
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local stored = redis.call('GET', KEYS[1])
 local server, floor, _, _, span = fields(stored or '')
 if stored ~= ARGV[4] or not server then
-  return {ARGV[9], ARGV[1], stored or '', us, me, role}
+  return {ARGV[#ARGV], ARGV[1], stored or '', us, me, role}
 end
-local function begins(key, beginning)
-  return string.sub(key, 1, #beginning) == beginning
+local function is_lock(key)
+  for i = 7, #ARGV - 1 do
+    if string.sub(key, 1, #ARGV[i]) == ARGV[i] then
+      return false
+    end
+  end
+  return true
 end
 -- What cannot be seen, for want of the right or since there are too many keys, may live for a day.
 local function longest_ttl()
@@ -30,7 +34,7 @@ local function longest_ttl()
       return 86400000
     end
     for _, key in ipairs(step[2]) do
-      if not begins(key, ARGV[7]) and not begins(key, ARGV[8]) then
+      if is_lock(key) then
         longest = math.max(longest, redis.call('PTTL', key))
       end
     end
@@ -47,4 +51,4 @@ local value = string.format('1:%s:%.0f:%.0f:%s:%s:%.0f:%s', me,
   math.max(tonumber(floor), (ms + 12000) * 1024 + us % 1000), ms + wait(quarantine), ARGV[2], ARGV[3],
   ms + wait(longest) + 2000, ARGV[5])
 redis.call('SET', KEYS[1], value)
-return {ARGV[9], ARGV[1], value, us, me, role}
+return {ARGV[#ARGV], ARGV[1], value, us, me, role}

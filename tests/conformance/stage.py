@@ -10,6 +10,7 @@ from aioredlock_ng import _scripts
 from aioredlock_ng._core.claims import Claim
 from aioredlock_ng._core.command import Command, Purpose
 from aioredlock_ng._core.fencing import at
+from aioredlock_ng._core.keyspace import MARKS, marks_begin
 from tests.conformance.tools import OURS, Asked, Master, Value, connected
 
 SENTINEL: Final = b"redlock:{meta}"
@@ -18,7 +19,7 @@ CLAIM: Final = Claim(born_ms=5, label=b"us: 1")
 TTL: Final = 60.0
 KEEP: Final = 600.0
 """Seconds that a lock and a counter live."""
-UNDER: Final = (b"redlock:*", b"redlock:fence:{", b"redlock:leader:{")
+UNDER: Final = (b"redlock:*", *(marks_begin(b"redlock:", mark) for mark in MARKS))
 """What is under the prefix, and what of it is no lock."""
 TTL_MS: Final = 60_000
 KEEP_MS: Final = 600_000

@@ -10,8 +10,9 @@ import pytest
 
 from aioredlock_ng._core.claims import BY_INIT, BY_USE, Claim
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, at, floor_at
+from aioredlock_ng._core.keyspace import MARKS, mark_key
 from aioredlock_ng._core.quarantine import LONGEST_TTL_MS, TAKING_BACK_MS, Sentinel, parse, wait_ms
-from tests.conformance.stage import CLAIM, SENTINEL, Stage, locks, staged
+from tests.conformance.stage import CLAIM, SENTINEL, Stage, locks, queues, staged
 from tests.conformance.tools import WRONG, Master
 
 QUARANTINE = 60_000
@@ -271,11 +272,22 @@ async def test_the_longest_lock_is_waited_for(stage: Stage, left: float | None, 
     stage.put(a, b"theirs", 20)
     stage.put(b, b"theirs", left)
     stage.put(b"other:c", b"not under the prefix", 10**5)
-    stage.put(b"redlock:fence:{redlock:a}", b"1", 10**5)
-    stage.put(b"redlock:leader:{redlock:a}", b"1:us", 10**5)
+    for mark in MARKS:
+        stage.put(mark_key(b"redlock:", mark, b"redlock:a"), b"1", 10**5)
     sentinel, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
     closed_ms = read(sentinel).closed_ms - time_us // 1000
     assert closed_ms == pytest.approx(wait_ms(waited) + TAKING_BACK_MS, abs=5000)
+
+
+async def test_the_longest_reader_is_waited_for_and_no_hint(stage: Stage) -> None:
+    """A key with readers ends with the last of them; hints, a sorted set as well, are no lock."""
+    before = bytes(await some(stage, size=3))
+    now_ms = await stage.now_ms()
+    stage.put(locks("a")[0], {b"one": now_ms + 20_000, b"two": now_ms + 600_000}, 600)
+    stage.put(queues("a")[0], {b"r": now_ms + 10**8}, 10**5)
+    sentinel, time_us, _, _ = await stage.take_back(before, quarantine_ms=QUARANTINE)
+    closed_ms = read(sentinel).closed_ms - time_us // 1000
+    assert closed_ms == pytest.approx(wait_ms(600_000) + TAKING_BACK_MS, abs=5000)
 
 
 # -- init ----------------------------------------------------------------------------------------

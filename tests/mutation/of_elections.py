@@ -123,25 +123,25 @@ MUTATIONS = (
     Mutation(
         rule="R31",
         name="an announcement is taken for a lock",
-        edits=(
-            Edit(
-                "RESERVED_NAMES",
-                '(f"{COUNTER}:{{", f"{QUEUE}:{{", f"{LEADER}:{{", _SENTINEL)',
-                '(f"{COUNTER}:{{", f"{QUEUE}:{{", _SENTINEL)',
-            ),
-        ),
+        edits=(Edit("MARKS", "(COUNTER, QUEUE, LEADER)", "(COUNTER, QUEUE)"),),
         test=_TESTS + "test_an_announcement_is_no_lock",
     ),
     Mutation(
         rule="R31",
         name="a node that is taken back waits for the announcements on it",
-        edits=(Edit("Greeting.command", "(COUNTER, LEADER)", "(COUNTER, COUNTER)"),),
+        edits=(Edit("Greeting.command", "MARKS", "MARKS[:2]"),),
+        test="unit/test_stray_clients.py::test_what_outlives_a_stray_lock_is_not_waited_for",
+    ),
+    Mutation(
+        rule="R12a",
+        name="a node that is taken back waits for hints",
+        edits=(Edit("Greeting.command", "MARKS", "MARKS[::2]"),),
         test="unit/test_stray_clients.py::test_what_outlives_a_stray_lock_is_not_waited_for",
     ),
     Mutation(
         rule="R31",
         name="the script alone waits for them",
-        edits=(TextEdit("_scripts/take_back.lua", " and not begins(key, ARGV[8])", ""),),
+        edits=(TextEdit("_scripts/take_back.lua", "for i = 7, #ARGV - 1 do", "for i = 7, #ARGV - 2 do"),),
         test="conformance/test_sentinel_scripts.py::test_the_longest_lock_is_waited_for[path-30-60000]",
     ),
     # -- what observers make of their looks ------------------------------------------------------

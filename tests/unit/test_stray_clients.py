@@ -22,6 +22,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._cli._overview import as_lines, look
 from aioredlock_ng._core.claims import BY_INIT, BY_USE
+from aioredlock_ng._core.keyspace import MARKS, mark_key
 from aioredlock_ng._core.quarantine import Sentinel, parse
 from aioredlock_ng.events import Misconfigured
 from aioredlock_ng.testing import MemoryNode
@@ -193,13 +194,15 @@ def test_the_longer_quarantine_is_waited_for(theirs: float) -> None:
 
 @virtual
 async def test_what_outlives_a_stray_lock_is_not_waited_for() -> None:
-    """Its counter, and what its leader has announced, live for ten minutes: no lock does (R11, R31)."""
+    """Counters, what leaders announce, and whatever else a mark says to be no lock (R11, R31)."""
     async with world(5, restart_quarantine=QUARANTINE) as w:
         w.nodes[0].flush()
         async with strays(w.nodes[:1]) as stray:
             await (await stray.election("a", ttl=5).campaign()).resign()
             left = {key.partition(b"{")[0]: w.nodes[0].ttl(key) for key in w.nodes[0].keys}
             assert left[b"redlock:leader:"] == pytest.approx(600, abs=1)
+            for mark in MARKS:
+                w.nodes[0].set(mark_key(b"redlock:", mark, b"redlock:b"), b"1", 600.0)
             await asyncio.sleep(NOTICED)
             assert sentinel(w.nodes[0]).size == 5
         assert QUARANTINE < w.manager.unavailable_for < QUARANTINE + 10
