@@ -5,6 +5,7 @@ from __future__ import annotations
 from .mutation import Edit, Mutation
 
 _UNIT = "unit/test_read_write.py::"
+_RULES = "unit/test_read_write_rules.py::"
 
 MUTATIONS = (
     Mutation(
@@ -12,6 +13,38 @@ MUTATIONS = (
         name="readers do not keep a writer out",
         edits=(Edit("ReadWriteEntry.taken", "reads and writer is None and left != -1", "writer is None"),),
         test=f"{_UNIT}test_a_single_try_leaves_no_mark",
+    ),
+    Mutation(
+        rule="R20",
+        name="a majority of the nodes that answer is enough",
+        edits=(
+            Edit(
+                "Tally.cast",
+                "self.silent += 1",
+                """
+                self.silent += 1
+                self.quorum = majority(max(1, self.size - self.silent))
+                if self.granted >= self.quorum:
+                    self.verdict = Verdict.WON
+                """,
+            ),
+        ),
+        test=f"{_RULES}test_r20_what_has_a_majority_keeps_the_other_mode_out[read-write-5-2]",
+    ),
+    Mutation(
+        rule="R20",
+        name="a node that has forgotten its readers votes at once",
+        edits=(Edit("_eligible_by", "left_ms > 0", "False"),),
+        test=f"{_RULES}test_r20_a_node_that_came_back_empty_lets_none_in[read-write-restart]",
+    ),
+    Mutation(
+        rule="R20",
+        name="a reader's late answer revives it",
+        edits=(
+            Edit("Holding._extended", "if self.over: return", "self.loss = None"),
+            Edit("Holding._extended", "now >= self.deadline", "False"),
+        ),
+        test=f"{_RULES}test_r20_an_extension_that_comes_too_late_counts_for_nothing[replies]",
     ),
     Mutation(
         rule="R20",
@@ -44,6 +77,36 @@ MUTATIONS = (
         test=f"{_UNIT}test_a_silent_node_is_not_raised_for_a_reader",
     ),
     Mutation(
+        rule="R21",
+        name="a node that granted above a reader's fence counts for it",
+        edits=(Edit("Attempt._raise", "GRANTED if grants[node].fence == fence else ABOVE_FENCE", "GRANTED"),),
+        test=f"{_RULES}test_r21_a_node_that_granted_above_a_readers_fence_is_no_witness",
+    ),
+    Mutation(
+        rule="R21",
+        name="a node counts for a reader that it has no entry of any more",
+        edits=(Edit("_memory_read_write:_raise", "not mine", "False"),),
+        test=f"{_RULES}test_r21_a_node_where_the_reader_is_no_more_is_no_witness",
+    ),
+    Mutation(
+        rule="R21",
+        name="a reader has the greatest fence that was answered, and raises no node to it",
+        edits=(
+            Edit(
+                "Attempt._certified",
+                "certified(fences, self.asked.quorum) or 0",
+                """
+                (
+                    certified(fences, self.asked.quorum) or 0
+                    if self._primitive.kind.exact
+                    else max((answer.fence for answer in self._grants().values()), default=0)
+                )
+                """,
+            ),
+        ),
+        test=f"{_RULES}test_r21_fences_grow_whichever_majorities_grant[3]",
+    ),
+    Mutation(
         rule="R23",
         name="a writer is told that nothing has changed, whatever has",
         edits=(Edit("unchanged", "before <= fence | 1", "True"),),
@@ -60,6 +123,24 @@ MUTATIONS = (
             ),
         ),
         test=f"{_UNIT}test_one_node_does_not_tell_that_nothing_has_changed",
+    ),
+    Mutation(
+        rule="R23",
+        name="one node less than a majority tells that nothing has changed",
+        edits=(
+            Edit(
+                "unchanged",
+                "sum(before <= fence | 1 for before in befores) >= quorum",
+                "sum(before <= fence | 1 for before in befores) >= quorum - 1",
+            ),
+        ),
+        test=f"{_RULES}test_r23_a_writer_on_any_majority_is_told_of[5]",
+    ),
+    Mutation(
+        rule="R23",
+        name="a downgrade lets the name go, and takes it as a reader with the next extension",
+        edits=(Edit("_memory_read_write:_downgrade", "entry.read_on(owner, left)", ""),),
+        test=f"{_RULES}test_r23_no_writer_comes_between_a_writer_and_the_reader_it_becomes[3-()]",
     ),
     Mutation(
         rule="R23",
