@@ -54,6 +54,6 @@ class Elections:
         )
 
     def close(self) -> None:
-        """Let all observers end: the manager is being closed."""
+        """Let all observers end: the manager is being closed, and perhaps no connection ends with it."""
         for observation in self._observed.values():
             observation.wake()

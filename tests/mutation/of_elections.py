@@ -262,6 +262,12 @@ MUTATIONS = (
         edits=(Edit("Observation.leave", "self._means.notices.unwatch(self.subject.announced)", "pass"),),
         test=_TESTS + "test_observers_of_a_process_share_subscription_and_looks",
     ),
+    Mutation(
+        rule="R32",
+        name="observers wait for their next look when their manager is closed",
+        edits=(Edit("Elections.close", "observation.wake()", "pass"),),
+        test=_TESTS + "test_observers_end_at_once_where_no_node_is_left",
+    ),
     # -- run -------------------------------------------------------------------------------------
     Mutation(
         rule="R31",

@@ -679,6 +679,23 @@ async def test_observers_end_when_the_manager_is_closed():
 
 
 @virtual
+async def test_observers_end_at_once_where_no_node_is_left():
+    """No connection ends then that would have them look: closing itself wakes them."""
+    async with world() as w:
+        manager = make(w.nodes, seed=7)
+        await manager.start()
+        waiting = Follower(manager)
+        await asyncio.sleep(SOON)
+        for node in w.nodes:
+            node.crash()
+        await asyncio.sleep(LOOK_EVERY)
+        assert not waiting.task.done()
+        await manager.aclose()
+        await turns(3)
+        assert waiting.task.done()
+
+
+@virtual
 async def test_an_observer_is_no_waiter():
     """Statistics count those that wait for a lock."""
     async with world() as w, following(w.manager):
