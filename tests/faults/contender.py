@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, RetryPolicy
 from tests.faults.claims import Claim
@@ -36,15 +36,24 @@ class Orders:
     """Of its manager."""
 
 
+BOOTED_BEFORE: Final = 10_000.0
+"""Seconds that the machine is taken to run already: the time that leases go by is never below 0."""
+
+
 @dataclass
 class ClockApart:
     """The machine's clocks, so many seconds ahead."""
 
     seconds: float
 
+    @property
+    def ahead(self) -> float:
+        """Seconds that `now` is ahead of `time.monotonic`."""
+        return BOOTED_BEFORE + self.seconds
+
     def now(self) -> float:
         """Return the time that leases go by."""
-        return time.clock_gettime(time.CLOCK_MONOTONIC) + self.seconds
+        return time.clock_gettime(time.CLOCK_MONOTONIC) + self.ahead
 
     def wall(self) -> float:
         """Return the time of day."""
@@ -97,7 +106,7 @@ class Contender:
                 async with lock as lease:
                     start = time.monotonic()
                     await asyncio.sleep(self._orders.inside)
-                    end = min(time.monotonic(), lease.valid_until - self._clock.seconds)
+                    end = min(time.monotonic(), lease.valid_until - self._clock.ahead)
                     self._claims[name].append(Claim(start, end, lease.fence or 0, asked))
             except LockLostError:
                 pass  # it has been counted, and its claim ended in time
