@@ -111,6 +111,9 @@ class Tally:
         told = json.loads(path.read_text())
         report = self._config.hook.pytest_report_from_serializable
         reports = [report(config=self._config, data=data) for data in told["reports"]]
+        for each in reports:
+            if isinstance(each.longrepr, list):  # of a test that was skipped: JSON has no tuples
+                each.longrepr = tuple(each.longrepr)
         return Ran(set(told["collected"]), reports)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

@@ -15,11 +15,9 @@ from aioredlock_ng._core.quarantine import ExpectedSentinel
 from aioredlock_ng.testing import Snapshot
 from aioredlock_ng.testing._memory_data import NodeClock, Value
 from aioredlock_ng.testing._memory_process import MemoryProcess
-from aioredlock_ng.testing._memory_read_write import READ_WRITE
-from aioredlock_ng.testing._memory_scripts import SCRIPTS
 from aioredlock_ng.testing.sim_loop import EPOCH
 
-from .fence_rules import Rules
+from .fence_rules import RUN, Rules
 from .history import Mode
 
 EPOCH_US: Final = round(EPOCH * 1_000_000)
@@ -34,8 +32,6 @@ FOREIGN: Final = -1
 """The answer of an extension where something is another owner's."""
 
 SENTINEL: Final = b"sentinel"
-
-_ALL: Final = {**SCRIPTS, **READ_WRITE}
 
 
 _READ_WRITE: Final = {
@@ -207,7 +203,7 @@ class ModelNode:
 
     def _run(self, script: Script, keys: list[bytes], *words: bytes | int) -> Any:
         argv = [word if isinstance(word, bytes) else b"%d" % word for word in words]
-        return _ALL[script.digest](self._process, keys, argv)
+        return RUN[script.digest](self._process, keys, argv)
 
     # -- what a run wants to know --------------------------------------------------------------
 

@@ -19,6 +19,9 @@ from aioredlock_ng.testing._memory_readers import ReadWriteEntry
 SCRIPTED: Final = (_memory_scripts, _memory_parts, _memory_batches, _memory_read_write)
 """Where the scripts are, and what they are made of."""
 
+RUN: Final = {**_memory_scripts.SCRIPTS, **_memory_read_write.READ_WRITE}
+"""What the nodes run, by the digests of the scripts."""
+
 KEEP_MS: Final = round(MIN_FENCE_TTL * 1000)
 """The shortest life of an unused counter that a client may ask for."""
 
@@ -92,12 +95,12 @@ class Rules:
                     stack.enter_context(patch.object(module, name, function))
             if self.raise_script is not None:
                 scripts = {_scripts.RAISE.digest: self.raise_script}
-                stack.enter_context(patch.dict(_memory_scripts.SCRIPTS, scripts))
+                stack.enter_context(patch.dict(RUN, scripts))
             for name, method in self.of_entries.items():
                 stack.enter_context(patch.object(ReadWriteEntry, name, method))
             if self.revives:
                 scripts = {_scripts.RW_EXTEND.digest: _revived}
-                stack.enter_context(patch.dict(_memory_read_write.READ_WRITE, scripts))
+                stack.enter_context(patch.dict(RUN, scripts))
             yield
 
 
@@ -157,7 +160,7 @@ def _granted_one(before: int, proposed: int, now_ms: int, _block: int) -> int:
     return fencing.granted(before, proposed, now_ms)
 
 
-_RAISE: Final = _memory_scripts.SCRIPTS[_scripts.RAISE.digest]
+_RAISE: Final = RUN[_scripts.RAISE.digest]
 
 
 def _raised_by_any(process: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
@@ -170,7 +173,7 @@ def _raised_by_any(process: MemoryProcess, keys: list[bytes], argv: list[bytes])
     return min(answers)
 
 
-_RW_EXTEND: Final = _memory_read_write.READ_WRITE[_scripts.RW_EXTEND.digest]
+_RW_EXTEND: Final = RUN[_scripts.RW_EXTEND.digest]
 _READ_ON: Final = ReadWriteEntry.read_on
 
 
@@ -178,14 +181,14 @@ def _revived(process: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> in
     """Run ``rw_extend.lua`` where a reader's entry that has ended is there all the same."""
     entries, _ = _memory_read_write._parted(process, keys[:-1], fenced=True)
     for entry in entries if argv[4] == b"read" else ():
-        if not entry.writer_stays() and argv[0] not in entry.readers:
+        if entry.writer is None and entry.reads_until(argv[0]) is None:
             entry.read_on(argv[0], int(argv[1]))
     return int(_RW_EXTEND(process, keys, argv))
 
 
 def _read_on_together(self: ReadWriteEntry, owner: bytes, ttl: int) -> None:
     """Let all readers end with the one that came last."""
-    for other in list(self.readers):
+    for other in list(self.server.scores(self.key)):
         self.server.zrem(self.key, other)
         self.server.zadd(self.key, other, self.now + ttl)
     _READ_ON(self, owner, ttl)

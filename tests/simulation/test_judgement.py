@@ -165,14 +165,18 @@ def _one_end_for_all_readers(patch: pytest.MonkeyPatch) -> None:
     read_on = ReadWriteEntry.read_on
 
     def together(self: ReadWriteEntry, owner: bytes, ttl: int) -> None:
-        for reader in {*self.readers, owner}:
+        for reader in {*self.server.scores(self.key), owner}:
             read_on(self, reader, ttl)
 
     patch.setattr(ReadWriteEntry, "read_on", together)
 
 
 def _readers_that_keep_no_writer_out(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(ReadWriteEntry, "readers_stay", lambda _: 0)
+    def by_writers_alone(self: ReadWriteEntry, mine: bytes | None = None, *, reads: bool = False) -> int:
+        return 0 if self.writer is None else taken(self, mine, reads=reads)
+
+    taken = ReadWriteEntry.taken
+    patch.setattr(ReadWriteEntry, "taken", by_writers_alone)
 
 
 def _ended_readers_that_are_extended(patch: pytest.MonkeyPatch) -> None:
@@ -180,7 +184,7 @@ def _ended_readers_that_are_extended(patch: pytest.MonkeyPatch) -> None:
         if argv[4] == b"read":
             for key, queue in zip(keys, keys[len(keys) // 2 :], strict=False):
                 entry = ReadWriteEntry(server, key, queue)
-                if key.startswith(b"redlock:") and b"{" not in key and not entry.writer_stays():
+                if key.startswith(b"redlock:") and b"{" not in key and entry.writer is None:
                     entry.read_on(argv[0], int(argv[1]))
         return original(server, keys, argv)
 

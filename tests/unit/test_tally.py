@@ -34,6 +34,9 @@ def test_three(number): assert number == 1
 
 @pytest.mark.slow
 def test_four(): pass
+
+@pytest.mark.slow
+def test_five(): pytest.skip("nor there")
 """
 
 pytestmark = pytest.mark.process
@@ -66,8 +69,9 @@ def test_the_closing_line_counts_both_runs(folder: Path, workers: str) -> None:
     assert (first, numbers["passed"], numbers["failed"]) == (1, 2, 1)
     second, numbers, said = run(folder, workers, "--tally-after", "first", "-m", "not slow", "-rs")
     assert second == 0
-    assert (numbers["passed"], numbers["failed"], numbers["skipped"]) == (3, 1, 1), said
+    assert (numbers["passed"], numbers["failed"], numbers["skipped"]) == (3, 1, 2), said
     assert "not here" in said
+    assert "nor there" in said
     assert "not run" not in said
 
 
