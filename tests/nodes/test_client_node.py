@@ -376,7 +376,7 @@ async def test_a_release_called_again_knows_a_late_answer(nodes3: LocalNodes, cl
 async def _slow(urls: list[str]) -> None:
     for url in urls:
         ask(url, "CONFIG RESETSTAT")
-        ask(url, "CLIENT PAUSE", 600, "ALL")
+        ask(url, "CLIENT PAUSE", 1500, "ALL")
 
 
 async def _over(urls: list[str]) -> None:
