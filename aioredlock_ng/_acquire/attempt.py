@@ -117,11 +117,12 @@ class Attempt:
         self.left = block - 1
         """How many fences of the block are left for others, below `fence`."""
         self._alone: AcquireRound | None = None
+        self._by_itself: GrantRound | None = None
         self.asked: Round
         if primitive.alone:
             self.asked = self._alone = AcquireRound(tries.outbox, primitive, ttl, block=block)
         else:
-            self.asked = GrantRound(tries.outbox, primitive.read_acquire)
+            self.asked = self._by_itself = GrantRound(tries.outbox, primitive.read_acquire)
 
     async def ask(self, timeout: float) -> bool:
         """Ask all nodes; True when a majority granted, and agrees on a fence.
@@ -147,8 +148,8 @@ class Attempt:
         finally:
             shared.in_flight.discard(self)
             shared.admission.leave(asked)
-        if isinstance(asked, GrantRound):
-            asked.fence = self.fence
+        if self._by_itself is not None:
+            self._by_itself.fence = self.fence
         return won and self._undone is None
 
     def _ask(self, timeout: float) -> None:

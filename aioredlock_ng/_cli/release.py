@@ -171,9 +171,9 @@ def _confirmed() -> bool:
 
 
 def _as_agreed(shown: LockInspection, now: LockInspection) -> bool:
-    """Whether the lock is that of the holder that was shown, or of readers of whom all were.
+    """Whether the lock is that of the holder that was shown, or of readers that were all shown.
 
-    Of more readers than are shown the end was agreed to whichever they are.
+    Where more read than can be shown, the end of all of them was agreed to.
     """
     if not (shown.shared and now.shared):
         return _holder(shown) == _holder(now)

@@ -25,14 +25,28 @@ class Asked(Round):
         """The same as a command of its own."""
 
 
+class Granting(Round):
+    """The question for a lock, alone or in a batch."""
+
+    _behind: bool | None = None  # whether there are stragglers, once the answers do not tell it any more
+
+    def _differs_from(self, fence: int) -> bool:
+        """Whether a node granted that stands at another fence."""
+        return any(a is not None and a.vote is Vote.GRANTED and a.fence != fence for a in self.answers)
+
+    def thin_out(self) -> None:
+        """As in `Round`."""
+        self._behind = self.stragglers
+        super().thin_out()
+
+
 @final
-class AcquireRound(Asked):
+class AcquireRound(Asked, Granting):
     """The question for one name."""
 
     owner = b""  # this and the ballot come with the turn of the loop in which it is asked
     ballot = 0
     """The fence that is proposed, of a block the first; 0 without fences."""
-    _behind: bool | None = None  # whether there are stragglers, once the answers do not tell it any more
     agreed = 0
     """Nodes that granted with the fences that were proposed, and count for their certificate (R10)."""
 
@@ -58,35 +72,20 @@ class AcquireRound(Asked):
             return self._behind
         if not self.ballot or self.agreed == self.granted:
             return False
-        proposed = block_end(self.ballot, self.block)  # those that were asked alone may stand there, too
-        return any(a is not None and a.vote is Vote.GRANTED and a.fence != proposed for a in self.answers)
-
-    def thin_out(self) -> None:
-        """As in `Round`."""
-        self._behind = self.stragglers
-        super().thin_out()
+        return self._differs_from(block_end(self.ballot, self.block))  # one that was asked alone may, too
 
 
 @final
-class GrantRound(Round):
+class GrantRound(Granting):
     """The acquire that is no batch's."""
 
     fence = 0
     """The fence of the win, once there is a certificate for it."""
-    _behind: bool | None = None  # as in `AcquireRound`
 
     @property
     def stragglers(self) -> bool:  # type: ignore[override]
         """As in `AcquireRound`."""
-        if self._behind is not None:
-            return self._behind
-        fence = self.fence
-        return any(a is not None and a.vote is Vote.GRANTED and a.fence != fence for a in self.answers)
-
-    def thin_out(self) -> None:
-        """As in `Round`."""
-        self._behind = self.stragglers
-        super().thin_out()
+        return self._differs_from(self.fence) if self._behind is None else self._behind
 
 
 @final

@@ -15,10 +15,6 @@
 --                   was to be published, -1: publishing was refused
 --          foreign  1: another program wrote one of the others, and will not publish its release; else 0
 --          label    what the holder of one of the others calls itself; left out where none is this package's
--- How many listen there; nil where that may not be asked.
-local function listeners(channel)
-  return redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
-end
 local n, fence = #KEYS, tonumber(ARGV[2])
 if fence > 0 then
   n = n / 2
@@ -39,15 +35,8 @@ for i = 1, n do
       deleted = deleted + redis.call('DEL', KEYS[i])
     end
     if ARGV[4] ~= '' then
-      local count = listeners(KEYS[i])
-      if count ~= 0 then
-        count = redis.pcall('PUBLISH', KEYS[i], count or '')
-      end
-      if type(count) == 'table' then
-        told = -1
-      elseif told >= 0 then
-        told = math.max(told, count)
-      end
+      local count = tell(KEYS[i])
+      told = (told == -1 or count == -1) and -1 or math.max(told, count)
     end
     if fence > 0 then  -- what fails here must not keep a lock from its release
       local _, ms = clock()

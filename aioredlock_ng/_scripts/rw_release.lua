@@ -86,7 +86,7 @@ for i = 1, n do
       other = other or label(holder)
     end
     -- Readers follow a notice together; writers are as many as listen for the last reader (R33).
-    count = loud and redis.pcall('PUBSUB', 'NUMSUB', reads and key or queue)[2] or 0
+    count = loud and listeners(reads and key or queue) or 0
   end
   told = (told == -1 or count == -1) and -1 or math.max(told, count)
 end

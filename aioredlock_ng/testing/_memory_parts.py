@@ -44,7 +44,12 @@ def foreign_and_label(values: list[bytes]) -> list[int | bytes]:
 def longest_wait(server: MemoryProcess, keys: list[bytes]) -> int:
     """Return how long the keys that are there will stay: as `release.lua` and `acquire.lua` say it."""
     lefts = [left for left in map(server.pttl, keys) if left != -2]  # noqa: PLR2004 (not there)
-    return -1 if -1 in lefts else max((max(left, 1) for left in lefts), default=0)
+    return longest([left if left == -1 else max(left, 1) for left in lefts])
+
+
+def longest(waits: list[int]) -> int:
+    """Return the longest of spans, of which -1 is one without end; 0 without any."""
+    return -1 if -1 in waits else max(waits, default=0)
 
 
 def prolong(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> None:

@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from .. import _scripts
-from .._core.fencing import granted, kept_ms, raised, reading, shared
+from .._core.fencing import granted, kept_ms, raised, shared
 from ._memory_data import CommandError
-from ._memory_parts import foreign_and_label, raise_all, sentinel_matches
+from ._memory_parts import counted, foreign_and_label, longest, raise_all, sentinel_matches
 from ._memory_process import MemoryProcess
 from ._memory_readers import MARK_MS, READERS, WRITER, ReadWriteEntry
 
@@ -23,16 +23,9 @@ def _parted(
     return entries, keys[n:-n]
 
 
-def _longest(waits: list[int]) -> int:
-    return -1 if -1 in waits else max(waits, default=0)
-
-
-def _counted(server: MemoryProcess, counters: list[bytes], floor: int) -> tuple[int, bool]:
-    """Return the greatest counter as it counts, and whether one is missing."""
-    stored = [server.get(counter) for counter in counters]
-    now_ms = server.time_us() // 1000
-    counted = [reading(None if s is None else int(s), floor=floor, now_ms=now_ms) for s in stored]
-    return max(counted, default=0), None in stored
+def _counted(server: MemoryProcess, counters: list[bytes], floor: int) -> int:
+    """Return the greatest counter as it counts; 0 without fences."""
+    return max((counted(server, counter, floor) for counter in counters), default=0)
 
 
 def _opened(
@@ -57,7 +50,7 @@ def _read(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[i
         return [-1, 0, time_us]
     entries, counters, floor = opened
     others = [each for each in entries if each.reads_until(owner) is None]  # but for a repeated command
-    if wait := _longest([span for each in others for span in (each.kept_out(), each.taken(reads=True))]):
+    if wait := longest([span for each in others for span in (each.kept_out(), each.taken(reads=True))]):
         for each in entries if seat else ():
             each.mark(READERS, MARK_MS)
         return [0, wait, time_us]
@@ -65,8 +58,8 @@ def _read(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[i
         each.read_on(owner, int(ttl))
         each.prune()
         each.take_turn()
-    before, missing = _counted(server, counters, floor)
-    fence = shared(before, int(ballot), now_ms, missing=missing)
+    missing = not all(map(server.exists, counters))
+    fence = shared(_counted(server, counters, floor), int(ballot), now_ms, missing=missing)
     for counter in counters:
         server.set(counter, b"%d" % fence, kept_ms(fence, now_ms, int(keep_ms)))
     return [1, fence if counters else 0, time_us]
@@ -78,16 +71,14 @@ def _write(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[
     if (opened := _opened(server, keys, argv)) is None:
         return [-1, 0, time_us, 0]
     entries, counters, floor = opened
-    if wait := _longest([span for each in entries for span in (each.taken(owner), each.turns_away())]):
+    if wait := longest([span for each in entries for span in (each.taken(owner), each.turns_away())]):
         for each in entries if seat else ():
             each.mark(WRITER + seat, MARK_MS)
         return [0, wait, time_us, 0]
     repeated = all(each.writer == owner for each in entries)
-    if (
-        len(entries) == 1 and not repeated
-    ):  # set before the counter is looked at, which may be of another type
+    if len(entries) == 1 and not repeated:  # before the counter is looked at, which may be of another type
         server.set(entries[0].key, owner, int(ttl))
-    before, _ = _counted(server, counters, floor)
+    before = _counted(server, counters, floor)
     fence = before if repeated else granted(before, int(ballot), time_us // 1000)
     for each in entries if not repeated else ():
         server.set(each.key, owner, int(ttl))
@@ -198,7 +189,7 @@ def _release(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
         told = max(told, server.listening(each.key if reads else each.queue) if loud else 0)
     if failure is not None:
         raise failure
-    return [given, _longest(waits), told, *foreign_and_label(others)]
+    return [given, longest(waits), told, *foreign_and_label(others)]
 
 
 def _give_back(entry: ReadWriteEntry, owner: bytes) -> tuple[bool, bytes]:

@@ -36,7 +36,7 @@ class ReadWriteEntry:
         """The node's time in milliseconds."""
         return self.server.time_us() // 1000
 
-    # -- who has it ----------------------------------------------------------------------------
+    # -- the holder ------------------------------------------------------------------------------
 
     @property
     def writer(self) -> bytes | None:
