@@ -177,21 +177,13 @@ class Election:
     candidate asks at a time; the others wait behind it.
     """
 
-    __slots__ = ("_label", "_life", "_primitive", "_request", "_subject")
+    __slots__ = ("_life", "_primitive", "_request", "_subject")
 
-    def __init__(
-        self,
-        life: Lifecycle,
-        primitive: Primitive,
-        request: Request,
-        subject: Subject,
-        label: str | None,
-    ) -> None:
+    def __init__(self, life: Lifecycle, primitive: Primitive, request: Request, subject: Subject) -> None:
         self._life = life
         self._primitive = primitive
         self._request = request
         self._subject = subject
-        self._label = label
 
     def __repr__(self) -> str:
         return f"<Election {printable(self._primitive.names)} ttl={self._request.ttl:g}s>"
@@ -214,7 +206,8 @@ class Election:
     def _inaugurated(self, lease: Lease[int]) -> Leadership:
         """Have a leader that has won announce it, now and with each extension (R31)."""
         runtime, holding = lease._runtime, lease._holding  # noqa: SLF001
-        leader = Leader(lease.fence, runtime.holder if self._label is None else self._label)
+        label = self._request.holder
+        leader = Leader(lease.fence, runtime.holder if label is None else label)
         announcement = runtime.elections.announcement(self._subject, leader)
         assert isinstance(holding, Holding), "the lock of an election is not reentrant"
         holding.on_extended = announcement.repeat

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import secrets
@@ -369,8 +370,8 @@ class LockManager(Generic[Fence_co]):
         Args:
             name: the name of the lock that decides it; a lock of that name excludes the leader, too.
             ttl: seconds for which a leader that has died stays the leader; default the manager's.
-            label: what this candidate calls itself when it leads, for observers: at most 200 printable
-                characters.  Default: the manager's `holder`.
+            label: what this candidate calls itself when it leads, for observers, and for those that look at
+                the lock: at most 200 printable characters.  Default: the manager's `holder`.
             extension: default the manager's.  `every` and `grace` count; a leader extends without a limit.
             on_lost: default the manager's.
 
@@ -382,8 +383,9 @@ class LockManager(Generic[Fence_co]):
         subject = subject_of(name, options)
         policy = unbounded(extension, options.extension)
         request = self._request(ttl, True, None, None, policy, on_lost, None, None, False)  # noqa: FBT003
-        checked = None if label is None else checked_holder(label, "label")
-        return Election(self._life, self._primitives.over(LEADER, (name,)), request, subject, checked)
+        if label is not None:
+            request = dataclasses.replace(request, holder=checked_holder(label, "label"))
+        return Election(self._life, self._primitives.over(LEADER, (name,)), request, subject)
 
     def locked(
         self, template: str, *, mode: Mode | None = None, **options: Unpack[LockOptions]

@@ -248,7 +248,7 @@ class Acquisition:
             await self._stand_in_line()
         self._attempts += 1
         attempt = Attempt(
-            shared.tries, self._primitive, self._request.ttl, seen=self._seen, block=block, seat=self._seat
+            shared.tries, self._primitive, self._request, seen=self._seen, block=block, seat=self._seat
         )
         ticket.asked = attempt.asked
         if self._waiting is not None:

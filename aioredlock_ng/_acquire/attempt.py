@@ -15,6 +15,7 @@ from .._core.fencing import agreeable, ballot, block_end, certified, unchanged
 from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
 from .._counters import Counters
+from .._hold.request import Request
 from .._kinds.primitive import Primitive
 from .._local.admission import Admission
 from .._round.asked import AcquireRound, GrantRound
@@ -84,7 +85,7 @@ class Tries:
 
 @final
 class Attempt:
-    """A try to acquire `primitive` for `ttl` seconds, with a block of so many fences (R43).
+    """A try to acquire `primitive` as the `request` says, with a block of so many fences (R43).
 
     `seen` is the greatest counter that is known of, `seat` what marks the call at the nodes while it waits.
     """
@@ -103,7 +104,7 @@ class Attempt:
         self,
         tries: Tries,
         primitive: Primitive,
-        ttl: float,
+        request: Request,
         *,
         seen: int,
         block: int = 1,
@@ -111,7 +112,7 @@ class Attempt:
     ) -> None:
         self._shared = tries
         self._primitive = primitive
-        self._ttl = ttl
+        self._request = request
         self._seat = seat
         self.seen = seen
         self.left = block - 1
@@ -120,7 +121,7 @@ class Attempt:
         self._by_itself: GrantRound | None = None
         self.asked: Round
         if primitive.alone:
-            self.asked = self._alone = AcquireRound(tries.outbox, primitive, ttl, block=block)
+            self.asked = self._alone = AcquireRound(tries.outbox, primitive, request.ttl, block=block)
         else:
             self.asked = self._by_itself = GrantRound(tries.outbox, primitive.read_acquire)
 
@@ -165,9 +166,9 @@ class Attempt:
         shared.in_flight.add(self)
         if alone is None:
             if letter := primitive.kind.letter:
-                self.owner = owner = signed(owner, letter)
-            block, seat = self.left + 1, self._seat
-            self.asked.ask(primitive.acquire(owner, self._ttl, proposed, block, seat=seat), timeout)
+                self.owner = owner = signed(owner, letter, self._request.holder)
+            ttl, block = self._request.ttl, self.left + 1
+            self.asked.ask(primitive.acquire(owner, ttl, proposed, block, seat=self._seat), timeout)
             return
         alone.owner, alone.ballot = owner, proposed
         outbox.acquire(alone, turn)
@@ -250,7 +251,7 @@ class Attempt:
             self._undone = self._shared.releases.release(
                 self._primitive,
                 self.owner,
-                keeps=self._ttl,
+                keeps=self._request.ttl,
                 fence=0,
                 unsent=self.asked.unsent,
                 timeout=timeout,

@@ -43,7 +43,7 @@ def parse_owner(value: bytes) -> Owner | None:
     return Owner(value, found["label"].decode(errors="replace"), since, found["letter"] or b"")
 
 
-def signed(value: bytes, letter: bytes) -> bytes:
-    """Return an owner value that says which kind of lock it is for."""
+def signed(value: bytes, letter: bytes, holder: str | None = None) -> bytes:
+    """Return an owner value that says which kind of lock it is for, and perhaps another `holder`."""
     random, since_ms, label = value.split(b":", 2)
-    return b"%b:%b%b:%b" % (random, since_ms, letter, label)
+    return b"%b:%b%b:%b" % (random, since_ms, letter, label if holder is None else holder.encode())

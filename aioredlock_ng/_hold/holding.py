@@ -505,6 +505,7 @@ class Holding:
             primitive=self._primitive,
             owner=self.owner,
             ttl=self._ttl,
+            holder=self._request.holder,
             fence=self._top,
             left=self._left,
             asked=self._round,

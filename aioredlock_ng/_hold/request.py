@@ -23,6 +23,8 @@ class Request:
     extension: ExtensionPolicy
     on_lost: OnLost
     label: str
+    holder: str | None = None
+    """What the holder calls itself to those that look at the lock; None: as its manager does."""
     node_timeout: float
     reentrant: bool = False
     validity: float = field(init=False)

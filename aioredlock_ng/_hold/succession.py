@@ -34,6 +34,8 @@ class Estate:
     owner: bytes
     ttl: float
     """Seconds that the keys live on the nodes."""
+    holder: str | None
+    """What the owner value says of the holder, where that is not its manager's name."""
     fence: int
     """The last of the block, which is what the nodes know; 0 without."""
     left: int
@@ -74,6 +76,8 @@ class Succession:
         # With another ttl a crash would keep the name for longer than was asked, or not for as long.
         if wanted.ttl != estate.ttl or wanted.at_least:
             return False
+        if wanted.holder != estate.holder:
+            return False  # the owner value stays, and people go by what it says
         if not may_be_handed_on(estate.valid_until - now, estate.ttl):
             return False
         if estate.fence:

@@ -48,6 +48,10 @@ class Wanted(Protocol):
     def at_least(self) -> float:
         """Seconds for which the name is to stay taken (R34)."""
 
+    @property
+    def holder(self) -> str | None:
+        """What the holder calls itself, where not as its manager does."""
+
 
 @final
 @dataclass(slots=True, eq=False)

@@ -144,6 +144,18 @@ MUTATIONS = (
         edits=(TextEdit("_scripts/take_back.lua", "for i = 7, #ARGV - 1 do", "for i = 7, #ARGV - 2 do"),),
         test="conformance/test_sentinel_scripts.py::test_the_longest_lock_is_waited_for[path-30-60000]",
     ),
+    Mutation(
+        rule="R31",
+        name="a candidate's label does not stand in its owner value",
+        edits=(Edit("Attempt._ask", "signed(owner, letter, self._request.holder)", "signed(owner, letter)"),),
+        test=_TESTS + "test_a_look_at_the_lock_shows_what_the_candidate_calls_itself",
+    ),
+    Mutation(
+        rule="R43",
+        name="a leadership is handed on to a candidate of another label",
+        edits=(Edit("Succession.hand_on", "wanted.holder != estate.holder", "False"),),
+        test=_TESTS + "test_a_look_at_the_lock_shows_what_the_candidate_calls_itself",
+    ),
     # -- what observers make of their looks ------------------------------------------------------
     Mutation(
         rule="R32",

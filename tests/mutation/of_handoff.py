@@ -31,8 +31,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt.__init__",
-                "AcquireRound(tries.outbox, primitive, ttl, block=block)",
-                "AcquireRound(tries.outbox, primitive, ttl, block=1)",
+                "AcquireRound(tries.outbox, primitive, request.ttl, block=block)",
+                "AcquireRound(tries.outbox, primitive, request.ttl, block=1)",
             ),
         ),
         test=_TESTS + "test_whatever_happens_there_is_one_holder_with_a_fence_of_its_own[0]",

@@ -110,7 +110,7 @@ MUTATIONS = (
                 self._shared.releases.release(
                     self._primitive,
                     self.owner,
-                    keeps=self._ttl,
+                    keeps=self._request.ttl,
                     fence=0,
                     unsent=self.asked.unsent,
                     timeout=timeout,
@@ -120,9 +120,9 @@ MUTATIONS = (
                 self._shared.releases.release(
                     self._primitive,
                     self.owner,
-                    keeps=self._ttl,
+                    keeps=self._request.ttl,
                     fence=0,
-                    stays=self._ttl,
+                    stays=self._request.ttl,
                     unsent=self.asked.unsent,
                     timeout=timeout,
                 )

@@ -15,7 +15,7 @@ _UNDONE = """
     self._undone = self._shared.releases.release(
         self._primitive,
         self.owner,
-        keeps=self._ttl,
+        keeps=self._request.ttl,
         fence=0,
         unsent=self.asked.unsent,
         timeout=timeout,
@@ -25,7 +25,7 @@ _UNDONE_WHERE = """
     from .._round.outbox import NOT_HELD
     self._undone = Round(self._shared.outbox, self._primitive.kind.release.read)
     spared = [node for node, answer in enumerate(self.asked.answers) if not ({})]
-    release = self._primitive.release(self.owner, self._ttl)
+    release = self._primitive.release(self.owner, self._request.ttl)
     self._undone.ask(release, timeout, known=dict.fromkeys(spared, NOT_HELD))
 """
 """Releases go to some of the nodes only."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -18,6 +19,7 @@ from aioredlock_ng import (
     Leadership,
     LockLostError,
     LockManager,
+    LockNotAcquiredError,
     LossReason,
     ManagerClosedError,
     NodeState,
@@ -244,6 +246,24 @@ async def test_candidates_of_one_process_wait_in_line():
         assert set(follower.terms) <= set(terms)
         assert follower.terms[-1] == terms[-1]
         assert announced(w) == [b"%d:%b" % (terms[-1], w.manager._life.runtime.holder.encode())] * 3
+
+
+@virtual
+async def test_a_look_at_the_lock_shows_what_the_candidate_calls_itself():
+    """An inspection, a survey and a refusal show the label; also where another candidate of it leads next."""
+    async with world() as w, w.process(holder="other") as other:
+        seen: list[tuple[str | None, str | None]] = []
+        us = w.manager._life.runtime.holder
+
+        async def lead(label: str | None) -> None:
+            async with w.manager.election(NAME, label=label).campaign():
+                (lock,) = (await w.manager.survey()).locks
+                seen.append((lock.holder, (await other.inspect(NAME))[0].holder))
+                with pytest.raises(LockNotAcquiredError, match=re.escape(label or us)):
+                    await other.lock(NAME, blocking=False).acquire()
+
+        await asyncio.gather(*(lead(label) for label in ("one", "two", "two", None)))
+        assert seen == [("one", "one"), ("two", "two"), ("two", "two"), (us, us)]
 
 
 @virtual

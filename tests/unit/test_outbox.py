@@ -11,6 +11,7 @@ import pytest
 
 from aioredlock_ng import ExtensionPolicy, Vote, _scripts
 from aioredlock_ng._acquire.attempt import Attempt
+from aioredlock_ng._hold.request import Request
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node import Node, NodeState, pipe
 from aioredlock_ng._node.handshake import Identity
@@ -93,6 +94,11 @@ def asked_alone(master: MemoryNode) -> Node:
 def primitive(w: World, name: str) -> Primitive:
     """Return a lock as the manager asks for it."""
     return w.manager.lock(name)._primitive
+
+
+def request_of(w: World) -> Request:
+    """Return what the manager asks with."""
+    return w.manager.lock("a")._request
 
 
 def owner(name: str) -> bytes:
@@ -181,7 +187,7 @@ async def test_what_is_undone_in_its_own_turn_leaves_first():
     """The release of a try that waits in the outbox comes behind it, and leaves no key (R5)."""
     async with world() as w:
         tries = runtime_of(w).tries
-        attempt = Attempt(tries, primitive(w, "a"), TTL, seen=0)
+        attempt = Attempt(tries, primitive(w, "a"), request_of(w), seen=0)
         attempt._ask(TIMEOUT)
         assert attempt.owner
         assert all(node.executed == [] for node in w.nodes)
@@ -670,7 +676,7 @@ async def test_what_has_left_within_a_turn_ends_its_reading_of_the_clock():
     """A try behind it reads the clock again: what it says could be older than the turn of the loop."""
     async with world() as w:
         tries = runtime_of(w).tries
-        first, second, third = (Attempt(tries, primitive(w, name), TTL, seen=0) for name in "abc")
+        first, second, third = (Attempt(tries, primitive(w, n), request_of(w), seen=0) for n in "abc")
         first._ask(TIMEOUT)
         began = sim().clock.now()
         outbox_of(w).drain()
