@@ -184,9 +184,9 @@ class Lease(Generic[Fence_co]):
     async def downgrade(self) -> None:
         """Turn a write lease into a read lease without a moment between in which others could write (R23).
 
-        Readers that wait may come in; the fence stays.  From the call on, `mode` is ``"read"``, also where
-        this ends in an error: nodes that could not be told keep readers out until the next extension.  A read
-        lease stays what it is.
+        Readers that wait may come in; the fence stays.  From the call on, or from the end of an extension
+        that is under way, `mode` is ``"read"``, also where this ends in an error or is cancelled: nodes that
+        could not be told keep readers out until the next extension.  A read lease stays what it is.
 
         Raises:
             TypeError: this is no lease of a read-write lock.
