@@ -118,8 +118,8 @@ class Lease(Generic[Fence_co]):
     def unchanged(self) -> bool | None:
         """Whether no writer came since the read lease that `ReadWriteLock.write` was given (R23).
 
-        True only if none did.  False may be for nothing, after a write that was not won, say: then read
-        again.  None of a lease that was asked for without ``since``.
+        True only if none did that had a fence.  False may be for nothing, after a write that was not won,
+        say: then read again.  None of a lease that was asked for without ``since``.
         """
         return self._holding.unchanged
 

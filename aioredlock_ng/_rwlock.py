@@ -50,11 +50,12 @@ class ReadWriteLock(Generic[Fence_co]):
 
         Args:
             since: a read lease of the same names, to be let go before this one is entered.  Then
-                `Lease.unchanged` of the new lease tells whether no writer came between the two (R23).
+                `Lease.unchanged` of the new lease tells whether no writer with a fence came between the two
+                (R23): one of a manager without fencing, or of another library, is not seen.
 
         Raises:
             TypeError: `since` is no lease.
-            ValueError: it is not a read lease of these names, or without a fence.
+            ValueError: it is not a read lease of these names, or one of both has no fences.
         """
         if since is None:
             return Lock(self._life, self._write, self._request)
@@ -62,6 +63,6 @@ class ReadWriteLock(Generic[Fence_co]):
             raise TypeError(f"since must be a read lease, got {since!r}")
         if since.mode != "read" or since.names != self.names:
             raise ValueError(f"since must be a read lease of {printable(self.names)}, got {since!r}")
-        if since.fence is None:
-            raise ValueError("since needs a lease with a fence: this manager was made with fencing=False")
+        if since.fence is None or not self._write.fenced:
+            raise ValueError("since needs fences, of the lease and here: a manager has fencing=False")
         return Lock(self._life, self._write, self._request, since=since.fence)

@@ -356,8 +356,24 @@ async def test_since_is_a_read_lease_of_the_same_names():
         with pytest.raises(TypeError, match="since must be a read lease"):
             w.manager.rwlock("a").write(since=17)
         async with plain.rwlock("c").read() as unfenced:
-            with pytest.raises(ValueError, match="fencing=False"):
-                plain.rwlock("c").write(since=unfenced)
+            for manager in (plain, w.manager):
+                with pytest.raises(ValueError, match="fencing=False"):
+                    manager.rwlock("c").write(since=unfenced)
+        async with w.manager.rwlock("a").read() as fenced:
+            with pytest.raises(ValueError, match="fencing=False"):  # its counters are not looked at there
+                plain.rwlock("a").write(since=fenced)
+
+
+@virtual
+async def test_a_writer_without_a_fence_is_not_seen():
+    """Counters tell of writers, and it leaves none: what the docs say, so that managers are made alike."""
+    async with world() as w, w.process(fencing=False) as plain:
+        async with w.manager.rwlock("a").read() as read:
+            pass
+        async with plain.rwlock("a").write():
+            pass
+        async with w.manager.rwlock("a").write(since=read) as lease:
+            assert lease.unchanged is True
 
 
 # -- what it costs -----------------------------------------------------------------------------------
