@@ -230,12 +230,20 @@ class Election:
                     try:
                         await lead(leadership)
                     except (LockLostError, ExceptionGroup) as error:
-                        over = leadership.lost.is_set() or not leadership.held
-                        if not (over and self._is_loss(error)):
+                        if not self._has_ended(leadership, error):
                             raise
             except LockLostError as error:
-                if leadership is None or not leadership.lost.is_set() or not self._is_loss(error):
+                if not self._was_lost(leadership, error):
                     raise
+
+    def _has_ended(self, leadership: Leadership | None, error: Exception) -> bool:
+        """Whether an error of `lead` is the end of its own leadership."""
+        over = leadership is not None and (leadership.lost.is_set() or not leadership.held)
+        return over and self._is_loss(error)
+
+    def _was_lost(self, leadership: Leadership | None, error: LockLostError) -> bool:
+        """Whether an error of the block says that this leadership was lost, not one before or beside it."""
+        return leadership is not None and leadership.lost.is_set() and self._is_loss(error)
 
     def _is_loss(self, error: Exception) -> bool:
         """Whether an error, or all of a group, says that this is led no more."""

@@ -185,9 +185,9 @@ def test_a_loss_is_noticed_in_the_loop(shared_nodes: Nodes) -> None:
             threads.append(threading.get_ident())
 
     with SyncLockManager(shared_nodes.urls, ttl=0.5, hooks=[Watch()]) as manager:
-        loop_thread = manager.submit(threading.get_ident).result()
+        loop_thread = manager._thread.submit(threading.get_ident).result()
         with pytest.raises(LockLostError), manager.lock("x") as lease:
-            stalled = manager.submit(time.sleep, 1)  # nothing in the loop can notice
+            stalled = manager._thread.submit(time.sleep, 1)  # nothing in the loop can notice
             wait_for(lambda: not lease.held, "the clock ends it")
             lease.check()
         stalled.result()
@@ -208,7 +208,7 @@ def test_a_thread_can_wait_for_the_loss(shared_nodes: Nodes) -> None:
         assert waiting is lost.lost
         assert not kept.lost.is_set()
         for name in ("lost", "late"):
-            manager.submit(_lose, manager, name).result()
+            manager._thread.submit(_lose, manager, name).result()
         assert waiting.wait(PATIENCE)
         assert late.lost.is_set()
         assert not kept.lost.is_set()
@@ -454,8 +454,11 @@ def test_a_block_that_outlives_its_manager(shared_nodes: Nodes) -> None:
 def test_a_call_that_has_begun_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop does not end between a look at whether it runs and a call, which would wait for ever."""
     manager = SyncLockManager(["redis://127.0.0.1:1"])
-    loop = manager.submit(asyncio.get_running_loop).result()
-    call_soon, loop_thread = loop.call_soon_threadsafe, manager.submit(threading.current_thread).result()
+    loop = manager._thread.submit(asyncio.get_running_loop).result()
+    call_soon, loop_thread = (
+        loop.call_soon_threadsafe,
+        manager._thread.submit(threading.current_thread).result(),
+    )
     begun, caller = threading.Event(), []
 
     def late(*arguments: Any, **options: Any) -> Any:
@@ -466,7 +469,7 @@ def test_a_call_that_has_begun_is_answered(monkeypatch: pytest.MonkeyPatch) -> N
 
     def call() -> Any:
         caller.append(threading.get_ident())
-        return manager.submit(int).result(PATIENCE)
+        return manager._thread.submit(int).result(PATIENCE)
 
     monkeypatch.setattr(loop, "call_soon_threadsafe", late)
     with ThreadPoolExecutor(1) as threads:
@@ -527,7 +530,7 @@ def interrupts() -> Iterator[Callable[[float], None]]:
 
 def tasks_of(manager: SyncLockManager) -> int:
     """Return how many tasks the manager's loop has."""
-    return len(manager.submit(asyncio.all_tasks).result())
+    return len(manager._thread.submit(asyncio.all_tasks).result())
 
 
 def test_interrupted_while_waiting(
@@ -556,7 +559,7 @@ def test_interrupted_when_the_lease_has_arrived(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("aioredlock_ng.sync.SyncLease", interrupted)
+    monkeypatch.setattr("aioredlock_ng._sync.lock.SyncLease", interrupted)
     for take in (manager.lock("x").acquire, manager.lock("x").try_acquire):
         with pytest.raises(KeyboardInterrupt) as kept:
             take()

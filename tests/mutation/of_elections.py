@@ -284,13 +284,7 @@ MUTATIONS = (
     Mutation(
         rule="R31",
         name="a lost leadership ends `run`",
-        edits=(
-            Edit(
-                "Election.run",
-                "leadership is None or not leadership.lost.is_set() or not self._is_loss(error)",
-                "True",
-            ),
-        ),
+        edits=(Edit("Election.run", "not self._was_lost(leadership, error)", "True"),),
         test=_TESTS + "test_run_leads_once_per_term",
     ),
     Mutation(

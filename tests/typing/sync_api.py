@@ -10,7 +10,9 @@ from datetime import timedelta
 from typing import assert_type
 
 from aioredlock_ng import (
+    ExtensionPolicy,
     Finding,
+    Leader,
     Lease,
     LockManager,
     ManagerStatistics,
@@ -21,7 +23,15 @@ from aioredlock_ng import (
     ReleaseReport,
     Survey,
 )
-from aioredlock_ng.sync import SyncLease, SyncLock, SyncLockManager, SyncReadWriteLock
+from aioredlock_ng.sync import (
+    SyncCampaign,
+    SyncElection,
+    SyncLeadership,
+    SyncLease,
+    SyncLock,
+    SyncLockManager,
+    SyncReadWriteLock,
+)
 
 
 def use() -> None:
@@ -66,6 +76,24 @@ def read_and_write(manager: SyncLockManager) -> None:
         assert_type(lease, SyncLease)
         assert_type(lease.unchanged, bool | None)
         lease.downgrade()
+
+
+def elect(manager: SyncLockManager) -> None:
+    """The election of a leader."""
+    election = manager.election("scheduler", ttl=5, label="node-1", extension=ExtensionPolicy(grace=0.1))
+    assert_type(election, SyncElection)
+    assert_type(election.campaign(), SyncCampaign)
+    assert_type(election.leader(), Leader | None)
+    for leader in election.observe():
+        assert_type(leader, Leader | None)
+    with election.campaign() as leadership:
+        assert_type(leadership, SyncLeadership)
+        assert_type((leadership.name, leadership.term, leadership.label), tuple[str, int, str])
+        assert_type((leadership.held, leadership.remaining), tuple[bool, float])
+        assert_type(leadership.lost, threading.Event)
+        leadership.check()
+        assert_type(leadership.resign(), ReleaseReport)
+    election.run(lambda leadership: leadership.check())
 
 
 def look(manager: SyncLockManager) -> None:
