@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .mutation import Edit, Mutation
+from .mutation import Edit, Mutation, TextEdit
 
 _UNIT = "unit/test_read_write.py::"
 _RULES = "unit/test_read_write_rules.py::"
@@ -45,6 +45,53 @@ MUTATIONS = (
             Edit("Holding._extended", "now >= self.deadline", "False"),
         ),
         test=f"{_RULES}test_r20_an_extension_that_comes_too_late_counts_for_nothing[replies]",
+    ),
+    Mutation(
+        rule="R20",
+        name="one node is enough to read",
+        edits=(
+            Edit(
+                "Attempt.ask",
+                "won = asked.verdict is Verdict.WON",
+                """
+                shared_grant = not self._primitive.kind.exact and asked.granted > 0
+                won = shared_grant or asked.verdict is Verdict.WON
+                """,
+            ),
+            Edit("certified", "standing.count(fence) >= quorum", "True"),
+        ),
+        test=f"{_RULES}test_r20_what_has_a_majority_keeps_the_other_mode_out[write-read-3-0]",
+    ),
+    Mutation(
+        rule="R20",
+        name="all readers have one end",
+        edits=(
+            Edit(
+                "ReadWriteEntry.read_on",
+                "self.server.zadd(self.key, owner, max(self.now + ttl, self.reads_until(owner) or 0))",
+                """
+                for each in (owner, *self.server.scores(self.key)):
+                    self.server.zadd(self.key, each, max(self.now + ttl, self.reads_until(each) or 0))
+                """,
+            ),
+        ),
+        test=f"{_UNIT}test_a_reader_that_is_gone_leaves_alone",
+    ),
+    Mutation(
+        rule="R20",
+        name="the script alone gives all readers one end",
+        edits=(
+            TextEdit(
+                "_scripts/rw_extend.lua",
+                "    call('ZADD', key, math.max(ends[i], ms + ttl), owner)\n",
+                """
+                for _, each in ipairs(call('ZREVRANGE', key, 0, -1)) do
+                  call('ZADD', key, math.max(ends[i], ms + ttl), each)
+                end
+                """,
+            ),
+        ),
+        test="conformance/test_read_write.py::test_a_reader_is_extended_alone[path-fenced]",
     ),
     Mutation(
         rule="R20",
@@ -105,6 +152,54 @@ MUTATIONS = (
             ),
         ),
         test=f"{_RULES}test_r21_fences_grow_whichever_majorities_grant[3]",
+    ),
+    Mutation(
+        rule="R21",
+        name="a reader has the Q-th greatest fence that was answered",
+        edits=(
+            Edit(
+                "Attempt._certified",
+                "certified(fences, self.asked.quorum) or 0",
+                """
+                (
+                    certified(fences, self.asked.quorum) or 0
+                    if self._primitive.kind.exact
+                    else sorted((answer.fence for answer in self._grants().values()), reverse=True)[
+                        self.asked.quorum - 1
+                    ]
+                )
+                """,
+            ),
+        ),
+        test=f"{_RULES}test_r21_fences_grow_whichever_majorities_grant[3]",
+    ),
+    Mutation(
+        rule="R21",
+        name="a reader has the least fence that was answered",
+        edits=(
+            Edit(
+                "Attempt._certified",
+                "certified(fences, self.asked.quorum) or 0",
+                """
+                (
+                    certified(fences, self.asked.quorum) or 0
+                    if self._primitive.kind.exact
+                    else min((answer.fence for answer in self._grants().values()), default=0)
+                )
+                """,
+            ),
+        ),
+        test=f"{_RULES}test_r21_fences_grow_whichever_majorities_grant[3]",
+    ),
+    Mutation(
+        rule="R23",
+        name="a write with since is let through where no counters are looked at",
+        edits=(
+            Edit(
+                "ReadWriteLock.write", "since.fence is None or not self._write.fenced", "since.fence is None"
+            ),
+        ),
+        test=f"{_UNIT}test_since_is_a_read_lease_of_the_same_names",
     ),
     Mutation(
         rule="R23",
