@@ -24,6 +24,7 @@ from aioredlock_ng._core.command import Reply
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng._elect.announcement import Announcement
 from aioredlock_ng.testing import MemoryNode, SimLoop
+from tests.simulation.searching import ViolationError, judge
 from tests.unit.worlds import make
 
 NAME: Final = "a"
@@ -45,14 +46,6 @@ class Rule(StrEnum):
     ALONE = "one leader at a time, with a term of its own; later ones have greater terms"
     NEWS = "a leader whose announcement Q nodes have acknowledged is heard of while it leads, or a later one"
     END = "in the end all know the leader, and that there is none when it has gone"
-
-
-class ViolationError(AssertionError):
-    """The search has found what must not be."""
-
-    def __init__(self, rule: Rule, text: str) -> None:
-        super().__init__(f"{rule}: {text}")
-        self.rule = rule
 
 
 @dataclass(slots=True, eq=False)
@@ -92,16 +85,8 @@ class World:
         Raises:
             ViolationError: a rule was broken.
         """
-        try:
-            with self._announcements():
-                SimLoop.run(self._main())
-        except ExceptionGroup as group:
-            violations, others = group.split(ViolationError)
-            if others is not None or violations is None:
-                raise
-            while isinstance(violations, ExceptionGroup):
-                violations = violations.exceptions[0]
-            raise violations from None
+        with self._announcements():
+            judge(self._main())
         return self
 
     @contextlib.contextmanager

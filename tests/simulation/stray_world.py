@@ -31,6 +31,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng.testing import MemoryNode, SimLoop
+from tests.simulation.searching import ViolationError, judge
 from tests.unit.worlds import PREFIX, make
 
 NAME: Final = "a"
@@ -57,14 +58,6 @@ class Rule(StrEnum):
     STATEMENT = "what an `init` has claimed is not taken back"
     RETURNED = "the older quorum has its nodes back, and works"
     REFUSED = "the stray ends in ConfigurationError"
-
-
-class ViolationError(AssertionError):
-    """The search has found what must not be."""
-
-    def __init__(self, rule: Rule, text: str) -> None:
-        super().__init__(f"{rule}: {text}")
-        self.rule = rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +104,7 @@ class World:
         Raises:
             ViolationError: a rule was broken.
         """
-        try:
-            SimLoop.run(self._main())
-        except ExceptionGroup as group:
-            violations, others = group.split(ViolationError)
-            if others is not None or violations is None:
-                raise
-            raise violations.exceptions[0] from None
+        judge(self._main())
         return self
 
     async def _main(self) -> None:

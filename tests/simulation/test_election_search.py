@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
 import pytest
 
 from tests.simulation.campaign import silence
-from tests.simulation.election_world import ViolationError, World
+from tests.simulation.election_world import World
+from tests.simulation.searching import search
 
 FEW: Final = 2
 """Seeds that are looked at with every change."""
 
 
-def search(seeds: Iterable[int]) -> Counter[str]:
-    """Run all seeds; return what happened in them.  Fails with a seed that breaks a rule."""
-    counts: Counter[str] = Counter()
-    with silence():
-        for seed in seeds:
-            run = World(seed)
-            try:
-                counts += run.run().counts
-            except ViolationError as error:
-                error.add_note(f"seed {seed}: {run}")
-                raise
-    return counts
-
-
 @pytest.mark.heavy
 def test_a_few_runs() -> None:
     """Terms grow, observers are told of what was won, and never go back."""
-    counts = search(range(FEW))
+    counts = search(World, range(FEW))
     assert counts["told"] > counts["resigns"] > FEW
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Container, Iterable
 from typing import Final
 
 import pytest
 
 from tests.simulation.campaign import silence
+from tests.simulation.searching import ViolationError, search
 from tests.simulation.stray_variants import VARIANTS
-from tests.simulation.stray_world import Rule, ViolationError, World
+from tests.simulation.stray_world import Rule, World
 
 FEW: Final = 2
 """Seeds that are looked at with every change."""
@@ -37,20 +37,6 @@ SOMETIMES: Final = (
 """What has to happen, or the search would not have looked into every corner."""
 
 
-def search(seeds: Iterable[int]) -> Counter[str]:
-    """Run all seeds; return what happened in them.  Fails with a seed that breaks a rule."""
-    counts: Counter[str] = Counter()
-    with silence():
-        for seed in seeds:
-            run = World(seed)
-            try:
-                counts += run.run().counts
-            except ViolationError as error:
-                error.add_note(f"seed {seed}: {run}")
-                raise
-    return counts
-
-
 def first(rules: Container[Rule], seeds: Iterable[int]) -> int | None:
     """Return the first seed that breaks one of these rules; None when there is none."""
     with silence():
@@ -65,14 +51,14 @@ def first(rules: Container[Rule], seeds: Iterable[int]) -> int | None:
 
 def test_a_few_runs() -> None:
     """One holder at a time, and the quorum has its nodes back at the end."""
-    assert search(range(FEW))["ours held"] > FEW
+    assert search(World, range(FEW))["ours held"] > FEW
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_many_runs() -> None:
     """The same, often; and everything that is provided for does happen."""
-    counts = search(range(MANY))
+    counts = search(World, range(MANY))
     assert [what for what in SOMETIMES if not counts[what]] == []
 
 
