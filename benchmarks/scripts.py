@@ -23,8 +23,11 @@ from redis.exceptions import ResponseError
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.command import Proof, Script
 from aioredlock_ng._core.fencing import ballot
+from aioredlock_ng._core.keyspace import QUEUE, mark_key
+from aioredlock_ng._kinds.kind import Kind
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._kinds.read_write import READ, WRITE
 from aioredlock_ng._node.packing import words
 from aioredlock_ng._node.pipe import TAGS
 from aioredlock_ng.testing import LocalNodes, NoServerError
@@ -38,6 +41,9 @@ OWNER = b"%040x:1763640000000:host.example.org:12345" % (1 << 159)
 TTL, FENCE_TTL = 10.0, 600.0
 LOCKS = 800
 """As many are acquired at once, and released; the batches of a script divide it."""
+
+CROWD = 1000
+"""Readers that are inside already."""
 
 BATCHES = (1, 4, 25, 32)
 """Locks in one script (R42)."""
@@ -161,6 +167,52 @@ class Batches:
         return range(i, i + self._size)
 
 
+@final
+class Sharing:
+    """What the package sends for read and write locks; with a `crowd` all are of one name, which it reads."""
+
+    def __init__(self, sentinel: bytes, kind: Kind, *, crowd: bool = False) -> None:
+        self._stamp = (sentinel, sentinel.split(b":")[2], b"")
+        self._kind = kind
+        self._crowd = crowd
+
+    def acquire(self, i: int) -> Sequence[Words]:
+        """The script; stamp and tag are what a node adds."""
+        return (self._enter(_owner(i), i, TTL),)
+
+    def release(self, i: int, _: int) -> Sequence[Words]:
+        """The script, as where no node stands at another fence."""
+        return ((*words(self._lock(i).release(_owner(i), TTL)), TAGS[0]),)
+
+    def extend(self, i: int, fence: int) -> Sequence[Words]:
+        """The script, with the fence."""
+        return ((*words(self._lock(i).extend(_owner(i), TTL, fence)), *self._stamp, TAGS[0]),)
+
+    def others(self) -> Sequence[Words]:
+        """The crowd: each for as long as the measurement takes."""
+        return [self._enter(_owner(LOCKS + number), 0, 3600.0) for number in range(CROWD)]
+
+    def _enter(self, owner: bytes, i: int, ttl: float) -> Words:
+        proposed = ballot(0, int(time.time() * 1000))
+        return (*words(self._lock(i).acquire(owner, ttl, proposed)), *self._stamp, TAGS[0])
+
+    def _lock(self, i: int) -> Primitive:
+        key = PREFIX + b"crowd" if self._crowd else _key(i)
+        return Primitive(
+            self._kind,
+            ("",),
+            (key,),
+            counters=(PREFIX + b"fence:{" + key + b"}",),
+            beside=(mark_key(PREFIX, QUEUE, key),),
+            sentinel=SENTINEL,
+            fence_ttl=FENCE_TTL,
+        )
+
+
+def _owner(i: int) -> bytes:
+    return b"%040x%b" % (i, OWNER[40:])
+
+
 def _evalsha(script: Script, keys: Sequence[bytes], *arguments: bytes) -> Words:
     return ("EVALSHA", script.digest, len(keys), *keys, *arguments)
 
@@ -188,7 +240,7 @@ def _called(evalsha: Words, function: str) -> Words:
     return ("FCALL", f"bench_{function}", *evalsha[2:])
 
 
-def ways(client: Redis) -> Iterator[Way]:
+def ways(client: Redis, wire: Wire) -> Iterator[Way]:
     """Make those that the server can do."""
     sentinel: Any = client.get(SENTINEL)
     of = Locks(sentinel)
@@ -211,9 +263,18 @@ def ways(client: Redis) -> Iterator[Way]:
             fenced=True,
             batch=size,
         )
+    wire.ask(Sharing(sentinel, READ, crowd=True).others())
+    for name, shared in (
+        ("write.lua; rw_release.lua", Sharing(sentinel, WRITE)),
+        ("read.lua; rw_release.lua", Sharing(sentinel, READ)),
+        (f"read.lua; rw_release.lua, {CROWD} readers inside", Sharing(sentinel, READ, crowd=True)),
+    ):
+        yield Way(
+            name=name, acquire=shared.acquire, release=shared.release, extend=shared.extend, fenced=True
+        )
     if load_library(client):
         yield Way(
-            name="the same as functions (FCALL)",
+            name="acquire.lua; release.lua as functions (FCALL)",
             acquire=of.acquire_function,
             release=of.release_function,
             fenced=True,
@@ -298,7 +359,7 @@ def _fence_in(way: Way, answers: Sequence[Any], i: int) -> int:
     if len(answer) == way.batch + 1:  # the time, and a fence for each lock
         fence = answer[1]
     else:
-        code, fence, _ = answer
+        code, fence, *_ = answer
         assert code == 1, "no other client is here"
     assert fence > 0, "no other client is here"
     return int(fence)
@@ -329,7 +390,7 @@ def measure(report: Report, source: str, repeats: int) -> None:
             for script in _scripts.ALL:
                 client.script_load(script.source)
             wire = Wire(nodes.ports[0])
-            spent = {way: Spent() for way in ways(client)}
+            spent = {way: Spent() for way in ways(client, wire)}
             for _ in range(repeats):
                 for way, seen in spent.items():
                     pipelined(wire, client, way, seen)
