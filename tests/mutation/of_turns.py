@@ -64,6 +64,12 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R22",
+        name="each reader that leaves wakes the writers, not the last one alone",
+        edits=(Edit("_memory_read_write:_give_back", 'b"" if others_read else entry.queue', "entry.queue"),),
+        test="unit/test_read_write_turns.py::test_readers_and_writers_come_in_turn[8-2-0.5]",
+    ),
+    Mutation(
+        rule="R22",
         name="the reader that waits for all is forgotten when another wins",
         edits=(Edit("Ticket.now_held", "entry.speaker is self", "True"),),
         test="unit/test_local_queue.py::test_a_speaker_goes_on_when_another_wins",
