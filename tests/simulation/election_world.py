@@ -140,10 +140,14 @@ class World:
 
     async def _campaign(self, manager: LockManager) -> None:
         """Campaign again and again; a campaign that has not won by a moment that is drawn is cancelled."""
-        while not self._over:
+        task = asyncio.current_task()
+        assert task is not None, "it is one"
+        while not self._over and not task.cancelling():  # it is when a rule was broken
             campaign = asyncio.create_task(self._win(manager))
-            await asyncio.wait([campaign], timeout=self.draw.choice((0.003, 0.01, 0.03, 0.3, 3.0)))
-            campaign.cancel()  # it may win at this very moment
+            try:
+                await asyncio.wait([campaign], timeout=self.draw.choice((0.003, 0.01, 0.03, 0.3, 3.0)))
+            finally:
+                campaign.cancel()  # it may win at this very moment
             with contextlib.suppress(asyncio.CancelledError):
                 await self._lead(await campaign)
             await asyncio.sleep(self.draw.choice((0.0, self.draw.uniform(0, 0.2))))
@@ -167,6 +171,9 @@ class World:
             self.counts["lost"] += 1
         except TimeoutError:
             pass
+        except asyncio.CancelledError:  # a rule was broken elsewhere
+            await leadership.resign()
+            raise
         finally:
             term.until = now()
         if how == "dies":

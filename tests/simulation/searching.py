@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Container, Coroutine, Iterable
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -60,3 +60,15 @@ def search(world: Callable[[int], World], seeds: Iterable[int]) -> Counter[str]:
                 raise
             counts += run.counts
     return counts
+
+
+def first(world: Callable[[int], World], rules: Container[StrEnum], seeds: Iterable[int]) -> int | None:
+    """Return the first seed that breaks one of these rules; None when there is none."""
+    with silence():
+        for seed in seeds:
+            try:
+                world(seed).run()
+            except ViolationError as error:
+                if error.rule in rules:
+                    return seed
+    return None

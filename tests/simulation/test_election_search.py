@@ -7,11 +7,15 @@ from typing import Final
 import pytest
 
 from tests.simulation.campaign import silence
+from tests.simulation.election_variants import VARIANTS
 from tests.simulation.election_world import World
-from tests.simulation.searching import search
+from tests.simulation.searching import first, search
 
 FEW: Final = 2
 """Seeds that are looked at with every change."""
+
+ENOUGH: Final = 40
+"""Seeds within which every wrong variant is caught; all of them within five."""
 
 
 @pytest.mark.heavy
@@ -19,6 +23,15 @@ def test_a_few_runs() -> None:
     """Terms grow, observers are told of what was won, and never go back."""
     counts = search(World, range(FEW))
     assert counts["told"] > counts["resigns"] > FEW
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_wrong_variant_is_caught(variant: str) -> None:
+    """A run in which the rule is missing breaks what the rule is there for."""
+    make, rules = VARIANTS[variant]
+    with make():
+        assert first(World, rules, range(ENOUGH)) is not None
 
 
 @pytest.mark.campaign

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
 from typing import Final
 
 import pytest
 
 from tests.simulation.campaign import silence
-from tests.simulation.searching import ViolationError, search
+from tests.simulation.searching import first, search
 from tests.simulation.stray_variants import VARIANTS
-from tests.simulation.stray_world import Rule, World
+from tests.simulation.stray_world import World
 
 FEW: Final = 2
 """Seeds that are looked at with every change."""
@@ -37,18 +36,6 @@ SOMETIMES: Final = (
 """What has to happen, or the search would not have looked into every corner."""
 
 
-def first(rules: Container[Rule], seeds: Iterable[int]) -> int | None:
-    """Return the first seed that breaks one of these rules; None when there is none."""
-    with silence():
-        for seed in seeds:
-            try:
-                World(seed).run()
-            except ViolationError as error:
-                if error.rule in rules:
-                    return seed
-    return None
-
-
 def test_a_few_runs() -> None:
     """One holder at a time, and the quorum has its nodes back at the end."""
     assert search(World, range(FEW))["ours held"] > FEW
@@ -69,7 +56,7 @@ def test_a_wrong_variant_is_caught(variant: str) -> None:
     """A run in which the rule is missing breaks what the rule is there for."""
     make, rules = VARIANTS[variant]
     with make():
-        assert first(rules, range(ENOUGH)) is not None
+        assert first(World, rules, range(ENOUGH)) is not None
 
 
 @pytest.mark.campaign
