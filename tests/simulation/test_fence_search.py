@@ -17,7 +17,7 @@ from tests.simulation.fence_rules import (
 from tests.simulation.fence_search import SIZES, Figures, campaign, first, world
 from tests.simulation.fence_world import ExclusionError, FollowingError, OrderError
 
-RUNS: Final = 1000
+RUNS: Final = 700
 """Of the shipping rules; the command line is for more."""
 
 ENOUGH: Final = 60_000
@@ -34,6 +34,14 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "a restarted node votes at once": ("restart most",),
 }
 """What a run must have so that it can find the variant; the others are skipped to save time."""
+
+FOUND: Final[dict[str, int]] = {
+    "a fence that moves while nodes are raised": 1757,
+    "no cap on the raise": 3832,
+    "a floor by another node's clock": 8915,
+    "a raise without the floor": 26510,
+}
+"""A seed in which a rare variant showed, tried first: where it does not any more, the search begins anew."""
 
 SOMETIMES: Final = (
     "certified at once",
@@ -116,7 +124,8 @@ def test_broken_variant(variant):
     """A rule that is broken is found out."""
     sizes = (3,) if variant == "a raise without the floor" else SIZES
     needs = NEEDS.get(variant, ())
-    assert first(OrderError, range(ENOUGH), rules=BROKEN[variant], sizes=sizes, needs=needs) is not None
+    seeds = [*filter(None, [FOUND.get(variant)]), *range(ENOUGH)]
+    assert first(OrderError, seeds, rules=BROKEN[variant], sizes=sizes, needs=needs) is not None
 
 
 @pytest.mark.parametrize("variant", BROKEN_READERS)
@@ -157,7 +166,7 @@ def test_no_quarantine_loses_exclusion():
 
 def test_no_quarantine_keeps_the_order():
     """Without a restart quarantine the fences stay unique and in order all the same."""
-    found = campaign(range(1000), rules=UNQUARANTINED, timed=True)
+    found = campaign(range(RUNS), rules=UNQUARANTINED, timed=True)
     assert {type(error) for _, error in found.violations} <= {ExclusionError}
     assert found.events["two holders at once"] > 0
 

@@ -24,7 +24,7 @@ from tests.simulation.replay import command, report
 from tests.simulation.shrink import MAX_RUNS, fewest, shrink, whole
 from tests.simulation.world import run
 
-BATCHES: Final = 30
+BATCHES: Final = 18
 BATCH: Final = 6
 """Schedules that one test runs."""
 
@@ -87,8 +87,9 @@ SOMETIMES: Final = (
 )
 """What must have happened in a campaign, or it would not have looked into every corner."""
 
-RARE: Final = (*range(10_000, 10_120), 10_348)
-"""Seeds in which all of that happens; in the last one a write that is too late is refused."""
+RARE: Final = (*range(10_000, 10_080), 10_112, 10_348)
+"""Seeds in which all of that happens; what is rare in the last two: a clock is set ahead under a lock, and a
+write that is too late is refused."""
 
 IN_A_CROWD: Final = (
     *(f"batch of several: {what}" for what in ("PlainAcquires", "FencedAcquires", "Extensions", "Releases")),
