@@ -47,7 +47,7 @@ for i = 1, wait == 0 and n or 0 do
       call('ZADD', key, ends, owner)
     end
     local left = call('PTTL', key)
-    if left == -1 and call('ZCARD', key) > 1 then  -- another program's set, which has no expiry
+    if left == -1 and call('ZREVRANGE', key, 0, 1)[2] then  -- another program's set, which has no expiry
       call('ZREM', key, owner)
       wait = -1
     else
