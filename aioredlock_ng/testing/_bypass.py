@@ -182,8 +182,12 @@ class _Bypassed:
         return math.inf if self._refuse == "quorum" else 0.0
 
     def end(self, life: Lifecycle) -> None:
-        """Release what `life` holds; the bodies learn of it, but for the one that closes the manager."""
+        """Release what `life` holds, and end what observes.
+
+        The bodies learn of it, but for the one that closes the manager.
+        """
         for runtime in bypassed(life):
+            runtime.close()
             for holding in list(runtime.holdings.all):
                 if holding.body is None or holding.body.task is not asyncio.current_task():
                     holding.lose(LossReason.MANAGER_CLOSED)

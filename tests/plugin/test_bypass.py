@@ -345,6 +345,23 @@ async def test_an_app_may_start_and_close_its_manager() -> None:
             await asyncio.sleep(1)
 
 
+@virtual
+async def test_closing_ends_what_observes() -> None:
+    """An app that closes its manager and then waits for its observers to end is not kept waiting."""
+    manager = make()
+
+    async def follow() -> list[object]:
+        return [leader async for leader in manager.election("scheduler").observe()]
+
+    with bypass():
+        for _ in range(2):
+            following = asyncio.create_task(follow())
+            await asyncio.sleep(1)
+            await manager.aclose()
+            async with asyncio.timeout(1):
+                assert await following == [None]
+
+
 async def _hold(manager: LockManager) -> None:
     async with manager.lock("job"):
         await asyncio.Event().wait()
