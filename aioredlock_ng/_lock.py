@@ -111,8 +111,7 @@ class Lock(Generic[Fence_co]):
 
     async def _acquire_for(self, thread: object, *, single_try: bool = False) -> Lease[Fence_co] | None:
         """Acquire for a thread, which may be inside of the lock (R27).  Used by `sync`."""
-        if self._request.reentrant:
-            act_for(thread)
+        act_for(thread)
         return await (self.try_acquire() if single_try else self.acquire())
 
     async def __aenter__(self) -> Lease[Fence_co]:

@@ -6,8 +6,8 @@
 
 A thread cannot be cancelled: a loss raises at `SyncLease.check`, to be called before each write, and at the
 end of the block.  Threads may share a manager, but not those that run an event loop.  With
-``reentrant=True`` a thread may go again into a lock that it is inside of by ``with``.  One that waits for a
-lock of its own without that gets no `WouldDeadlockError`: it waits until its `blocking_timeout`.
+``reentrant=True`` a thread may go again into a lock that it is inside of by ``with``; without that it would
+wait for itself, and gets `WouldDeadlockError`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ class LocalRefusals:
     holder: str
 
     def check_deadlock(self, primitive: Primitive, *, reentrant: bool = False) -> None:
-        """Fail if this task, inside the body of a lease of ours, would wait for its own release.
+        """Fail if this task, or thread, inside the body of a lease of ours, would wait for its own release.
 
         One that asks for a `reentrant` lock comes here if no lease of its own covers that (R27).
         """
@@ -137,7 +138,8 @@ class LocalRefusals:
                 if reentrant:
                     wanted = printable(names) + (f" to {mode}" if (mode := primitive.kind.mode) else "")
                     why = f"reentrant, but no lease of its own covers all of {wanted}"
-                msg = f"this task holds {printable((name,))} and would wait for itself ({why})"
+                runner = "task" if isinstance(task, asyncio.Task) else "thread"
+                msg = f"this {runner} holds {printable((name,))} and would wait for itself ({why})"
                 raise WouldDeadlockError(msg, names=names)
 
     def cooling(self, names: tuple[str, ...]) -> LockTakenError | None:

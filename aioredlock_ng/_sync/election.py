@@ -79,7 +79,7 @@ class SyncCampaign:
         return f"<Sync{repr(self._campaign)[1:]}"
 
     def __enter__(self) -> SyncLeadership:
-        """Wait until this candidate leads; raises as `Campaign` does, but for deadlocks."""
+        """Wait until this candidate leads; raises as `Campaign` does."""
         campaign = self._campaign
         campaign._begin()  # noqa: SLF001
         lease = self._lock.__enter__().lease

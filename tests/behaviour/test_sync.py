@@ -135,15 +135,16 @@ def test_what_a_lease_can_do(shared_nodes: Nodes, manager: SyncLockManager) -> N
 
 
 def test_taken(manager: SyncLockManager) -> None:
-    """A lock of another client: None at once, or the error when the time is over."""
-    with manager.lock("x"):
-        assert manager.lock("x").try_acquire() is None
-        began = time.monotonic()
-        with pytest.raises(LockTakenError):
-            manager.lock("x", blocking_timeout=0.2).acquire()
-        with pytest.raises(LockTakenError):
-            manager.lock("x", blocking=False).__enter__()
-        assert time.monotonic() - began >= 0.2
+    """A lock that has a holder: None at once, or the error when the time is over."""
+    held = manager.lock("x").acquire()
+    assert manager.lock("x").try_acquire() is None
+    began = time.monotonic()
+    with pytest.raises(LockTakenError):
+        manager.lock("x", blocking_timeout=0.2).acquire()
+    with pytest.raises(LockTakenError):
+        manager.lock("x", blocking=False).__enter__()
+    assert time.monotonic() - began >= 0.2
+    held.release()
     lease = manager.lock("x").try_acquire()
     assert lease is not None
     lease.release()
@@ -282,8 +283,8 @@ def test_a_read_write_lock(shared_nodes: Nodes, manager: SyncLockManager) -> Non
         assert lock.read().try_acquire() is None
         writer.downgrade()
         assert writer.mode == "read"
-        with lock.read():
-            pass
+        with ThreadPoolExecutor(1) as another:
+            another.submit(lambda: lock.read().acquire().release()).result(PATIENCE)
     with lock.write(since=first) as again:
         assert again.unchanged is False
     with pytest.raises(TypeError, match="since must be a read lease"):
@@ -623,6 +624,20 @@ def test_a_thread_goes_in_again(shared_nodes: Nodes, manager: SyncLockManager) -
     with manager.lock("x") as plain, lock as inner:
         assert inner.fence == plain.fence
     assert manager.manager.statistics().held == 0
+
+
+def test_a_thread_that_would_wait_for_itself_is_told_so(manager: SyncLockManager) -> None:
+    """Else a reader that wants to write would wait for ever, and keep all other readers out (R20)."""
+    rw = manager.rwlock("x")
+    with rw.read():
+        for lock in (rw.read(), rw.write(), manager.lock("x")):
+            with pytest.raises(WouldDeadlockError, match="this thread holds 'x'"):
+                lock.acquire()
+    with manager.election("x").campaign(), pytest.raises(WouldDeadlockError):
+        manager.election("x").campaign().__enter__()
+    lock = manager.lock("x", blocking_timeout=0.1)
+    with lock, ThreadPoolExecutor(1) as another, pytest.raises(LockTakenError):
+        another.submit(lock.acquire).result(PATIENCE)  # that one waits for this one, not for itself
 
 
 def test_a_lease_of_acquire_is_no_thread_s(manager: SyncLockManager) -> None:
