@@ -208,6 +208,27 @@ async def test_a_silent_node_is_not_raised_for_a_reader():
         assert count(w.nodes[2], "rw-raise") == 0
 
 
+@pytest.mark.parametrize("several_names", [False, True])
+@virtual
+async def test_a_later_reader_may_have_a_greater_fence(several_names: bool):
+    """Where a writer that has not won is known to one node, and where the readers' names are not the same."""
+    async with world() as w:
+        async with w.manager.rwlock("a").write() as writer:
+            pass
+        put(w, "a", None, None, writer.fence + 2)
+        first = await w.manager.rwlock("a").read().acquire()
+        if not several_names:
+            w.nodes[0].freeze()
+        names = ("a", "b") if several_names else ("a",)
+        async with w.process() as other, other.rwlock(*names).read() as second:
+            assert second.fence > first.fence > writer.fence
+            assert first.held
+        w.nodes[0].thaw()
+        await first.release()
+        async with w.manager.rwlock("a").write() as later:
+            assert later.fence > second.fence
+
+
 # -- turns (R22) -------------------------------------------------------------------------------------
 
 
