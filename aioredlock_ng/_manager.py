@@ -380,11 +380,11 @@ class LockManager(Generic[Fence_co]):
             ValueError, TypeError: a bad value, with the value in the message.
         """
         options = self._options
-        subject = subject_of(name, options)
         policy = unbounded(extension, options.extension)
         request = self._request(ttl, True, None, None, policy, on_lost, None, None, False)  # noqa: FBT003
         if label is not None:
             request = dataclasses.replace(request, holder=checked_holder(label, "label"))
+        subject = subject_of(name, request.ttl, options)
         return Election(self._life, self._primitives.over(LEADER, (name,)), request, subject)
 
     def locked(

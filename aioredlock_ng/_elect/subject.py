@@ -29,8 +29,9 @@ class Subject:
     announced: bytes
     """The key of the announcement, and the channel on which observers are told."""
     sentinel: bytes
-    fence_ttl: float
-    """Seconds that an announcement lives, as a counter does (R11)."""
+    keeps: float
+    """Seconds that an announcement lives: as a counter (R11), and for a ttl at least, by whose end the leader
+    has made a further one, or leads no more."""
 
     def announce(self, leader: Leader) -> Command:
         """Build what a leader tells all nodes once it has won, and not before (R31)."""
@@ -39,7 +40,7 @@ class Subject:
             owner=b"",
             fits=lambda reply: type(reply) is int,
             keys=(self.announced,),
-            args=(b"%d" % leader.term, leader.label.encode(), ms(self.fence_ttl)),
+            args=(b"%d" % leader.term, leader.label.encode(), ms(self.keeps)),
             script=_scripts.ANNOUNCE,
         )
 
@@ -55,8 +56,8 @@ class Subject:
         )
 
 
-def subject_of(name: str, options: Options) -> Subject:
-    """Return the election of that name, under a manager's settings.
+def subject_of(name: str, ttl: float, options: Options) -> Subject:
+    """Return the election of that name, under a manager's settings; its leaders have this ttl, in seconds.
 
     Raises:
         ConfigurationError: these make no fences.
@@ -68,7 +69,8 @@ def subject_of(name: str, options: Options) -> Subject:
             f"election {name!r}: its terms are fences, and this manager was made with fencing=False"
         )
     key = options.key(name)
-    return Subject(name, key, mark_key(options.prefix, LEADER, key), options.sentinel, options.fence_ttl)
+    announced = mark_key(options.prefix, LEADER, key)
+    return Subject(name, key, announced, options.sentinel, max(options.fence_ttl, ttl))
 
 
 def _fits_look(reply: object) -> bool:

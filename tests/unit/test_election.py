@@ -361,6 +361,19 @@ async def test_an_announcement_lives_as_long_as_a_counter():
 
 
 @virtual
+async def test_an_announcement_lives_until_the_next_one():
+    """A leader of a long ttl is extended seldom: also an observer that comes in between hears of it."""
+    ttl = 1200.0  # extended after 400 s
+    async with (
+        world(fence_ttl=300, restart_quarantine=ttl) as w,
+        w.process(restart_quarantine=ttl) as other,
+        w.manager.election(NAME, ttl=ttl).campaign() as leadership,
+    ):
+        await asyncio.sleep(390)
+        assert await other.election(NAME).leader() == Leader(leadership.term, leadership.label)
+
+
+@virtual
 async def test_an_older_leader_that_comes_late_changes_nothing():
     """The greatest term stays, whatever the order of arrival."""
     async with world() as w, w.process() as other:
