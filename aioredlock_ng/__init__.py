@@ -28,7 +28,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ._admin.initialise import NodeInitialisation
-    from ._admin.inspection import NodeInspection, ReaderInspection
+    from ._admin.inspection import NodeInspection, PermitInspection, ReaderInspection
     from ._admin.survey import LockInspection, SilentNode, Survey
     from ._clock import Clock
     from ._core.diagnosis.findings import Finding
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ._lock import Lock
     from ._manager import LockManager
     from ._node import Node, NodeState
-    from ._options import LockOptions, ReadWriteLockOptions
+    from ._options import LockOptions, ReadWriteLockOptions, SemaphoreOptions
     from ._rwlock import ReadWriteLock
     from ._session.statistics import LeaseStatistics, ManagerStatistics, NodeStatistics
     from .errors import (
@@ -89,6 +89,7 @@ __all__ = [
     "NodeState",
     "NodeStatistics",
     "NodeVote",
+    "PermitInspection",
     "QuorumUnavailableError",
     "ReadWriteLock",
     "ReadWriteLockOptions",
@@ -96,6 +97,7 @@ __all__ = [
     "ReleaseOutcome",
     "ReleaseReport",
     "RetryPolicy",
+    "SemaphoreOptions",
     "SilentNode",
     "Survey",
     "Vote",
@@ -133,6 +135,7 @@ _HOMES = {
     "NodeState": "_node",
     "NodeStatistics": "_session.statistics",
     "NodeVote": "errors",
+    "PermitInspection": "_admin.inspection",
     "QuorumUnavailableError": "errors",
     "ReadWriteLock": "_rwlock",
     "ReadWriteLockOptions": "_options",
@@ -140,6 +143,7 @@ _HOMES = {
     "ReleaseOutcome": "_lease",
     "ReleaseReport": "_lease",
     "RetryPolicy": "_core.policy",
+    "SemaphoreOptions": "_options",
     "SilentNode": "_admin.survey",
     "Survey": "_admin.survey",
     "Vote": "_core.quorum",

@@ -115,6 +115,15 @@ class Lease(Generic[Fence_co]):
         return self._holding.kind.mode
 
     @property
+    def slot(self) -> int | None:
+        """Which permit of a semaphore this is, from 0 on; None of any other lock.
+
+        No other lease has the same at the same time.  Fences grow for each slot by itself: give a resource
+        that all holders use both numbers, and let it compare fences of the same slot only.
+        """
+        return self._holding.slot
+
+    @property
     def unchanged(self) -> bool | None:
         """Whether no writer came since the read lease that `ReadWriteLock.write` was given (R23).
 

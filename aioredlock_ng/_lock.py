@@ -38,8 +38,9 @@ class Lock(Generic[Fence_co]):
         self._entries: list[tuple[asyncio.Task[object] | None, Lease[Fence_co]]] = []
 
     def __repr__(self) -> str:
-        mode = self._primitive.kind.mode
-        return f"<Lock {printable(self.names)}{f' {mode}' if mode else ''} ttl={self._request.ttl:g}s>"
+        kind = self._primitive.kind
+        of = f" {kind.mode}" if kind.mode else f" permits={kind.permits}" if kind.permits else ""
+        return f"<Lock {printable(self.names)}{of} ttl={self._request.ttl:g}s>"
 
     @property
     def names(self) -> tuple[str, ...]:

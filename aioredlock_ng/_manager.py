@@ -27,6 +27,7 @@ from ._hooks import HookList
 from ._kinds.kind import Mode
 from ._kinds.mutex import LEADER, MUTEX
 from ._kinds.read_write import READ, WRITE
+from ._kinds.semaphore import semaphore
 from ._lock import Lock
 from ._node_list import split_urls
 from ._options import (
@@ -43,6 +44,7 @@ from ._options import (
     checked_names,
     checked_on_lost,
     checked_options,
+    checked_permits,
     checked_policy,
     checked_quorum_timeout,
     checked_reentrant,
@@ -355,6 +357,54 @@ class LockManager(Generic[Fence_co]):
         )
         over = self._primitives.over
         return ReadWriteLock(self._life, over(READ, names), over(WRITE, names), request)
+
+    def semaphore(
+        self,
+        name: str,
+        permits: int,
+        *,
+        ttl: Seconds | None = None,
+        blocking: bool = True,
+        blocking_timeout: Seconds | None = None,
+        quorum_timeout: Seconds | None = None,
+        extension: ExtensionPolicy | None = None,
+        on_lost: OnLost | None = None,
+        label: str | None = None,
+    ) -> Lock[Fence_co]:
+        """Describe a counting semaphore: at most so many hold `name` at once, each with a slot of its own.
+
+        No two leases have the same `Lease.slot` at once; fences grow for each slot by itself.  A task that
+        acquires twice has two permits.  A name is of one kind: a lock of the same name is in the way, and
+        ends an acquire in `ConfigurationError`.
+
+        Args:
+            name: one name, as `lock` takes them.
+            permits: how many may hold it, 1 to 256.  Where clients say different numbers, at most as many
+                hold it as the greatest says; a smaller one takes effect as the upper slots' leases end.
+            ttl: this and the others are as of `lock`.
+            blocking: as of `lock`.
+            blocking_timeout: as of `lock`.
+            quorum_timeout: as of `lock`.
+            extension: as of `lock`.
+            on_lost: as of `lock`.
+            label: as of `lock`.
+
+        Raises:
+            ValueError, TypeError: a bad value, with the value in the message.
+        """
+        kind = semaphore(checked_permits(permits))
+        request = self._request(
+            ttl,
+            blocking,
+            blocking_timeout,
+            quorum_timeout,
+            extension,
+            on_lost,
+            label,
+            None,
+            False,  # noqa: FBT003
+        )
+        return Lock(self._life, self._primitives.over(kind, (name,)), request)
 
     def election(
         self,

@@ -14,6 +14,7 @@ from ._core import keyspace
 from ._core.fencing import MIN_FENCE_TTL
 from ._core.keyspace import RESERVED_NAMES
 from ._core.policy import ExtensionPolicy, RetryPolicy, number
+from ._core.slots import MAX_PERMITS
 from ._duration import parse_duration
 
 Seconds: TypeAlias = float | timedelta
@@ -53,8 +54,11 @@ class ManagerOptions(TypedDict, total=False):
     random: Random | None
 
 
-class ReadWriteLockOptions(TypedDict, total=False):
-    """The options of `LockManager.rwlock`, for whatever passes them on; `LockManager.lock` describes them."""
+class SemaphoreOptions(TypedDict, total=False):
+    """The options of `LockManager.semaphore` beside `permits`, for whatever passes them on.
+
+    `LockManager.lock` describes them.
+    """
 
     ttl: Seconds | None
     blocking: bool
@@ -63,6 +67,11 @@ class ReadWriteLockOptions(TypedDict, total=False):
     extension: ExtensionPolicy | None
     on_lost: OnLost | None
     label: str | None
+
+
+class ReadWriteLockOptions(SemaphoreOptions, total=False):
+    """The options of `LockManager.rwlock`, for whatever passes them on; `LockManager.lock` describes them."""
+
     reentrant: bool
 
 
@@ -313,6 +322,15 @@ class Options:
             raise ValueError(f"at_least must be 0 to {MAX_TTL:.0f} seconds (24 h), got {value!r}")
         refuse_longer(at_least, self.restart_quarantine, what="at_least")
         return at_least
+
+
+def checked_permits(permits: int) -> int:
+    """Check how many may hold a semaphore at once."""
+    if isinstance(permits, bool) or not isinstance(permits, int):
+        raise TypeError(f"permits must be an int, got {permits!r}")
+    if not 1 <= permits <= MAX_PERMITS:
+        raise ValueError(f"permits must be 1 to {MAX_PERMITS}, got {permits!r}")
+    return permits
 
 
 def checked_options(

@@ -10,7 +10,7 @@ import redis
 from redis.asyncio import Redis, RedisCluster
 
 from ._core.hash_tag import hash_tag, no_tag
-from ._core.keyspace import COUNTER, lock_key, mark_key
+from ._core.keyspace import lock_key, mark_key
 from ._kinds.kind import Kind
 from ._kinds.primitive import Primitive
 from ._node import Node, NodeSource
@@ -144,7 +144,7 @@ def primitive_of(kind: Kind, names: tuple[str, ...], options: Options) -> Primit
         kind,
         names,
         keys,
-        counters=tuple([mark_key(prefix, COUNTER, key) for key in keys]) if options.fencing else (),
+        counters=tuple([mark_key(prefix, kind.counter, key) for key in keys]) if options.fencing else (),
         beside=tuple([mark_key(prefix, mark, key) for mark in kind.beside for key in keys]),
         sentinel=options.sentinel,
         fence_ttl=options.fence_ttl,

@@ -12,6 +12,7 @@ from .._hold.succession import Estate
 from .._kinds.primitive import Primitive
 from .._local.local_queue import MAX_WAITERS, NameEntry, Ticket
 from .._log import debugging
+from .._round.slots import SlotRound
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError, printable
 from ..events import Acquired
 from .attempt import Attempt
@@ -252,7 +253,7 @@ class Acquisition:
         )
         ticket.asked = attempt.asked
         if self._waiting is not None:
-            self._waiting.asks()
+            attempt.slot = self._waiting.asks()
         self._has_place = False  # it is the attempt's now
         return attempt
 
@@ -266,7 +267,7 @@ class Acquisition:
             return None
         holding = Holding(
             shared.holdings,
-            self._primitive,
+            won.primitive,
             request,
             ticket,
             owner=won.owner,
@@ -278,6 +279,8 @@ class Acquisition:
         )
         if self._since is not None and isinstance(won, Attempt):
             holding.unchanged = won.unchanged_since(self._since)
+        if isinstance(won.asked, SlotRound):
+            won.asked.settle(holding.give)
         ticket.now_held(holding, lambda: shared.local.held_here(self.names, holding))
         shared.counters.acquired += 1
         return holding

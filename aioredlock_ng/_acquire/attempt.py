@@ -10,10 +10,11 @@ from typing import Final, final
 
 from .._clock import Clock
 from .._core.clock_watch import ClockWatch
-from .._core.command import ABOVE_FENCE, GRANTED, Answer
+from .._core.command import ABOVE_FENCE, GRANTED, Answer, Command
 from .._core.fencing import agreeable, ballot, block_end, certified, unchanged
 from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
+from .._core.slots import look
 from .._counters import Counters
 from .._hold.request import Request
 from .._kinds.primitive import Primitive
@@ -22,6 +23,7 @@ from .._round.asked import AcquireRound, GrantRound
 from .._round.outbox import Outbox, Turn
 from .._round.releases import Releases
 from .._round.round import Round, all_answered, verdict_known
+from .._round.slots import grant_round
 from ..errors import LockNotAcquiredError
 from .refusals import knows_why, refusal_by_nodes, without_fence
 
@@ -32,8 +34,7 @@ OWNER_BITS: Final = 160
 """Random bits of an owner value (A5), as many as the Redlock page takes from /dev/urandom."""
 
 OWNERS_AT_ONCE: Final = 16
-"""Owner values whose random bits are drawn together: to ask the system for each would take longer than all
-the rest of a try."""
+"""Owner values whose random bits are drawn together: to ask for each would take longer than all else."""
 
 
 @final
@@ -62,6 +63,7 @@ class Tries:
     """The tries of one manager that wait for their verdict, and what all of them use."""
 
     clock: Clock
+    random: Random
     clocks: ClockWatch
     wall: Callable[[], float]
     owners: Owners
@@ -99,6 +101,7 @@ class Attempt:
     owner = b""
     """Fresh for every try, and known before the first byte (R5)."""
     _suspicions = 0  # of nodes' clocks, when it was asked
+    slot: int | None = None  # after a lost try for a semaphore: which is said to be free, or `ANY`
 
     def __init__(
         self,
@@ -111,7 +114,7 @@ class Attempt:
         seat: bytes = b"",
     ) -> None:
         self._shared = tries
-        self._primitive = primitive
+        self.primitive = primitive  # once it is won, what was won of it
         self._request = request
         self._seat = seat
         self.seen = seen
@@ -123,7 +126,7 @@ class Attempt:
         if primitive.alone:
             self.asked = self._alone = AcquireRound(tries.outbox, primitive, request.ttl, block=block)
         else:
-            self.asked = self._by_itself = GrantRound(tries.outbox, primitive.read_acquire)
+            self.asked = self._by_itself = grant_round(tries.outbox, primitive)
 
     async def ask(self, timeout: float) -> bool:
         """Ask all nodes; True when a majority granted, and agrees on a fence.
@@ -131,13 +134,13 @@ class Attempt:
         Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.  The caller has taken a place
         for it (`Admission`), which is given back with the verdict.
         """
-        shared, asked = self._shared, self.asked
+        shared, asked, primitive = self._shared, self.asked, self.primitive
         try:
             self._ask(timeout)
             if asked.verdict is Verdict.PENDING:
                 await asked.alarm(verdict_known)
             won = asked.verdict is Verdict.WON
-            if won and self._primitive.fenced:
+            if won and primitive.fenced:
                 if self._certified():  # the nodes agree on a fence already: one round trip
                     shared.counters.certified += 1
                 else:
@@ -150,12 +153,12 @@ class Attempt:
             shared.in_flight.discard(self)
             shared.admission.leave(asked)
         if self._by_itself is not None:
-            self._by_itself.fence = self.fence
+            self._by_itself.fence, self.primitive = self.fence, self._by_itself.won(primitive)
         return won and self._undone is None
 
     def _ask(self, timeout: float) -> None:
         """Have the question leave in this turn of the loop."""
-        shared, primitive, alone = self._shared, self._primitive, self._alone
+        shared, primitive, alone = self._shared, self.primitive, self._alone
         outbox = shared.outbox
         if (turn := outbox.turn) is None:
             turn = shared.read_clocks()
@@ -167,13 +170,20 @@ class Attempt:
         if alone is None:
             if letter := primitive.kind.letter:
                 self.owner = owner = signed(owner, letter, self._request.holder)
-            ttl, block = self._request.ttl, self.left + 1
-            self.asked.ask(primitive.acquire(owner, ttl, proposed, block, seat=self._seat), timeout)
+            self.asked.ask(self._question(proposed), timeout)
             return
         alone.owner, alone.ballot = owner, proposed
         outbox.acquire(alone, turn)
         if timeout < outbox.node_timeout:
             alone.limit(timeout)
+
+    def _question(self, proposed: int) -> Command:
+        """Build what is asked alone."""
+        primitive, seat, where = self.primitive, self._seat, (0, 1)
+        if permits := primitive.kind.permits:
+            where = look(permits, self._shared.random.random(), self.slot)
+        ttl, block = self._request.ttl, self.left + 1
+        return primitive.acquire(self.owner, ttl, proposed, block, seat=seat, look=where)
 
     # -- the fence -----------------------------------------------------------------------------
 
@@ -228,11 +238,12 @@ class Attempt:
                     known[node] = GRANTED if grants[node].fence == fence else ABOVE_FENCE
             elif answer is not None:
                 known[node] = Answer(Vote.SILENT, answer.reason or "its grant does not count")
-            elif not self._primitive.kind.exact:  # its grant may be above the fence, which no raise tells
+            elif not self.primitive.kind.exact:  # its grant may be above the fence, which no raise tells
                 known[node] = Answer(Vote.SILENT, "no answer yet")
             # Else it may well grant still: its raise is queued behind that.
-        round_ = self._raising = Round(shared.outbox, self._primitive.kind.raise_.read)
-        round_.ask(self._primitive.raise_(self.owner, fence), left, known=known)
+        won = tally.won(self.primitive)
+        round_ = self._raising = Round(shared.outbox, won.kind.raise_.read)
+        round_.ask(won.raise_(self.owner, fence), left, known=known)
         await round_.wait(verdict_known)
         self.fence = fence if round_.verdict is Verdict.WON else 0
         return self.fence > 0
@@ -249,7 +260,7 @@ class Attempt:
         if self._undone is None:
             self._shared.outbox.drain()  # its release must not overtake it there
             self._undone = self._shared.releases.release(
-                self._primitive,
+                self.primitive,
                 self.owner,
                 keeps=self._request.ttl,
                 fence=0,
@@ -263,8 +274,8 @@ class Attempt:
         undo = self.undo(timeout)
         await undo.wait(lambda _: knows_why(self.asked, undo))
         await undo.wait(all_answered, within=STRAGGLERS)
-        names = self._primitive.names
-        if self.asked.verdict is Verdict.WON and self._primitive.fenced and not self.fence:
+        names = self.primitive.names
+        if self.asked.verdict is Verdict.WON and self.primitive.fenced and not self.fence:
             return without_fence(names, self.asked if self._raising is None else self._raising)
         return refusal_by_nodes(names, self.asked, undo)
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Final, final
 
 from .._core.quorum import majority
+from .._core.slots import ANY, MAX_PERMITS
 from .._node import Node
 from .._round.futures import ring
 
@@ -28,45 +29,52 @@ MAX_DIGITS: Final = 6
 class ReleaseWaiter:
     """One contender that waits until the lock is free on a majority of the nodes."""
 
-    __slots__ = ("_free", "_future", "_late", "_nodes", "_quorum", "crowd")
+    __slots__ = ("_free", "_future", "_late", "_nodes", "_quorum", "crowd", "slot")
 
     def __init__(self, nodes: int) -> None:
         self._nodes = range(nodes)
         self._quorum = majority(nodes)
         self.crowd = 0
         """How many listen, as the last notices said; 0 when they did not."""
-        self._free: set[int] = set()
-        self._late: set[int] = set()  # nodes whose next notice is about what was passed by
+        self.slot = ANY
+        """Which slot of a semaphore is free on a majority of the nodes, if that was said."""
+        self._free: dict[int, set[int]] = {}  # by slot, `ANY` where none is named
+        self._late: set[tuple[int, int]] = set()  # nodes, by slot, that have yet to tell what was passed by
         self._future: asyncio.Future[bool] | None = None
 
     def clear(self) -> None:
         """Forget what was heard: the nodes are being asked now."""
         self._free.clear()
         self._late.clear()
+        self.slot = ANY
 
     def pass_by(self) -> None:
         """Forget a release, also what some nodes have not told of it yet: others follow it (R33)."""
-        self._late.update(node for node in self._nodes if node not in self._free)
-        self._free.clear()
+        told = self._free.pop(self.slot, set())
+        self._late.update((self.slot, node) for node in self._nodes if node not in told)
+        self.slot = ANY
 
-    def told(self, node: int, crowd: int) -> None:
+    def told(self, node: int, crowd: int, slot: int = ANY) -> None:
         """Take a notice, and how many were told with us."""
         self.crowd = crowd
-        if node in self._late:
-            self._late.discard(node)
+        if (slot, node) in self._late:
+            self._late.discard((slot, node))
         else:
-            self.free((node,))
+            self.free((node,), slot)
 
-    def free(self, nodes: Iterable[int]) -> None:
-        """Note that the lock is free on these nodes."""
-        self._free.update(nodes)
-        if self._future is not None and len(self._free) >= self._quorum:
+    def free(self, nodes: Iterable[int], slot: int = ANY) -> None:
+        """Note that the lock is free on these nodes, or the slot that is named."""
+        free = self._free.setdefault(slot, set())
+        free.update(nodes)
+        if self._future is not None and len(free) >= self._quorum:
+            self.slot = slot
             ring(self._future)
 
     def enough(self) -> asyncio.Future[bool]:
         """Return a future that is done as soon as the lock is free on a majority."""
         self._future = asyncio.get_running_loop().create_future()
-        self.free(())
+        for slot in tuple(self._free):
+            self.free((), slot)
         return self._future
 
 
@@ -140,12 +148,17 @@ class Notices:
     def on_notice(self, node: Node, channel: bytes, message: object) -> None:
         """Take a notice."""
         if (waiter := self._waiters.get(channel)) is not None:
-            waiter.told(self._nodes.index(node), _crowd(message))
+            waiter.told(self._nodes.index(node), *_told(message))
         elif (heed := self._watched.get(channel)) is not None:
             heed()
 
 
-def _crowd(message: object) -> int:
-    """Return how many a notice says that it is for; 0 where it does not."""
-    said = isinstance(message, bytes) and len(message) <= MAX_DIGITS and message.isdigit()
-    return int(message) if said else 0  # type: ignore[call-overload]
+def _told(message: object) -> tuple[int, int]:
+    """Return how many a notice says that it is for, 0 where it does not; and which slot is free, or `ANY`."""
+    crowd, colon, slot = message.partition(b":") if isinstance(message, bytes) else (b"", b"", b"")
+    named = _number(slot) if colon else None
+    return _number(crowd) or 0, ANY if named is None or named >= MAX_PERMITS else named
+
+
+def _number(said: bytes) -> int | None:
+    return int(said) if len(said) <= MAX_DIGITS and said.isdigit() else None

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, final
 
 from .._core.command import WRONG_TYPE, Answer, Command, Purpose
 from .._core.quorum import Vote, majority
+from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
 from .._round.outbox import Outbox
 from .._round.round import Round, all_answered, keep
@@ -18,7 +19,14 @@ FITTING: Final[Mapping[str, frozenset[bytes]]] = {
     "counter": frozenset({b"string"}),
     "mark": frozenset({b"zset"}),
 }
-"""As TYPE has it, what may be under each key of a lock: of any kind, since all exclude each other."""
+"""As TYPE has it, what may be under each key of a lock: of any kind, since all exclude each other but for
+semaphores, which share a name with no other kind."""
+
+FITTING_SLOTS: Final = frozenset({b"hash"})
+"""The same under a semaphore's keys."""
+
+KINDS_OF: Final = {b"string": "a mutex or a write lock", b"zset": "readers", b"hash": "a semaphore's permits"}
+"""What a lock's key has of each type, if it is a lock."""
 
 FREE: Final = b"none"
 """What TYPE says of a key that is not there."""
@@ -56,8 +64,7 @@ async def other_kind(
     kind = primitive.kind
     wanted = f"lock {printable(primitive.names)} is wanted as a {kind.name}{' lock' if kind.mode else ''}"
     there = "; ".join(
-        f"on {count} of {size} nodes the key {ascii(found.key)[1:]} holds a {_called(found.type)}, which is "
-        f"no {found.part} of this package"
+        f"on {count} of {size} nodes the key {ascii(found.key)[1:]} holds {_called(found, kind)}"
         for found, count in counted.most_common()
     )
     return ConfigurationError(f"{wanted}, but {there or 'under its keys is what is no lock of this package'}")
@@ -67,6 +74,7 @@ async def _look(
     outbox: Outbox, primitive: Primitive, wrong: Sequence[int], timeout: float
 ) -> list[list[_Found] | None]:
     """Return what is in the way on each of these nodes; None where that is not known."""
+    fitting = dict.fromkeys(FITTING, FITTING_SLOTS) if primitive.kind.permits else FITTING
     others = {node: _NOT_ASKED for node in range(outbox.size) if node not in wrong}
     seen: list[list[_Found] | None] = [[] for _ in wrong]
     if timeout <= 0:
@@ -83,7 +91,7 @@ async def _look(
             answer, found = round_.answers[node], seen[place]
             if answer is None or not isinstance(answer.found, bytes):
                 seen[place] = found or None  # what has been found so far is enough
-            elif answer.found not in FITTING[part] | {FREE}:
+            elif answer.found not in fitting[part] | {FREE}:
                 seen[place] = [*(found or ()), _Found(part, key, answer.found)]
     return seen
 
@@ -96,6 +104,9 @@ def _fits_type(reply: object) -> bool:
     return isinstance(reply, bytes)
 
 
-def _called(type_: bytes) -> str:
-    """Return what people call a type of Redis."""
-    return "sorted set" if type_ == b"zset" else ascii(type_.decode(errors="replace"))[1:-1]
+def _called(found: _Found, wanted: Kind) -> str:
+    """Say what a key has: by what people call a type of Redis, or a kind of lock."""
+    type_ = "sorted set" if found.type == b"zset" else ascii(found.type.decode(errors="replace"))[1:-1]
+    if found.part == "lock" and found.type in KINDS_OF and (wanted.permits or found.type == b"hash"):
+        return f"a {type_}, as {KINDS_OF[found.type]}: a name is of one kind"
+    return f"a {type_}, which is no {found.part} of this package"

@@ -132,8 +132,9 @@ class LocalRefusals:
         task, names = current_runner(), primitive.names
         for name in names:
             entry = self.queue.entries.get(name)
-            held = () if entry is None else (ticket.held for ticket in entry.inside)
-            if any(each is not None and each.task is task for each in held):
+            held = () if entry is None else [ticket.held for ticket in entry.inside]
+            mine = sum(each is not None and each.task is task for each in held)
+            if mine and mine >= primitive.kind.permits:  # of permits others may become free
                 why = "not asked for with reentrant=True"
                 if reentrant:
                     wanted = printable(names) + (f" to {mode}" if (mode := primitive.kind.mode) else "")

@@ -6,6 +6,7 @@ from typing import Final, final
 
 from .._core.policy import after_expiry, follows, notice_jitter, poll, reminder, unfollowed
 from .._core.quorum import Verdict
+from .._core.slots import ANY
 from .._local.handoff import YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindow
 from .._local.local_queue import Ticket
 from .._round.round import majority_answered
@@ -49,7 +50,8 @@ class Waiting:
         self._shared = shared
         self._ticket = ticket
         self._channels = ticket.primitive.channels
-        self._together = bool(ticket.primitive.kind.shares_with)  # what one gets the others may get, too
+        kind = ticket.primitive.kind
+        self._together = bool(kind.shares_with) and not kind.permits  # what one gets the others may get, too
         self._budget = budget
         self._release_waiter: ReleaseWaiter | None = None  # since there is something to be told of
         self._asked_at = 0.0  # of the last try
@@ -77,10 +79,17 @@ class Waiting:
 
     # -- the tries -----------------------------------------------------------------------------
 
-    def asks(self) -> None:
-        """Forget what was heard: the nodes are being asked now."""
-        if self._release_waiter is not None:
-            self._release_waiter.clear()
+    def asks(self) -> int | None:
+        """Forget what was heard: the nodes are being asked now.
+
+        Returns which slot of a semaphore is to be free, or `ANY`; None before the first try.
+        """
+        slot = None if not self._refused else ANY
+        if (waiter := self._release_waiter) is not None:
+            if self._refused:
+                slot = waiter.slot
+            waiter.clear()
+        return slot
 
     def lost(self, attempt: Attempt) -> None:
         """Take note of a try that is about to be undone.

@@ -13,6 +13,7 @@ from .._kinds import KINDS
 from .._kinds.answers import seconds
 from .._kinds.kind import Holder, Kind
 from .._kinds.read_write import READ
+from .._kinds.semaphore import is_slots
 from .._round.round import Round, all_answered, keep
 
 if TYPE_CHECKING:
@@ -49,6 +50,25 @@ class ReaderInspection:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PermitInspection:
+    """One permit of a semaphore that is held, as a node has it, or as several do."""
+
+    slot: int
+    """Which one, from 0 on: as `Lease.slot`."""
+    holder: str | None
+    """The holder label; None when it is another program's."""
+    since: float | None = None
+    """When it asked for a permit, in Unix seconds by its own clock; None when unknown."""
+    ttl: float | None = None
+    """Seconds until it is free again unless it is extended: as `ReaderInspection.ttl`."""
+    ours: bool = False
+    """Whether it is a lease of this manager."""
+    held_by: int = 1
+    """How many nodes have it."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInspection:
     """What one node holds under a lock's name."""
 
@@ -58,8 +78,8 @@ class NodeInspection:
     ours: bool = False
     """Whether a lease of this manager holds it; of `more_readers` than are named, one of those that are."""
     holder: str | None = None
-    """The holder label, of readers that of the one that stays longest; None when the key is free or another
-    program's."""
+    """The holder label, of readers that of the one that stays longest, of a semaphore's permits that of the
+    first; None when the key is free or another program's."""
     since: float | None = None
     """When that holder asked for it, in Unix seconds by the holder's own clock; None when unknown."""
     ttl: float | None = None
@@ -68,11 +88,14 @@ class NodeInspection:
     """Why the node did not answer."""
     kind: str | None = None
     """What sort of lock that is by what the holder wrote: ``"mutex"``, ``"write"``, ``"leader"``; ``"read"``
-    where readers are.  None when the key is free or another program's."""
+    where readers are, ``"semaphore"`` where permits are held.  None when the key is free or another
+    program's."""
     readers: tuple[ReaderInspection, ...] = ()
     """The readers that have it, those first that stay longest; empty when one holder has it alone."""
     more_readers: bool = False
     """Whether there are more than the 100 in `readers`."""
+    permits: tuple[PermitInspection, ...] = ()
+    """The permits of a semaphore that are held, by their slots; empty of any other lock."""
 
     @property
     def wrong_type(self) -> bool:
@@ -140,6 +163,8 @@ def _fits_inspection(reply: object) -> bool:
     if not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (a pair)
         return False
     value, left = reply
+    if is_slots(value):
+        return isinstance(left, int)
     if isinstance(value, list):  # readers, each with the milliseconds that it has left
         values, lefts = value[::2], value[1::2]
         pairs = len(values) == len(lefts) and all(isinstance(each, bytes) for each in values)
@@ -206,4 +231,15 @@ def inspection_of(
             for reader in readers[:MAX_READERS]
         ),
         more_readers=len(readers) > MAX_READERS,
+        permits=tuple(
+            PermitInspection(
+                slot=each.slot,
+                holder=each.label,
+                since=each.since,
+                ttl=each.ttl,
+                ours=each.owner in owners,
+            )
+            for each in holders
+            if each.slot is not None
+        ),
     )

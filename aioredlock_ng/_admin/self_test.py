@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from .. import _scripts
 from .._core.command import GRANTED, Answer, Command, Purpose, Reply, Silence
-from .._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING, READ_WRITE, TYPE
+from .._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING, READ_WRITE, SEMAPHORES, TYPE
 from .._core.diagnosis.facts import BY_CLIENT, RESP2
 from .._core.quorum import Vote
 from .._core.rights import denied, unknown
@@ -18,6 +18,7 @@ from .._kinds.kind import Kind
 from .._kinds.mutex import MUTEX
 from .._kinds.primitive import Primitive
 from .._kinds.read_write import READ, WRITE
+from .._kinds.semaphore import SEMAPHORE
 from .._node.channels import listening
 from .._node.client_node import ClientNode
 from .._node.link import heartbeat
@@ -202,8 +203,9 @@ def _trial(runtime: Runtime) -> Sequence[_Step]:
     ]
     if fence:
         steps.insert(2, _Step("raise", two.raise_(other, fence), votes=True))
-        steps += [_forget(one, mine, runtime), _forget(two, other, runtime)]
-    return [*steps, *_trial_of_read_write(runtime, names[0], mine, fence)]
+        steps += [_forget(one, mine), _forget(two, other)]
+    read_write = _trial_of_read_write(runtime, names[0], mine, fence)
+    return [*steps, *read_write, *_trial_of_permits(runtime, names[1], mine, fence)]
 
 
 def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[_Step]:
@@ -232,7 +234,20 @@ def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) 
     yield voted("write lock", writes.acquire(writer, TRIAL_TTL, fence), writes.read_acquire)
     yield voted("release it", writes.release(writer, TRIAL_TTL, fence), writes.kind.release.read)
     if fence:
-        yield _forget(reads, owner, runtime)
+        yield _forget(reads, owner)
+
+
+def _trial_of_permits(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[_Step]:
+    """Make what needs rights that only semaphores need, under another name: readers may still be there."""
+    part, lock = SEMAPHORES, _over(SEMAPHORE, runtime, (name,))
+    yield _Step("permit", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire, votes=True, part=part)
+    added = lock.at(0).top_up(owner, TRIAL_TTL_EXTENDED, fence)
+    yield _Step("give back a permit", added, lock.kind.top_up.read, part=part)
+    yield _Step("look at a permit", look_for(lock.keys[0]), part=part)
+    released = lock.release(owner, TRIAL_TTL_EXTENDED, fence)
+    yield _Step("release a permit", released, lock.kind.release.read, part=part)
+    if fence:
+        yield _forget(lock, owner)
 
 
 def _refusal(reply: Reply) -> Answer:
@@ -248,9 +263,9 @@ def _over(kind: Kind, runtime: Runtime, names: tuple[str, ...]) -> Primitive:
     return primitive_of(kind, names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
 
 
-def _forget(lock: Primitive, owner: bytes, runtime: Runtime) -> _Step:
+def _forget(lock: Primitive, owner: bytes) -> _Step:
     """Delete the counters, behind the release of their owner."""
-    counters = tuple(map(runtime.options.counter, lock.keys))
+    counters = dict(lock.parts)["counter"]
     command = Command(
         Purpose.OTHER, owner=owner, fits=lambda reply: isinstance(reply, int), keys=counters, verb=b"DEL"
     )

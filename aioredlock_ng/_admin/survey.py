@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, cast, final
 
 import anyio
@@ -21,6 +21,7 @@ from .._kinds.read_write import READ
 from .inspection import (
     MAX_READERS,
     NodeInspection,
+    PermitInspection,
     ReaderInspection,
     ask,
     holders_in,
@@ -59,6 +60,9 @@ class LockInspection:
     """The readers that any node has, those first that most nodes have, and then those that stay longest."""
     more_readers: bool = False
     """Whether there are more than the 100 in `readers`."""
+    permits: tuple[PermitInspection, ...] = ()
+    """The permits of a semaphore that any node has as held, by their slots; of a slot that which most nodes
+    have comes first."""
 
     @property
     def shared(self) -> bool:
@@ -72,16 +76,16 @@ class LockInspection:
 
     @property
     def held_by(self) -> int:
-        """How many nodes agree on one holder; of readers, on the one that most nodes have."""
+        """How many nodes agree on one holder; of readers or permits, on the one that most nodes have."""
         return len(self.agreed)
 
     @property
     def state(self) -> Literal["held", "partial", "unknown", "free"]:
         """What they come to.
 
-        ``held``: a majority agrees, on at least one where readers are.  ``partial``: none does or could: what
-        a holder left on some nodes, a try under way, or a key that is no lock.  ``unknown``: it depends on
-        nodes that did not answer, or did not name all readers.
+        ``held``: a majority agrees, on at least one where there are readers, or permits.  ``partial``: none
+        does or could: what a holder left on some nodes, a try under way, or a key that is no lock.
+        ``unknown``: it depends on nodes that did not answer, or did not name all readers.
         """
         quorum = majority(len(self.nodes))
         if self.held_by >= quorum:
@@ -110,7 +114,8 @@ class LockInspection:
         """
         quorum = majority(len(self.nodes))
         ttl = _stays(self.agreed, quorum)
-        others = (reader.ttl for reader in self.readers if reader.held_by >= quorum)
+        shared: tuple[ReaderInspection | PermitInspection, ...] = (*self.readers, *self.permits)
+        others = (each.ttl for each in shared if each.held_by >= quorum)
         return None if ttl is None else max([ttl, *(other for other in others if other is not None)])
 
 
@@ -226,10 +231,10 @@ def _lock(
     owners: set[bytes],
 ) -> LockInspection:
     """Put together what the nodes have of each holder; the owner values are secrets that stay here."""
-    of_one: dict[bytes, list[NodeInspection]] = defaultdict(list)
+    of_one: dict[tuple[bytes, int | None], list[NodeInspection]] = defaultdict(list)
     for node, holders in zip(nodes, seen, strict=True):
         for holder in holders or ():
-            of_one[holder.owner].append(inspection_of(node.node, "", (holder,), owners))
+            of_one[holder.owner, holder.slot].append(inspection_of(node.node, "", (holder,), owners))
     readers = [
         ReaderInspection(
             holder=has[0].holder,
@@ -241,6 +246,12 @@ def _lock(
         for has in of_one.values()
         if any(node.readers for node in has)  # where a downgrade was not heard of, it still writes (R23)
     ]
+    permits = [
+        replace(has[0].permits[0], ttl=_stays(has, majority(len(nodes))), held_by=len(has))
+        for has in of_one.values()
+        if has[0].permits
+    ]
+    permits.sort(key=lambda permit: (permit.slot, -permit.held_by))
     agreed: list[NodeInspection] = max(of_one.values(), key=len, default=[])
     readers.sort(key=lambda reader: (reader.held_by, reader.ttl or math.inf), reverse=True)
     return LockInspection(
@@ -249,6 +260,7 @@ def _lock(
         agreed=tuple(agreed),
         readers=tuple(readers[:MAX_READERS]),
         more_readers=any(node.more_readers for node in nodes) or len(readers) > MAX_READERS,
+        permits=tuple(permits),
     )
 
 

@@ -12,7 +12,14 @@ from ._terminal import Line, cells, clipped, printable
 from .common import availability, unavailable_for
 
 if TYPE_CHECKING:
-    from .. import LockInspection, LockManager, NodeStatistics, ReaderInspection, Survey
+    from .. import (
+        LockInspection,
+        LockManager,
+        NodeStatistics,
+        PermitInspection,
+        ReaderInspection,
+        Survey,
+    )
 
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"))
 
@@ -114,6 +121,7 @@ def lock_as_json(lock: LockInspection) -> dict[str, Any]:
         "shared": lock.shared,
         "readers": [{**_reader_as_json(reader), "held_by": reader.held_by} for reader in lock.readers],
         "more_readers": lock.more_readers,
+        "permits": [{**_permit_as_json(permit), "held_by": permit.held_by} for permit in lock.permits],
         "nodes": [
             {
                 "node": node.node,
@@ -125,6 +133,7 @@ def lock_as_json(lock: LockInspection) -> dict[str, Any]:
                 "reason": node.reason,
                 "readers": [_reader_as_json(reader) for reader in node.readers],
                 "more_readers": node.more_readers,
+                "permits": [_permit_as_json(permit) for permit in node.permits],
             }
             for node in lock.nodes
         ],
@@ -133,6 +142,10 @@ def lock_as_json(lock: LockInspection) -> dict[str, Any]:
 
 def _reader_as_json(reader: ReaderInspection) -> dict[str, Any]:
     return {"holder": reader.holder, "since": reader.since, "ttl": reader.ttl}
+
+
+def _permit_as_json(permit: PermitInspection) -> dict[str, Any]:
+    return {"slot": permit.slot, "holder": permit.holder, "since": permit.since, "ttl": permit.ttl}
 
 
 # -- for people --------------------------------------------------------------------------------------
@@ -194,9 +207,10 @@ def lock_lines(survey: Survey, *, limited: bool = False) -> list[Line]:
 def _lock_row(lock: LockInspection, at: float, *, limited: bool) -> tuple[str, ...]:
     name, holder = printable(lock.name), _label(lock.holder)
     since = _moment(lock.since, at)
-    if lock.shared:
-        holder, since = described_readers(lock), "-"
-        holder += f": {', '.join(_label(reader.holder) for reader in lock.readers)}" if limited else ""
+    if lock.shared or lock.permits:
+        holder, since = described_holders(lock), "-"
+        shared = lock.permits or lock.readers
+        holder += f": {', '.join(_label(each.holder) for each in shared)}" if limited else ""
     if limited:
         name, holder = clipped(name, _MAX_CELLS), clipped(holder, _MAX_CELLS)
     ttl = _left(lock.ttl) if lock.agreed else "-"
@@ -206,21 +220,34 @@ def _lock_row(lock: LockInspection, at: float, *, limited: bool) -> tuple[str, .
 
 
 def _reader_rows(lock: LockInspection, at: float) -> list[tuple[str, ...]]:
-    """Return a row for each reader, without a name, and one that says that there are more."""
+    """Return a row for each reader or permit, without a name, and one that says that there are more."""
     size = len(lock.nodes)
     rows: list[tuple[str, ...]] = [
         ("", "", _label(reader.holder), _moment(reader.since, at), _left(reader.ttl), _share(reader, size))
         for reader in lock.readers
     ]
+    rows += [
+        (
+            "",
+            f"slot {permit.slot}",
+            _label(permit.holder),
+            _moment(permit.since, at),
+            _left(permit.ttl),
+            _share(permit, size),
+        )
+        for permit in lock.permits
+    ]
     return [*rows, ("", "", "… and more", "", "", "")] if lock.more_readers else rows
 
 
-def _share(reader: ReaderInspection, size: int) -> str:
-    return f"{reader.held_by}/{size}{'' if reader.held_by > size // 2 else ' partial'}"
+def _share(each: ReaderInspection | PermitInspection, size: int) -> str:
+    return f"{each.held_by}/{size}{'' if each.held_by > size // 2 else ' partial'}"
 
 
-def described_readers(lock: LockInspection) -> str:
-    """Say how many readers a lock has."""
+def described_holders(lock: LockInspection) -> str:
+    """Say how many readers a lock has, or how many of its permits are held."""
+    if number := len({permit.slot for permit in lock.permits}):
+        return f"{number} permit{'' if number == 1 else 's'}"
     number = len(lock.readers)
     return f"{number} reader{'' if number == 1 else 's'}{' or more' if lock.more_readers else ''}"
 

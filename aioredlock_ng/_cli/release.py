@@ -94,7 +94,7 @@ class _Outcome:
 
     def as_lines(self) -> list[Line]:
         """Return it for people: a line for the lock, and one for each node that was not reached."""
-        from ._overview import described_readers
+        from ._overview import described_holders
         from ._terminal import Line, printable
 
         name = f"lock {printable(self.lock.name)}"
@@ -103,7 +103,8 @@ class _Outcome:
         if not self.nodes:
             return [Line(f"{name} is free", "ok")]
         holder = f", held by {printable(self.lock.holder)}" if self.lock.holder is not None else ""
-        holder = f", held by {described_readers(self.lock)}" if self.lock.shared else holder
+        if self.lock.shared or self.lock.permits:
+            holder = f", held by {described_holders(self.lock)}"
         text = f"{name}{holder}: deleted on {self.deleted} of {len(self.nodes)} nodes"
         return [
             Line(text, "error" if self.code else "ok"),
@@ -175,6 +176,9 @@ def _as_agreed(shown: LockInspection, now: LockInspection) -> bool:
 
     Where more read than can be shown, the end of all of them was agreed to.
     """
+    if shown.permits or now.permits:
+        seen = {(permit.holder, permit.since) for permit in shown.permits}
+        return all((permit.holder, permit.since) in seen for permit in now.permits) and bool(seen)
     if not (shown.shared and now.shared):
         return _holder(shown) == _holder(now)
     known = {(reader.holder, reader.since) for reader in shown.readers}

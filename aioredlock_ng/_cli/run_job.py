@@ -126,6 +126,8 @@ class Job:
 
     def _in_the_way(self, node: NodeInspection) -> str:
         """Say what a node has there, in words that go behind "is"."""
+        if node.permits:
+            return f"held by the holders of {len(node.permits)} permits"
         if not node.readers:
             return f"held by {ascii(node.holder)[1:-1]}" if node.holder else "taken"
         if self._plan.mode == "read":

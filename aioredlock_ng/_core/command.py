@@ -166,6 +166,8 @@ class Answer(NamedTuple):
     """Whether a release found a key of another program in its way: no notice comes when that goes."""
     before: int = 0
     """Where the counter stood before a writer's acquire (R23)."""
+    slot: int = -1
+    """Which slot of a semaphore was granted; -1: none (R24)."""
 
     def __repr__(self) -> str:
         # Without what was found: that may be an owner value.

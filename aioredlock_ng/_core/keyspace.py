@@ -2,6 +2,7 @@
 
     prefix + name                    a lock, and the channel of its releases
     prefix + "fence:{" + key + "}"   the counter of the lock under that key
+    prefix + "slots:{" + key + "}"   the counters of a semaphore, one for each slot (R25)
     prefix + "queue:{" + key + "}"   hints of those that wait for it (R22)
     prefix + "leader:{" + key + "}"  the leader of an election, and the channel of such news (R31)
     prefix + "{meta}"                the node's sentinel
@@ -18,13 +19,16 @@ from typing import Final
 COUNTER: Final = "fence"
 """The mark of a lock's counter."""
 
+SLOTS: Final = "slots"
+"""The mark of a semaphore's counters, which are of another type."""
+
 QUEUE: Final = "queue"
 """The mark of the hints of those that wait."""
 
 LEADER: Final = "leader"
 """The mark of what the leader of an election has announced."""
 
-MARKS: Final = (COUNTER, QUEUE, LEADER)
+MARKS: Final = (COUNTER, SLOTS, QUEUE, LEADER)
 """Every mark: what is under it is no lock, so that no name may look like it, and a node that is taken back
 does not wait for it (R12a)."""
 

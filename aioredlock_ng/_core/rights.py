@@ -14,9 +14,12 @@ NOTICE_RIGHTS: Final = f"+subscribe +unsubscribe +publish {COUNT_RIGHT}"
 READER_RIGHTS: Final = "+zadd +zrem +zscore +zrevrange +zremrangebyscore"
 """What read-write locks need beside; without ``+zscore`` a mutex takes readers for a key of a wrong type."""
 
+SLOT_RIGHTS: Final = "+hget +hgetall +hset +hdel"
+"""What semaphores need beside."""
+
 ACL_RIGHTS: Final = (
     "-@all +evalsha +eval +script|load +get +set +del +pttl +pexpire +type +time +info +ping +hello +auth"
-    f" +client|setname {NOTICE_RIGHTS} {READER_RIGHTS}"
+    f" +client|setname {NOTICE_RIGHTS} {READER_RIGHTS} {SLOT_RIGHTS}"
 )
 """What locking needs, found by leaving out one command after the other."""
 

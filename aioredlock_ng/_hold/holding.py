@@ -173,6 +173,11 @@ class Holding:
         return self._primitive.kind
 
     @property
+    def slot(self) -> int | None:
+        """Which slot of a semaphore it has; None of any other kind."""
+        return self._primitive.slot
+
+    @property
     def label(self) -> str:
         """What it is called in metrics."""
         return self._request.label
@@ -387,14 +392,20 @@ class Holding:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
         if not missing or self.loss is not None or not self.held:
             return
-        command = self._primitive.top_up(self.owner, ttl, self._top)
         self._shared.counters.topped_up += len(missing)
         for index in missing:
-            node = self._shared.outbox.nodes[index]
-            tell_topped_up(self, node.name)
-            node.submit(command, TopUp(self), index)
+            tell_topped_up(self, self._shared.outbox.nodes[index].name)
+        self.give(missing, ttl)
+
+    def give(self, nodes: list[int], ttl: float | None = None) -> None:
+        """Have nodes hold what a majority does, if that is free there, and nothing else (R9, R25)."""
+        if self.loss is not None or not self.held:
+            return
+        command = self._primitive.top_up(self.owner, self.wanted if ttl is None else ttl, self._top)
+        for index in nodes:
+            self._shared.outbox.nodes[index].submit(command, TopUp(self), index)
         if self._unsent:
-            self._unsent = [node for node in self._unsent if node not in missing]
+            self._unsent = [node for node in self._unsent if node not in nodes]
 
     # -- loss ----------------------------------------------------------------------------------
 
@@ -519,7 +530,7 @@ class Holding:
     def _give_back(self, now: float) -> list[HandoffWindow]:
         """Note that this process gives the names back; returns the windows that this release ends (R13)."""
         ticket, queue = self._ticket, self._ticket.queue
-        if not self._primitive.kind.passes_on:
+        if self._primitive.kind.seats:
             return []  # the nodes see to it that others have their turn (R22)
         if not self.stays:
             windows = [queue.handoff.give_back(name, self._since, now) for name in ticket.names]

@@ -3,6 +3,7 @@
 kind        what a kind is
 mutex       one holder, over one name or several; the leader of an election
 read_write  readers together, a writer alone
+semaphore   so many holders at once, each with a slot of its own
 answers     how the scripts of all kinds answer
 primitive   a kind over names: the commands for one owner
 
@@ -16,6 +17,7 @@ from typing import Final
 from .kind import Kind
 from .mutex import LEADER, MUTEX
 from .read_write import READ, WRITE
+from .semaphore import SEMAPHORE
 
-KINDS: Final[tuple[Kind, ...]] = (MUTEX, READ, WRITE, LEADER)
+KINDS: Final[tuple[Kind, ...]] = (MUTEX, SEMAPHORE, READ, WRITE, LEADER)
 """Every kind; what is found under a key is read by the first that knows it."""

@@ -142,7 +142,7 @@ def read_grant(reply: Reply) -> Answer:
 
 def granted_at(fence: int, time: float) -> Answer:
     """Return the answer of a node that granted at its time of day, and whose counter stands at `fence`."""
-    return _new(Answer, (_GRANT, "", None, True, False, fence, time, None, 0, False, 0))
+    return _new(Answer, (_GRANT, "", None, True, False, fence, time, None, 0, False, 0, -1))
 
 
 def read_batched_grant(value: int, time: float) -> Answer:

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, final
 
 from .._core.command import Answer, Reply, Script
+from .._core.keyspace import COUNTER
 
 
 @final
@@ -71,6 +72,8 @@ class Holder:
     """Whether others may hold the name beside it."""
     letter: bytes | None = None
     """Which kind it asked for (`Kind.letter`); None when that is unknown."""
+    slot: int | None = None
+    """Which slot of a semaphore it has; None of any other kind."""
 
 
 Mode: TypeAlias = Literal["read", "write"]
@@ -97,6 +100,8 @@ class Kind:
     shares_with: frozenset[str] = frozenset()
     """The names of the kinds that may hold a name at the same time as this one, if these say so, too; in
     doubt nodes decide."""
+    permits: int = 0
+    """How many may hold a name at once, each a slot of its own (R24); 0 of kinds without slots."""
     exact: bool = True
     """Whether a certificate needs nodes that stand *at* the fence.  Not where several hold at once: then they
     have granted at the fence or below it, and stand there or above it (R21)."""
@@ -134,6 +139,8 @@ class Kind:
     """None where each lock is asked for by scripts of its own."""
     beside: tuple[str, ...] = ()
     """Marks of further keys that it keeps beside each lock's (`keyspace.mark_key`)."""
+    counter: str = COUNTER
+    """The mark of its counters."""
     heeds_marks: bool = False
     """Whether those that wait also listen on the channels of these keys."""
     read_key: ReadKey

@@ -8,8 +8,9 @@ acquire     ttl, ballot (0: no fence), how many fences, how long a counter lives
 raise       fence, how long a counter lives unused
 extend      ttl, fence (0: none), how long a counter lives unused; the same for a top-up
 release     fence (0: none), how long a counter lives unused, ``1`` or empty for a quiet one
-then        the kind's own arguments; of an acquire the seat, if the kind has seats; of a release that
-            stays for how long, or the seat of a call that waits no more; if a vote needs proof, the
+then        the kind's own arguments; if the kind has slots, of an acquire where to look for one, of all
+            else the slot, or -1 of a try; of an acquire the seat, if the kind has seats; of a release
+            that stays for how long, or the seat of a call that waits no more; if a vote needs proof, the
             stamp; the request's tag.  Stamp and tag are the node's to add (R12, R15).
 ==========  =========================================================================================
 
@@ -19,6 +20,7 @@ of it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, final
@@ -85,6 +87,7 @@ class Primitive:
         "_marks",
         "_sentinel",
         "_set_head",
+        "_slot",
         "alone",
         "block",
         "channels",
@@ -97,6 +100,7 @@ class Primitive:
         "packed_key",
         "packed_pair",
         "packed_sentinel",
+        "slot",
         "weaker",
     )
 
@@ -123,6 +127,9 @@ class Primitive:
         """Where those that wait hear of releases."""
         self.weaker = weaker
         """The same names as the kind that this one can become."""
+        self.slot: int | None = None
+        """Which slot was won; None before that, and of kinds without slots."""
+        self._slot = (b"-1",) if kind.permits else ()
         self.heritable = len(names) == 1 and kind.passes_on
         """Whether a lock may go from task to task without the nodes: of one name, and no other's (R43)."""
         self.block = MAX_BLOCK if counters and self.heritable else 1
@@ -163,11 +170,19 @@ class Primitive:
         return b"%b$%d\r\n%b\r\n%b" % (self._set_head, len(owner), owner, _behind_owner(ttl))
 
     def acquire(
-        self, owner: bytes, ttl: float, ballot: int = 0, block: int = 1, *, seat: bytes = b""
+        self,
+        owner: bytes,
+        ttl: float,
+        ballot: int = 0,
+        block: int = 1,
+        *,
+        seat: bytes = b"",
+        look: tuple[int, int] = (0, 1),
     ) -> Command:
         """Build the acquire; `ballot` is the fence that is proposed, the first of a `block` of so many.
 
-        A call that waits has a `seat`, where the kind has seats.
+        A call that waits has a `seat`, where the kind has seats.  Where it has slots, one is looked for from
+        the first number of `look` on, among so many as the second says.
         """
         question, ttl_ms, stamped = self._acquire, ms(ttl), bool(self._sentinel)
         if question.script is None:
@@ -182,13 +197,15 @@ class Primitive:
                 proof=Proof.PROBED if stamped else Proof.NONE,
             )
         proposed = max(ballot, 1) if self.fenced else 0  # 0 says that there are no fences
-        seats = (seat,) if self.kind.seats else ()
+        more: tuple[bytes, ...] = (seat,) if self.kind.seats else ()
+        if self.kind.permits:
+            more = (b"%d" % look[0], b"%d" % look[1])
         return Command(
             Purpose.ACQUIRE,
             owner=owner,
             fits=question.fits,
             keys=self.keys + self._counters + self._marks + self._sentinel,
-            args=(owner, ttl_ms, b"%d" % proposed, b"%d" % block, self._fence_ttl_ms, *question.args, *seats),
+            args=(owner, ttl_ms, b"%d" % proposed, b"%d" % block, self._fence_ttl_ms, *question.args, *more),
             script=question.script,
             keeps=ttl,
             proof=Proof.STAMPED if stamped else Proof.NONE,
@@ -233,6 +250,13 @@ class Primitive:
             Purpose.RELEASE, self.kind.release, args, counters=fence > 0, keeps=keeps, behind=behind
         )
 
+    def at(self, slot: int) -> Primitive:
+        """Return what asks for no more than the slot that was won."""
+        assert self.kind.permits, "a kind with slots"
+        won = copy.copy(self)
+        won.slot, won._slot = slot, (b"%d" % slot,)  # noqa: SLF001 (one of this very class)
+        return won
+
     def stand_up(self, seat: bytes) -> Command:
         """Build what takes away the mark of a call that waits no more, and holds nothing."""
         args = (seat, b"0", self._fence_ttl_ms, b"1")
@@ -255,7 +279,7 @@ class Primitive:
             owner=args[0],
             fits=question.fits,
             keys=keys + self._marks + self._sentinel if stamped else keys + self._marks,
-            args=args + question.args + behind,
+            args=args + question.args + self._slot + behind,
             script=question.script,
             keeps=keeps,
             proof=Proof.STAMPED if stamped else Proof.NONE,

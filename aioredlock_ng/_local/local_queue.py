@@ -84,7 +84,7 @@ class Ticket:
                 entry.speaker = None
             if self.primitive.kind.shares_with:
                 self.queue.admit(name)
-            if entry.single_tries:  # what shares the name has been let in
+            if entry.single_tries and entry.held is not None:  # what shares the name has been let in
                 entry.send_single_tries_away(taken())
             if entry.listened:
                 self.queue.idle(name, entry)
@@ -192,10 +192,14 @@ class NameEntry:
 
     @property
     def held(self) -> Held | None:
-        """What a task of this process holds under the name."""
+        """What a task of this process holds under the name, if no other could have it beside that one."""
+        found: Held | None = None
+        holders = 0
         for ticket in self.inside:
             if ticket.held is not None:
-                return ticket.held
+                found, holders = ticket.held, holders + 1
+                if holders >= ticket.primitive.kind.permits:
+                    return found
         return None
 
     @property
@@ -218,6 +222,8 @@ class NameEntry:
                 contenders += 1
             else:
                 holders += 1
+        if permits := kind.permits:  # one after the other, in their order (R24)
+            return not contenders and holders < permits
         # Of those that share a name one asks first; when it has won, the others ask, all at once (R22).
         return holders > 0 or not contenders
 

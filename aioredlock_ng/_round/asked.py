@@ -75,7 +75,6 @@ class AcquireRound(Asked, Granting):
         return self._differs_from(block_end(self.ballot, self.block))  # one that was asked alone may, too
 
 
-@final
 class GrantRound(Granting):
     """The acquire that is no batch's."""
 

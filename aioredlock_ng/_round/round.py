@@ -8,6 +8,7 @@ from typing import Final, Protocol, TypeAlias
 
 from .._core.command import GRANTED, Answer, Command, Reply, Silence
 from .._core.quorum import Tally, Verdict, Vote
+from .._kinds.primitive import Primitive
 from .._node import Node
 from ..errors import NodeVote
 from .deadlines import Deadlines
@@ -207,6 +208,10 @@ class Round(Tally):
                 await wait_for(future, within)
         finally:
             self._waiting = tuple(each for each in self._waiting if each is not waiter)
+
+    def won(self, primitive: Primitive) -> Primitive:
+        """Return what was won of what it asked for."""
+        return primitive
 
     def thin_out(self) -> None:
         """Keep of the grants the votes alone: what came with them has been used, and takes memory."""

@@ -7,10 +7,25 @@
 --          more than are shown, which tells that there are more.
 --          The plain WRONGTYPE error where something else is: redis.call would wrap it in words that differ from
 --          server to server.
+--          Where a semaphore's slots are, the value is {slot, owner, ms, …}, by the slots' numbers.
 local MOST = 101
 local value = owner_at(KEYS[1])
 if type(value) == 'table' then
-  return value
+  local _, ms = clock()
+  local is_hash, ends, owners = pcall(slots_at, KEYS[1], ms)
+  if not (is_hash and ends) then
+    return value
+  end
+  local found = {}
+  for slot in pairs(ends) do
+    found[#found + 1] = slot
+  end
+  table.sort(found)
+  local slots = {}
+  for i, slot in ipairs(found) do
+    slots[3 * i - 2], slots[3 * i - 1], slots[3 * i] = slot, string.sub(owners[slot], 1, 1024), ends[slot] - ms + 1
+  end
+  return {ARGV[1], slots, redis.call('PTTL', KEYS[1])}
 end
 local left = redis.call('PTTL', KEYS[1])
 if value ~= 'readers' or redis.pcall('GET', KEYS[1]) == value then

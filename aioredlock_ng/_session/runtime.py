@@ -97,6 +97,7 @@ class Runtime:
         # Acquiring.
         self.owners = Owners(random)
         self.tries = Tries(
+            random=random,
             clock=clock,
             clocks=self.clocks,
             wall=self.wall,

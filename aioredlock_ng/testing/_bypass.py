@@ -66,6 +66,8 @@ class _Willing:
         """Return what a server would answer."""
         if command.script is _scripts.READ:
             return [1, self._fence - 1, 0]
+        if command.script is _scripts.SLOTS_ACQUIRE:
+            return [1, self._fence, 0, 0]
         if command.script in (_scripts.ACQUIRE, _scripts.WRITE):
             _fences.alone_at(self._fence)
             before: list[object] = [self._before] if command.script is _scripts.WRITE else []
@@ -98,8 +100,10 @@ class _Unwilling(_Willing):
         """Return what a server would answer."""
         if self._silent:
             return _SILENCE
-        if command.script in (_scripts.ACQUIRE, _scripts.READ, _scripts.WRITE):
-            return [0, _LEFT_MS, 0] if command.script is not _scripts.WRITE else [0, _LEFT_MS, 0, 0]
+        if command.script in (_scripts.ACQUIRE, _scripts.READ):
+            return [0, _LEFT_MS, 0]
+        if command.script in (_scripts.WRITE, _scripts.SLOTS_ACQUIRE):
+            return [0, _LEFT_MS, 0, -1]
         if command.purpose is Purpose.ACQUIRE:
             return None if command.script is None else _LEFT_MS
         if command.purpose is Purpose.RELEASE:

@@ -13,8 +13,17 @@ from .sim_loop import EPOCH
 
 _EPOCH_US: Final = round(EPOCH * 1_000_000)
 
-Value: TypeAlias = "bytes | dict[bytes, int] | None"
-"""What is under a key: a string, a sorted set of members with their scores, or (None) a list."""
+
+@final
+@dataclass(slots=True)
+class Hash:
+    """A hash: fields with their values."""
+
+    fields: dict[bytes, bytes]
+
+
+Value: TypeAlias = "bytes | dict[bytes, int] | Hash | None"
+"""What is under a key: a string, a sorted set of members with their scores, a hash, or (None) a list."""
 
 Entry: TypeAlias = tuple[Value, float | None]
 """A value and its expiry, by the node's clock; None: for ever."""
@@ -154,6 +163,28 @@ class MemoryData:
             self.data.pop(key, None)
         return removed
 
+    def fields(self, key: bytes) -> dict[bytes, bytes]:
+        """Return the hash under `key`, empty if there is none; raises as `get` does."""
+        if not self.exists(key):
+            return {}
+        value = self.data[key][0]
+        if not isinstance(value, Hash):
+            raise CommandError(_WRONG_TYPE)
+        return value.fields
+
+    def hset(self, key: bytes, field: bytes, value: bytes) -> None:
+        """Put a field into a hash."""
+        fields = self.fields(key)
+        fields[field] = value
+        self.data[key] = (Hash(fields), self.data[key][1] if key in self.data else None)
+
+    def hdel(self, key: bytes, field: bytes) -> None:
+        """Take a field out of a hash, which ends with the last of them."""
+        fields = self.fields(key)
+        fields.pop(field, None)
+        if not fields:
+            self.data.pop(key, None)
+
     def pexpire(self, key: bytes, ttl_ms: float) -> None:
         """Let what is under `key` live for so many milliseconds."""
         self.data[key] = (self.data[key][0], self.clock.now() + ttl_ms / 1000)
@@ -187,7 +218,13 @@ class MemoryData:
 
 def _copied(data: dict[bytes, Entry]) -> dict[bytes, Entry]:
     """Return the same data, of which no part is shared."""
-    return {key: (dict(v) if isinstance(v, dict) else v, expiry) for key, (v, expiry) in data.items()}
+    return {key: (_copy(value), expiry) for key, (value, expiry) in data.items()}
+
+
+def _copy(value: Value) -> Value:
+    if isinstance(value, Hash):
+        return Hash(dict(value.fields))
+    return dict(value) if isinstance(value, dict) else value
 
 
 def _regex_of(pattern: bytes) -> bytes:

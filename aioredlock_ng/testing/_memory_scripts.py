@@ -25,6 +25,7 @@ from ._memory_parts import (
     sentinel_matches,
 )
 from ._memory_process import MemoryProcess
+from ._memory_slots import slots_under
 
 _INSPECTED_BYTES: Final = 1024
 """How much of a value `inspect.lua` returns."""
@@ -216,6 +217,8 @@ def _inspect(server: MemoryProcess, keys: list[bytes], _argv: list[bytes]) -> li
     try:
         value = server.get(keys[0])
     except CommandError:
+        if (slots := slots_under(server, keys[0], _INSPECTED_BYTES)) is not None:
+            return [slots, left]
         now = server.time_us() // 1000
         last = sorted(server.scores(keys[0]).items(), key=lambda item: (item[1], item[0]), reverse=True)
         live = [(owner, ends - now + 1) for owner, ends in last[:_INSPECTED_READERS] if ends >= now]

@@ -7,12 +7,13 @@ from typing import Any, Final, final
 
 from .. import _scripts
 from ._memory_batches import BATCHES
-from ._memory_data import CommandError, NodeClock
+from ._memory_data import CommandError, Hash, NodeClock
 from ._memory_election import ELECTION
 from ._memory_process import Client, MemoryProcess
 from ._memory_read_write import READ_WRITE
 from ._memory_resp import encode
 from ._memory_scripts import SCRIPTS
+from ._memory_slots import SLOTS
 
 
 @final
@@ -99,7 +100,8 @@ def _type(server: MemoryServer, args: list[bytes]) -> str:
     if not server.exists(args[0]):
         return "none"
     value = server.data[args[0]][0]
-    return "string" if isinstance(value, bytes) else "zset" if isinstance(value, dict) else "list"
+    types = {bytes: "string", dict: "zset", Hash: "hash"}
+    return types.get(type(value), "list")
 
 
 def _scan(server: MemoryServer, args: list[bytes]) -> list[Any]:
@@ -108,7 +110,7 @@ def _scan(server: MemoryServer, args: list[bytes]) -> list[Any]:
     return [b"0", server.matching(pattern)]
 
 
-_SCRIPTS: Final = SCRIPTS | BATCHES | READ_WRITE | ELECTION
+_SCRIPTS: Final = SCRIPTS | BATCHES | READ_WRITE | SLOTS | ELECTION
 
 _COMMANDS: Final[dict[bytes, Callable[[MemoryServer, list[bytes]], Any]]] = {
     b"SET": _set,

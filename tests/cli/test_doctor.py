@@ -19,7 +19,14 @@ import pytest
 from redis.asyncio import Redis
 
 from aioredlock_ng import Finding, LockManager
-from aioredlock_ng._core.rights import ACL_RIGHTS, ADMIN_RIGHTS, NOTICE_RIGHTS, READER_RIGHTS, acl_line
+from aioredlock_ng._core.rights import (
+    ACL_RIGHTS,
+    ADMIN_RIGHTS,
+    NOTICE_RIGHTS,
+    READER_RIGHTS,
+    SLOT_RIGHTS,
+    acl_line,
+)
 from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing._ports import ReservedPort
@@ -377,6 +384,10 @@ async def test_a_missing_right_is_an_error(right: str, rights: Callable[[str], l
         assert {(one.check, one.level) for one in findings} == {("rights", "warning")}  # other locks work
         assert all(READER_RIGHTS in one.advice for one in findings)
         assert all("read-write locks" in one.message for one in findings)
+    elif right in SLOT_RIGHTS.split():
+        assert {(one.check, one.level) for one in findings} == {("rights", "warning")}  # likewise
+        assert all(SLOT_RIGHTS in one.advice for one in findings)
+        assert all("semaphores" in one.message for one in findings)
     elif right in NOTICE_RIGHTS.split():
         assert {(one.check, one.level) for one in findings} == {("notices", "warning")}  # waiters poll
         assert all(right in one.advice.replace(",", "").split() for one in findings)

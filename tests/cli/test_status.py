@@ -131,13 +131,15 @@ async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
         "shared",
         "readers",
         "more_readers",
+        "permits",
         "nodes",
     }
     assert (evil["shared"], evil["readers"], evil["more_readers"]) == (False, [], False)
     assert (evil["kind"], evil["nodes"][0]["kind"], foreign["kind"]) == ("mutex", "mutex", None)
     assert (evil["state"], evil["holder"], evil["held_by"]) == ("held", "billing-7", 5)
     assert datetime.fromtimestamp(evil["since"], UTC).year >= 2024
-    of_node = {"node", "held", "kind", "holder", "since", "ttl", "reason", "readers", "more_readers"}
+    of_node = {"node", "held", "kind", "holder", "since", "ttl", "reason", "permits"}
+    of_node |= {"readers", "more_readers"}
     assert set(evil["nodes"][0]) == of_node
     assert (wrong["state"], wrong["nodes"][0]["held"]) == ("partial", None)
     assert wrong["nodes"][0]["reason"].startswith("WRONGTYPE")

@@ -12,13 +12,14 @@ import redis
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._fresh import initialise
-from tests.conformance.tools import WRONG, Entry, Master, Value
+from aioredlock_ng.testing._memory_data import Hash
+from tests.conformance.tools import WRONG, Entry, Master, Value, is_hash
 from tests.servers import EACH_ARM, Nodes, make_fresh
 
 
 def _locks(keys: Sequence[bytes]) -> list[bytes]:
     """Leave out hints, and what outlives locks, under whatever prefix."""
-    marks = (b"fence:{", b"queue:{", b"leader:{")
+    marks = (b"fence:{", b"slots:{", b"queue:{", b"leader:{")
     return [key for key in keys if not any(mark in key for mark in marks) and not key.endswith(b"{meta}")]
 
 
@@ -34,7 +35,8 @@ class MemoryMaster:
             if not value and value != b"":
                 self.spec.delete(key)
             elif isinstance(value, dict):
-                self.spec._server.set(key, dict(value), None if ttl is None else ttl * 1000)
+                held = Hash(dict(value)) if is_hash(value) else dict(value)
+                self.spec._server.set(key, held, None if ttl is None else ttl * 1000)
             else:
                 self.spec.set(key, None if isinstance(value, str) else value, ttl)
 
@@ -45,6 +47,8 @@ class MemoryMaster:
 
     def _value(self, key: bytes) -> Value:
         value, _ = self.spec._server.data[key]
+        if isinstance(value, Hash):
+            return dict(value.fields)
         return WRONG if value is None else dict(value) if isinstance(value, dict) else value
 
     def keys(self) -> list[bytes]:
@@ -72,8 +76,12 @@ class MemoryMaster:
         self.spec.thaw()
 
 
-def _seen(kind: bytes, value: bytes | None, members: list[tuple[bytes, float]]) -> Value:
+def _seen(
+    kind: bytes, value: bytes | None, members: list[tuple[bytes, float]], fields: dict[bytes, bytes]
+) -> Value:
     """Return what is under a key of a real server."""
+    if kind == b"hash":
+        return fields
     if kind == b"zset":
         return {member: int(score) for member, score in members}
     return WRONG if kind == b"list" else value
@@ -95,7 +103,9 @@ class RealMaster:
             if isinstance(value, bytes):
                 pipeline.set(key, value, px=None if ttl is None else round(ttl * 1000))
             elif value:
-                if isinstance(value, dict):
+                if is_hash(value):
+                    pipeline.hset(key, mapping=value)
+                elif isinstance(value, dict):
                     pipeline.zadd(key, value)
                 else:
                     pipeline.rpush(key, b"x")
@@ -110,11 +120,12 @@ class RealMaster:
             pipeline.type(key)
             pipeline.get(key)
             pipeline.zrange(key, 0, -1, withscores=True)
+            pipeline.hgetall(key)
             pipeline.pttl(key)
         answers = iter(pipeline.execute(raise_on_error=False))
         return [
-            (_seen(kind, value, members), None if left_ms < 0 else left_ms / 1000)
-            for kind, value, members, left_ms in zip(answers, answers, answers, answers, strict=True)
+            (_seen(kind, value, members, fields), None if left_ms < 0 else left_ms / 1000)
+            for kind, value, members, fields, left_ms in zip(*[answers] * 5, strict=True)
         ]
 
     def keys(self) -> list[bytes]:

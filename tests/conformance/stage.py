@@ -35,6 +35,11 @@ def counters(names: str) -> list[bytes]:
     return [b"redlock:fence:{" + key + b"}" for key in locks(names)]
 
 
+def slot_counters(names: str) -> list[bytes]:
+    """Return the keys of semaphores' counters."""
+    return [b"redlock:slots:{" + key + b"}" for key in locks(names)]
+
+
 def announcements(names: str) -> list[bytes]:
     """Return the keys of what leaders announce."""
     return [b"redlock:leader:{" + key + b"}" for key in locks(names)]

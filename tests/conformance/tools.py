@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeGuard
 
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._core.command import Command, Purpose, Script, Silence
@@ -21,8 +21,9 @@ FOREIGN: Final = b"another program's value"
 SLACK: Final = 8.0
 """Seconds that may pass between putting keys and looking at them; the ttls are further apart."""
 
-Value = bytes | str | dict[bytes, int] | None
-"""Bytes, WRONG, a sorted set (members with their scores), or None for nothing at all."""
+Value = bytes | str | dict[bytes, int] | dict[bytes, bytes] | None
+"""Bytes, WRONG, a sorted set (members with their scores), a hash (fields with their values), or None for
+nothing at all."""
 Entry = tuple[bytes, Value, float | None]
 """A key, what is under it, and its seconds to live (None: no expiry)."""
 
@@ -129,6 +130,11 @@ async def turns() -> None:
     """Let the loop do what it can do at once: write, and in memory deliver what was written."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+def is_hash(value: Value) -> TypeGuard[dict[bytes, bytes]]:
+    """Say whether a value is a hash, and no sorted set."""
+    return isinstance(value, dict) and any(isinstance(each, bytes) for each in value.values())
 
 
 def kind_of(error: str) -> str:

@@ -48,6 +48,7 @@ NO_LIMITS: Final = {
     "_core/fencing:*": "constants of the protocol, which the proof explains",
     "_core/quarantine:MARGIN_*": "a margin of the protocol, in the rules",
     "_core/quorum_view:*": "sums of others",
+    "_core/slots:ANY": "stands for a slot that is not known",
     "_core/validity:*": "margins of the protocol, in the rules",
     "_node/handshake:RESP?": "versions of the wire protocol",
     "_node/urls:DEFAULT_*PORT": "ports",

@@ -19,6 +19,7 @@ from . import (
     of_reentry,
     of_releases,
     of_rounds,
+    of_semaphores,
     of_turns,
     of_waiting,
 )
@@ -35,6 +36,7 @@ MUTATIONS: Final = (
     *of_kinds.MUTATIONS,
     *of_read_write.MUTATIONS,
     *of_turns.MUTATIONS,
+    *of_semaphores.MUTATIONS,
     *of_reentry.MUTATIONS,
     *of_elections.MUTATIONS,
     *of_batches.MUTATIONS,

@@ -123,19 +123,19 @@ MUTATIONS = (
     Mutation(
         rule="R31",
         name="an announcement is taken for a lock",
-        edits=(Edit("MARKS", "(COUNTER, QUEUE, LEADER)", "(COUNTER, QUEUE)"),),
+        edits=(Edit("MARKS", "(COUNTER, SLOTS, QUEUE, LEADER)", "(COUNTER, SLOTS, QUEUE)"),),
         test=_TESTS + "test_an_announcement_is_no_lock",
     ),
     Mutation(
         rule="R31",
         name="a node that is taken back waits for the announcements on it",
-        edits=(Edit("Greeting.command", "MARKS", "MARKS[:2]"),),
+        edits=(Edit("Greeting.command", "MARKS", "MARKS[:3]"),),
         test="unit/test_stray_clients.py::test_what_outlives_a_stray_lock_is_not_waited_for",
     ),
     Mutation(
         rule="R12a",
         name="a node that is taken back waits for hints",
-        edits=(Edit("Greeting.command", "MARKS", "MARKS[::2]"),),
+        edits=(Edit("Greeting.command", "MARKS", "(*MARKS[:2], *MARKS[3:])"),),
         test="unit/test_stray_clients.py::test_what_outlives_a_stray_lock_is_not_waited_for",
     ),
     Mutation(

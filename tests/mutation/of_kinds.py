@@ -9,7 +9,11 @@ MUTATIONS = (
         rule="R20",
         name="a survey counts the readers of several nodes for one",
         edits=(
-            Edit("survey:_lock", "of_one[holder.owner]", 'of_one[b"" if holder.reads else holder.owner]'),
+            Edit(
+                "survey:_lock",
+                "of_one[holder.owner, holder.slot]",
+                'of_one[b"" if holder.reads else holder.owner, holder.slot]',
+            ),
         ),
         test="unit/test_readers_seen.py::test_a_lock_is_held_if_a_majority_has_one_of_its_readers",
     ),
@@ -108,7 +112,7 @@ MUTATIONS = (
                 "Attempt.undo",
                 """
                 self._shared.releases.release(
-                    self._primitive,
+                    self.primitive,
                     self.owner,
                     keeps=self._request.ttl,
                     fence=0,
@@ -118,7 +122,7 @@ MUTATIONS = (
                 """,
                 """
                 self._shared.releases.release(
-                    self._primitive,
+                    self.primitive,
                     self.owner,
                     keeps=self._request.ttl,
                     fence=0,

@@ -120,7 +120,7 @@ MUTATIONS = (
     Mutation(
         rule="R21",
         name="a node counts for a reader that has not told where it granted",
-        edits=(Edit("Attempt._raise", "not self._primitive.kind.exact", "False"),),
+        edits=(Edit("Attempt._raise", "not self.primitive.kind.exact", "False"),),
         test=f"{_UNIT}test_a_silent_node_is_not_raised_for_a_reader",
     ),
     Mutation(

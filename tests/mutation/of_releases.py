@@ -13,7 +13,7 @@ _RESET = (
 
 _UNDONE = """
     self._undone = self._shared.releases.release(
-        self._primitive,
+        self.primitive,
         self.owner,
         keeps=self._request.ttl,
         fence=0,
@@ -23,7 +23,7 @@ _UNDONE = """
 """
 _UNDONE_WHERE = """
     from .._round.outbox import NOT_HELD
-    self._undone = Round(self._shared.outbox, self._primitive.kind.release.read)
+    self._undone = Round(self._shared.outbox, self.primitive.kind.release.read)
     spared = [node for node, answer in enumerate(self.asked.answers) if not ({})]
     release = self._primitive.release(self.owner, self._request.ttl)
     self._undone.ask(release, timeout, known=dict.fromkeys(spared, NOT_HELD))

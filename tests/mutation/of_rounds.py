@@ -159,11 +159,11 @@ MUTATIONS = (
             Edit(
                 "Attempt._raise",
                 """
-                round_ = self._raising = Round(shared.outbox, self._primitive.kind.raise_.read)
+                round_ = self._raising = Round(shared.outbox, won.kind.raise_.read)
                 """,
                 """
                 self.asked_at = shared.clock.now()
-                round_ = self._raising = Round(shared.outbox, self._primitive.kind.raise_.read)
+                round_ = self._raising = Round(shared.outbox, won.kind.raise_.read)
                 """,
             ),
         ),

@@ -170,7 +170,7 @@ MUTATIONS = (
     Mutation(
         rule="R13",
         name="a minority of notices wakes a waiter",
-        edits=(Edit("ReleaseWaiter.free", "len(self._free) >= self._quorum", "self._free"),),
+        edits=(Edit("ReleaseWaiter.free", "len(free) >= self._quorum", "free"),),
         test="unit/test_wakeup.py::test_a_minority_of_notices_wakes_no_waiter",
     ),
     Mutation(
@@ -246,7 +246,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "ReleaseWaiter.pass_by",
-                "self._late.update(node for node in self._nodes if node not in self._free)",
+                "self._late.update((self.slot, node) for node in self._nodes if node not in told)",
                 "pass",
             ),
         ),

@@ -88,6 +88,14 @@ async def live(manager: LockManager) -> None:
         await lease.downgrade()
         await (await reading).release()
         assert (await manager.inspect("page"))[0].readers
+    pool = manager.semaphore("pool", 2, blocking_timeout=5)
+    one, two = await pool.acquire(), await pool.acquire()
+    waiting = asyncio.create_task(pool.acquire())
+    await one.extend(20)
+    assert len((await manager.inspect("pool"))[0].permits) == 2
+    await two.release()
+    await (await waiting).release()
+    await one.release()
 
 
 async def test_it_is_enough(grant: Callable[..., str], caplog: pytest.LogCaptureFixture) -> None:

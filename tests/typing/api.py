@@ -43,6 +43,7 @@ from aioredlock_ng import (
     NodeState,
     NodeStatistics,
     NodeVote,
+    PermitInspection,
     QuorumUnavailableError,
     ReaderInspection,
     ReadWriteLock,
@@ -50,6 +51,7 @@ from aioredlock_ng import (
     ReleaseOutcome,
     ReleaseReport,
     RetryPolicy,
+    SemaphoreOptions,
     SilentNode,
     Survey,
     Vote,
@@ -189,6 +191,23 @@ async def locks(manager: LockManager) -> None:
     if (lease := await lock.try_acquire()) is not None:
         async with lease as entered:
             assert_type(entered, Lease)
+
+
+async def semaphores(
+    manager: LockManager, plain: LockManager[None], **options: Unpack[SemaphoreOptions]
+) -> None:
+    """So many at once."""
+    pool = manager.semaphore("gpu", permits=4, ttl=5, blocking_timeout=timedelta(seconds=2), label="gpus")
+    assert_type(pool, Lock)
+    async with pool as lease:
+        assert_type((lease.slot, lease.fence), tuple[int | None, int])
+    assert_type(manager.semaphore("gpu", 4, **options), Lock)
+    assert_type(plain.semaphore("gpu", 4), Lock[None])
+    permit = (await manager.inspect("gpu"))[0].permits[0]
+    assert_type(permit, PermitInspection)
+    assert_type((permit.slot, permit.holder, permit.since), tuple[int, str | None, float | None])
+    assert_type((permit.ttl, permit.ours, permit.held_by), tuple[float | None, bool, int])
+    assert_type((await manager.survey("gpu")).locks[0].permits, tuple[PermitInspection, ...])
 
 
 async def read_write_locks(manager: LockManager) -> None:

@@ -60,28 +60,29 @@ class Figures:
         )
 
 
-def crowd(processes: int, *, seconds: float = 2.0, seed: int = 1, old: int = 0) -> Figures:
+def crowd(processes: int, *, seconds: float = 2.0, seed: int = 1, old: int = 0, permits: int = 0) -> Figures:
     """Have so many processes want one lock again and again, and return what `seconds` of that cost.
 
-    The `old` ones among them know nothing of crowds: each follows every notice.
+    The `old` ones among them know nothing of crowds: each follows every notice.  With `permits` it is a
+    semaphore that they want.
     """
-    return SimLoop.run(_crowd(processes, seconds, old, random.Random(seed)))
+    return SimLoop.run(_crowd(processes, seconds, old, permits, random.Random(seed)))
 
 
-async def _crowd(processes: int, seconds: float, old: int, draw: random.Random) -> Figures:
+async def _crowd(processes: int, seconds: float, old: int, permits: int, draw: random.Random) -> Figures:
     nodes = [MemoryNode(latency=lambda: 0.00015 + draw.expovariate(10_000)) for _ in range(NODES)]
     wins = [0] * processes
-    inside = False
+    inside = 0
 
     async def work(number: int, manager: LockManager) -> None:
         nonlocal inside
         await asyncio.sleep(draw.uniform(0, ARRIVE))
         while True:
-            async with manager.lock(NAME):
-                assert not inside, "two holders"
-                inside = True
+            async with manager.semaphore(NAME, permits) if permits else manager.lock(NAME):
+                assert inside < max(1, permits), "too many holders"
+                inside += 1
                 await asyncio.sleep(SECTION)
-                inside = False
+                inside -= 1
             wins[number] += 1
             await asyncio.sleep(draw.uniform(0.0005, 0.002))
 
@@ -98,7 +99,8 @@ async def _crowd(processes: int, seconds: float, old: int, draw: random.Random) 
             node.executed.clear()
         await asyncio.sleep(seconds)
         commands = sum(len(node.executed) for node in nodes)
-        figures = Figures(seconds, tuple(wins), count(nodes[0], "acquire"), commands)
+        kind = "slots-acquire" if permits else "acquire"
+        figures = Figures(seconds, tuple(wins), count(nodes[0], kind), commands)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

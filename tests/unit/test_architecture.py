@@ -58,13 +58,14 @@ MODULE_LINES = 320
 
 LONG_MODULES = {
     "_acquire/acquisition.py": 370,
-    "_hold/holding.py": 535,
-    "_lease.py": 340,
-    "_local/local_queue.py": 350,
-    "_manager.py": 525,
+    "_acquire/attempt.py": 325,
+    "_hold/holding.py": 545,
+    "_lease.py": 345,
+    "_local/local_queue.py": 355,
+    "_manager.py": 575,
     "_node/pipe.py": 340,
     "_node/redis_node.py": 330,
-    "_options.py": 360,
+    "_options.py": 380,
 }
 """Longer ones, and how long: public interfaces, most of which is prose, and the stories of a call,
 of its place in line and of a holding, each of which is told in one place."""

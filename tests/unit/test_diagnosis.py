@@ -467,7 +467,7 @@ async def test_a_trial_does_on_each_node_what_locks_do() -> None:
             done = [words[0] + words[1] for words in node.executed if words[0].startswith(b"EVAL")]
             for script in (_scripts.ACQUIRE, _scripts.RELEASE):
                 assert done.count(b"EVALSHA" + script.digest) == 4
-            assert done.count(b"EVALSHA" + _scripts.INSPECT.digest) == 4
+            assert done.count(b"EVALSHA" + _scripts.INSPECT.digest) == 6
             for script in (_scripts.RAISE, _scripts.EXTEND, _scripts.TOP_UP):
                 assert done.count(b"EVALSHA" + script.digest) == 2
             for script in (_scripts.RW_RAISE, _scripts.RW_EXTEND, _scripts.RW_TOP_UP):
@@ -475,6 +475,8 @@ async def test_a_trial_does_on_each_node_what_locks_do() -> None:
             for script in (_scripts.READ, _scripts.WRITE):
                 assert done.count(b"EVALSHA" + script.digest) == 4
             assert done.count(b"EVALSHA" + _scripts.RW_RELEASE.digest) == 6
+            for script in (_scripts.SLOTS_ACQUIRE, _scripts.SLOTS_TOP_UP, _scripts.SLOTS_RELEASE):
+                assert done.count(b"EVALSHA" + script.digest) == 2
             assert done.count(b"EVAL" + _scripts.INSPECT.source) == 2
         executed = [words for node in w.nodes for words in node.executed]
         acquires = [words for words in executed if words[1:2] == (_scripts.ACQUIRE.digest,)]

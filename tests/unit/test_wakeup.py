@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from aioredlock_ng import LockManager, LockTakenError, RetryPolicy
-from aioredlock_ng._acquire.notices import ReleaseWaiter, _crowd
+from aioredlock_ng._acquire.notices import ReleaseWaiter, _told
+from aioredlock_ng._core.slots import ANY
 from aioredlock_ng._node import channels
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_server import MemoryServer
@@ -439,7 +440,41 @@ async def test_an_ear_passes_a_release_by_once():
 )
 def test_what_a_notice_says_is_read_with_care(message, crowd):
     """Any client may publish: what is no number of up to six digits says nothing (R33)."""
-    assert _crowd(message) == crowd
+    assert _told(message) == (crowd, ANY)
+
+
+@pytest.mark.parametrize(
+    ("message", "crowd", "slot"),
+    [
+        (b"7:3", 7, 3),
+        (b":255", 0, 255),
+        (b"7:256", 7, ANY),
+        (b"7:", 7, ANY),
+        (b"7:x", 7, ANY),
+        (b":", 0, ANY),
+    ],
+    ids=repr,
+)
+def test_a_notice_may_name_a_slot(message, crowd, slot):
+    """One that a semaphore can have (R24)."""
+    assert _told(message) == (crowd, slot)
+
+
+async def test_an_ear_counts_nodes_for_each_slot():
+    """A majority must tell that the same slot is free; what is passed by is that slot's release (R24)."""
+    ear = ReleaseWaiter(3)
+    ear.told(0, 4, 1)
+    ear.told(1, 4, 2)
+    assert not ear.enough().done()
+    ear.told(2, 4, 2)
+    assert (ear.enough().done(), ear.slot) == (True, 2)
+    ear.pass_by()
+    ear.told(0, 4, 2)
+    assert not ear.enough().done(), "it comes late of what was passed by"
+    ear.told(1, 4, 1)
+    assert (ear.enough().done(), ear.slot) == (True, 1)
+    ear.clear()
+    assert ear.slot == ANY
 
 
 # -- only waiters listen ----------------------------------------------------------------

@@ -1,0 +1,90 @@
+"""The counting semaphore: a number of permits, each of them a slot that one holder has alone (R24 to R26).
+
+Under a lock's key is a hash of slots, each with the moment until which it is held by the node's clock, and
+the owner value.  How many slots there are is for each request to say; so there is a kind for each number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final
+
+from .. import _scripts
+from .._core.command import Answer, Reply
+from .._core.keyspace import SLOTS
+from .._core.owner import parse_owner
+from .._core.slots import MAX_PERMITS
+from . import answers
+from .kind import Holder, Kind, Question
+
+LETTER: Final = b"s"
+
+_ACQUIRE_NUMBERS: Final = 4
+"""Numbers in the answer to an acquire: the last one is the slot."""
+
+_ENTRY: Final = 3
+"""What an inspection says of each slot: its number, the owner, and the milliseconds that it is held yet."""
+
+
+def _fits_acquire(reply: object) -> bool:
+    if type(reply) is not list or len(reply) != _ACQUIRE_NUMBERS:
+        return False
+    return answers.fits_grant(reply[:-1]) and type(reply[-1]) is int
+
+
+def _read_acquire(reply: Reply) -> Answer:
+    if type(reply) is not list:
+        return answers.silent(reply)
+    answer: list[Any] = reply
+    return answers.read_grant(answer[:-1])._replace(slot=answer[-1])
+
+
+def is_slots(found: object) -> bool:
+    """Whether an inspection found slots, or nothing that is held: not readers."""
+    if not isinstance(found, list) or len(found) % _ENTRY:
+        return False
+    types = (int, bytes, int)
+    return all(isinstance(each, types[place % _ENTRY]) for place, each in enumerate(found))
+
+
+def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
+    """Read what a node says of the slots that are held."""
+    return tuple(_holders(found)) if isinstance(found, list) and is_slots(found) else None
+
+
+def _holders(found: list[Any]) -> Iterator[Holder]:
+    for slot, value, left_ms in zip(found[::_ENTRY], found[1::_ENTRY], found[2::_ENTRY], strict=True):
+        owner = parse_owner(value)
+        label, since = (None, None) if owner is None else (owner.label, owner.since)
+        ttl = answers.seconds(left_ms)
+        yield Holder(owner=value, label=label, since=since, ttl=ttl, letter=LETTER, slot=slot)
+
+
+@lru_cache(MAX_PERMITS)
+def semaphore(permits: int) -> Kind:
+    """Return the kind that so many may hold at once; those of all numbers share a name."""
+    of = (b"%d" % permits,)
+    acquire = Question(script=_scripts.SLOTS_ACQUIRE, fits=_fits_acquire, read=_read_acquire, args=of)
+    return Kind(
+        name="semaphore",
+        letter=LETTER,
+        shares_with=frozenset({"semaphore"}),
+        permits=permits,
+        passes_on=False,
+        acquire=acquire,
+        acquire_plain=acquire,
+        acquire_one_plain=acquire,
+        raise_=Question(script=_scripts.SLOTS_RAISE, fits=answers.fits_int, read=answers.read_raise),
+        extend=Question(script=_scripts.SLOTS_EXTEND, fits=answers.fits_int, read=answers.read_extend),
+        top_up=Question(script=_scripts.SLOTS_TOP_UP, fits=answers.fits_int, read=answers.read_top_up),
+        release=Question(
+            script=_scripts.SLOTS_RELEASE, fits=answers.fits_release, read=answers.read_release, args=of
+        ),
+        counter=SLOTS,
+        read_key=_read_key,
+    )
+
+
+SEMAPHORE: Final = semaphore(1)
+"""What stands for the kinds of all numbers where the number does not matter."""

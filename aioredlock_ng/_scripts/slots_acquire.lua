@@ -1,0 +1,56 @@
+-- One permit of a semaphore: a slot of its own, with a fence (R24, R25).
+-- KEYS     the lock; with fences its counters; where votes rest on it the sentinel
+-- ARGV[1]  owner
+-- ARGV[2]  ttl, milliseconds
+-- ARGV[3]  ballot: the fence that the client proposes; 0 without fences
+-- ARGV[4]  1: permits have no blocks
+-- ARGV[5]  how long counters live unused, milliseconds
+-- ARGV[6]  how many slots there are
+-- ARGV[7]  the slot to begin with
+-- ARGV[8]  how many slots to look at from there on: the first one that is free is taken
+-- ARGV[9]  the sentinel that the client expects; these three are left out where there are no sentinels
+-- ARGV[10] the floor in it
+-- ARGV[11] this server's identity, or empty
+-- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, 1, fence, µs, slot}: ours.  {tag, 0, wait, µs, -1}: none of these is free; wait is the milliseconds until
+--          one of all is, 0: one is now, -1: never, for another program's hash is there.  {tag, -1, 0, µs, -1}: this node
+--          has no vote.  µs is its time of day.
+local us, ms = clock()
+local key, owner, ballot, permits, floor = KEYS[1], ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[6]), 0
+if #ARGV > 9 then
+  if not sentinel_matches(KEYS[#KEYS], ARGV[9], ARGV[11]) then
+    return {ARGV[#ARGV], -1, 0, us, -1}
+  end
+  floor = tonumber(ARGV[10])
+end
+local ends, owners, ended = slots_at(key, ms)
+if not ends then
+  return {ARGV[#ARGV], 0, redis.call('PTTL', key), us, -1}
+end
+local slot, mine = nil, false
+for held, holder in pairs(owners) do
+  if holder == owner then  -- a repeated command
+    slot, mine = math.min(slot or held, held), true
+  end
+end
+for i = 0, slot and -1 or tonumber(ARGV[8]) - 1 do
+  local next_one = (tonumber(ARGV[7]) + i) % permits
+  if not ends[next_one] then
+    slot = next_one
+    break
+  end
+end
+if not slot then
+  return {ARGV[#ARGV], 0, all_taken(ends, permits, ms), us, -1}
+end
+local stored = ballot > 0 and redis.call('HGET', KEYS[2], slot)
+local fence = ballot > 0 and reading(stored, floor, ms) or 0
+if not mine then
+  drop(key, ended)
+  take_slot(key, slot, ms + ARGV[2], owner, ARGV[2])
+  if ballot > 0 then
+    fence = even(math.max(fence + 1, math.min(ballot, ms * 1024)))
+    slot_stand(KEYS[2], slot, stored, fence, ms, ARGV[5])
+  end
+end
+return {ARGV[#ARGV], 1, fence, us, slot}

@@ -1,0 +1,29 @@
+-- Give back every slot of the owner, and tell for how long all of them are taken (R6, R24).
+-- KEYS     the lock; with a fence its counters
+-- ARGV[1]  owner
+-- ARGV[2]  the lease's fence, 0 without
+-- ARGV[3]  how long counters live unused, milliseconds
+-- ARGV[4]  empty: nothing is published; else on the channel of the key's name how many listen there, if that may be
+--          asked, a colon, and the slot that is free
+-- ARGV[5]  how many slots there are
+-- ARGV[6]  the slot of the lease; -1: it was not won
+-- ARGV[7]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, given back, wait, told}, as release.lua: wait is 0 where a slot is free.  Where another program's hash
+--          is, {tag, 0, wait, told, 1}.
+local key, owner, fence, slot = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
+local _, ms = clock()
+local count = ARGV[4] ~= '' and redis.pcall('PUBSUB', 'NUMSUB', key)[2]
+local ends, owners, dropped = slots_at(key, ms)
+if not ends then
+  return {ARGV[7], 0, redis.call('PTTL', key), count or 0, 1}
+end
+local mine, given, told = owners[slot] == owner, strays(ends, owners, owner, nil, dropped), count or 0
+drop(key, dropped)
+if given > 0 and ARGV[4] ~= '' and count ~= 0 then
+  told = redis.pcall('PUBLISH', key, (count or '') .. ':' .. dropped[#dropped])
+  told = type(told) == 'table' and -1 or told
+end
+if mine and fence > 0 then  -- what fails here must not keep a slot from its release
+  pcall(raise_slot, KEYS[2], slot, fence, 0, ms, ARGV[3])
+end
+return {ARGV[7], given, all_taken(ends, tonumber(ARGV[5]), ms), told}

@@ -1,0 +1,593 @@
+"""Counting semaphores on virtual time: slots, fences, strays, other numbers, other kinds (R24 to R26)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+
+import pytest
+
+from aioredlock_ng import (
+    ConfigurationError,
+    Lease,
+    LockLostError,
+    LockManager,
+    LockTakenError,
+    QuorumUnavailableError,
+    WouldDeadlockError,
+)
+from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing._memory_slots import Slots
+from tests.unit.worlds import (
+    LATENCY,
+    PREFIX,
+    TTL,
+    Tripwire,
+    World,
+    count,
+    in_task,
+    sent,
+    sim,
+    turns,
+    virtual,
+    world,
+)
+
+NAME = "gpu"
+KEY = PREFIX + NAME.encode()
+OTHER = b"a" * 40 + b":1700000000000s:other"
+COUNTERS = PREFIX + b"slots:{" + KEY + b"}"
+
+
+def slots(node: MemoryNode) -> dict[int, bytes]:
+    """Return the owners that a node has, by slot."""
+    found = Slots.at(node._server, KEY)
+    assert found is not None
+    return {slot: owner for slot, (_, owner) in sorted(found.held.items())}
+
+
+def hold(node: MemoryNode, slot: int, owner: bytes = OTHER, ttl: float = 60.0) -> None:
+    """Have another client hold a slot of a node."""
+    found = Slots.at(node._server, KEY)
+    assert found is not None
+    found.take(slot, owner, round(ttl * 1000))
+
+
+def free(node: MemoryNode, slot: int) -> None:
+    """Take that back."""
+    node._server.hdel(KEY, b"%d" % slot)
+
+
+async def permits(manager: LockManager, number: int, limit: int) -> list[Lease]:
+    """Acquire so many permits."""
+    return [await manager.semaphore(NAME, limit).acquire() for _ in range(number)]
+
+
+async def give_back(*leases: Lease) -> None:
+    """Release all of them."""
+    for lease in leases:
+        await lease.release()
+
+
+# -- what it is ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fencing", [True, False])
+@virtual
+async def test_so_many_hold_it_at_once_and_no_more(fencing: bool) -> None:
+    """Each has a slot of its own, in whatever process; one more waits for the first that is given back."""
+    async with world(5, fencing=fencing) as w, w.process(fencing=fencing) as other:
+        mine, theirs = await permits(w.manager, 2, 3), await permits(other, 1, 3)
+        assert {lease.slot for lease in (*mine, *theirs)} == {0, 1, 2}
+        assert await w.manager.semaphore(NAME, 3).try_acquire() is None
+        assert await other.semaphore(NAME, 3).try_acquire() is None
+        waiting = asyncio.create_task(other.semaphore(NAME, 3).acquire())
+        await asyncio.sleep(1.0)
+        assert not waiting.done()
+        await mine[1].release()
+        last = await asyncio.wait_for(waiting, 0.1)
+        assert last.slot == mine[1].slot
+        await give_back(mine[0], last, *theirs)
+        assert w.keys == [()] * 5
+
+
+@virtual
+async def test_one_round_trip_finds_the_last_free_slot() -> None:
+    """Whatever slot it begins with: with 9 of 10 taken as with none."""
+    async with world(5) as w, w.process() as other:
+        taken = await permits(other, 9, 10)
+        for _ in range(20):
+            began, asked = sim().time(), count(w.nodes[0], "slots-acquire")
+            async with w.manager.semaphore(NAME, 10) as lease:
+                assert sim().time() - began == pytest.approx(2 * LATENCY)
+                assert count(w.nodes[0], "slots-acquire") == asked + 1
+                assert lease.slot not in {each.slot for each in taken}
+            await asyncio.sleep(0.1)  # this process has not had it for long
+        await give_back(*taken)
+
+
+@virtual
+async def test_a_lease_of_a_permit_is_one_as_ever() -> None:
+    """Extended, bound to a block that its loss cancels, checked, released, and told of in words."""
+    async with world(3) as w:
+        pool = w.manager.semaphore(NAME, 2, ttl=TTL)
+        assert repr(pool) == "<Lock 'gpu' permits=2 ttl=10s>"
+        async with pool as lease:
+            assert lease.slot in (0, 1)
+            assert lease.mode is None
+            await asyncio.sleep(5 * TTL)
+            lease.check()
+            assert lease.extensions >= 10
+            await lease.extend(2 * TTL)
+            assert lease.remaining > 1.9 * TTL
+
+        async def lose() -> None:
+            async with pool:
+                w.vacate(NAME)
+                await asyncio.sleep(TTL)
+
+        with pytest.raises(LockLostError):
+            await lose()
+        async with w.manager.lock("a mutex") as lease:
+            assert lease.slot is None
+
+
+@pytest.mark.parametrize("number", [0, -1, 257, True, 1.5, "4", None])
+@virtual
+async def test_a_bad_number_of_permits_is_refused(number: object) -> None:
+    """1 to 256, with the value in the message."""
+    async with world() as w:
+        with pytest.raises((ValueError, TypeError), match=f"permits must be .*, got {number!r}"):
+            w.manager.semaphore(NAME, number)  # type: ignore[arg-type]
+        for most in (1, 256):
+            async with w.manager.semaphore(NAME, most) as lease:
+                assert lease.slot in range(most)
+
+
+@virtual
+async def test_fences_grow_for_each_slot() -> None:
+    """Unique for it, and greater than those of all its earlier leases, in whatever process (R25)."""
+    async with world(5) as w, w.process() as other:
+        seen: dict[int | None, int] = {}
+        for manager in [w.manager, other] * 20:
+            for lease in await permits(manager, 2, 3):
+                assert lease.fence > seen.get(lease.slot, 0)
+                seen[lease.slot] = lease.fence
+                await lease.release()
+        assert seen.keys() == {0, 1, 2}
+
+
+# -- a permit is Q grants of the same slot -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fencing", [True, False])
+@virtual
+async def test_grants_of_several_slots_are_no_permit(fencing: bool) -> None:
+    """All nodes grant one, but no slot has a majority: it is refused, and all of them go back (R24)."""
+    async with world(5, fencing=fencing) as w:
+        for node, taken in zip(w.nodes, [(0, 1), (0, 1), (0, 2), (0, 2), (1, 2)], strict=True):
+            for slot in taken:
+                hold(node, slot)
+        before = [slots(node) for node in w.nodes]
+        assert await w.manager.semaphore(NAME, 3).try_acquire() is None
+        await turns(3)
+        assert [slots(node) for node in w.nodes] == before
+
+
+def test_every_occupation_of_the_nodes_is_judged_by_the_slot() -> None:
+    """Two slots, three nodes, whatever is taken where: won if and only if one slot is free on a majority that
+    is asked for it (R24).
+    """
+
+    @virtual
+    async def main() -> None:
+        for number, taken in enumerate(itertools.product(range(4), repeat=3)):
+            async with world(3) as w:
+                for node, mask in zip(w.nodes, taken, strict=True):
+                    for slot in (0, 1):
+                        if mask >> slot & 1:
+                            hold(node, slot)
+                lease = await w.manager.semaphore(NAME, 2).try_acquire()
+                granted = [
+                    [next((s for s in (start, 1 - start) if not mask >> s & 1), None) for mask in taken]
+                    for start in (0, 1)
+                ]
+                possible = [max(range(2), key=each.count) if each else None for each in granted]
+                wins = [max(each.count(slot) for slot in (0, 1)) >= 2 for each in granted]
+                if lease is None:
+                    assert not all(wins), number
+                else:
+                    assert any(wins), number
+                    assert lease.slot in possible
+                    await lease.release()
+
+    main()
+
+
+@pytest.mark.parametrize("elsewhere", [(0, 1), (3, 4), (0, 4)])
+@virtual
+async def test_stray_slots_go_back_at_once(elsewhere: tuple[int, ...]) -> None:
+    """A node that granted another slot than was won frees it, and takes the right one if it can (R25).
+
+    Also one whose answer comes before the win.
+    """
+    async with world(5) as w:
+        for number in elsewhere:
+            hold(w.nodes[number], 0)
+        lease = await begin_at_slot_0(w)
+        await asyncio.sleep(4 * LATENCY)
+        mine = slots(w.nodes[2])[0]
+        for number, node in enumerate(w.nodes):
+            held = [slot for slot, holder in slots(node).items() if holder == mine]
+            assert held == ([] if number in elsewhere else [0])
+        votes = [vote.vote.value for vote in lease.votes]
+        assert votes == ["refused" if number in elsewhere else "granted" for number in range(5)]
+        for number in elsewhere:
+            free(w.nodes[number], 0)
+        await lease.extend()
+        await asyncio.sleep(4 * LATENCY)
+        assert [slots(node) for node in w.nodes] == [{0: mine}] * 5
+        await lease.release()
+
+
+async def begin_at_slot_0(w: World) -> Lease:
+    """Win slot 0 of three: then nodes where that is held have granted another one."""
+    while True:
+        lease = await w.manager.semaphore(NAME, 3).acquire()
+        if lease.slot == 0:
+            return lease
+        await lease.release()
+        await asyncio.sleep(0.1)
+
+
+@virtual
+async def test_a_straggler_gives_its_stray_slot_back() -> None:
+    """Also one that answers after the win, and after its time was up (R25)."""
+    for delay in (0.05, 0.15):
+        async with world(5, node_timeout=0.1) as w:
+            slow = w.nodes[4]
+            hold(slow, 0)
+            while True:
+                slow.latency = delay
+                lease = await w.manager.semaphore(NAME, 3).acquire()
+                if lease.slot == 0:
+                    break
+                slow.latency = LATENCY
+                await lease.release()
+                await asyncio.sleep(2.0)
+            await asyncio.sleep(1.5 * delay)
+            owner = slots(w.nodes[0])[0]
+            assert owner in slots(slow).values(), "its answer is on its way"
+            slow.latency = LATENCY
+            await asyncio.sleep(2 * delay)
+            assert owner not in slots(slow).values()
+            await lease.release()
+
+
+@virtual
+async def test_a_slot_whose_answer_was_lost_goes_back_with_the_next_extension() -> None:
+    """A node may have granted another slot, and its answer have been lost (R25)."""
+    async with world(5) as w:
+        lease = await w.manager.semaphore(NAME, 3).acquire()
+        assert lease.slot is not None
+        owner = slots(w.nodes[0])[lease.slot]
+        for node in w.nodes[3:]:
+            hold(node, (lease.slot + 1) % 3, owner)
+        free(w.nodes[4], lease.slot)
+        await lease.extend()
+        await asyncio.sleep(4 * LATENCY)
+        assert [slots(node) for node in w.nodes] == [{lease.slot: owner}] * 5
+        await lease.release()
+        assert w.keys == [()] * 5
+
+
+@virtual
+async def test_a_stray_slot_of_a_node_that_says_nothing_ends_with_the_release() -> None:
+    """A release is of all slots of its owner."""
+    async with world(5) as w:
+        lease = await w.manager.semaphore(NAME, 3).acquire()
+        assert lease.slot is not None
+        hold(w.nodes[4], (lease.slot + 1) % 3, slots(w.nodes[0])[lease.slot])
+        await lease.release()
+        assert w.keys == [()] * 5
+
+
+@pytest.mark.parametrize("waking", [False, True])
+@virtual
+async def test_cancelled_at_every_pause(waking: bool) -> None:
+    """Nothing stays on the nodes, neither of a try that was lost nor of one that was won (R5)."""
+    for pause in range(1, 200):
+        async with world(3) as w, w.process() as other:
+            taken = await permits(other, 1, 2)
+            for node in w.nodes[1:]:
+                hold(node, 1 - (taken[0].slot or 0), ttl=0.3)
+
+            async def use(manager: LockManager = w.manager) -> None:
+                async with manager.semaphore(NAME, 2):
+                    await asyncio.sleep(0.001)
+
+            wire = Tripwire(use(), pause, waking=waking)
+
+            async def run(wire: Tripwire = wire) -> None:
+                await wire
+
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.create_task(run())
+            await asyncio.sleep(1.0)
+            assert [list(slots(node)) for node in w.nodes] == [[taken[0].slot]] * 3, pause
+            await give_back(*taken)
+            if not wire.tripped:
+                assert pause > 4
+                return
+    raise AssertionError("it pauses without end")
+
+
+# -- fences --------------------------------------------------------------------------------------------
+
+
+@virtual
+async def test_nodes_that_disagree_are_raised_for_that_slot() -> None:
+    """One more round, and a certificate as of a mutex (R10, R25)."""
+    async with world(3) as w:
+        now = w.nodes[0]._server.time_us() // 1000
+        counters = [{b"%d" % slot: b"%d" % (now + ahead << 10) for slot in (0, 1)} for ahead in (1, 3, 5)]
+        for node, counted in zip(w.nodes, counters, strict=True):
+            for slot, count_ in counted.items():
+                node._server.hset(COUNTERS, slot, count_)
+        async with w.manager.semaphore(NAME, 2) as lease:
+            found = [node._server.fields(COUNTERS) for node in w.nodes]
+            stand = [int(each[b"%d" % lease.slot]) for each in found]
+            assert stand.count(lease.fence) >= 2
+            other = [int(each[b"%d" % (1 - (lease.slot or 0))]) for each in found]
+            assert other == [now + ahead << 10 for ahead in (1, 3, 5)]
+        assert w.manager.statistics().raised == 1
+
+
+# -- several numbers, several kinds --------------------------------------------------------------------
+
+
+@virtual
+async def test_growing_is_immediate_and_shrinking_takes_effect_as_leases_end() -> None:
+    """L is no state of the nodes: at most the greatest number that any client says (R26)."""
+    async with world(3) as w, w.process() as other:
+        first = await permits(w.manager, 2, 2)
+        assert await w.manager.semaphore(NAME, 2).try_acquire() is None
+        more = await permits(other, 2, 4)
+        assert {lease.slot for lease in more} == {2, 3}
+        await first[0].release()
+        less = await other.semaphore(NAME, 3).try_acquire()
+        assert less is not None
+        assert less.slot == first[0].slot
+        await give_back(*more)
+        assert await w.manager.semaphore(NAME, 2).try_acquire() is None
+        await give_back(first[1], less)
+
+
+@pytest.mark.parametrize("fencing", [True, False])
+@virtual
+async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing: bool) -> None:
+    """In both directions, at once, and nothing is left behind (R19)."""
+    async with world(3, fencing=fencing) as w, w.process(fencing=fencing) as other:
+        rw = other.rwlock(NAME)
+        for lock in (other.lock(NAME), rw.write(), rw.read()):
+            async with lock:
+                there = "readers" if lock.names and "read" in repr(lock) else "a mutex or a write lock"
+                with pytest.raises(
+                    ConfigurationError, match=f"wanted as a semaphore, .* as {there}: a name is"
+                ):
+                    await w.manager.semaphore(NAME, 2).acquire()
+        async with w.manager.semaphore(NAME, 2):
+            for lock, kind in (
+                (other.lock(NAME), "mutex"),
+                (rw.write(), "write lock"),
+                (rw.read(), "read lock"),
+            ):
+                with pytest.raises(
+                    ConfigurationError, match=f"as a {kind}, .* as a semaphore's permits: a name"
+                ):
+                    await lock.acquire()
+        assert w.keys == [()] * 3
+
+
+@virtual
+async def test_another_kind_on_a_minority_does_not_matter() -> None:
+    """What it costs is that node's vote."""
+    async with world(3) as w:
+        w.occupy(NAME, None, 0)
+        async with w.manager.semaphore(NAME, 1) as lease:
+            assert lease.slot == 0
+        w.vacate(NAME)
+        hold(w.nodes[0], 0)
+        async with w.manager.lock(NAME):
+            pass
+
+
+@virtual
+async def test_another_programs_hash_is_waited_for() -> None:
+    """It is no semaphore: one without expiry is in the way as any other key without (R16)."""
+    async with world(3) as w:
+        for node in w.nodes:
+            node._server.hset(KEY, b"name", b"value")
+        with pytest.raises(LockTakenError):
+            await w.manager.semaphore(NAME, 2, blocking_timeout=1).acquire()
+        assert [node._server.fields(KEY) for node in w.nodes] == [{b"name": b"value"}] * 3
+
+
+# -- seen from outside ---------------------------------------------------------------------------------
+
+
+@virtual
+async def test_holders_are_seen_by_slot() -> None:
+    """By an inspection, a survey and the statistics; a forced release frees all of them."""
+    async with world(3) as w, w.process(holder="other") as other:
+        mine, theirs = await permits(w.manager, 1, 3), await permits(other, 1, 3)
+        node, *_ = await w.manager.inspect(NAME)
+        assert (node.kind, node.held, node.ours, node.readers) == ("semaphore", True, True, ())
+        by_slot = {permit.slot: (permit.holder, permit.ours) for permit in node.permits}
+        assert by_slot[mine[0].slot or 0][1] is True
+        assert by_slot[theirs[0].slot or 0] == ("other", False)
+        (lock,) = (await w.manager.survey()).locks
+        assert (lock.name, lock.kind, lock.state, lock.held_by) == (NAME, "semaphore", "held", 3)
+        assert [(permit.slot, permit.held_by) for permit in lock.permits] == [
+            (slot, 3) for slot in sorted(by_slot)
+        ]
+        assert [each.kind for each in w.manager.statistics().leases] == ["semaphore"]
+        await w.manager.force_release(NAME)
+        assert w.keys == [()] * 3
+        with pytest.raises(LockLostError):
+            await theirs[0].extend()
+        await give_back(*mine, *theirs)
+
+
+@virtual
+async def test_a_slot_that_a_minority_has_is_partial() -> None:
+    """What a holder left on some nodes."""
+    async with world(3) as w:
+        hold(w.nodes[0], 1)
+        (lock,) = (await w.manager.survey()).locks
+        assert (lock.state, [(permit.slot, permit.held_by) for permit in lock.permits]) == (
+            "partial",
+            [(1, 1)],
+        )
+        async with w.manager.semaphore(NAME, 3):
+            (lock,) = (await w.manager.survey(NAME)).locks
+            assert lock.state == "held"
+
+
+# -- a holder that dies, a node that forgets -----------------------------------------------------------
+
+
+@virtual
+async def test_a_holder_that_dies_leaves_for_a_ttl() -> None:
+    """Its slot alone: a waiter has it as soon as it ends."""
+    async with world(3) as w:
+        for node in w.nodes:
+            hold(node, 0, ttl=5.0)
+            hold(node, 1, b"b" * 40 + b":1700000000000s:third", ttl=60.0)
+        began = sim().time()
+        async with w.manager.semaphore(NAME, 2) as lease:
+            assert lease.slot == 0
+            assert 5.0 <= sim().time() - began < 6.0
+
+
+@virtual
+async def test_a_node_that_restarted_empty_grants_nothing() -> None:
+    """Until every slot that it may have forgotten is over: no third one holds two permits (R12)."""
+    options = {"ttl": 5.0, "restart_quarantine": 5.0}
+    async with world(3, **options) as w, w.process(**options) as other:
+        leases = await permits(w.manager, 2, 2)
+        for node in w.nodes[:2]:
+            node.restart()
+        await asyncio.sleep(0.1)
+        with pytest.raises(QuorumUnavailableError):
+            await other.semaphore(NAME, 2).try_acquire()
+        third = await other.semaphore(NAME, 2).acquire()
+        assert not any(lease.held for lease in leases)
+        await give_back(*leases, third)
+
+
+# -- tasks of one process ------------------------------------------------------------------------------
+
+
+@virtual
+async def test_tasks_of_a_process_hold_at_the_same_time_in_their_order() -> None:
+    """One asks after the other, and none asks while as many hold as may: then the nodes need not be asked."""
+    async with world(3) as w:
+        order, inside, most = [], 0, 0
+
+        async def work(number: int) -> None:
+            nonlocal inside, most
+            async with w.manager.semaphore(NAME, 3):
+                order.append(number)
+                inside += 1
+                most = max(most, inside)
+                await asyncio.sleep(0.1)
+                inside -= 1
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(12):
+                group.create_task(work(number))
+        assert (order, most) == (list(range(12)), 3)
+        assert count(w.nodes[0], "slots-acquire") == 12
+
+
+@virtual
+async def test_a_single_try_gets_what_is_free_beside_holders_of_its_process() -> None:
+    """It waits for the verdict on those before it, and is sent away only when all is taken."""
+    async with world(3) as w:
+        pool = w.manager.semaphore(NAME, 3)
+        first = await pool.acquire()
+        results = await asyncio.gather(*(pool.try_acquire() for _ in range(4)))
+        leases = [lease for lease in results if lease is not None]
+        assert len(leases) == 2
+        assert await pool.try_acquire() is None
+        await give_back(first, *leases)
+
+
+@virtual
+async def test_a_task_may_have_two_permits_but_waits_for_none_of_its_own() -> None:
+    """With all of them in its own blocks it would wait for itself."""
+    async with world(3) as w:
+        pool = w.manager.semaphore(NAME, 2)
+        async with pool as one, pool as two:
+            assert {one.slot, two.slot} == {0, 1}
+            with pytest.raises(WouldDeadlockError):
+                await pool.acquire()
+        async with pool:
+            other = asyncio.create_task(pool.acquire())
+            await asyncio.sleep(0.1)
+            waiting = in_task(pool.acquire)
+            await asyncio.sleep(0.1)
+            assert not waiting.done()
+            await (await other).release()
+            assert (await waiting).error is None
+
+
+@virtual
+async def test_a_busy_process_lets_others_ask() -> None:
+    """After 50 ms it lets those of other processes go first (R13)."""
+    async with world(3) as w, w.process() as other:
+
+        async def work() -> None:
+            while True:
+                async with w.manager.semaphore(NAME, 2):
+                    await asyncio.sleep(0.005)
+
+        tasks = [asyncio.create_task(work()) for _ in range(6)]
+        await asyncio.sleep(0.5)
+        for _ in range(5):
+            began = sim().time()
+            async with other.semaphore(NAME, 2):
+                assert sim().time() - began < 1.0
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@virtual
+async def test_a_release_names_the_slot_and_a_waiter_goes_straight_for_it() -> None:
+    """So that it need not try its luck among all of them (R24)."""
+    async with world(3) as w, w.process() as other:
+        taken = await permits(other, 8, 8)
+        for lease in list(taken):
+            waiting = asyncio.create_task(w.manager.semaphore(NAME, 8).acquire())
+            await asyncio.sleep(0.05)
+            asked = count(w.nodes[0], "slots-acquire")
+            await lease.release()
+            await asyncio.sleep(0.05)
+            assert waiting.done()
+            got = waiting.result()
+            assert got.slot == lease.slot
+            assert count(w.nodes[0], "slots-acquire") == asked + 1
+            taken.append(got)
+        await give_back(*taken)
+
+
+@virtual
+async def test_a_mutex_is_asked_for_as_ever() -> None:
+    """No script of a semaphore is run for it."""
+    async with world(3) as w:
+        async with w.manager.lock("mutex"):
+            pass
+        assert not any(one.kind.startswith("slots") for one in sent(w.nodes[0]))
