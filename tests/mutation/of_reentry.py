@@ -58,7 +58,7 @@ MUTATIONS = (
     Mutation(
         rule="R27",
         name="a thread's right is that of all threads of the manager",
-        edits=(Edit("_Here.__init__", "self.thread = object()", "self.thread = SyncLock"),),
+        edits=(Edit("Here.__init__", "self.runner = object()", "self.runner = Here"),),
         test="behaviour/test_sync.py::test_a_thread_goes_in_again",
     ),
     Mutation(
