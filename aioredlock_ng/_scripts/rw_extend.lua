@@ -43,7 +43,7 @@ for i = 1, n do
   if not reads then
     prolong(key, ttl)
   elseif ends[i] then
-    call('ZREMRANGEBYSCORE', key, '-inf', ms - 1)  -- after a first write a server without memory allows more
+    call('ZREMRANGEBYSCORE', key, '-inf', ms - 1)  -- a server at its maxmemory lets what has written go on
     call('ZADD', key, math.max(ends[i], ms + ttl), owner)
     prolong(key, ttl)
   else

@@ -6,7 +6,7 @@
 -- ARGV[4]  1: where a writer has gone, that is published on the channel of the key's name; where the last reader has,
 --          on that of the queue's, to which writers listen.  Empty: nothing is
 -- ARGV[5]  the mode: read or write
--- ARGV[6]  the seat of a call that waits no more, whose mark is taken away; left out where it may go on
+-- ARGV[6]  the seat of a call that waits no more, whose mark is taken away; left out where the call may wait on
 -- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
 -- returns  {tag, given back, wait, told}, and where others are {…, foreign} or {…, foreign, label}: as release.lua.
 --          Readers are no foreigners, and have no label.
@@ -41,21 +41,22 @@ for i = 1, n do
   if #ARGV > 6 and redis.pcall('ZREM', queue, 'w' .. ARGV[6]) == 1 then
     tell(key)  -- readers need not wait for it any more
   end
-  -- First what the mode is, so that errors are for what is found in the way.
-  local left, others, holder = 0, true, false
+  -- First what the mode says, so that nothing fails where all is as usual.  `gone`: how many readers have gone, or the
+  -- error where none can be.
+  local gone, others, holder = 0, true, false
   if reads then
-    left, others = leave(key)
+    gone, others = leave(key)
   end
-  if not reads or type(left) == 'table' then
+  if not reads or type(gone) == 'table' then
     holder = redis.pcall('GET', key)
   end
   if not reads and type(holder) == 'table' then
-    left = holder
+    gone = holder
     if string.find(holder.err, 'WRONGTYPE', 1, true) then
-      left, others = leave(key)
+      gone, others = leave(key)
     end
   end
-  if left == 1 then
+  if gone == 1 then
     count = loud and not others and tell(queue) or 0
   elseif holder == owner then
     call('DEL', key)
@@ -69,8 +70,8 @@ for i = 1, n do
     if fence > 0 then  -- what fails here must not keep a lock from its release
       pcall(raise, KEYS[n + i], fence, 0, ms(), ARGV[3])
     end
-  elseif type(left) == 'table' and type(holder) == 'table' then
-    failure = left  -- the other names must still be released
+  elseif type(gone) == 'table' and type(holder) == 'table' then
+    failure = gone  -- the other names must still be released
   else
     local stays = call('PTTL', key)
     if stays == -1 then  -- also a set, where it is another program's
@@ -85,7 +86,8 @@ for i = 1, n do
       foreign = foreign == 1 and 1 or is_foreign(holder)
       other = other or label(holder)
     end
-    -- Readers follow a notice together; writers are as many as listen for the last reader (R33).
+    -- The crowd (R33): for a reader all that listen for a writer's release; for a writer the other writers, which alone
+    -- listen for the last reader's.
     count = loud and listeners(reads and key or queue) or 0
   end
   told = (told == -1 or count == -1) and -1 or math.max(told, count)

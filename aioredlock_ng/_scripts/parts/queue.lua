@@ -1,6 +1,7 @@
 -- The hints beside a read-write lock, never read for safety (R22): a sorted set of marks, each with the moment in ms at
 -- which it ends.  'w' and a seat: a writer waits.  'r': readers wait.  'turn': readers come first; it waits for the first
 -- of them, which may be far away, and gives the others a moment more.  What cannot be read is no mark.
+-- In ms: how long a mark of those that wait stands, a turn without a reader yet, and a turn with one.
 local MARK, AWAITED, TURN = 1000, 250, 25
 local function mark(queue, what, ms, span)
   redis.call('ZADD', queue, ms + span, what)
