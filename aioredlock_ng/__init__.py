@@ -2,11 +2,12 @@
 
 The modules, each above what it imports; ``.github/CONTRIBUTING.md`` has the whole map::
 
-cli and _cli/, _demo/, contrib/, sync, pytest_plugin   built on the public interface alone
+cli and _cli/, _demo/, contrib/, sync and _sync/, pytest_plugin   built on what users see
 testing/     for users' own tests: masters in memory, virtual time, local servers
-_manager, _lock, _lease   what users see
+_manager, _election, _rwlock, _lock, _lease   what users see
 _admin/      what administrators do
 _session/    what a manager lives in, from its start in a loop to its end
+_elect/      what leaders announce, and what observers see of it
 _acquire/    the story of one call of acquire
 _hold/       a lock that was won: its validity, extensions, loss and release
 _local/      what the tasks of one process settle among themselves

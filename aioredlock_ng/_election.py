@@ -26,12 +26,13 @@ def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> Ex
     """Return the policy that a leader's lock is extended by: without a limit.
 
     Raises:
-        ValueError, TypeError: `extension` is none, or has it not extended at all.
+        TypeError: `extension` is no `ExtensionPolicy`.
+        ValueError: it is `ExtensionPolicy.off()`, or another one with ``max_extensions=0``.
     """
     if extension is not None:
         checked_policy(extension)
         if not extension.enabled:
-            raise ValueError(f"a leader extends its lock, got extension={extension!r}")
+            raise ValueError(f"a leader extends its lock: leave out max_extensions=0, got {extension!r}")
     return replace(default if extension is None else extension, max_extensions=None)
 
 

@@ -348,9 +348,9 @@ class LockManager(Generic[Fence_co]):
     ) -> ReadWriteLock[Fence_co]:
         """Describe a read-write lock over `names`: readers together, a writer alone.
 
-        The arguments are those of `lock`, for readers and writers alike, and so are the errors.  With
-        `reentrant`, a task that is inside a write lock may go into it again to write or to read; inside a
-        read lock, to read.
+        The arguments are those of `lock` but for `at_least`, for readers and writers alike, and so are the
+        errors.  With `reentrant`, a task that is inside a write lock may go into it again to write or to
+        read; inside a read lock, to read.
         """
         request = self._request(
             ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, None, reentrant
@@ -443,11 +443,12 @@ class LockManager(Generic[Fence_co]):
         """Run an async function under the lock that `template` names, filled from its arguments.
 
         ``@manager.locked("report:{customer_id}")``; the options are those of `lock`, and the label is the
-        template unless given.  With ``mode="read"`` or ``"write"`` it is the `rwlock` of that name.
+        template unless given.  With ``mode="read"`` or ``"write"`` it is the `rwlock` of that name, which has
+        no `at_least`.
 
         Raises:
-            ValueError: at decoration, when a field of the template is no parameter of the function, or there
-                is no such mode.
+            ValueError: at decoration, when a field of the template is no parameter of the function, there is
+                no such mode, or it does not go with `at_least`.
             TypeError: at decoration, when the function is not async.
         """
         if options.get("label") is None:

@@ -55,7 +55,7 @@ class ReadWriteLock(Generic[Fence_co]):
 
         Raises:
             TypeError: `since` is no lease.
-            ValueError: it is not a read lease of these names, or one of both has no fences.
+            ValueError: it is not a read lease of these names, or a manager of the two has ``fencing=False``.
         """
         if since is None:
             return Lock(self._life, self._write, self._request)
@@ -64,5 +64,7 @@ class ReadWriteLock(Generic[Fence_co]):
         if since.mode != "read" or since.names != self.names:
             raise ValueError(f"since must be a read lease of {printable(self.names)}, got {since!r}")
         if since.fence is None or not self._write.fenced:
-            raise ValueError("since needs fences, of the lease and here: a manager has fencing=False")
+            raise ValueError(
+                f"since needs fences, which fencing=False leaves out: got {since!r} for {self!r}"
+            )
         return Lock(self._life, self._write, self._request, since=since.fence)

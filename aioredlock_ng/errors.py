@@ -11,7 +11,7 @@ As a tree::
         ├── WouldDeadlockError           the task would wait for a lock that it holds itself
         └── ManagerClosedError
     ValueError
-    └── ConfigurationError               the node list cannot work, or the name is something else's
+    └── ConfigurationError               nodes or settings cannot work, or the name is something else's
 
 The base is redis-py's `RedisError` and not its `LockError`: that one is a `ValueError`, and a body's
 ``except ValueError`` would swallow a lost lock.
@@ -172,9 +172,10 @@ class LockLostError(LockError):
 
 @final
 class WouldDeadlockError(LockError):
-    """The task would wait for a lock that it holds itself, which is not asked for with ``reentrant=True``.
+    """The task, or the thread, would wait for a lock that it holds itself.
 
-    Or which is, and which no lease of the task's own covers: all of the names, and to write if so asked.
+    It asked without ``reentrant=True``; or no single lease of its own covers what it asked for: each of the
+    names, and to write if it is to write.
     """
 
 
@@ -185,9 +186,9 @@ class ManagerClosedError(LockError):
 
 @final
 class ConfigurationError(ValueError):
-    """The list of nodes cannot work, or a lock's name is that of something else.
+    """The nodes or the settings cannot work, or a lock's name is that of something else.
 
-    The message names the node; or what is wanted, and what is under the keys on so many nodes that no
-    majority could grant it (R19): waiting would not help.  Then the refusal is its ``__cause__``, with the
-    votes.
+    The message names the node, or the setting, such as ``fencing=False`` where an election needs fences.  Or
+    it says what is wanted, and what is under the keys on so many nodes that no majority could grant it (R19):
+    waiting would not help.  Then the refusal is its ``__cause__``, with the votes.
     """

@@ -5,8 +5,8 @@ never by its names.  No event carries an owner value.
 
 One call of `acquire` ends in `Acquired` or in `GaveUp`, and is told as `Waiting` in between if it has
 to wait.  What is refused by the manager itself, since it is closed or its nodes cannot be one quorum,
-is told as neither; and so is an acquire of a reentrant lock by the task that is inside of it: `Acquired` and
-`Released` are of the lock, from the first lease to the last.
+is told as neither.  Nor is an acquire of a reentrant lock by the task that is inside of it: `Acquired` tells
+of the lock's first lease, and `Released` of its last.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ class SyncLockManager:
         return SyncLock(self.manager.lock(*names, **options), self._thread)
 
     def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> SyncReadWriteLock:
-        """Describe a read-write lock; the options are those of `LockManager.rwlock`."""
+        """Describe a read-write lock; the options are those of `LockManager.rwlock`; a loss only raises."""
         return SyncReadWriteLock(self.manager.rwlock(*names, **options), self._thread)
 
     def election(
@@ -109,8 +109,8 @@ class SyncLockManager:
         A loss raises `LockLostError` when the function has returned.
 
         Raises:
-            ValueError: at decoration, when a field of the template is no parameter of the function, or there
-                is no such mode.
+            ValueError: at decoration, when a field of the template is no parameter of the function, there is
+                no such mode, or it does not go with `at_least`.
             TypeError: at decoration, when the function is async or a generator.
         """
         sample = sample_name(template)

@@ -80,8 +80,9 @@ class Tries:
         asked_at, wall, ahead = self.clock.now(), self.wall(), self.clocks.median_ahead
         # The nodes' time, as far as it is known; by the wall clock else.  It is only a hint.
         time = wall if ahead is None else asked_at + ahead
-        # Behind the random part stand since when, in Unix milliseconds, and the holder's label.  They are for
-        # people who look at a lock: no decision rests on them, and the value is compared as a whole.
+        # Behind the random part stand since when, in Unix milliseconds, a letter if the kind has one
+        # (`signed`), and the holder's label.  They are for people that look at a lock: no decision rests on
+        # them, and the value is compared as a whole.
         return Turn(asked_at, ballot(0, int(time * 1000)), b":%013d:%b" % (wall * 1000, self.label))
 
 

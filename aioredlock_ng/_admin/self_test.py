@@ -214,7 +214,7 @@ def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) 
     beside, writer = owner + b"2", owner + b"3"
 
     def voted(what: str, command: Command, read: Callable[[Reply], Answer]) -> _Step:
-        # A user's client makes the calls of one owner one after the other: these are to be.
+        # A user's client makes the calls of one owner one after the other: so these come in their order.
         return _Step(what, dataclasses.replace(command, owner=owner), read, votes=True, part=part)
 
     yield voted("read lock", reads.acquire(owner, TRIAL_TTL, fence), reads.read_acquire)

@@ -3,7 +3,7 @@
     0123456789abcdef0123456789abcdef01234567:1763640000000:host.example.org:12345
     0123456789abcdef0123456789abcdef01234567:1763640000000w:host.example.org:12345
 
-The random part makes it a secret: it is what a release or an extension shows.  The rest is for people who
+The random part makes it a secret: it is what a release or an extension shows.  The rest is for people that
 look at a lock; no decision rests on it, and the value is compared as a whole.  The letter behind the time, of
 a mutex none, says what kind of lock was asked for.
 """

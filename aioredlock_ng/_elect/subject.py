@@ -66,7 +66,8 @@ def subject_of(name: str, ttl: float, options: Options) -> Subject:
     (name,) = checked_names((name,))
     if not options.fencing or options.sentinel is None:
         raise ConfigurationError(
-            f"election {name!r}: its terms are fences, and this manager was made with fencing=False"
+            f"election {name!r}: its terms are fences, and this manager was made with fencing=False: "
+            "leave that out"
         )
     key = options.key(name)
     announced = mark_key(options.prefix, LEADER, key)

@@ -128,6 +128,7 @@ class SyncElection:
 
         Raises:
             ManagerClosedError: the manager is closed; also when another thread closes it.
+            ConfigurationError: the nodes cannot be one quorum.
             Exception: whatever `lead` raises, unless it is the `LockLostError` of its own leadership.
         """
         while True:

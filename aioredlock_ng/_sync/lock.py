@@ -68,16 +68,15 @@ class SyncLease:
 
     def extend(self, ttl: float | timedelta | None = None) -> None:
         """Extend the validity; raises as `Lease.extend` does."""
-        self._thread.submit(self.lease.extend, ttl).result()
+        self._thread.call(self.lease.extend, ttl)
 
     def downgrade(self) -> None:
         """Turn a write lease into a read lease; as `Lease.downgrade`."""
-        self._thread.submit(self.lease.downgrade).result()
+        self._thread.call(self.lease.downgrade)
 
     def release(self) -> ReleaseReport:
         """Release on all nodes, and return what each said; idempotent."""
-        report: ReleaseReport = self._thread.submit(self.lease.release).result()
-        return report
+        return self._thread.call(self.lease.release)
 
 
 @final

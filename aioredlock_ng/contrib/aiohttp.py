@@ -215,7 +215,8 @@ def locked(
     Args:
         key: the lock's name: a template, filled from ``request.match_info``, or a function of the request.
         status_code: the answer while another request holds the lock.
-        mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so; None: a mutex.
+        mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without `at_least`;
+            None: a mutex.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the function's name, unless given.
 

@@ -139,15 +139,15 @@ class _Fences:
     def next(self, clock: _StandingClock) -> tuple[int, int]:
         """Return one above the last one: the time of day, as with real ones, unless that is behind.
 
-        It is even, and the one before it is free for a reader.  With it comes the last one so far that a
-        holder got who is alone, under whatever name (R23).
+        It is even, and the one before it is free for a reader.  With it comes the greatest one so far that
+        went to a holder that is alone, under whatever name (R23).
         """
         with self._lock:
             self._last = block_end(max(self._last + 2, at(int(clock.wall() * 1000))), 1)
             return self._last, self._alone
 
     def alone_at(self, fence: int) -> None:
-        """Note that a holder who is alone got this one: a writer, or that of a mutex."""
+        """Note that this one went to a holder that is alone: a writer, or that of a mutex."""
         with self._lock:
             self._alone = max(self._alone, fence)
 

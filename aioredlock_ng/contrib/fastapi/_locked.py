@@ -58,7 +58,8 @@ def locked(
             its background tasks; what endpoints that stream need.  A dependency that yields and takes the
             lease must have the scope of the lock.
         status_code: of the answer while another request holds the lock.
-        mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so; None: a mutex.
+        mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without `at_least`;
+            None: a mutex.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the dependency's name, unless given.
 
