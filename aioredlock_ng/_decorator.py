@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, Protocol, TypeVar, Unpack, cast, get_args
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, get_args
 
 from ._kinds.kind import Mode
 from ._lock import Lock
-from ._options import Fence_co, LockOptions, ReadWriteLockOptions
+from ._options import Fence_co, LockOptions, ReadWriteLockOptions, SemaphoreOptions
 from ._rwlock import ReadWriteLock
 from ._template import name_filler, sample_name
 
@@ -26,18 +26,47 @@ class Manager(Protocol[Fence_co]):
     def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> ReadWriteLock[Fence_co]:
         """Describe a read-write lock."""
 
+    def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Lock[Fence_co]:
+        """Describe a semaphore."""
 
-def lock_in_mode(
-    manager: Manager[Fence_co], name: str, mode: Mode | None, options: LockOptions
-) -> Lock[Fence_co]:
-    """Describe the lock that a decorator asks for: without a `mode` a mutex.
+
+Sort: TypeAlias = Mode | int | None
+"""What a decorator asks for: the mode of a read-write lock, the permits of a semaphore, or a mutex."""
+
+
+def sort_of(mode: Mode | None, permits: int | None) -> Sort:
+    """Return the sort that these two mean.
+
+    Raises:
+        ValueError: both are given.
+    """
+    if permits is None:
+        return mode
+    if mode is not None:
+        raise ValueError(f"a semaphore has no mode, got mode={mode!r} and permits={permits!r}")
+    return permits
+
+
+def _permit(manager: Manager[Fence_co], name: str, permits: int, options: LockOptions) -> Lock[Fence_co]:
+    """Describe a semaphore, for which only some of the options are."""
+    for option in ("at_least", "reentrant"):
+        if options.get(option):
+            raise ValueError(f"a semaphore has no {option}, got {option}={options.get(option)!r}")
+    left = {name: value for name, value in options.items() if name not in ("at_least", "reentrant")}
+    return manager.semaphore(name, permits, **cast("SemaphoreOptions", left))
+
+
+def lock_of(manager: Manager[Fence_co], name: str, mode: Sort, options: LockOptions) -> Lock[Fence_co]:
+    """Describe the lock that a decorator asks for.
 
     Raises:
         ValueError: there is no such mode, or it does not go with `at_least`.
-        ValueError, TypeError: as `LockManager.lock`.
+        ValueError, TypeError: as `LockManager.lock`, or `LockManager.semaphore`.
     """
     if mode is None:
         return manager.lock(name, **options)
+    if isinstance(mode, int | float):
+        return _permit(manager, name, mode, options)
     if mode not in get_args(Mode):
         raise ValueError(f"mode must be 'read', 'write' or None, got {mode!r}")
     shared = options.copy()

@@ -19,7 +19,7 @@ from ._admin.survey import Survey, survey
 from ._clock import Clock, SystemClock
 from ._core.diagnosis.findings import Finding
 from ._core.policy import ExtensionPolicy, RetryPolicy
-from ._decorator import lock_in_mode, locked
+from ._decorator import lock_of, locked, sort_of
 from ._elect.subject import subject_of
 from ._election import Election, unbounded
 from ._hold.request import Request
@@ -438,13 +438,18 @@ class LockManager(Generic[Fence_co]):
         return Election(self._life, self._primitives.over(LEADER, (name,)), request, subject)
 
     def locked(
-        self, template: str, *, mode: Mode | None = None, **options: Unpack[LockOptions]
+        self,
+        template: str,
+        *,
+        mode: Mode | None = None,
+        permits: int | None = None,
+        **options: Unpack[LockOptions],
     ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """Run an async function under the lock that `template` names, filled from its arguments.
 
         ``@manager.locked("report:{customer_id}")``; the options are those of `lock`, and the label is the
-        template unless given.  With ``mode="read"`` or ``"write"`` it is the `rwlock` of that name, which has
-        no `at_least`.
+        template unless given.  With ``mode="read"`` or ``"write"`` it is the `rwlock` of that name, with
+        `permits` the `semaphore`: neither has `at_least`.
 
         Raises:
             ValueError: at decoration, when a field of the template is no parameter of the function, there is
@@ -454,8 +459,10 @@ class LockManager(Generic[Fence_co]):
         if options.get("label") is None:
             options["label"] = template
 
+        sort = sort_of(mode, permits)
+
         def make(name: str) -> Lock[Fence_co]:
-            return lock_in_mode(self, name, mode, options)
+            return lock_of(self, name, sort, options)
 
         return locked(template, make)
 

@@ -30,9 +30,10 @@ from . import (
     NodeInitialisation,
     NodeInspection,
     ReadWriteLockOptions,
+    SemaphoreOptions,
     Survey,
 )
-from ._decorator import lock_in_mode
+from ._decorator import lock_of, sort_of
 from ._sync.election import SyncCampaign, SyncElection, SyncLeadership
 from ._sync.lock import SyncLease, SyncLock, SyncReadWriteLock
 from ._sync.thread import LoopThread
@@ -89,6 +90,10 @@ class SyncLockManager:
         """Describe a read-write lock; the options are those of `LockManager.rwlock`; a loss only raises."""
         return SyncReadWriteLock(self.manager.rwlock(*names, **options), self._thread)
 
+    def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> SyncLock:
+        """Describe a counting semaphore; arguments and errors are those of `LockManager.semaphore`."""
+        return SyncLock(self.manager.semaphore(name, permits, **options), self._thread)
+
     def election(
         self,
         name: str,
@@ -102,7 +107,12 @@ class SyncLockManager:
         return SyncElection(election, self._thread)
 
     def locked(
-        self, template: str, *, mode: Mode | None = None, **options: Unpack[LockOptions]
+        self,
+        template: str,
+        *,
+        mode: Mode | None = None,
+        permits: int | None = None,
+        **options: Unpack[LockOptions],
     ) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Run a function under the lock that `template` names; as `LockManager.locked`.
 
@@ -113,7 +123,7 @@ class SyncLockManager:
                 no such mode, or it does not go with `at_least`.
             TypeError: at decoration, when the function is async or a generator.
         """
-        sample = sample_name(template)
+        sample, sort = sample_name(template), sort_of(mode, permits)
         if options.get("label") is None:
             options["label"] = template
 
@@ -121,11 +131,11 @@ class SyncLockManager:
             if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
                 raise TypeError(f"locked() of a SyncLockManager wants an ordinary function, got {function!r}")
             name_of = name_filler(template, function)
-            lock_in_mode(self.manager, sample, mode, options)  # options that cannot work fail here, too
+            lock_of(self.manager, sample, sort, options)  # options that cannot work fail here, too
 
             @functools.wraps(function)
             def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
-                lock = lock_in_mode(self.manager, name_of(*args, **kwargs), mode, options)
+                lock = lock_of(self.manager, name_of(*args, **kwargs), sort, options)
                 with SyncLock(lock, self._thread):
                     return function(*args, **kwargs)
 

@@ -24,19 +24,22 @@ TTL: Final = 10.0
 KILL_AFTER_SHARE: Final = 0.25
 """Share of the ttl between SIGTERM and SIGKILL, unless told otherwise."""
 
+MAX_PERMITS: Final = 256
+"""Permits of a semaphore at most."""
+
 MAX_CODE: Final = 255
 """The highest exit code."""
 
 USAGE_LINE: Final = (
-    "%(prog)s [-n | -w TIME] [-s | -x] [-E CODE] [--at-least TIME] [--ttl TIME] [--kill-after TIME] "
-    "[nodes ...] NAME -- COMMAND ..."
+    "%(prog)s [-n | -w TIME] [-s | -x | --permits N] [-E CODE] [--at-least TIME] [--ttl TIME] "
+    "[--kill-after TIME] [nodes ...] NAME -- COMMAND ..."
 )
 
 EPILOG: Final = f"""\
 The command runs in a process group of its own.  Signals (HUP, INT, QUIT, TERM, USR1, USR2, CONT, WINCH)
 are passed on to it; the first six also end the waiting for the lock.  It finds REDLOCK_NAME, REDLOCK_TTL
 (seconds) and, where locks have fences, REDLOCK_FENCE in its environment; with --shared REDLOCK_MODE=read,
-with --exclusive REDLOCK_MODE=write.
+with --exclusive REDLOCK_MODE=write, with --permits REDLOCK_SLOT.
 
 {TIMES}
 
@@ -68,6 +71,8 @@ examples:
   aioredlock-ng run --shared catalogue -- ./serve-copy
   aioredlock-ng run --exclusive catalogue -- ./rebuild
                                       many serve at once, and none of them while one rebuilds
+  aioredlock-ng run --permits 4 gpu -- sh -c 'CUDA_VISIBLE_DEVICES=$REDLOCK_SLOT exec ./train'
+                                      four at once, each on a device of its own
 """
 
 
@@ -145,6 +150,13 @@ def _add_modes(parser: argparse.ArgumentParser) -> None:
         help="hold a write lock: the command runs alone, as it does without this, but those that are "
         "--shared and come later wait behind it",
     )
+    mode.add_argument(
+        "--permits",
+        type=_permits,
+        metavar="N",
+        help="hold one of N permits: so many commands run at the same time, 256 at most, each with a slot of "
+        "its own from 0 on",
+    )
 
 
 def _exit_code(text: str) -> int:
@@ -152,6 +164,13 @@ def _exit_code(text: str) -> int:
         if 0 <= (value := int(text)) <= MAX_CODE:
             return value
     raise argparse.ArgumentTypeError(f"an exit code is a number from 0 to {MAX_CODE}, got {text!r}")
+
+
+def _permits(text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if 1 <= (value := int(text)) <= MAX_PERMITS:
+            return value
+    raise argparse.ArgumentTypeError(f"permits are a number from 1 to {MAX_PERMITS}, got {text!r}")
 
 
 def _plan(arguments: argparse.Namespace) -> Plan:
@@ -166,11 +185,12 @@ def _plan(arguments: argparse.Namespace) -> Plan:
             f"run: --kill-after must be less than half of the ttl ({ttl:g} s), got {kill_after:g} s: "
             "give a longer --ttl"
         )
-    if arguments.mode is not None and arguments.at_least:
-        raise UsageError("run: --at-least goes neither with --shared nor with --exclusive")
+    if (arguments.mode is not None or arguments.permits) and arguments.at_least:
+        raise UsageError("run: --at-least goes with none of --shared, --exclusive and --permits")
     return Plan(
         name=arguments.name,
         mode=arguments.mode,
+        permits=arguments.permits,
         command=tuple(arguments.child),
         ttl=ttl,
         kill_after=kill_after,

@@ -91,13 +91,19 @@ class GuardedRun:
 
     def _environment(self, lease: Lease) -> dict[str, str]:
         environment = own_environment()
-        for name in ("REDLOCK_FENCE", "REDLOCK_MODE"):  # they could be those of a `run` around this one
+        for name in (
+            "REDLOCK_FENCE",
+            "REDLOCK_MODE",
+            "REDLOCK_SLOT",
+        ):  # they could be those of a `run` around this one
             environment.pop(name, None)
         environment |= {"REDLOCK_NAME": self._plan.name, "REDLOCK_TTL": f"{self._plan.ttl:.15g}"}
         if lease.fence is not None:
             environment["REDLOCK_FENCE"] = str(lease.fence)
         if lease.mode is not None:
             environment["REDLOCK_MODE"] = lease.mode
+        if lease.slot is not None:
+            environment["REDLOCK_SLOT"] = str(lease.slot)
         return environment
 
     def _share_terminal(self) -> None:

@@ -49,9 +49,13 @@ class Plan:
     """For how long the lock stays taken, also when the command ends sooner."""
     mode: Mode | None = None
     """Whether others read beside it, or it writes; None for a mutex."""
+    permits: int | None = None
+    """How many may run at once; None for a mutex."""
 
     def lock(self, manager: LockManager, patience: float | None = None) -> Lock:
         """Describe the lock."""
+        if self.permits:
+            return manager.semaphore(self.name, self.permits, blocking_timeout=patience)
         if self.mode is None:
             return manager.lock(self.name, blocking_timeout=patience, at_least=self.at_least)
         lock = manager.rwlock(self.name, blocking_timeout=patience)

@@ -33,6 +33,11 @@ class SyncLease:
         return self.lease.mode
 
     @property
+    def slot(self) -> int | None:
+        """Which permit of a semaphore this is, None of any other lock; as `Lease.slot`."""
+        return self.lease.slot
+
+    @property
     def unchanged(self) -> bool | None:
         """Whether no writer came since the read lease that was given; as `Lease.unchanged`."""
         return self.lease.unchanged

@@ -19,10 +19,9 @@ from .. import (
     LockOptions,
     LockTakenError,
     ManagerClosedError,
-    Mode,
     QuorumUnavailableError,
 )
-from .._decorator import lock_in_mode
+from .._decorator import Sort, lock_of
 from .._log import report
 
 UNAVAILABLE_RETRY: Final = 1
@@ -93,19 +92,19 @@ def label_of(key: str | Callable[..., object]) -> str:
     return key if isinstance(key, str) else str(getattr(key, "__qualname__", type(key).__qualname__))
 
 
-def lock_or_none(manager: LockManager, name: str, mode: Mode | None, options: LockOptions) -> Lock | None:
+def lock_or_none(manager: LockManager, name: str, sort: Sort, options: LockOptions) -> Lock | None:
     """Describe the lock of a request; None when no lock can have such a name, which is the client's fault.
 
     Raises:
         TypeError, ValueError: when the options are at fault, which is no client's.
     """
     try:
-        return lock_in_mode(manager, name, mode, options)
+        return lock_of(manager, name, sort, options)
     except ValueError:
-        lock_in_mode(manager, "any", mode, options)
+        lock_of(manager, "any", sort, options)
         return None
 
 
-def check_options(options: LockOptions, mode: Mode | None = None, *, name: str = "any") -> None:
+def check_options(options: LockOptions, sort: Sort = None, *, name: str = "any") -> None:
     """Refuse what the manager would refuse, where it is written (a ttl of -1, an empty name, …)."""
-    lock_in_mode(LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT), name, mode, options)
+    lock_of(LockManager(["redis://any"], node_timeout=_SMALLEST_TIMEOUT), name, sort, options)

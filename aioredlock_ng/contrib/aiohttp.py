@@ -35,6 +35,7 @@ from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Handler
 
 from .. import ConfigurationError, Lease, Lock, LockError, LockManager, LockOptions, Mode
+from .._decorator import Sort, sort_of
 from .._template import template_fields
 from ._http import Refusal, check_options, check_status, label_of, lock_or_none, log_refusal, refusal
 
@@ -200,6 +201,7 @@ def locked(
     *,
     status_code: int = HTTPStatus.CONFLICT,
     mode: Mode | None = None,
+    permits: int | None = None,
     **options: Unpack[LockOptions],
 ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
     """Run a handler under a lock: a function, a method, or a method of a `web.View`.
@@ -217,6 +219,8 @@ def locked(
         status_code: the answer while another request holds the lock.
         mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without `at_least`;
             None: a mutex.
+        permits: so many requests hold the lock at once: the `LockManager.semaphore` of that name, which has
+            neither `at_least` nor `reentrant`.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the function's name, unless given.
 
@@ -227,7 +231,8 @@ def locked(
     name_of = _filling(key) if isinstance(key, str) else _calling(key)
     if options.get("label") is None:
         options["label"] = label_of(key)
-    check_options(options, mode)
+    sort = sort_of(mode, permits)
+    check_options(options, sort)
 
     def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
         if not inspect.iscoroutinefunction(function):
@@ -236,7 +241,7 @@ def locked(
         @functools.wraps(function)
         async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
             request = _request_in((*args, *kwargs.values()))
-            lock = _lock(request, await name_of(request), mode, options)
+            lock = _lock(request, await name_of(request), sort, options)
             request[_TAKEN] = status_code
             async with lock as lease:
                 request[_TAKEN] = HTTPStatus.CONFLICT  # locks of the handler's own have nothing to do with it
@@ -300,14 +305,14 @@ def _request_in(arguments: Iterable[object]) -> web.Request:
     raise TypeError("a locked() handler was called without a request")
 
 
-def _lock(request: web.Request, name: str, mode: Mode | None, options: LockOptions) -> Lock:
+def _lock(request: web.Request, name: str, sort: Sort, options: LockOptions) -> Lock:
     manager = request.config_dict.get(MANAGER)
     if manager is None:
         raise RuntimeError(
             "this application has no lock manager: call aioredlock_ng.contrib.aiohttp.setup(app, nodes) "
             "before it starts"
         )
-    lock = lock_or_none(manager, name, mode, options)
+    lock = lock_or_none(manager, name, sort, options)
     if lock is None:
         raise _HTTPRefused(Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "no lock can have this name", None))
     return lock

@@ -292,6 +292,27 @@ def test_a_read_write_lock(shared_nodes: Nodes, manager: SyncLockManager) -> Non
     assert keys(shared_nodes.urls) == {}
 
 
+def test_a_semaphore(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """Threads hold permits at the same time, each another slot; a function takes one, too."""
+    pool = manager.semaphore("pool", 2, ttl=20)
+    assert repr(pool) == "<SyncLock 'pool' permits=2 ttl=20s>"
+
+    @manager.locked("pool", permits=2, blocking=False)
+    def work() -> str:
+        return "done"
+
+    with pool as one:
+        assert work() == "done"
+        with pool as two:
+            assert {one.slot, two.slot} == {0, 1}
+            assert pool.try_acquire() is None
+            with pytest.raises(LockTakenError):
+                work()
+    with manager.lock("c") as lease:
+        assert lease.slot is None
+    assert keys(shared_nodes.urls) == {}
+
+
 def test_a_function_in_a_mode(shared_nodes: Nodes, manager: SyncLockManager) -> None:
     """`locked` takes the mode, as that of a `LockManager` does."""
 

@@ -44,8 +44,8 @@ def runs(tmp_path: Path, shared_nodes: Nodes) -> Iterator[Runs]:
         (["--nodes", "", "job", "--", "true"], "node"),
         (["job", "true"], "unrecognized"),
         (["--shared", "-x", "job", "--", "true"], "not allowed with"),
-        (["--shared", "--at-least", "60", "job", "--", "true"], "--at-least goes neither"),
-        (["-x", "--at-least", "60", "job", "--", "true"], "--at-least goes neither"),
+        (["--shared", "--at-least", "60", "job", "--", "true"], "--at-least goes with none of"),
+        (["-x", "--at-least", "60", "job", "--", "true"], "--at-least goes with none of"),
     ],
 )
 def test_wrong_usage_is_2(
@@ -127,5 +127,6 @@ def test_the_help_names_the_defaults(capsys: pytest.CaptureFixture[str]) -> None
         "both are killed",
         "hold a read lock, as flock -s",
         "REDLOCK_MODE=read",
+        "REDLOCK_SLOT",
     ):
         assert words in text

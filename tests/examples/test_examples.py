@@ -27,6 +27,7 @@ PROGRAMS: Final = {
     "quickstart.py": r"\A10 tasks added 1 each: 10\n(.|\n)*another client: lock 'quickstart' is held",
     "worker_pool.py": r"\A40 items done once each, by [123] processes: \[[\d, ]+\]\n\Z",
     "catalogue_cache.py": r"\A5 editions, each built once by one of 3 processes, and read as a whole\n\Z",
+    "gpu_pool.py": r"\A24 jobs done on 4 devices, one at a time on each, by [123] processes\n\Z",
     "scheduler.py": (
         r"\A(.|\n)*\w+: follows (\w+)\n(.|\n)*(\w+) leads, and is killed\n"
         r"(.|\n)*each job was planned once, by \w+ and then \w+(.|\n)*\n\Z"
@@ -43,7 +44,7 @@ OWN_TESTS: Final = {
 }
 """Examples that need a visitor, and where the tests stand that visit them."""
 
-OWN_MARK: Final = re.compile(rb"(redlock:)?(fence:\{|leader:\{|queue:\{|\{meta\})")
+OWN_MARK: Final = re.compile(rb"(redlock:)?(fence:\{|slots:\{|leader:\{|queue:\{|\{meta\})")
 """How those keys begin that outlive the locks (R16); one prefix of the examples is empty."""
 
 TIMEOUT: Final = 60.0

@@ -107,7 +107,7 @@ MUTATIONS = (
     Mutation(
         rule="R20",
         name="a decorator reads where it should write",
-        edits=(Edit("lock_in_mode", 'mode == "read"', "True"),),
+        edits=(Edit("lock_of", 'mode == "read"', "True"),),
         test="unit/test_decorator.py::test_calls_in_mode_read_run_together_and_one_in_mode_write_alone",
     ),
 )

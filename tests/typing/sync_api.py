@@ -66,6 +66,14 @@ def by_hand(manager: SyncLockManager) -> None:
     manager.close()
 
 
+def semaphores(manager: SyncLockManager) -> None:
+    """So many at once."""
+    pool = manager.semaphore("gpu", permits=4, ttl=5)
+    assert_type(pool, SyncLock)
+    with pool as lease:
+        assert_type(lease.slot, int | None)
+
+
 def read_and_write(manager: SyncLockManager) -> None:
     """A read-write lock."""
     lock = manager.rwlock("a", "b", ttl=5, reentrant=True)

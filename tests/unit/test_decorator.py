@@ -311,6 +311,26 @@ async def test_calls_in_mode_read_run_together_and_one_in_mode_write_alone(
     assert held(nodes) == []
 
 
+@on_virtual_time
+async def test_so_many_calls_run_at_once(manager: LockManager, nodes: list[MemoryNode]) -> None:
+    """It is the semaphore of that name (R24)."""
+    inside: list[str] = []
+    seen: list[int] = []
+
+    @manager.locked("{name}", ttl=20, permits=2)
+    async def work(name: str) -> None:
+        inside.append(name)
+        await asyncio.sleep(1)
+        seen.append(len(inside))
+        inside.remove(name)
+
+    async with manager.semaphore("a", 2):
+        await work("a")
+    await asyncio.gather(*(work("a") for _ in range(4)))
+    assert seen == [1, 2, 1, 2, 1]
+    assert held(nodes) == []
+
+
 # -- mistakes show at decoration ---------------------------------------------------------------------
 
 
@@ -361,13 +381,18 @@ def test_a_constant_name_that_cannot_work_fails_at_decoration(name: str) -> None
         ({"mode": "shared"}, ValueError),
         ({"mode": ["read"]}, ValueError),
         ({"mode": "read", "at_least": 1}, ValueError),
+        ({"mode": "read", "permits": 2}, ValueError),
+        ({"permits": 0, "label": "permits"}, ValueError),
+        ({"permits": 2.5}, TypeError),
+        ({"permits": 2, "at_least": 1}, ValueError),
+        ({"permits": 2, "reentrant": True}, ValueError),
     ],
 )
 def test_wrong_options_fail_at_decoration(
     template: str, options: dict[str, Any], error: type[Exception]
 ) -> None:
     """Whatever the template: a wrong option does not wait for the first call to show."""
-    with pytest.raises(error, match=r"ttl|blocking|extension|on_lost|mode"):
+    with pytest.raises(error, match=r"ttl|blocking|extension|on_lost|mode|permits|semaphore"):
         unstarted().locked(template, **options)(sample)
 
 

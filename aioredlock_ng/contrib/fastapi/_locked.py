@@ -15,6 +15,7 @@ from fastapi import Depends, params
 from starlette.requests import HTTPConnection
 
 from ... import Lease, Lock, LockLostError, LockManager, LockOptions, LockTakenError, LossReason, Mode
+from ..._decorator import Sort, sort_of
 from ..._template import template_fields
 from .._http import check_options, check_status, label_of, lock_or_none
 from ._answers import ask_for
@@ -34,6 +35,7 @@ def locked(
     scope: Scope = "function",
     status_code: int = HTTPStatus.CONFLICT,
     mode: Mode | None = None,
+    permits: int | None = None,
     **options: Unpack[LockOptions],
 ) -> params.Depends:
     """Return a dependency that holds a lock while the endpoint runs; its value is the `Lease`.
@@ -60,6 +62,8 @@ def locked(
         status_code: of the answer while another request holds the lock.
         mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without `at_least`;
             None: a mutex.
+        permits: so many requests hold the lock at once: the `LockManager.semaphore` of that name, which has
+            neither `at_least` nor `reentrant`.
         **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
             long as it takes.  `label` is the template, or the dependency's name, unless given.
 
@@ -73,7 +77,7 @@ def locked(
         raise TypeError(f"locked() wants a template or a dependency that returns the name, got {key!r}")
     if options.get("label") is None:
         options["label"] = label_of(key)
-    guard = _Guard(scope=scope, status_code=status_code, mode=mode, options=options)
+    guard = _Guard(scope=scope, status_code=status_code, sort=sort_of(mode, permits), options=options)
     dependency = _by_template(key, guard) if isinstance(key, str) else _by_dependency(key, guard)
     return params.Depends(dependency, scope=scope)
 
@@ -82,7 +86,7 @@ def _by_template(template: str, guard: _Guard) -> Callable[..., AsyncIterator[Le
     fields = template_fields(template)
     parts = string.Formatter().parse(template)
     sample = "".join(text + ("" if field is None else "any") for text, field, _, _ in parts)
-    check_options(guard.options, guard.mode, name=sample)
+    check_options(guard.options, guard.sort, name=sample)
 
     async def lock(connection: HTTPConnection, manager: ManagerDep) -> AsyncIterator[Lease]:
         name = filled(template, fields, connection)
@@ -94,7 +98,7 @@ def _by_template(template: str, guard: _Guard) -> Callable[..., AsyncIterator[Le
 
 
 def _by_dependency(key: Callable[..., object], guard: _Guard) -> Callable[..., AsyncIterator[Lease]]:
-    check_options(guard.options, guard.mode)
+    check_options(guard.options, guard.sort)
 
     async def lock(
         connection: HTTPConnection, manager: ManagerDep, name: str = Depends(key)
@@ -112,7 +116,7 @@ class _Guard:
 
     scope: Scope
     status_code: int
-    mode: Mode | None
+    sort: Sort
     options: LockOptions
 
     @asynccontextmanager
@@ -142,7 +146,7 @@ class _Guard:
             )
         if _runs_in_thread(endpoint):
             options = {**options, "on_lost": "raise"}  # cancelled, the request would leave its thread alone
-        lock = lock_or_none(manager, name, self.mode, options)
+        lock = lock_or_none(manager, name, self.sort, options)
         if lock is None:
             raise unusable(connection)
         return lock

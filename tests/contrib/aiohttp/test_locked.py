@@ -170,6 +170,19 @@ async def test_a_handler_in_a_mode() -> None:
         assert (await site.get("/write/1"))[0] == 200
 
 
+async def test_handlers_with_permits() -> None:
+    """So many at once; the next one gets the status that was asked for."""
+    app, _ = app_with(
+        web.get("/gpu", locked("gpu", permits=2, blocking=False, status_code=429)(show)),
+    )
+    async with serve(app) as site:
+        pool = app[MANAGER].semaphore("gpu", 2)
+        async with pool:
+            assert (await site.get("/gpu"))[0] == 200
+            async with pool:
+                assert (await site.get("/gpu"))[0] == 429
+
+
 async def test_a_template_that_the_route_cannot_fill(caplog: pytest.LogCaptureFixture) -> None:
     """The error names the template, the field and the route."""
     app, _ = app_with(web.get("/orders/{id}", locked("order:{order_id}")(show)))

@@ -563,6 +563,24 @@ async def test_endpoints_in_a_mode() -> None:
         assert (await writing).json() == "write"
 
 
+@virtual
+async def test_endpoints_with_permits() -> None:
+    """So many at once; the next one gets the status that was asked for."""
+    app = new_app()
+    permit = locked(TEMPLATE, permits=2, blocking=False, status_code=429)
+
+    @app.post(PATH)
+    async def work(order_id: int, lease: Annotated[Lease, permit]) -> int | None:
+        return lease.slot
+
+    async with site(app) as here:
+        pool = here.manager.semaphore("order:1", 2)
+        async with pool as one:
+            assert (await here.post("/orders/1")).json() == 1 - (one.slot or 0)
+            async with pool:
+                assert (await here.post("/orders/1")).status_code == 429
+
+
 # -- OpenAPI -------------------------------------------------------------------------------------------
 
 
