@@ -71,9 +71,13 @@ async def keep_all(mill: Mill) -> None:
 @pytest.mark.campaign
 async def test_a_load_that_leaks_is_found() -> None:
     """Each deliberate leak makes its own series grow, within seconds."""
-    outcome = await soak(4.0, every=0.2, tolerances=SHORT, leak=keep_all)
-    assert {one.name for one in outcome.growing} >= {*LEAKS}
-    assert not outcome.ok
+    for seconds in (4.0, 16.0):  # beside other work little is done in the first
+        outcome = await soak(seconds, every=0.2, tolerances=SHORT, leak=keep_all)
+        assert not outcome.ok
+        if {one.name for one in outcome.growing} >= {*LEAKS}:
+            break
+    else:
+        raise AssertionError(outcome.growing)
 
 
 def test_the_judge_compares_the_second_quarter_with_the_last() -> None:
