@@ -23,11 +23,12 @@ from redis.exceptions import ResponseError
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.command import Proof, Script
 from aioredlock_ng._core.fencing import ballot
-from aioredlock_ng._core.keyspace import QUEUE, mark_key
+from aioredlock_ng._core.keyspace import QUEUE, SLOTS, mark_key
 from aioredlock_ng._kinds.kind import Kind
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._kinds.read_write import READ, WRITE
+from aioredlock_ng._kinds.semaphore import semaphore
 from aioredlock_ng._node.packing import words
 from aioredlock_ng._node.pipe import TAGS
 from aioredlock_ng.testing import LocalNodes, NoServerError
@@ -44,6 +45,9 @@ LOCKS = 800
 
 CROWD = 1000
 """Readers that are inside already."""
+
+PERMITS = (10, 100, 256)
+"""Permits of semaphores, all but one of which are held."""
 
 BATCHES = (1, 4, 25, 32)
 """Locks in one script (R42)."""
@@ -209,6 +213,45 @@ class Sharing:
         )
 
 
+@final
+class Permits:
+    """What the package sends for the last free permit of `permits`; the others are held."""
+
+    def __init__(self, sentinel: bytes, permits: int) -> None:
+        self._stamp = (sentinel, sentinel.split(b":")[2], b"")
+        self._permits = permits
+
+    def acquire(self, i: int) -> Sequence[Words]:
+        """The script, which walks from any slot on."""
+        proposed, look = ballot(0, int(time.time() * 1000)), (i % self._permits, self._permits)
+        command = self._lock(i).acquire(OWNER, TTL, proposed, look=look)
+        return ((*words(command), *self._stamp, TAGS[0]),)
+
+    def release(self, i: int, _: int) -> Sequence[Words]:
+        """The script, as where no node stands at another fence."""
+        return ((*words(self._lock(i).at(0).release(OWNER, TTL)), TAGS[0]),)
+
+    def extend(self, i: int, fence: int) -> Sequence[Words]:
+        """The script, with the fence."""
+        return ((*words(self._lock(i).at(0).extend(OWNER, TTL, fence)), *self._stamp, TAGS[0]),)
+
+    def others(self) -> Sequence[Words]:
+        """The holders of all other permits, for as long as the measurement takes."""
+        till = b"%d:%b" % (time.time() * 1000 + 3_600_000, _owner(1))
+        held = [word for slot in range(1, self._permits) for word in (b"%d" % slot, till)]
+        keys = [self._key(i) for i in range(LOCKS)]
+        return [words for key in keys for words in (("HSET", key, *held), ("PEXPIRE", key, 3_600_000))]
+
+    def _key(self, i: int) -> bytes:
+        return PREFIX + b"pool:%d:%d" % (self._permits, i)
+
+    def _lock(self, i: int) -> Primitive:
+        key = self._key(i)
+        counters = (mark_key(PREFIX, SLOTS, key),)
+        kind = semaphore(self._permits)
+        return Primitive(kind, ("",), (key,), counters=counters, sentinel=SENTINEL, fence_ttl=FENCE_TTL)
+
+
 def _owner(i: int) -> bytes:
     return b"%040x%b" % (i, OWNER[40:])
 
@@ -271,6 +314,16 @@ def ways(client: Redis, wire: Wire) -> Iterator[Way]:
     ):
         yield Way(
             name=name, acquire=shared.acquire, release=shared.release, extend=shared.extend, fenced=True
+        )
+    for permits in PERMITS:
+        last = Permits(sentinel, permits)
+        wire.ask(last.others())
+        yield Way(
+            name=f"slots_acquire.lua; slots_release.lua, the last of {permits} permits",
+            acquire=last.acquire,
+            release=last.release,
+            extend=last.extend,
+            fenced=True,
         )
     if load_library(client):
         yield Way(

@@ -23,13 +23,13 @@ if #ARGV > 9 then
   end
   floor = tonumber(ARGV[10])
 end
-local ends, owners, ended = slots_at(key, ms)
+local ends, values, ended = slots_at(key, ms)
 if not ends then
   return {ARGV[#ARGV], 0, redis.call('PTTL', key), us, -1}
 end
 local slot, mine = nil, false
-for held, holder in pairs(owners) do
-  if holder == owner then  -- a repeated command
+for held, value in pairs(values) do
+  if owns(owner, value) then  -- a repeated command
     slot, mine = math.min(slot or held, held), true
   end
 end

@@ -13,11 +13,11 @@
 local key, owner, fence, slot = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 local _, ms = clock()
 local count = ARGV[4] ~= '' and redis.pcall('PUBSUB', 'NUMSUB', key)[2]
-local ends, owners, dropped = slots_at(key, ms)
+local ends, values, dropped = slots_at(key, ms)
 if not ends then
   return {ARGV[7], 0, redis.call('PTTL', key), count or 0, 1}
 end
-local mine, given, told = owners[slot] == owner, strays(ends, owners, owner, nil, dropped), count or 0
+local mine, given, told = owns(owner, values[slot]), strays(ends, values, owner, nil, dropped), count or 0
 drop(key, dropped)
 if given > 0 and ARGV[4] ~= '' and count ~= 0 then
   told = redis.pcall('PUBLISH', key, (count or '') .. ':' .. dropped[#dropped])

@@ -15,7 +15,7 @@ from ._memory_data import CommandError
 from ._memory_parts import sentinel_matches
 from ._memory_process import MemoryProcess
 
-_ENTRY: Final = re.compile(rb"(?P<till>[0-9]+):(?P<owner>.*)", re.DOTALL)
+_ENTRY: Final = re.compile(rb"(?P<till>[0-9]{13}):(?P<owner>.*)", re.DOTALL)
 """What is in a slot."""
 
 
@@ -33,8 +33,6 @@ class Slots:
     def at(cls, server: MemoryProcess, key: bytes) -> Self | None:
         """Return what is under a key; None where that is another program's hash."""
         fields, held = server.fields(key), {}
-        if fields and server.pttl(key) == -1:
-            return None
         for field, value in fields.items():
             entry = _ENTRY.fullmatch(value)
             if entry is None or not field.isdigit():

@@ -237,7 +237,7 @@ async def test_permits_are_no_mutexs_and_no_readers(stage: SlotStage) -> None:
 async def test_another_programs_hash_is_left_alone(
     stage: SlotStage, fields: dict[bytes, bytes], ttl: float | None
 ) -> None:
-    """One without expiry, or with entries of another form, is in the way for as long as it is there."""
+    """One with entries of another form is in the way for as long as it is there."""
     stage.put(LOCK, fields, ttl)
     code, wait, _, slot = await stage.ask()
     assert (code, slot) == (0, -1)

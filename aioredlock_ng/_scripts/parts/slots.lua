@@ -1,24 +1,26 @@
 -- What is under the key of a semaphore: a hash of slots, from 0 on, each with the moment in ms until which its owner has
--- it, a colon and the owner value (R24).  Returns nil where that is another program's hash: it has no expiry, or entries of
--- another form.  Else of the slots that are held the end and the owner, by their numbers; and what has ended.
+-- it, of 13 digits, a colon and the owner value (R24).  Returns nil where that is another program's hash: it has entries of
+-- another form.  Else of the slots that are held the end and what is there, by their numbers; and the fields that have
+-- ended.
 local function slots_at(key, ms)
   local all = redis.call('HGETALL', key)
-  local ends, owners, ended = {}, {}, {}
-  if #all > 0 and redis.call('PTTL', key) == -1 then
-    return nil
-  end
+  local ends, values, ended = {}, {}, {}
   for i = 1, #all, 2 do
-    local slot = tonumber(all[i])
-    local till, owner = string.match(all[i + 1], '^(%d+):(.*)$')
+    local slot, value = tonumber(all[i]), all[i + 1]
+    local till = string.byte(value, 14) == 58 and tonumber(string.sub(value, 1, 13))
     if not slot or not till then
       return nil
-    elseif tonumber(till) < ms then
+    elseif till < ms then
       ended[#ended + 1] = all[i]
     else
-      ends[slot], owners[slot] = tonumber(till), owner
+      ends[slot], values[slot] = till, value
     end
   end
-  return ends, owners, ended
+  return ends, values, ended
+end
+-- Whether a slot with that value is the owner's; no text is cut out for it, since this is asked for each slot.
+local function owns(owner, value)
+  return value and #value == #owner + 14 and string.find(value, owner, 15, true) == 15
 end
 -- For how many ms all slots are taken yet, at least 1; 0: one is free.
 local function all_taken(ends, permits, ms)
@@ -38,13 +40,13 @@ local function drop(key, slots)
   end
 end
 -- Have the owner's slots but for `kept` among those that are to be dropped; returns how many they are.
-local function strays(ends, owners, owner, kept, dropped)
+local function strays(ends, values, owner, kept, dropped)
   local found = 0
-  for slot, holder in pairs(owners) do
-    if holder == owner and slot ~= kept then
+  for slot, value in pairs(values) do
+    if slot ~= kept and owns(owner, value) then
       found = found + 1
       dropped[#dropped + 1] = slot
-      ends[slot], owners[slot] = nil, nil
+      ends[slot], values[slot] = nil, nil
     end
   end
   return found
