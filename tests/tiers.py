@@ -33,6 +33,7 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "faults/test_leaders.py",
         "faults/test_network_*.py",
         "faults/test_node_clocks.py",
+        "faults/test_permits.py",
         "faults/test_processes.py",
         "faults/test_read_write.py",
         "nodes/test_cluster.py",
