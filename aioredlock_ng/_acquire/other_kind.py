@@ -25,8 +25,8 @@ semaphores, which share a name with no other kind."""
 FITTING_SLOTS: Final = frozenset({b"hash"})
 """The same under a semaphore's keys."""
 
-KINDS_OF: Final = {b"string": "a mutex or a write lock", b"zset": "readers", b"hash": "a semaphore's permits"}
-"""What a lock's key has of each type, if it is a lock."""
+KINDS_OF: Final = {b"string": "a mutex or a writer", b"zset": "readers", b"hash": "a semaphore"}
+"""What has a key of each type, unless another program has it."""
 
 FREE: Final = b"none"
 """What TYPE says of a key that is not there."""
@@ -108,5 +108,5 @@ def _called(found: _Found, wanted: Kind) -> str:
     """Say what a key has: by what people call a type of Redis, or a kind of lock."""
     type_ = "sorted set" if found.type == b"zset" else ascii(found.type.decode(errors="replace"))[1:-1]
     if found.part == "lock" and found.type in KINDS_OF and (wanted.permits or found.type == b"hash"):
-        return f"a {type_}, as {KINDS_OF[found.type]}: a name is of one kind"
+        return f"a {type_}, of {KINDS_OF[found.type]} or of another program: a name is of one kind"
     return f"a {type_}, which is no {found.part} of this package"

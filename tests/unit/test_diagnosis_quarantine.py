@@ -246,6 +246,7 @@ async def test_a_trial_does_what_fenced_locks_do() -> None:
             tried += [_scripts.RAISE, _scripts.EXTEND, _scripts.TOP_UP, _scripts.INSPECT]
             tried += [_scripts.READ, _scripts.WRITE] * 2 + [_scripts.RW_RELEASE] * 3
             tried += [_scripts.RW_RAISE, _scripts.RW_EXTEND, _scripts.RW_TOP_UP, _scripts.INSPECT]
+            tried += [_scripts.SLOTS_ACQUIRE, _scripts.SLOTS_TOP_UP, _scripts.INSPECT, _scripts.SLOTS_RELEASE]
             assert sorted(done) == sorted(script.digest for script in tried)
             assert node.keys == (b"redlock:{meta}",)
 
@@ -277,6 +278,7 @@ async def test_nodes_in_quarantine_are_diagnosed() -> None:
             executed = {words[1] for words in node.executed if words[0] == b"EVALSHA"}
             tried = [_scripts.TOP_UP, _scripts.RELEASE, _scripts.INSPECT]
             tried += [_scripts.RW_TOP_UP, _scripts.RW_RELEASE]
+            tried += [_scripts.SLOTS_TOP_UP, _scripts.SLOTS_RELEASE]
             assert executed == {script.digest for script in tried}
             assert node.keys == (b"redlock:{meta}",)
 

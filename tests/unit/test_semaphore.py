@@ -372,9 +372,10 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing: 
         rw = other.rwlock(NAME)
         for lock in (other.lock(NAME), rw.write(), rw.read()):
             async with lock:
-                there = "readers" if lock.names and "read" in repr(lock) else "a mutex or a write lock"
+                there = "readers" if lock.names and "read" in repr(lock) else "a mutex or a writer"
                 with pytest.raises(
-                    ConfigurationError, match=f"wanted as a semaphore, .* as {there}: a name is"
+                    ConfigurationError,
+                    match=f"wanted as a semaphore, .* of {there} or of another program: a name is",
                 ):
                     await w.manager.semaphore(NAME, 2).acquire()
         async with w.manager.semaphore(NAME, 2):
@@ -384,7 +385,7 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing: 
                 (rw.read(), "read lock"),
             ):
                 with pytest.raises(
-                    ConfigurationError, match=f"as a {kind}, .* as a semaphore's permits: a name"
+                    ConfigurationError, match=f"as a {kind}, .* of a semaphore or of another program: a name"
                 ):
                     await lock.acquire()
         assert w.keys == [()] * 3

@@ -144,7 +144,7 @@ async def test_something_else(handler: Handle, nodes3: LocalNodes, caplog: pytes
             ask(url, "HSET", "redlock:x", "field", "value")
         assert await site.get("/") == (503, MISCONFIGURED, None)
     (record,) = [record for record in caplog.records if "GET /" in record.message]
-    assert "holds a hash, which is no lock of this package" in record.message
+    assert "holds a hash, of a semaphore or of another program" in record.message
 
 
 async def test_nothing_but_the_detail_is_told(nodes3: LocalNodes) -> None:
