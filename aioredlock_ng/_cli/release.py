@@ -176,9 +176,9 @@ def _as_agreed(shown: LockInspection, now: LockInspection) -> bool:
 
     Where more read than can be shown, the end of all of them was agreed to.
     """
-    if shown.permits or now.permits:
+    if shown.permits and now.permits:
         seen = {(permit.holder, permit.since) for permit in shown.permits}
-        return all((permit.holder, permit.since) in seen for permit in now.permits) and bool(seen)
+        return all((permit.holder, permit.since) in seen for permit in now.permits)
     if not (shown.shared and now.shared):
         return _holder(shown) == _holder(now)
     known = {(reader.holder, reader.since) for reader in shown.readers}

@@ -390,22 +390,24 @@ class Holding:
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
-        if not missing or self.loss is not None or not self.held:
-            return
-        self._shared.counters.topped_up += len(missing)
-        for index in missing:
-            tell_topped_up(self, self._shared.outbox.nodes[index].name)
-        self.give(missing, ttl)
+        if self.give(missing, ttl):
+            self._shared.counters.topped_up += len(missing)
+            for index in missing:
+                tell_topped_up(self, self._shared.outbox.nodes[index].name)
 
-    def give(self, nodes: list[int], ttl: float | None = None) -> None:
-        """Have nodes hold what a majority does, if that is free there, and nothing else (R9, R25)."""
-        if self.loss is not None or not self.held:
-            return
+    def give(self, nodes: list[int], ttl: float | None = None) -> bool:
+        """Have nodes hold what a majority does, if that is free there, and nothing else (R9, R25).
+
+        False when nothing was sent, since it is not held any more.
+        """
+        if not nodes or self.loss is not None or not self.held:
+            return False
         command = self._primitive.top_up(self.owner, self.wanted if ttl is None else ttl, self._top)
         for index in nodes:
             self._shared.outbox.nodes[index].submit(command, TopUp(self), index)
         if self._unsent:
             self._unsent = [node for node in self._unsent if node not in nodes]
+        return True
 
     # -- loss ----------------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ class SlotRound(GrantRound):
 
     slot = ANY
     """The slot that was won, once one is."""
-    _give_back: Callable[[list[int]], None] | None = None
+    _give_back: Callable[[list[int]], object] | None = None
 
     def take(self, node: int, answer: Answer) -> None:
         """Take a node's answer; one that comes after the win may still be the grant of another slot."""
@@ -62,7 +62,7 @@ class SlotRound(GrantRound):
         """Return the slot that was won."""
         return primitive if self.slot == ANY else primitive.at(self.slot)
 
-    def settle(self, give_back: Callable[[list[int]], None]) -> None:
+    def settle(self, give_back: Callable[[list[int]], object]) -> None:
         """Have `give_back` called with the nodes that granted another slot than the one that was won.
 
         At once, and again for each that answers later.

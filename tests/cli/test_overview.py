@@ -16,6 +16,7 @@ from aioredlock_ng import (
     NodeInspection,
     NodeState,
     NodeStatistics,
+    PermitInspection,
     ReaderInspection,
     SilentNode,
     Survey,
@@ -23,6 +24,7 @@ from aioredlock_ng import (
 from aioredlock_ng._cli import _terminal
 from aioredlock_ng._cli._overview import Overview, as_json, as_lines
 from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printable
+from aioredlock_ng._cli.release import _as_agreed
 
 NOW = 1_763_640_000.0
 """20 November 2025, 12:00 UTC."""
@@ -183,6 +185,49 @@ def test_readers_for_programs() -> None:
     assert shown["readers"][2] == {"holder": None, "since": None, "ttl": 120.0, "held_by": 1}
     assert shown["nodes"][0]["readers"] == [{"holder": "web-1", "since": NOW, "ttl": 9.0}]
     assert shown["nodes"][0]["more_readers"] is False
+
+
+def pool(*permits: PermitInspection) -> LockInspection:
+    """Make a semaphore of which permits are held."""
+    one = NodeInspection(
+        node="n", held=True, holder="a", since=NOW, ttl=9.0, kind="semaphore", permits=permits
+    )
+    return LockInspection(name="gpu", nodes=(one,) * 3, agreed=(one,) * 3, permits=permits)
+
+
+POOL = pool(
+    PermitInspection(slot=0, holder="web-1", since=NOW, ttl=9.0, held_by=3),
+    PermitInspection(slot=2, holder=None, ttl=1.0, held_by=1),
+)
+
+
+def test_permits_to_the_letter() -> None:
+    """A line for the semaphore, and one for each permit that is held."""
+    assert as_lines(overview(UP, POOL))[4:] == [
+        Line("held locks: 1", "head"),
+        Line("  name  kind       holder     since                      ttl left  nodes", ""),
+        Line("  gpu   semaphore  2 permits  -                          9.0 s     3/3", ""),
+        Line("        slot 0     web-1      2025-11-20 12:00:00 (0 s)  9.0 s     3/3", ""),
+        Line("        slot 2     -          -                          1.0 s     1/3 partial", ""),
+    ]
+    *_, row = as_lines(overview(UP, POOL), room=20)
+    assert row.text.split("  ")[3] == "2 permits: web-1, -"
+
+
+def test_permits_for_programs() -> None:
+    """Each with its slot, and the nodes that have it."""
+    (shown,) = as_json(overview(UP, POOL))["locks"]
+    assert shown["permits"][1] == {"slot": 2, "holder": None, "since": None, "ttl": 1.0, "held_by": 1}
+    assert shown["nodes"][0]["permits"][0] == {"slot": 0, "holder": "web-1", "since": NOW, "ttl": 9.0}
+
+
+@pytest.mark.parametrize(("now", "agreed"), [(POOL, True), (pool(POOL.permits[0]), True), (READ, False)])
+def test_permits_that_were_not_shown_are_left_alone(now: LockInspection, agreed: bool) -> None:
+    """What was agreed to is the end of those that were shown (`release`)."""
+    assert _as_agreed(POOL, now) is agreed
+    another = PermitInspection(slot=1, holder="another", since=NOW, ttl=9.0, held_by=3)
+    assert not _as_agreed(POOL, pool(*POOL.permits, another))
+    assert not _as_agreed(lock("gpu", *[held()] * 3), POOL)
 
 
 def test_nothing_held() -> None:

@@ -170,7 +170,7 @@ MUTATIONS = (
     Mutation(
         rule="R9",
         name="no node is topped up",
-        edits=(Edit("Holding._top_up", "not missing or self.loss is not None or not self.held", "True"),),
+        edits=(Edit("Holding.give", "not nodes or self.loss is not None or not self.held", "True"),),
         test="unit/test_extension.py::test_a_node_that_lost_the_key_gets_it_back_in_a_won_round",
     ),
     Mutation(
@@ -188,9 +188,7 @@ MUTATIONS = (
     Mutation(
         rule="R9",
         name="nodes are topped up after the release or the loss",
-        edits=(
-            Edit("Holding._top_up", "not missing or self.loss is not None or not self.held", "not missing"),
-        ),
+        edits=(Edit("Holding.give", "not nodes or self.loss is not None or not self.held", "not nodes"),),
         test="unit/test_extension.py::test_a_missing_key_that_is_heard_of_too_late_is_not_set_again[True]",
     ),
     Mutation(

@@ -641,3 +641,18 @@ def test_production_code_cannot_switch_it_on() -> None:
     assert not knowing
     assert "aioredlock_ng._manager" in modules
     assert not [module for module in modules if module.startswith("aioredlock_ng.testing")]
+
+
+@virtual
+async def test_a_semaphore_is_granted_or_refused_like_any_lock() -> None:
+    """With a slot and a fence; where all is refused there is no permit."""
+    pool = LockManager(URLS).semaphore("pool", 2)
+    with bypass():
+        async with pool as one, pool as two:
+            assert (one.slot, two.slot) == (0, 0), "nothing excludes anything here"
+            assert two.fence > one.fence
+            await one.extend()
+    with bypass(refuse=True):
+        assert await pool.try_acquire() is None
+    with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
+        await pool.acquire()
