@@ -46,6 +46,7 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "faults/test_persistence.py",
         "faults/test_server_states.py",
         "security/test_amounts.py",
+        "unit/test_read_write_cancellation.py",
     ),
 }
 """Files, as patterns below ``tests/``, of every tier but the quick one."""

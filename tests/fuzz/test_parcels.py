@@ -396,6 +396,7 @@ def test_no_lock_has_the_answer_of_another(
     on_a_loop(check)
 
 
+@pytest.mark.heavy
 def test_the_strategies_reach_every_end() -> None:
     """Some damage ends the connection, some is waited for, and some does no harm."""
     seen: set[str] = set()

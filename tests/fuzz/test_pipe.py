@@ -251,6 +251,7 @@ def test_what_the_parser_chokes_on_ends_the_connection(reply: bytes) -> None:
     on_a_loop(check)
 
 
+@pytest.mark.heavy
 def test_the_strategies_reach_every_end() -> None:
     """What is generated above is not all of one kind: some is taken, some waited for, some ends the link."""
     seen: set[str] = set()

@@ -20,7 +20,7 @@ from aioredlock_ng._node.packing import pack_once
 from aioredlock_ng._node.pipe import Pipe
 from aioredlock_ng._options import MAX_NAME_BYTES
 from aioredlock_ng.testing import MemoryNode, SimLoop
-from tests.behaviour.tools import monitor, monitored_words, no_key_left
+from tests.behaviour.tools import all_up, monitor, monitored_words, no_key_left
 from tests.servers import Nodes, ask
 from tests.unit.worlds import make, virtual, world
 
@@ -249,6 +249,7 @@ async def test_a_server_sees_the_same_keys(shared_nodes: Nodes, caplog: pytest.L
     ask(url, "SET", "redlock:kept", "value", "PX", 60_000)
     async with monitor(url) as seen:
         async with LockManager(shared_nodes.urls) as manager:
+            await all_up(manager)
             for name in names:
                 async with manager.lock(name) as lease:
                     await lease.extend(20)

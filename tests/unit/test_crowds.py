@@ -23,6 +23,7 @@ def check(figures: Figures, *, rate: float, tries: float, commands: float) -> No
     assert figures.commands_each <= commands, str(figures)
 
 
+@pytest.mark.heavy
 def test_ten_processes_are_no_slower_and_ask_less() -> None:
     """Without R33 these were 158 hand-offs a second, 15 tries and 156 commands each."""
     figures = crowd(10, seconds=0.6)

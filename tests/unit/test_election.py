@@ -347,6 +347,7 @@ async def test_a_node_in_quarantine_is_told_too():
         assert announced(w)[0] == announced(w)[1]
 
 
+@pytest.mark.heavy
 @virtual
 async def test_an_announcement_lives_as_long_as_a_counter():
     """From the last time that it was made; then it is gone, and observers have heard that none leads."""
@@ -360,6 +361,7 @@ async def test_an_announcement_lives_as_long_as_a_counter():
         assert announced(w) == [None] * 3
 
 
+@pytest.mark.heavy
 @virtual
 async def test_an_announcement_lives_until_the_next_one():
     """A leader of a long ttl is extended seldom: also an observer that comes in between hears of it."""

@@ -97,7 +97,10 @@ async def gets_in(lock: Lock) -> bool:
 # -- exclusion (R20) ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("number", "silent"), [(3, 0), (3, 1), (3, 2), (5, 0), (5, 1), (5, 2)])
+@pytest.mark.parametrize(
+    ("number", "silent"),
+    [(3, 0), (3, 1), (3, 2), *(pytest.param(5, n, marks=pytest.mark.heavy) for n in (0, 1, 2))],
+)
 @pytest.mark.parametrize(("first", "second"), [("read", "write"), ("write", "read"), ("write", "write")])
 def test_r20_what_has_a_majority_keeps_the_other_mode_out(first, second, number, silent):
     """Whichever nodes it has, and also where the first few are silent; on fewer it keeps none out."""
@@ -177,7 +180,7 @@ async def test_r20_an_extension_that_comes_too_late_counts_for_nothing(lost):
 # -- fences (R21) ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [3, 5])
+@pytest.mark.parametrize("number", [3, pytest.param(5, marks=pytest.mark.heavy)])
 def test_r21_fences_grow_whichever_majorities_grant(number):
     """A writer's is even and above all before; a reader's is odd, above each writer's, below no reader's."""
 
@@ -233,7 +236,7 @@ async def test_r21_a_node_where_the_reader_is_no_more_is_no_witness():
 # -- the downgrade, and what is unchanged (R23) ------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [3, 5])
+@pytest.mark.parametrize("number", [3, pytest.param(5, marks=pytest.mark.heavy)])
 def test_r23_a_writer_on_any_majority_is_told_of(number):
     """Also where one node alone is of both majorities, and all others have not heard of that writer."""
 
@@ -251,7 +254,7 @@ def test_r23_a_writer_on_any_majority_is_told_of(number):
     main()
 
 
-@pytest.mark.parametrize("number", [3, 5])
+@pytest.mark.parametrize("number", [3, pytest.param(5, marks=pytest.mark.heavy)])
 def test_r23_without_a_writer_between_it_is_unchanged_on_any_majority(number):
     """Nodes that the reader did not have are behind it, and tell of no writer either."""
 
