@@ -82,7 +82,7 @@ async def test_inspections_do_not_wait_for_each_other(nodes3: LocalNodes) -> Non
         for client in clients:
             client.complete = asyncio.Event()
             stack.push_async_callback(client.aclose)
-        manager = await stack.enter_async_context(LockManager(clients, node_timeout=20.0))
+        manager = await stack.enter_async_context(LockManager(clients, ttl=30, node_timeout=20.0))
         await all_up(manager)
         names = [f"n{number}" for number in range(Gathering.wanted)]
         seen = await asyncio.gather(*map(manager.inspect, names))
