@@ -133,8 +133,15 @@ def test_at_least_takes_the_place_of_a_shorter_ttl() -> None:
     """The command is stopped as long before the end as without it."""
 
     def plan(at_least: float) -> Plan:
-        said = {"name": "job", "child": ["true"], "nonblock": False, "wait": None, "conflict_exit_code": 1}
-        said |= {"mode": None}
+        said = {
+            "name": "job",
+            "child": ["true"],
+            "nonblock": False,
+            "wait": None,
+            "conflict_exit_code": 1,
+            "permits": None,
+        }
+        said |= {"mode": None, "permits": None}
         return _plan(argparse.Namespace(ttl=10.0, kill_after=None, at_least=at_least, **said))
 
     short, long = plan(0.0), plan(300.0)

@@ -54,7 +54,7 @@ MUTATIONS = (
                 "Attempt.ask",
                 "won = asked.verdict is Verdict.WON",
                 """
-                shared_grant = not self._primitive.kind.exact and asked.granted > 0
+                shared_grant = not self.primitive.kind.exact and asked.granted > 0
                 won = shared_grant or asked.verdict is Verdict.WON
                 """,
             ),
@@ -145,7 +145,7 @@ MUTATIONS = (
                 """
                 (
                     certified(fences, self.asked.quorum) or 0
-                    if self._primitive.kind.exact
+                    if self.primitive.kind.exact
                     else max((answer.fence for answer in self._grants().values()), default=0)
                 )
                 """,
@@ -163,7 +163,7 @@ MUTATIONS = (
                 """
                 (
                     certified(fences, self.asked.quorum) or 0
-                    if self._primitive.kind.exact
+                    if self.primitive.kind.exact
                     else sorted((answer.fence for answer in self._grants().values()), reverse=True)[
                         self.asked.quorum - 1
                     ]
@@ -183,7 +183,7 @@ MUTATIONS = (
                 """
                 (
                     certified(fences, self.asked.quorum) or 0
-                    if self._primitive.kind.exact
+                    if self.primitive.kind.exact
                     else min((answer.fence for answer in self._grants().values()), default=0)
                 )
                 """,

@@ -25,7 +25,7 @@ _UNDONE_WHERE = """
     from .._round.outbox import NOT_HELD
     self._undone = Round(self._shared.outbox, self.primitive.kind.release.read)
     spared = [node for node, answer in enumerate(self.asked.answers) if not ({})]
-    release = self._primitive.release(self.owner, self._request.ttl)
+    release = self.primitive.release(self.owner, self._request.ttl)
     self._undone.ask(release, timeout, known=dict.fromkeys(spared, NOT_HELD))
 """
 """Releases go to some of the nodes only."""

@@ -54,7 +54,7 @@ def test_a_hundred_processes() -> None:
 @pytest.mark.timeout(600)
 def test_three_hundred_processes() -> None:
     """What is left to grow are the notices."""
-    check(crowd(300, seconds=0.5), rate=100, tries=15, commands=120)
+    check(crowd(300, seconds=0.3), rate=100, tries=15, commands=120)
 
 
 @pytest.mark.heavy

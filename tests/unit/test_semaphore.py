@@ -559,7 +559,7 @@ async def test_a_busy_process_lets_others_ask() -> None:
         await asyncio.sleep(0.5)
         for _ in range(5):
             began = sim().time()
-            async with other.semaphore(NAME, 2):
+            async with other.semaphore(NAME, 2, blocking_timeout=5.0):
                 assert sim().time() - began < 1.0
         for task in tasks:
             task.cancel()
