@@ -24,7 +24,7 @@ from tests.simulation.replay import command, report
 from tests.simulation.shrink import MAX_RUNS, fewest, shrink, whole
 from tests.simulation.world import run
 
-BATCHES: Final = 14
+BATCHES: Final = 10
 BATCH: Final = 6
 """Schedules that one test runs."""
 
