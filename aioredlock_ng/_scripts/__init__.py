@@ -23,7 +23,7 @@ def _load(name: str, *parts: str) -> Script:
 
 _VOTE: Final = ("identity", "sentinel_matches")
 _RAISES: Final = ("clock", "counter", "stand", "raise")
-_SLOT: Final = ("take_slot", "slot_counter")
+_SLOT: Final = ("prolong", "take_slot", "slot_counter")
 
 ACQUIRE: Final = _load("acquire", *_VOTE, "clock", "counter", "owner")
 ACQUIRE_MANY: Final = _load("acquire_many", *_VOTE, "clock", "counter", "replaced", "owner")
@@ -37,14 +37,16 @@ RELEASE_MANY: Final = _load("release_many", "holder", "owner")
 READ: Final = _load("read", *_VOTE, "clock", "counter", "stand", "longer", "queue", "readers", "taken")
 WRITE: Final = _load("write", *_VOTE, "clock", "counter", "longer", "queue", "taken")
 RW_RAISE: Final = _load("rw_raise", *_VOTE, *_RAISES, "readers")
-RW_EXTEND: Final = _load("rw_extend", *_VOTE, *_RAISES, "queue", "turn", "tell", "readers", "taken")
-RW_TOP_UP: Final = _load("rw_top_up", *_RAISES, "readers", "taken")
+RW_EXTEND: Final = _load(
+    "rw_extend", *_VOTE, *_RAISES, "queue", "turn", "tell", "prolong", "readers", "taken"
+)
+RW_TOP_UP: Final = _load("rw_top_up", *_RAISES, "prolong", "readers", "taken")
 RW_RELEASE: Final = _load("rw_release", *_RAISES, "holder", "longer", "queue", "turn", "tell")
 SLOTS_ACQUIRE: Final = _load("slots_acquire", *_VOTE, "clock", "counter", "slots", *_SLOT)
 SLOTS_RAISE: Final = _load("slots_raise", *_VOTE, "clock", "counter", "slots", *_SLOT)
 SLOTS_EXTEND: Final = _load("slots_extend", *_VOTE, "clock", "counter", "slots", *_SLOT)
 SLOTS_TOP_UP: Final = _load("slots_top_up", "clock", "counter", "slots", *_SLOT)
-SLOTS_RELEASE: Final = _load("slots_release", "clock", "counter", "slots", *_SLOT)
+SLOTS_RELEASE: Final = _load("slots_release", "clock", "counter", "slots", *_SLOT, "tell")
 ANNOUNCE: Final = _load("announce")
 OBSERVE: Final = _load("observe", *_VOTE)
 GREET: Final = _load("greet", "identity", "clock", "sentinel")

@@ -12,17 +12,14 @@
 --          is, {tag, 0, wait, told, 1}.
 local key, owner, fence, slot = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 local _, ms = clock()
-local count = ARGV[4] ~= '' and redis.pcall('PUBSUB', 'NUMSUB', key)[2]
+local loud = ARGV[4] ~= ''
 local ends, values, dropped = slots_at(key, ms)
 if not ends then
-  return {ARGV[7], 0, redis.call('PTTL', key), count or 0, 1}
+  return {ARGV[7], 0, redis.call('PTTL', key), loud and listeners(key) or 0, 1}
 end
-local mine, given, told = owns(owner, values[slot]), strays(ends, values, owner, nil, dropped), count or 0
+local mine, given = owns(owner, values[slot]), strays(ends, values, owner, nil, dropped)
 drop(key, dropped)
-if given > 0 and ARGV[4] ~= '' and count ~= 0 then
-  told = redis.pcall('PUBLISH', key, (count or '') .. ':' .. dropped[#dropped])
-  told = type(told) == 'table' and -1 or told
-end
+local told = loud and (given > 0 and tell(key, ':' .. dropped[#dropped]) or listeners(key)) or 0
 if mine and fence > 0 then  -- what fails here must not keep a slot from its release
   pcall(raise_slot, KEYS[2], slot, fence, 0, ms, ARGV[3])
 end

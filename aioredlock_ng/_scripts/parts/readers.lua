@@ -6,9 +6,3 @@ local function reads_until(key, owner, ms)
   ends = type(ends) == 'string' and tonumber(ends)
   return ends and ends >= ms and ends or nil
 end
--- The key lives for at least ttl from now.
-local function prolong(key, ttl)
-  if redis.call('PTTL', key) < tonumber(ttl) then
-    redis.call('PEXPIRE', key, ttl)
-  end
-end

@@ -4,14 +4,14 @@ local function slot_stand(counters, slot, stored, value, ms, keep_ms)
   if tonumber(stored) ~= value then
     redis.call('HSET', counters, slot, value)
   end
-  keep_on(counters, kept(value, ms, keep_ms))
+  prolong(counters, kept(value, ms, keep_ms))
 end
 -- The slot's owner lifts its counter to its fence (R10); false when it does not stand there then.
 local function raise_slot(counters, slot, fence, floor, ms, keep_ms)
   local stored = redis.call('HGET', counters, slot)
   local before = reading(stored, floor, ms)
   if before < fence and fence > (ms + 10000) * 1024 then
-    keep_on(counters, kept(before, ms, keep_ms))  -- too far ahead of this node's clock
+    prolong(counters, kept(before, ms, keep_ms))  -- too far ahead of this node's clock
     return false
   end
   slot_stand(counters, slot, stored, math.max(before, fence), ms, keep_ms)
