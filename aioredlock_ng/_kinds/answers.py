@@ -42,8 +42,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from .._core.command import ABOVE_FENCE, GRANTED, Answer, Reply, Silence
+from .._core.owner import parse_owner
 from .._core.quarantine import SENTINEL_CHANGED
 from .._core.quorum import Vote
+from .kind import Holder
 
 _GRANT: Final = Vote.GRANTED
 _REFUSAL: Final = Vote.REFUSED
@@ -106,6 +108,13 @@ def fits_grant(reply: object) -> bool:
     return type(first) is int and type(second) is int and type(third) is int
 
 
+def fits_grant_and_number(reply: object) -> bool:
+    """Whether it is such an answer with a number behind it: where a counter stood, or a slot."""
+    if type(reply) is not list or len(reply) != _TRIPLE + 1:
+        return False
+    return fits_grant(reply[:-1]) and type(reply[-1]) is int
+
+
 def fits_release(reply: object) -> bool:
     """Whether it is the answer to a release: three numbers, and what it says of other holders' keys."""
     if type(reply) is not list or len(reply) <= _TRIPLE:
@@ -119,6 +128,16 @@ def fits_release(reply: object) -> bool:
 def seconds(wait_ms: int) -> float | None:
     """Return what a script says of the key in the way: seconds, or None when it has no expiry."""
     return None if wait_ms < 0 else wait_ms / 1000
+
+
+def holder_of(
+    value: bytes, left_ms: int, *, reads: bool = False, letter: bytes | None = None, slot: int | None = None
+) -> Holder:
+    """Return one of several holders that a node has under a key, each with the milliseconds that it stays."""
+    owner = parse_owner(value)
+    label, since = (None, None) if owner is None else (owner.label, owner.since)
+    ttl = seconds(left_ms)
+    return Holder(owner=value, label=label, since=since, ttl=ttl, reads=reads, letter=letter, slot=slot)
 
 
 def silent(reply: Reply) -> Answer:

@@ -12,20 +12,10 @@ from typing import Any, Final
 from .. import _scripts
 from .._core.command import Answer, Reply
 from .._core.keyspace import QUEUE
-from .._core.owner import parse_owner
 from .._core.quorum import Vote
 from . import answers
 from .kind import Holder, Kind, Mode, Question
 from .mutex import MUTEX
-
-_WRITE_NUMBERS: Final = 4
-"""Numbers in the answer to an acquire of a writer: the last one is where the counter stood before."""
-
-
-def _fits_write(reply: object) -> bool:
-    if type(reply) is not list or len(reply) != _WRITE_NUMBERS:
-        return False
-    return answers.fits_grant(reply[:-1]) and type(reply[-1]) is int
 
 
 def _read_write(reply: Reply) -> Answer:
@@ -40,13 +30,8 @@ def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
     """Read what a node says of readers: each with the milliseconds that it stays yet."""
     if not isinstance(found, list):
         return None
-    holders = []
-    for value, left_ms in zip(found[::2], found[1::2], strict=True):
-        owner = parse_owner(value)
-        label, since = (None, None) if owner is None else (owner.label, owner.since)
-        ttl = answers.seconds(left_ms)
-        holders.append(Holder(owner=value, label=label, since=since, ttl=ttl, reads=True))
-    return tuple(holders)
+    entries = zip(found[::2], found[1::2], strict=True)
+    return tuple(answers.holder_of(value, left_ms, reads=True) for value, left_ms in entries)
 
 
 def _kind(name: Mode, acquire: Question, **more: Any) -> Kind:
@@ -85,7 +70,7 @@ READ: Final = _kind(
 
 WRITE: Final = _kind(
     "write",
-    Question(script=_scripts.WRITE, fits=_fits_write, read=_read_write),
+    Question(script=_scripts.WRITE, fits=answers.fits_grant_and_number, read=_read_write),
     weaker=READ,
     own_marks=True,
     heeds_marks=True,

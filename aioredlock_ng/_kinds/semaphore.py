@@ -6,31 +6,20 @@ the owner value.  How many slots there are is for each request to say; so there 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 
 from .. import _scripts
 from .._core.command import Answer, Reply
 from .._core.keyspace import SLOTS
-from .._core.owner import parse_owner
 from .._core.slots import MAX_PERMITS
 from . import answers
 from .kind import Holder, Kind, Question
 
 LETTER: Final = b"s"
 
-_ACQUIRE_NUMBERS: Final = 4
-"""Numbers in the answer to an acquire: the last one is the slot."""
-
 _ENTRY: Final = 3
 """What an inspection says of each slot: its number, the owner, and the milliseconds that it is held yet."""
-
-
-def _fits_acquire(reply: object) -> bool:
-    if type(reply) is not list or len(reply) != _ACQUIRE_NUMBERS:
-        return False
-    return answers.fits_grant(reply[:-1]) and type(reply[-1]) is int
 
 
 def _read_acquire(reply: Reply) -> Answer:
@@ -50,22 +39,21 @@ def is_slots(found: object) -> bool:
 
 def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
     """Read what a node says of the slots that are held."""
-    return tuple(_holders(found)) if isinstance(found, list) and is_slots(found) else None
-
-
-def _holders(found: list[Any]) -> Iterator[Holder]:
-    for slot, value, left_ms in zip(found[::_ENTRY], found[1::_ENTRY], found[2::_ENTRY], strict=True):
-        owner = parse_owner(value)
-        label, since = (None, None) if owner is None else (owner.label, owner.since)
-        ttl = answers.seconds(left_ms)
-        yield Holder(owner=value, label=label, since=since, ttl=ttl, letter=LETTER, slot=slot)
+    if not isinstance(found, list) or not is_slots(found):
+        return None
+    entries = zip(found[::_ENTRY], found[1::_ENTRY], found[2::_ENTRY], strict=True)
+    return tuple(
+        answers.holder_of(value, left_ms, letter=LETTER, slot=slot) for slot, value, left_ms in entries
+    )
 
 
 @lru_cache(MAX_PERMITS)
 def semaphore(permits: int) -> Kind:
     """Return the kind that so many may hold at once; those of all numbers share a name."""
     of = (b"%d" % permits,)
-    acquire = Question(script=_scripts.SLOTS_ACQUIRE, fits=_fits_acquire, read=_read_acquire, args=of)
+    acquire = Question(
+        script=_scripts.SLOTS_ACQUIRE, fits=answers.fits_grant_and_number, read=_read_acquire, args=of
+    )
     return Kind(
         name="semaphore",
         letter=LETTER,
