@@ -12,12 +12,12 @@ from aioredlock_ng import _scripts
 from aioredlock_ng._core import fencing
 from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.quarantine import ExpectedSentinel
-from aioredlock_ng.testing import Snapshot
+from aioredlock_ng.testing import Snapshot, _memory_server
 from aioredlock_ng.testing._memory_data import NodeClock, Value
 from aioredlock_ng.testing._memory_process import MemoryProcess
 from aioredlock_ng.testing.sim_loop import EPOCH
 
-from .fence_rules import RUN, Rules
+from .fence_rules import Rules
 from .history import Mode
 
 EPOCH_US: Final = round(EPOCH * 1_000_000)
@@ -203,7 +203,7 @@ class ModelNode:
 
     def _run(self, script: Script, keys: list[bytes], *words: bytes | int) -> Any:
         argv = [word if isinstance(word, bytes) else b"%d" % word for word in words]
-        return RUN[script.digest](self._process, keys, argv)
+        return _memory_server._SCRIPTS[script.digest](self._process, keys, argv)
 
     # -- what a run wants to know --------------------------------------------------------------
 

@@ -12,15 +12,18 @@ from aioredlock_ng import _scripts
 from aioredlock_ng._core import fencing, quarantine
 from aioredlock_ng._core.fencing import MIN_FENCE_TTL
 from aioredlock_ng._core.quorum import majority
-from aioredlock_ng.testing import _memory_batches, _memory_parts, _memory_read_write, _memory_scripts
+from aioredlock_ng.testing import (
+    _memory_batches,
+    _memory_parts,
+    _memory_read_write,
+    _memory_scripts,
+    _memory_server,
+)
 from aioredlock_ng.testing._memory_process import MemoryProcess
 from aioredlock_ng.testing._memory_readers import ReadWriteEntry
 
 SCRIPTED: Final = (_memory_scripts, _memory_parts, _memory_batches, _memory_read_write)
 """Where the scripts are, and what they are made of."""
-
-RUN: Final = {**_memory_scripts.SCRIPTS, **_memory_read_write.READ_WRITE}
-"""What the nodes run, by the digests of the scripts."""
 
 KEEP_MS: Final = round(MIN_FENCE_TTL * 1000)
 """The shortest life of an unused counter that a client may ask for."""
@@ -95,12 +98,12 @@ class Rules:
                     stack.enter_context(patch.object(module, name, function))
             if self.raise_script is not None:
                 scripts = {_scripts.RAISE.digest: self.raise_script}
-                stack.enter_context(patch.dict(RUN, scripts))
+                stack.enter_context(patch.dict(_memory_server._SCRIPTS, scripts))
             for name, method in self.of_entries.items():
                 stack.enter_context(patch.object(ReadWriteEntry, name, method))
             if self.revives:
                 scripts = {_scripts.RW_EXTEND.digest: _revived}
-                stack.enter_context(patch.dict(RUN, scripts))
+                stack.enter_context(patch.dict(_memory_server._SCRIPTS, scripts))
             yield
 
 
@@ -160,7 +163,7 @@ def _granted_one(before: int, proposed: int, now_ms: int, _block: int) -> int:
     return fencing.granted(before, proposed, now_ms)
 
 
-_RAISE: Final = RUN[_scripts.RAISE.digest]
+_RAISE: Final = _memory_server._SCRIPTS[_scripts.RAISE.digest]
 
 
 def _raised_by_any(process: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
@@ -173,7 +176,7 @@ def _raised_by_any(process: MemoryProcess, keys: list[bytes], argv: list[bytes])
     return min(answers)
 
 
-_RW_EXTEND: Final = RUN[_scripts.RW_EXTEND.digest]
+_RW_EXTEND: Final = _memory_server._SCRIPTS[_scripts.RW_EXTEND.digest]
 _READ_ON: Final = ReadWriteEntry.read_on
 
 
