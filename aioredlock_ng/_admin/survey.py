@@ -235,22 +235,14 @@ def _lock(
     for node, holders in zip(nodes, seen, strict=True):
         for holder in holders or ():
             of_one[holder.owner, holder.slot].append(inspection_of(node.node, "", (holder,), owners))
-    readers = [
-        ReaderInspection(
-            holder=has[0].holder,
-            since=has[0].since,
-            ttl=_stays(has, majority(len(nodes))),
-            ours=has[0].ours,
-            held_by=len(has),
-        )
-        for has in of_one.values()
-        if any(node.readers for node in has)  # where a downgrade was not heard of, it still writes (R23)
-    ]
-    permits = [
-        replace(has[0].permits[0], ttl=_stays(has, majority(len(nodes))), held_by=len(has))
-        for has in of_one.values()
-        if has[0].permits
-    ]
+    quorum, readers, permits = majority(len(nodes)), [], []
+    for has in of_one.values():
+        ttl, held_by = _stays(has, quorum), len(has)
+        # Where a downgrade was not heard of, a reader still writes (R23).
+        if reader := next((node.readers[0] for node in has if node.readers), None):
+            readers.append(replace(reader, ttl=ttl, held_by=held_by))
+        elif has[0].permits:
+            permits.append(replace(has[0].permits[0], ttl=ttl, held_by=held_by))
     permits.sort(key=lambda permit: (permit.slot, -permit.held_by))
     agreed: list[NodeInspection] = max(of_one.values(), key=len, default=[])
     readers.sort(key=lambda reader: (reader.held_by, reader.ttl or math.inf), reverse=True)
