@@ -303,10 +303,6 @@ class Options:
         """Return the key of the lock `name`, which is also the channel of its releases (R16)."""
         return keyspace.lock_key(self.prefix, name)
 
-    def counter(self, key: bytes) -> bytes:
-        """Return the key of the counter for the lock under `key` (R16)."""
-        return keyspace.mark_key(self.prefix, keyspace.COUNTER, key)
-
     def checked_ttl(self, value: Seconds) -> float:
         """Return a ttl in seconds that suits the other settings."""
         ttl = checked_ttl(value, self.node_timeout)

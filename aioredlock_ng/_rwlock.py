@@ -39,9 +39,9 @@ class ReadWriteLock(Generic[Fence_co]):
     def read(self) -> Lock[Fence_co]:
         """Describe a read lock: many hold it at once, each with a lease and an end of its own.
 
-        While a writer waits, new readers wait behind it.  Readers between two writers share a fence, which is
-        greater than the earlier writer's and smaller than the later one's (R21).  A task that holds the lock
-        gets `WouldDeadlockError` from `acquire`.
+        While a writer waits, new readers wait behind it.  A reader's fence is greater than the earlier
+        writer's and smaller than the later one's; readers between two writers share it, or, seldom, a later
+        one's is greater (R21).  A task that holds the lock gets `WouldDeadlockError` from `acquire`.
         """
         return Lock(self._life, self._read, self._request)
 
