@@ -49,10 +49,11 @@ def sort_of(mode: Mode | None, permits: int | None) -> Sort:
 
 def _permit(manager: Manager[Fence_co], name: str, permits: int, options: LockOptions) -> Lock[Fence_co]:
     """Describe a semaphore, for which only some of the options are."""
-    for option in ("at_least", "reentrant"):
+    refused = ("at_least", "reentrant", "fair")
+    for option in refused:
         if options.get(option):
             raise ValueError(f"a semaphore has no {option}, got {option}={options.get(option)!r}")
-    left = {name: value for name, value in options.items() if name not in ("at_least", "reentrant")}
+    left = {name: value for name, value in options.items() if name not in refused}
     return manager.semaphore(name, permits, **cast("SemaphoreOptions", left))
 
 
@@ -60,7 +61,7 @@ def lock_of(manager: Manager[Fence_co], name: str, mode: Sort, options: LockOpti
     """Describe the lock that a decorator asks for.
 
     Raises:
-        ValueError: there is no such mode, or it does not go with `at_least`.
+        ValueError: there is no such mode, or it does not go with `at_least` or `fair`.
         ValueError, TypeError: as `LockManager.lock`, or `LockManager.semaphore`.
     """
     if mode is None:
@@ -72,6 +73,8 @@ def lock_of(manager: Manager[Fence_co], name: str, mode: Sort, options: LockOpti
     shared = options.copy()
     if (at_least := shared.pop("at_least", None)) is not None:
         raise ValueError(f"a read-write lock has no at_least, got at_least={at_least!r} and mode={mode!r}")
+    if shared.pop("fair", False):
+        raise ValueError(f"a read-write lock is not fair, got fair=True and mode={mode!r}")
     lock = manager.rwlock(name, **cast("ReadWriteLockOptions", shared))
     return lock.read() if mode == "read" else lock.write()
 

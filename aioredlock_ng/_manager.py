@@ -24,6 +24,7 @@ from ._elect.subject import subject_of
 from ._election import Election, unbounded
 from ._hold.request import Request
 from ._hooks import HookList
+from ._kinds.fair import FAIR
 from ._kinds.kind import Mode
 from ._kinds.mutex import LEADER, MUTEX
 from ._kinds.read_write import READ, WRITE
@@ -39,6 +40,7 @@ from ._options import (
     Options,
     Seconds,
     checked_blocking,
+    checked_fair,
     checked_holder,
     checked_label,
     checked_names,
@@ -288,6 +290,7 @@ class LockManager(Generic[Fence_co]):
         label: str | None = None,
         at_least: Seconds | None = None,
         reentrant: bool = False,
+        fair: bool = False,
     ) -> Lock[Fence_co]:
         """Describe a lock over `names`; nothing is sent before it is entered.
 
@@ -316,6 +319,11 @@ class LockManager(Generic[Fence_co]):
                 the lease that it has, without I/O, up to 100 deep.  What it gets is one more lease of the
                 same lock, with the same fence and validity; the last one that is released releases the lock.
                 False: it gets `WouldDeadlockError`.
+            fair: True: processes have the lock in the order in which they asked for it, and each for one task
+                at a time; the nodes keep the line, as well as they can.  It takes a round trip from one
+                holder to the next, as long as those that are first in line are alive, and 50 ms for each that
+                is not.  For a single name, without `at_least`; all clients of the name must say so, since one
+                that does not comes in between.
 
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
@@ -323,7 +331,8 @@ class LockManager(Generic[Fence_co]):
         request = self._request(
             ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least, reentrant
         )
-        return Lock(self._life, self._primitives.over(MUTEX, names), request)
+        kind = FAIR if checked_fair(fair, names, request.at_least) else MUTEX
+        return Lock(self._life, self._primitives.over(kind, names), request)
 
     def _request(self, *given: Any) -> Request:
         """Check what a lock is to be asked for with, or return what was found of the same before."""

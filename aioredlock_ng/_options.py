@@ -79,6 +79,7 @@ class LockOptions(ReadWriteLockOptions, total=False):
     """The options of `LockManager.lock`, for whatever passes them on."""
 
     at_least: Seconds | None
+    fair: bool
 
 
 DEFAULT_PREFIX: Final = "redlock:"
@@ -225,6 +226,17 @@ def checked_reentrant(value: bool) -> bool:  # noqa: FBT001
     """Return whether a task may go into a lock that it is inside of."""
     if not isinstance(value, bool):
         raise TypeError(f"reentrant must be True or False, got {value!r}")
+    return value
+
+
+def checked_fair(value: bool, names: tuple[str, ...], at_least: float) -> bool:  # noqa: FBT001
+    """Return whether those that wait for a lock over `names` stand in line (R28)."""
+    if not isinstance(value, bool):
+        raise TypeError(f"fair must be True or False, got {value!r}")
+    if value and len(set(names)) > 1:
+        raise ValueError(f"a fair lock has one name, got {names!r}")
+    if value and at_least:
+        raise ValueError(f"a fair lock has no at_least, got at_least={at_least!r}")
     return value
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final, final
 
+from .._core.seats import NO_SEAT, Seat
 from .._hold.ancestors import INSIDE
 from .._hold.holding import Holding
 from .._hold.request import Request
@@ -24,7 +25,7 @@ from .telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
 from .time_budget import TimeBudget
 from .waiting import Waiting
 
-SHARED_SEAT: Final = b"1"
+SHARED_SEAT: Final = Seat(b"1")
 """The seat of calls that have no mark of their own."""
 
 
@@ -58,11 +59,13 @@ class Acquisition:
         self.names = primitive.names
         self._budget = TimeBudget(shared.clock, shared.node_timeout, given, began, request.quorum_timeout)
         self._ticket = Ticket(shared.queue, primitive)
-        self._seat = b""  # what says to the nodes that the call waits, if its kind does (R22)
+        self._seat = NO_SEAT  # what says to the nodes that the call waits, if its kind does (R22)
         if primitive.kind.seats and not self._budget.single_try:
             self._seat = SHARED_SEAT
-            if primitive.kind.own_marks:
-                self._seat = self._ticket.seat = shared.tries.owners.new()
+            if primitive.kind.in_line:
+                self._seat = self._ticket.seat = shared.tries.seat
+            elif primitive.kind.own_marks:
+                self._seat = self._ticket.seat = Seat(shared.tries.owners.new())
 
     async def run(self) -> Holding:
         """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
@@ -73,7 +76,7 @@ class Acquisition:
             if isinstance(estate := self._ticket.held, Estate):  # the next in line may have it
                 shared.holdings.succession.decline(estate, self._ticket, shared.clock.now())
             self._ticket.leave()
-            if self._attempts and self._ticket.seat:
+            if self._attempts and self._ticket.seat.name:
                 shared.tries.releases.stand_up(self._primitive, self._ticket.seat)
             self._gave_up(error)
             raise
@@ -309,6 +312,8 @@ class Acquisition:
             waiting.lost(attempt)  # listens to releases, before those of this try are queued
         elif self._waiting is not None:
             self._waiting.over()
+        if self._primitive.kind.in_line:
+            self._seat = attempt.seat
         error = await attempt.undo_and_explain(budget.for_answers())
         misuse = await other_kind(shared.tries.outbox, self._primitive, error, budget.for_answers())
         if waiting is not None:

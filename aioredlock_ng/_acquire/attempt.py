@@ -14,6 +14,7 @@ from .._core.command import ABOVE_FENCE, GRANTED, Answer, Command
 from .._core.fencing import agreeable, ballot, block_end, certified, unchanged
 from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
+from .._core.seats import NO_SEAT, Seat
 from .._core.slots import look
 from .._counters import Counters
 from .._hold.request import Request
@@ -25,36 +26,11 @@ from .._round.releases import Releases
 from .._round.round import Round, all_answered, verdict_known
 from .._round.slots import grant_round
 from ..errors import LockNotAcquiredError
+from .owners import Owners
 from .refusals import knows_why, refusal_by_nodes, without_fence
 
 STRAGGLERS: Final = 0.01
 """Seconds that slower nodes are given, once a round is lost, to tell how long their key will stay."""
-
-OWNER_BITS: Final = 160
-"""Random bits of an owner value (A5), as many as the Redlock page takes from /dev/urandom."""
-
-OWNERS_AT_ONCE: Final = 16
-"""Owner values whose random bits are drawn together: to ask for each would take longer than all else."""
-
-
-@final
-class Owners:
-    """Makes the random part of the owner values of one manager (A5)."""
-
-    __slots__ = ("_digits", "_random")
-
-    def __init__(self, random: Random) -> None:
-        self._random = random
-        self._digits: list[bytes] = []
-
-    def new(self) -> bytes:
-        """Make a fresh one."""
-        if not self._digits:
-            digits = OWNER_BITS // 4
-            number = self._random.getrandbits(OWNER_BITS * OWNERS_AT_ONCE)
-            some = b"%0*x" % (digits * OWNERS_AT_ONCE, number)
-            self._digits = [some[i : i + digits] for i in range(0, len(some), digits)]
-        return self._digits.pop()
 
 
 @final
@@ -69,11 +45,21 @@ class Tries:
     owners: Owners
     label: bytes
     """What the holder calls itself."""
+    new_seat: Callable[[], Seat]
+    """Makes the seat of this process in every line."""
     outbox: Outbox
     releases: Releases
     admission: Admission
     counters: Counters
     in_flight: set[Attempt] = field(default_factory=set)
+    _seat: Seat | None = None
+
+    @property
+    def seat(self) -> Seat:
+        """That seat: one task waits there for all that want the name (R30)."""
+        if self._seat is None:
+            self._seat = self.new_seat()
+        return self._seat
 
     def read_clocks(self) -> Turn:
         """Read what the tries of one turn of the loop have in common, before their first byte (R3)."""
@@ -112,7 +98,7 @@ class Attempt:
         *,
         seen: int,
         block: int = 1,
-        seat: bytes = b"",
+        seat: Seat = NO_SEAT,
     ) -> None:
         self._shared = tries
         self.primitive = primitive  # once it is won, what was won of it
@@ -267,8 +253,20 @@ class Attempt:
                 fence=0,
                 unsent=self.asked.unsent,
                 timeout=timeout,
+                seat=self.seat if self.primitive.kind.in_line else NO_SEAT,
             )
         return self._undone
+
+    @property
+    def seat(self) -> Seat:
+        """The call's seat with its place in line, the greatest that a node proposed (R28)."""
+        proposed = (answer.ticket for answer in self.asked.answers if answer is not None)
+        return self._seat if self._seat.ticket else self._seat._replace(ticket=max(proposed, default=0))
+
+    @property
+    def ahead(self) -> int:
+        """How many seats come before it, at most."""
+        return max((answer.ahead for answer in self.asked.answers if answer is not None), default=0)
 
     async def undo_and_explain(self, timeout: float) -> LockNotAcquiredError:
         """Undo, and return why it was no win."""

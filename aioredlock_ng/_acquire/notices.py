@@ -29,15 +29,17 @@ MAX_DIGITS: Final = 6
 class ReleaseWaiter:
     """One contender that waits until the lock is free on a majority of the nodes."""
 
-    __slots__ = ("_free", "_future", "_late", "_nodes", "_quorum", "crowd", "slot")
+    __slots__ = ("_free", "_future", "_in_line", "_late", "_nodes", "_quorum", "crowd", "slot")
 
-    def __init__(self, nodes: int) -> None:
+    def __init__(self, nodes: int, *, in_line: bool = False) -> None:
+        self._in_line = in_line
         self._nodes = range(nodes)
         self._quorum = majority(nodes)
         self.crowd = 0
         """How many listen, as the last notices said; 0 when they did not."""
         self.slot = ANY
-        """Which slot of a semaphore is free on a majority of the nodes, if that was said."""
+        """Which slot of a semaphore is free on a majority of the nodes, if that was said; or, of those that
+        wait in line, how many are told to come before this one there, or fewer (R30)."""
         self._free: dict[int, set[int]] = {}  # by slot, `ANY` where none is named
         self._late: set[tuple[int, int]] = set()  # nodes, by slot, that have yet to tell what was passed by
         self._future: asyncio.Future[bool] | None = None
@@ -50,7 +52,10 @@ class ReleaseWaiter:
 
     def pass_by(self) -> None:
         """Forget a release, also what some nodes have not told of it yet: others follow it (R33)."""
-        told = self._free.pop(self.slot, set())
+        told = self._told(self.slot)
+        for slot in list(self._free):
+            if slot == self.slot or (self._in_line and slot < self.slot):
+                del self._free[slot]
         self._late.update((self.slot, node) for node in self._nodes if node not in told)
         self.slot = ANY
 
@@ -64,11 +69,20 @@ class ReleaseWaiter:
 
     def free(self, nodes: Iterable[int], slot: int = ANY) -> None:
         """Note that the lock is free on these nodes, or the slot that is named."""
-        free = self._free.setdefault(slot, set())
-        free.update(nodes)
-        if self._future is not None and len(free) >= self._quorum:
-            self.slot = slot
-            ring(self._future)
+        self._free.setdefault(slot, set()).update(nodes)
+        if self._future is None:
+            return
+        for each in sorted(self._free) if self._in_line else (slot,):  # the best place
+            if len(self._told(each)) >= self._quorum:
+                self.slot = each
+                ring(self._future)
+                return
+
+    def _told(self, slot: int) -> set[int]:
+        """Return the nodes where a slot is free; in line, where the place is that one or a better one."""
+        if not self._in_line:
+            return self._free.get(slot, set())
+        return {node for place, nodes in self._free.items() if place <= slot for node in nodes}
 
     def enough(self) -> asyncio.Future[bool]:
         """Return a future that is done as soon as the lock is free on a majority."""
@@ -86,19 +100,27 @@ class Notices:
     all that observe it in this process; no channel is both (R16).
     """
 
-    __slots__ = ("_nodes", "_quorum", "_waiters", "_watched")
+    __slots__ = ("_nodes", "_quorum", "_seat", "_waiters", "_watched")
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._quorum = majority(len(nodes))
+        self._seat = b""  # the channel of this process, once it has stood in line (R30)
         self._waiters: dict[bytes, ReleaseWaiter | None] = {}
         self._watched: dict[bytes, Callable[[], object]] = {}
 
-    def listen(self, channels: Iterable[bytes]) -> ReleaseWaiter:
-        """Listen to these channels from now on, with a waiter that has heard nothing yet."""
-        waiter = ReleaseWaiter(len(self._nodes))
+    def listen(self, channels: Iterable[bytes], seat: bytes = b"") -> ReleaseWaiter:
+        """Listen to these channels from now on, with a waiter that has heard nothing yet.
+
+        With a `seat`, that is the channel, which is kept for good, and `channels` what it is to tell of.
+        """
+        waiter = ReleaseWaiter(len(self._nodes), in_line=bool(seat))
+        if seat and not self._seat:
+            self._seat = seat
+            for node in self._nodes:
+                node.subscribe(seat)
         for channel in channels:
-            if channel not in self._waiters:
+            if channel not in self._waiters and not seat:
                 for node in self._nodes:
                     node.subscribe(channel)
             self._waiters[channel] = waiter
@@ -135,18 +157,21 @@ class Notices:
         """Whether too few nodes can tell of releases at all."""
         return sum(node.can_hear for node in self._nodes) < self._quorum
 
-    def hears(self, channels: Sequence[bytes], foreign: Container[int] = ()) -> bool:
-        """Whether a majority would tell of a release on all of these channels.
+    def hears(self, channels: Sequence[bytes], foreign: Container[int] = (), seat: bytes = b"") -> bool:
+        """Whether a majority would tell of a release on all of these channels, or on the seat's.
 
         Nodes where another program is in the way, by their numbers, are `foreign`, and tell nothing.
         """
+        heard = (seat,) if seat else channels
         tell = (
-            index not in foreign and all(map(node.hears, channels)) for index, node in enumerate(self._nodes)
+            index not in foreign and all(map(node.hears, heard)) for index, node in enumerate(self._nodes)
         )
         return sum(tell) >= self._quorum
 
     def on_notice(self, node: Node, channel: bytes, message: object) -> None:
         """Take a notice."""
+        if channel == self._seat and isinstance(message, bytes):  # what is free stands behind the place
+            message, _, channel = message.partition(b"@")
         if (waiter := self._waiters.get(channel)) is not None:
             waiter.told(self._nodes.index(node), *_told(message))
         elif (heed := self._watched.get(channel)) is not None:

@@ -6,6 +6,7 @@ from typing import Final, final
 
 from .._core.policy import after_expiry, follows, notice_jitter, poll, reminder, unfollowed
 from .._core.quorum import Verdict
+from .._core.seats import HEAD_START, MOST_AHEAD
 from .._core.slots import ANY
 from .._local.handoff import YIELD, YIELD_WITHOUT_LISTENERS, HandoffWindow
 from .._local.local_queue import Ticket
@@ -29,6 +30,7 @@ class Waiting:
     """One call of `acquire` between its tries, since it was first kept from the lock."""
 
     __slots__ = (
+        "_ahead",
         "_asked_at",
         "_budget",
         "_channels",
@@ -40,6 +42,7 @@ class Waiting:
         "_refused",
         "_release_waiter",
         "_round_trip",
+        "_seat",
         "_shared",
         "_splits",
         "_ticket",
@@ -51,6 +54,7 @@ class Waiting:
         self._ticket = ticket
         self._channels = ticket.primitive.channels
         kind = ticket.primitive.kind
+        self._seat = ticket.seat.name if kind.in_line else b""
         self._together = bool(kind.shares_with) and not kind.permits  # what one gets the others may get, too
         self._budget = budget
         self._release_waiter: ReleaseWaiter | None = None  # since there is something to be told of
@@ -58,6 +62,7 @@ class Waiting:
         self._round_trip = 0.0  # of the last try
         self._refused = 0  # tries
         self._splits = 0  # tries in a row that no contender seems to have won
+        self._ahead = 0  # seats in line before this call's (R28)
         self._crowd = 0  # processes that listen, 0 while unknown
         self._foreign: frozenset[int] = frozenset()  # nodes where another program's key is in the way
         self._expires = 0.0  # when such a key expires, as was said when it was first seen
@@ -67,7 +72,7 @@ class Waiting:
     def _listen(self) -> ReleaseWaiter:
         """Be told of releases from now on."""
         if self._release_waiter is None:
-            self._release_waiter = self._shared.notices.listen(self._channels)
+            self._release_waiter = self._shared.notices.listen(self._channels, self._seat)
             self._ticket.listens()
         return self._release_waiter
 
@@ -105,6 +110,7 @@ class Waiting:
         self._listen().free(attempt.free)
         tally = attempt.asked  # refused by no node: there is no holder to wait for
         self._crowd, self._foreign = attempt.crowd or self._crowd, attempt.foreign
+        self._ahead = min(attempt.ahead, MOST_AHEAD)
         in_vain = tally.verdict is Verdict.WON or not tally.refused
         self._in_vain = self._in_vain + 1 if in_vain else 0
 
@@ -154,6 +160,10 @@ class Waiting:
         waiter, now, chance = self._listen(), shared.clock.now, shared.random.random()
         until = now() + within(self._before_asking_again(error, chance))
         while await shared.pauses.wait(waiter.enough(), max(0.0, until - now())):
+            if self._seat and (place := waiter.slot) > 0:  # others come first, who may be gone (R29)
+                waiter.pass_by()
+                until = min(until, now() + place * HEAD_START)
+                continue
             crowd = waiter.crowd or self._crowd
             if self._together or follows(crowd, shared.random.random()):
                 await shared.pauses.sleep(within(self._after_notice(crowd)))
@@ -166,8 +176,8 @@ class Waiting:
         shared, crowd = self._shared, self._crowd
         policy = shared.retry
         expiry = error.retry_after if isinstance(error, LockTakenError) else None
-        if shared.notices.hears(self._channels, self._foreign):
-            wait = reminder(policy, chance, crowd=crowd)
+        if shared.notices.hears(self._channels, self._foreign, self._seat):
+            wait = reminder(policy, chance, crowd=crowd + self._ahead)
         elif self._foreign:
             wait = poll(policy, self._seen_before(expiry), chance, crowd=crowd)
         else:

@@ -168,6 +168,10 @@ class Answer(NamedTuple):
     """Where the counter stood before a writer's acquire (R23)."""
     slot: int = -1
     """Which slot of a semaphore was granted; -1: none (R24)."""
+    ticket: int = 0
+    """The ticket of a call that was refused and waits in line; 0: none (R28)."""
+    ahead: int = 0
+    """How many seats come before it."""
 
     def __repr__(self) -> str:
         # Without what was found: that may be an owner value.

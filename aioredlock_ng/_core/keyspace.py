@@ -1,11 +1,13 @@
 """What stands under a prefix, and how keys are made of names (R16).
 
-    prefix + name                    a lock, and the channel of its releases
-    prefix + "fence:{" + key + "}"   the counter of the lock under that key
-    prefix + "slots:{" + key + "}"   the counters of a semaphore, one for each slot (R25)
-    prefix + "queue:{" + key + "}"   hints of those that wait for it (R22)
-    prefix + "leader:{" + key + "}"  the leader of an election, and the channel of such news (R31)
-    prefix + "{meta}"                the node's sentinel
+    prefix + name                     a lock, and the channel of its releases
+    prefix + "fence:{" + key + "}"    the counter of the lock under that key
+    prefix + "slots:{" + key + "}"    the counters of a semaphore, one for each slot (R25)
+    prefix + "queue:{" + key + "}"    hints of those that wait for it (R22)
+    prefix + "tickets:{" + key + "}"  the order of those that wait for a fair lock (R28)
+    prefix + "seats:{" + key + "}"    until when each of these is taken to wait
+    prefix + "leader:{" + key + "}"   the leader of an election, and the channel of such news (R31)
+    prefix + "{meta}"                 the node's sentinel
 
 A mark in front, and the key in braces behind it: on a Redis Cluster a lock and all that goes with it are in
 one slot, and no lock's name may begin as one of the package's own keys does.
@@ -25,10 +27,16 @@ SLOTS: Final = "slots"
 QUEUE: Final = "queue"
 """The mark of the hints of those that wait."""
 
+TICKETS: Final = "tickets"
+"""The mark of the tickets of those that wait in line."""
+
+SEATS: Final = "seats"
+"""The mark of how long they are taken to wait, and of the channels on which they are told of releases."""
+
 LEADER: Final = "leader"
 """The mark of what the leader of an election has announced."""
 
-MARKS: Final = (COUNTER, SLOTS, QUEUE, LEADER)
+MARKS: Final = (COUNTER, SLOTS, QUEUE, TICKETS, SEATS, LEADER)
 """Every mark: what is under it is no lock, so that no name may look like it, and a node that is taken back
 does not wait for it (R12a)."""
 

@@ -115,6 +115,13 @@ def fits_grant_and_number(reply: object) -> bool:
     return fits_grant(reply[:-1]) and type(reply[-1]) is int
 
 
+def fits_grant_and_place(reply: object) -> bool:
+    """Whether it is such an answer with two numbers behind it: a ticket, and how many come before it."""
+    if type(reply) is not list or len(reply) != _TRIPLE + 2:
+        return False
+    return fits_grant(reply[:-2]) and type(reply[-2]) is int and type(reply[-1]) is int
+
+
 def fits_release(reply: object) -> bool:
     """Whether it is the answer to a release: three numbers, and what it says of other holders' keys."""
     if type(reply) is not list or len(reply) <= _TRIPLE:
@@ -161,7 +168,7 @@ def read_grant(reply: Reply) -> Answer:
 
 def granted_at(fence: int, time: float) -> Answer:
     """Return the answer of a node that granted at its time of day, and whose counter stands at `fence`."""
-    return _new(Answer, (_GRANT, "", None, True, False, fence, time, None, 0, False, 0, -1))
+    return _new(Answer, (_GRANT, "", None, True, False, fence, time, None, 0, False, 0, -1, 0, 0))
 
 
 def read_batched_grant(value: int, time: float) -> Answer:

@@ -43,6 +43,8 @@ class Question:
     """Turns an answer that fits, or a silence, into a vote."""
     args: tuple[bytes, ...] = ()
     """The kind's own arguments; they stand behind those that every kind's script is given."""
+    marks: bool = True
+    """Whether it is given the keys that the kind keeps beside the locks."""
 
 
 @final
@@ -111,6 +113,8 @@ class Kind:
     """Whether a call that waits leaves a mark at the nodes (R22)."""
     own_marks: bool = False
     """Whether that is a mark of its own, which it takes away when it waits no more."""
+    in_line: bool = False
+    """Whether those that wait are served in the order of their tickets, and told one by one (R28 to R30)."""
     weaker: Kind | None = None
     """What a lock of it can become without a moment between (R23)."""
     acquire: Question

@@ -10,8 +10,10 @@ extend      ttl, fence (0: none), how long a counter lives unused; the same for 
 release     fence (0: none), how long a counter lives unused, ``1`` or empty for a quiet one
 then        the kind's own arguments; if the kind has slots, of an acquire where to look for one, of all
             else the slot, or -1 of a try; of an acquire the seat, if the kind has seats; of a release
-            that stays for how long, or the seat of a call that waits no more; if a vote needs proof, the
-            stamp; the request's tag.  Stamp and tag are the node's to add (R12, R15).
+            that stays for how long, or the seat of a call that waits no more; of a kind whose calls stand
+            in line behind any seat its ticket and its life, and in a release, too, whether it has a seat
+            or not; if a vote needs proof, the stamp; the request's tag.  Stamp and tag are the node's to
+            add (R12, R15).
 ==========  =========================================================================================
 
 All times are in milliseconds.  The Redlock page's ``SET key owner NX PX ttl`` is no script, and has nothing
@@ -27,6 +29,7 @@ from typing import Final, final
 
 from .._core.command import Answer, Command, Proof, Purpose, Reply, milliseconds
 from .._core.fencing import MAX_BLOCK
+from .._core.seats import NO_SEAT, Seat
 from .kind import BatchScripts, Kind, Question
 
 MAX_TIMES: Final = 256
@@ -121,10 +124,12 @@ class Primitive:
         self.kind = kind
         self.names = names
         self.keys = keys
-        self.fenced = bool(counters)
-        """Whether a win needs a certificate for its fence."""
         self.channels = keys + beside if kind.heeds_marks else keys
         """Where those that wait hear of releases."""
+        if kind.in_line:
+            self.channels = beside[:1]  # the tickets: of what a notice to a seat says that it is free (R30)
+        self.fenced = bool(counters)
+        """Whether a win needs a certificate for its fence."""
         self.weaker = weaker
         """The same names as the kind that this one can become."""
         self.slot: int | None = None
@@ -176,7 +181,7 @@ class Primitive:
         ballot: int = 0,
         block: int = 1,
         *,
-        seat: bytes = b"",
+        seat: Seat = NO_SEAT,
         look: tuple[int, int] = (0, 1),
     ) -> Command:
         """Build the acquire; `ballot` is the fence that is proposed, the first of a `block` of so many.
@@ -197,7 +202,7 @@ class Primitive:
                 proof=Proof.PROBED if stamped else Proof.NONE,
             )
         proposed = max(ballot, 1) if self.fenced else 0  # 0 says that there are no fences
-        more: tuple[bytes, ...] = (seat,) if self.kind.seats else ()
+        more = self._words(seat) if self.kind.seats else ()
         if self.kind.permits:
             more = (b"%d" % look[0], b"%d" % look[1])
         return Command(
@@ -235,15 +240,16 @@ class Primitive:
         *,
         quiet: bool = False,
         stays: float = 0.0,
-        seat: bytes = b"",
+        seat: Seat = NO_SEAT,
     ) -> Command:
         """Build the owner-checked delete; `keeps` as in `Command`.
 
         A `quiet` one tells no other process; when `stays` is not 0, the keys end after so many seconds (R34).
-        With a `seat` it takes away the call's mark, too, where nodes that refused it have one.
+        With a `seat` it takes away the call's mark, too, where nodes that refused it have one; or keeps its
+        place in line, if it has a ticket.
         """
         stay = (b"%d" % milliseconds(stays),) if stays > 0 else ()
-        behind = (seat,) if seat else stay
+        behind = self._words(seat) if self.kind.in_line or seat.name else stay
         loud = b"" if quiet or stay else b"1"  # what is not free yet is not announced
         args = (owner, b"%d" % fence, self._fence_ttl_ms, loud)
         return self._script(
@@ -257,10 +263,15 @@ class Primitive:
         won.slot, won._slot = slot, (b"%d" % slot,)  # noqa: SLF001 (one of this very class)
         return won
 
-    def stand_up(self, seat: bytes) -> Command:
+    def stand_up(self, seat: Seat) -> Command:
         """Build what takes away the mark of a call that waits no more, and holds nothing."""
-        args = (seat, b"0", self._fence_ttl_ms, b"1")
-        return self._script(Purpose.OTHER, self.kind.release, args, counters=False, behind=(seat,))
+        args, behind = (seat.name, b"0", self._fence_ttl_ms, b"1"), self._words(seat)
+        return self._script(Purpose.OTHER, self.kind.release, args, counters=False, behind=behind)
+
+    def _words(self, seat: Seat) -> tuple[bytes, ...]:
+        if self.kind.in_line:
+            return (seat.name, b"%d" % seat.ticket, b"%d" % seat.life)
+        return (seat.name,)
 
     def _script(
         self,
@@ -274,11 +285,13 @@ class Primitive:
         behind: tuple[bytes, ...] = (),
     ) -> Command:
         keys = self.keys + self._counters if counters else self.keys
+        if question.marks:
+            keys += self._marks
         return Command(
             purpose,
             owner=args[0],
             fits=question.fits,
-            keys=keys + self._marks + self._sentinel if stamped else keys + self._marks,
+            keys=keys + self._sentinel if stamped else keys,
             args=args + question.args + self._slot + behind,
             script=question.script,
             keeps=keeps,

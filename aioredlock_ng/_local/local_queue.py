@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, final
 
 from .._core.cooldown import Cooldowns
+from .._core.seats import NO_SEAT, Seat
 from .._kinds.primitive import Primitive
 from .._round.futures import give_up
 from .._round.round import Round
@@ -69,7 +70,7 @@ class Ticket:
     notice_pending: bool = False
     """Whether the release before it was quiet, because it asks at once; a place among the tries in flight is
     kept for that question.  See `handoff`."""
-    seat: bytes = b""
+    seat: Seat = NO_SEAT
     """What marks its call at the nodes while it waits, if the kind has marks of its own (R22)."""
     returns: bool = False
     """Whether it was in before: its place is before those of calls that came later."""

@@ -8,6 +8,7 @@ from typing import Final, final
 
 from .._core.command import Answer, Command, Purpose
 from .._core.quorum import Vote
+from .._core.seats import NO_SEAT, Seat
 from .._kinds.primitive import Primitive
 from .asked import ReleaseRound
 from .outbox import NOT_HELD, Outbox
@@ -44,13 +45,13 @@ class Releases:
         timeout: float | None = None,
         quiet: bool = False,
         stays: float = 0.0,
-        seat: bytes = b"",
+        seat: Seat = NO_SEAT,
     ) -> Round:
         """Queue the release of `owner` on all nodes; those that were never sent its acquire need not have it.
 
         Takes `timeout` seconds, a `node_timeout` if not given.  A `quiet` one is not published to other
         processes.  When `stays` is not 0, the keys end after so long.  With a `fence` it raises counters that
-        are behind, and with a `seat` it takes away the call's marks.
+        are behind, and with a `seat` it takes away the call's marks, or keeps its place in line.
         """
         outbox = self._outbox
         if primitive.alone and not fence and not stays:
@@ -71,7 +72,7 @@ class Releases:
             rounds.popleft()
         return round_
 
-    def stand_up(self, primitive: Primitive, seat: bytes) -> None:
+    def stand_up(self, primitive: Primitive, seat: Seat) -> None:
         """Take away what marked a call at the nodes that waits no more (R22)."""
         Round(self._outbox, lambda _: NOT_HELD).ask(primitive.stand_up(seat), self._outbox.node_timeout)
 

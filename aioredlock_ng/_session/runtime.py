@@ -13,15 +13,17 @@ from typing import Any, final
 
 import anyio
 
-from .._acquire.attempt import Owners, Tries
+from .._acquire.attempt import Tries
 from .._acquire.long_waits import LongWaits
 from .._acquire.notices import Notices
+from .._acquire.owners import Owners
 from .._acquire.refusals import LocalRefusals
 from .._acquire.shared import Shared
 from .._acquire.telling import EternalKeys
 from .._clock import Clock, wall_of
 from .._core.clock_watch import ClockWatch
-from .._core.keyspace import QUEUE, mark_key
+from .._core.keyspace import QUEUE, SEATS, TICKETS, mark_key
+from .._core.seats import Seat, seat_life
 from .._core.validity import drift
 from .._counters import Counters
 from .._elect.elections import Elections
@@ -103,6 +105,7 @@ class Runtime:
             wall=self.wall,
             owners=self.owners,
             label=self.holder.encode(),
+            new_seat=self._new_seat,
             outbox=self.outbox,
             releases=self.releases,
             admission=self.admission,
@@ -131,6 +134,11 @@ class Runtime:
             eternal=EternalKeys(),
             ancestors=Ancestors(self.holdings),
         )
+
+    def _new_seat(self) -> Seat:
+        """Make the seat of this process in every line; its name is the channel on which it is told (R30)."""
+        name = b"%b:%b" % (self.owners.new(), self.holder.encode())
+        return Seat(mark_key(self.options.prefix, SEATS, name), life=seat_life(self.options.retry.cap))
 
     # -- where it belongs ----------------------------------------------------------------------
 
@@ -198,7 +206,8 @@ class Runtime:
         """No task of this process waits for `name` any more."""
         key = self.options.key(name)
         self.notices.drop(key)
-        self.notices.drop(mark_key(self.options.prefix, QUEUE, key))
+        for mark in (QUEUE, TICKETS):
+            self.notices.drop(mark_key(self.options.prefix, mark, key))
 
     def _announce(self, name: str) -> None:
         """A quiet release freed `name`, and the task of this process that was to follow does not."""

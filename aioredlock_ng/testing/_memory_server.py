@@ -9,6 +9,7 @@ from .. import _scripts
 from ._memory_batches import BATCHES
 from ._memory_data import CommandError, Hash, NodeClock
 from ._memory_election import ELECTION
+from ._memory_fair import FAIR
 from ._memory_process import Client, MemoryProcess
 from ._memory_read_write import READ_WRITE
 from ._memory_resp import encode
@@ -110,7 +111,7 @@ def _scan(server: MemoryServer, args: list[bytes]) -> list[Any]:
     return [b"0", server.matching(pattern)]
 
 
-_SCRIPTS: Final = SCRIPTS | BATCHES | READ_WRITE | SLOTS | ELECTION
+_SCRIPTS: Final = SCRIPTS | BATCHES | READ_WRITE | SLOTS | FAIR | ELECTION
 
 _COMMANDS: Final[dict[bytes, Callable[[MemoryServer, list[bytes]], Any]]] = {
     b"SET": _set,

@@ -37,7 +37,7 @@ OUTSIDE: Final = ("_cli", "_demo", "contrib", "testing")
 requests and tests."""
 
 NO_LIMITS: Final = {
-    "_acquire/attempt:OWNER_BITS": "assumption A5 has it",
+    "_acquire/owners:OWNER_BITS": "assumption A5 has it",
     "_acquire/waiting:SAME_EXPIRY": "what counts as the same moment",
     "_admin/diagnosis:PORTS": "how many ports there are",
     "_admin/self_test:*": "what a trial lock looks like",

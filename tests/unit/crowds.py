@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from aioredlock_ng import LockManager
 from aioredlock_ng._round.asked import ReleaseRound
@@ -60,36 +60,48 @@ class Figures:
         )
 
 
-def crowd(processes: int, *, seconds: float = 2.0, seed: int = 1, old: int = 0, permits: int = 0) -> Figures:
+def crowd(
+    processes: int,
+    *,
+    seconds: float = 2.0,
+    seed: int = 1,
+    old: int = 0,
+    permits: int = 0,
+    fair: bool = False,
+    dying: int = 0,
+) -> Figures:
     """Have so many processes want one lock again and again, and return what `seconds` of that cost.
 
     The `old` ones among them know nothing of crowds: each follows every notice.  With `permits` it is a
-    semaphore that they want.
+    semaphore that they want; a `fair` lock is served in order.  The `dying` ones are cut off, one by one.
     """
-    return SimLoop.run(_crowd(processes, seconds, old, permits, random.Random(seed)))
+    wanted = {"permits": permits} if permits else {"fair": fair}
+    return SimLoop.run(_crowd(processes, seconds, random.Random(seed), wanted, old=old, dying=dying))
 
 
-async def _crowd(processes: int, seconds: float, old: int, permits: int, draw: random.Random) -> Figures:
+async def _crowd(
+    processes: int, seconds: float, draw: random.Random, wanted: dict[str, Any], *, old: int, dying: int
+) -> Figures:
+    permits = wanted.get("permits", 0)
     nodes = [MemoryNode(latency=lambda: 0.00015 + draw.expovariate(10_000)) for _ in range(NODES)]
     wins = [0] * processes
-    inside = 0
+    inside: set[int] = set()
 
     async def work(number: int, manager: LockManager) -> None:
-        nonlocal inside
         await asyncio.sleep(draw.uniform(0, ARRIVE))
         while True:
-            async with manager.semaphore(NAME, permits) if permits else manager.lock(NAME):
-                assert inside < max(1, permits), "too many holders"
-                inside += 1
+            async with manager.semaphore(NAME, permits) if permits else manager.lock(NAME, **wanted):
+                assert len(inside) < max(1, permits), "too many holders"
+                inside.add(number)
                 await asyncio.sleep(SECTION)
-                inside -= 1
+                inside.discard(number)
             wins[number] += 1
             await asyncio.sleep(draw.uniform(0.0005, 0.002))
 
     async with contextlib.AsyncExitStack() as stack:
-        tasks = []
+        tasks, wires = [], [[node.wire() for node in nodes] for _ in range(processes)]
         for number in range(processes):
-            manager = await stack.enter_async_context(make(nodes, seed=draw.getrandbits(32)))
+            manager = await stack.enter_async_context(make(wires[number], seed=draw.getrandbits(32)))
             if number < old:
                 forget_crowds(manager)
             tasks.append(asyncio.create_task(work(number, manager)))
@@ -97,9 +109,15 @@ async def _crowd(processes: int, seconds: float, old: int, permits: int, draw: r
         wins[:] = [0] * processes
         for node in nodes:
             node.executed.clear()
-        await asyncio.sleep(seconds)
+        for number in range(dying):
+            await asyncio.sleep(seconds / 2 / dying)
+            while number in inside:  # a holder's death is another matter
+                await asyncio.sleep(SECTION / 2)
+            for wire in wires[number]:
+                wire.cut()
+        await asyncio.sleep(seconds if not dying else seconds / 2)
         commands = sum(len(node.executed) for node in nodes)
-        kind = "slots-acquire" if permits else "acquire"
+        kind = "slots-acquire" if permits else "fair-acquire" if wanted["fair"] else "acquire"
         figures = Figures(seconds, tuple(wins), count(nodes[0], kind), commands)
         for task in tasks:
             task.cancel()

@@ -57,15 +57,15 @@ MODULE_LINES = 320
 """As many lines a module has at the most, but for those of `LONG_MODULES`."""
 
 LONG_MODULES = {
-    "_acquire/acquisition.py": 370,
+    "_acquire/acquisition.py": 375,
     "_acquire/attempt.py": 325,
     "_hold/holding.py": 545,
     "_lease.py": 345,
     "_local/local_queue.py": 355,
-    "_manager.py": 585,
+    "_manager.py": 590,
     "_node/pipe.py": 340,
     "_node/redis_node.py": 330,
-    "_options.py": 380,
+    "_options.py": 385,
 }
 """Longer ones, and how long: public interfaces, most of which is prose, and the stories of a call,
 of its place in line and of a holding, each of which is told in one place."""
@@ -73,7 +73,7 @@ of its place in line and of a holding, each of which is told in one place."""
 FUNCTION_LINES = 60
 """As many lines of code a function has at the most, but for those of `LONG_FUNCTIONS`."""
 
-LONG_FUNCTIONS = {"_session/runtime.py:__init__": 80}
+LONG_FUNCTIONS = {"_session/runtime.py:__init__": 82}
 """Longer ones, and how long: the one that puts a manager's parts together."""
 
 

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import gc
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager, NodeState, RetryPolicy, _scripts
 from aioredlock_ng._core.fencing import at
+from aioredlock_ng._specs import NodeSpec
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.batches import singles
@@ -208,7 +209,7 @@ async def opened(nodes: list[MemoryNode], *, seed: int = 1, **options: Any) -> A
     assert not left, left
 
 
-def make(nodes: list[MemoryNode], *, seed: int = 1, **options: Any) -> LockManager:
+def make(nodes: Sequence[NodeSpec], *, seed: int = 1, **options: Any) -> LockManager:
     """Make a manager on virtual time and with a seed; it is not started."""
     return LockManager(nodes, clock=sim().clock, random=random.Random(seed), **options)
 

@@ -1,0 +1,69 @@
+-- A mutex that is granted first come, first served (R28, R29).
+-- KEYS     the lock; with fences its counter; tickets and seats of those that wait; where votes rest on it the sentinel
+-- ARGV[1]  owner
+-- ARGV[2]  ttl, milliseconds
+-- ARGV[3]  ballot: the fence that the client proposes; 0 without fences
+-- ARGV[4]  1: there are no blocks
+-- ARGV[5]  how long a counter lives unused, milliseconds
+-- ARGV[6]  the seat of the call; empty: it does not wait
+-- ARGV[7]  its ticket; 0: it has none yet
+-- ARGV[8]  how long a seat lives at least that is not seen again, milliseconds
+-- ARGV[9]  the sentinel that the client expects; these three are left out where there are no sentinels
+-- ARGV[10] the floor in it
+-- ARGV[11] this server's identity, or empty
+-- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, 1, fence, µs, 0, 0}: ours.  {tag, 0, wait, µs, ticket, ahead}: it is taken, or others come first; that
+--          is so for wait ms, or -1 for ever; so many are ahead.  {tag, -1, 0, µs, 0, 0}: this node has no vote.  µs is its
+--          time of day.
+local call = redis.call
+local us, ms = clock()
+local n, owner, seat, floor = #KEYS, ARGV[1], ARGV[6], 0
+if #ARGV > 9 then
+  if not sentinel_matches(KEYS[n], ARGV[9], ARGV[11]) then
+    return {ARGV[#ARGV], -1, 0, us, 0, 0}
+  end
+  n, floor = n - 1, tonumber(ARGV[10])
+end
+local key, tickets, seats, ahead = KEYS[1], KEYS[n - 1], KEYS[n], 0
+local left, mine = taken(key, owner)  -- mine: a repeated command
+local queued, ticket = not mine and call('PTTL', tickets) > 0, 0
+if queued then
+  if ARGV[7] ~= '0' and not call('ZSCORE', tickets, seat) then  -- it was lost, and comes back to its place
+    sit(tickets, seats, seat, tonumber(ARGV[7]), ms, tonumber(ARGV[8]))
+  end
+  ahead = ahead_of(tickets, seats, seat, ms)
+end
+local wait = left > 0 and left + ahead * HEAD_START or left
+if queued and left == 0 then
+  wait = head_start(seats, ahead, ms)
+end
+if wait ~= 0 then
+  if seat ~= '' then
+    ticket = sit(tickets, seats, seat, tonumber(ARGV[7]), ms, tonumber(ARGV[8]))
+  end
+  if left > 0 then
+    free_since(seats, ms + left)
+  end
+  return {ARGV[#ARGV], 0, wait, us, ticket, ahead}
+end
+local fence = 0
+if ARGV[3] ~= '0' then
+  fence = reading(call('GET', KEYS[2]), floor, ms)
+end
+if not mine then
+  call('SET', key, owner, 'PX', ARGV[2])
+  if ARGV[3] ~= '0' then
+    local ballot = tonumber(ARGV[3])
+    fence = even(math.max(fence + 1, math.min(ballot, ms * 1024)))
+    local stored = fence == ballot and ARGV[3] or fence  -- writing a double as text would take longer
+    call('SET', KEYS[2], stored, 'PX', kept(fence, ms, ARGV[5]))
+  end
+  if queued then  -- those before it had their head start; if they live they come back with their tickets
+    for _, before in ipairs(ahead > 0 and call('ZRANGE', tickets, 0, ahead - 1) or {}) do
+      leave(tickets, seats, before)
+    end
+    leave(tickets, seats, seat)
+    call('ZREM', seats, 'free')
+  end
+end
+return {ARGV[#ARGV], 1, fence, us, 0, 0}
