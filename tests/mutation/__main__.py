@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import shutil
 import sys
@@ -37,15 +38,15 @@ def main() -> None:
         parser.error(f"no mutation has {options.only!r} in its name")
     folder = Path(tempfile.mkdtemp(prefix="mutation-"))
     try:
-        sys.exit(run(chosen, folder, jobs=options.jobs, suite=options.suite))
+        with contextlib.ExitStack() as stack:
+            sys.exit(run(chosen, _copies(folder, stack), jobs=options.jobs, suite=options.suite))
     finally:
         shutil.rmtree(folder)
 
 
-def run(mutations: Sequence[Mutation], folder: Path, *, jobs: int, suite: bool) -> int:
+def run(mutations: Sequence[Mutation], copies: Iterator[Copy], *, jobs: int, suite: bool) -> int:
     """Check them all, and return the exit status."""
     began = time.perf_counter()
-    copies = _copies(folder)
     sound = next(copies).run(tuple(dict.fromkeys(mutation.test for mutation in mutations)))
     if sound.outcome is not Outcome.SURVIVED or sound.skipped:
         print(f"nothing is proven: without a mutation the tests do not all pass: {sound.test} {sound.line}")
@@ -59,11 +60,11 @@ def run(mutations: Sequence[Mutation], folder: Path, *, jobs: int, suite: bool) 
     return caught < len(mutations)
 
 
-def _copies(folder: Path) -> Iterator[Copy]:
+def _copies(folder: Path, stack: contextlib.ExitStack) -> Iterator[Copy]:
     for number in itertools.count():
         own = folder / str(number)
         own.mkdir()
-        yield Copy(own)
+        yield stack.enter_context(contextlib.closing(Copy(own)))
 
 
 def _results(

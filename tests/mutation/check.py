@@ -56,8 +56,8 @@ SUITE_LIMIT: Final = 1200.0
 WITNESS: Final = "tests.mutation.witness"
 """The plugin that tells how a run ended."""
 
-UNUSED: Final = ("cacheprovider", "hypothesispytest", "anyio", "valkey")
-"""Plugins that take as long to import as all the rest."""
+WARM: Final = "tests.mutation.warm"
+"""The module that runs tests, as many runs as there are."""
 
 _FAILED: Final = 1
 """Pytest's exit status when tests have failed."""
@@ -91,13 +91,25 @@ class Result:
 
 
 class Copy:
-    """A private copy of the project in a new folder."""
+    """A private copy of the project in a new folder, and a process that runs its tests until it is closed.
 
-    def __init__(self, folder: Path) -> None:
+    `within` is a command that runs another one, like `nice`.
+    """
+
+    def __init__(self, folder: Path, *, within: Sequence[str] = ()) -> None:
         self.root = folder / "copy"
         self._report = folder / "report.json"
+        self._output = folder / "output"
         self._package = Package(self.root)
+        self._within = within
+        self._warm: subprocess.Popen[str] | None = None
         shutil.copytree(ROOT, self.root, ignore=shutil.ignore_patterns(*LEFT_OUT))
+
+    def close(self) -> None:
+        """End the process that runs tests; the next run starts another one."""
+        if self._warm is not None:
+            self._warm.communicate()
+            self._warm = None
 
     @contextlib.contextmanager
     def broken(self, edits: Sequence[Edit | TextEdit]) -> Iterator[None]:
@@ -120,49 +132,56 @@ class Copy:
         if path.suffix == ".py":
             Path(importlib.util.cache_from_source(str(path))).unlink(missing_ok=True)
 
-    def run(
-        self,
-        tests: Sequence[str],
-        *,
-        limit: float = RUN_LIMIT,
-        test_limit: int = TEST_LIMIT,
-        within: Sequence[str] = (),
-    ) -> Result:
-        """Run tests until the first one fails; `within` is a command that runs another one, like `nice`."""
+    def run(self, tests: Sequence[str], *, limit: float = RUN_LIMIT, test_limit: int = TEST_LIMIT) -> Result:
+        """Run tests until the first one fails."""
         self._report.unlink(missing_ok=True)
         names = [f"tests/{test}" for test in tests]
         options = ["-n0", "-x", "-q", "--tb=no", f"--timeout={test_limit}", "-p", WITNESS]
-        options += [option for plugin in UNUSED for option in ("-p", f"no:{plugin}")]
+        # What has been imported before the fork is not ours, and need not have its assertions rewritten.
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        order = {"arguments": [*options, *names], "output": str(self._output), "limit": limit}
         began = time.perf_counter()
-        try:
-            done = subprocess.run(
-                [*within, sys.executable, "-m", "pytest", *options, *names],
-                cwd=self.root,
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=limit,
-                check=False,
+        answer = self._ask(json.dumps(order))
+        seconds = time.perf_counter() - began
+        if not answer:
+            self.close()
+            return Result(
+                outcome=Outcome.BROKEN, line="the process that runs tests has ended", seconds=seconds
             )
-        except subprocess.TimeoutExpired:
-            return Result(outcome=Outcome.BROKEN, line=f"no end within {limit:.0f} s", seconds=limit)
-        return self._judge(done, time.perf_counter() - began)
+        if (status := json.loads(answer)) is None:
+            return Result(outcome=Outcome.BROKEN, line=f"no end within {limit:.0f} s", seconds=seconds)
+        return self._judge(status, seconds)
+
+    def _ask(self, order: str) -> str:
+        """Return the answer of the process that runs tests, with no text if it has none."""
+        self._warm = self._warm or subprocess.Popen(
+            [*self._within, sys.executable, "-m", WARM],
+            cwd=self.root,
+            env=self._environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._warm.stdin is not None
+        assert self._warm.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            print(order, file=self._warm.stdin, flush=True)
+        return self._warm.stdout.readline()
 
     def _environment(self) -> dict[str, str]:
         """Return an environment in which the copy is imported, and no pytest around us is heeded."""
         ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
         return ours | {"PYTHONPATH": str(self.root), REPORT: str(self._report)}
 
-    def _judge(self, done: subprocess.CompletedProcess[bytes], seconds: float) -> Result:
-        last = next(reversed(done.stdout.decode(errors="replace").strip().splitlines()), "")
-        if done.returncode not in (0, _FAILED) or not self._report.exists():
+    def _judge(self, status: int, seconds: float) -> Result:
+        last = next(reversed(self._output.read_text(errors="replace").strip().splitlines()), "")
+        if status not in (0, _FAILED) or not self._report.exists():
             return Result(outcome=Outcome.BROKEN, line=last, seconds=seconds)
         told = json.loads(self._report.read_text())
         if (failure := told["failure"]) is not None:
             outcome = Outcome.CAUGHT if failure["sound"] else Outcome.BROKEN
             return Result(outcome=outcome, test=failure["test"], line=failure["line"], seconds=seconds)
-        if done.returncode:
+        if status:
             return Result(outcome=Outcome.BROKEN, line=last, seconds=seconds)
         outcome = Outcome.SURVIVED if told["passed"] else Outcome.SKIPPED
         return Result(outcome=outcome, line=last, seconds=seconds, skipped=told["skipped"])

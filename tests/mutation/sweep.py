@@ -86,8 +86,9 @@ def main() -> None:
     done = _done(options.json)
     mutants = [each for each in _drawn(options.paths, options.each, options.seed) if str(each) not in done]
     folder = Path(tempfile.mkdtemp(prefix="sweep-"))
+    alone = _alone()
     try:
-        sweep(mutants, Copy(folder), options.json)
+        sweep(mutants, Copy(folder, within=alone), options.json, alone=bool(alone))
     finally:
         shutil.rmtree(folder)
 
@@ -156,13 +157,13 @@ class Records:
         return chosen
 
 
-def sweep(mutants: Sequence[Mutant], copy: Copy, journal: Path | None) -> None:
+def sweep(mutants: Sequence[Mutant], copy: Copy, journal: Path | None, *, alone: bool) -> None:
     """Try the mutants one by one, and print what survives."""
-    records, outcomes, alone = Records(), Counter[str](), _alone()
+    records, outcomes = Records(), Counter[str]()
     for mutant in mutants:
         tests = records.tests_of(mutant)
         if alone or not mutant.file.startswith(SIGNALLING):
-            outcome, result = _tried(mutant, copy, tests, within=alone)
+            outcome, result = _tried(mutant, copy, tests)
         else:
             outcome, result = DANGEROUS, None
         outcomes[outcome] += 1
@@ -187,9 +188,7 @@ def _alone() -> Sequence[str]:
     return () if tried.returncode else ALONE
 
 
-def _tried(
-    mutant: Mutant, copy: Copy, tests: Sequence[str], *, within: Sequence[str]
-) -> tuple[str, Result | None]:
+def _tried(mutant: Mutant, copy: Copy, tests: Sequence[str]) -> tuple[str, Result | None]:
     """Run tests on a mutant: a failure of any kind is a death."""
     if not tests:
         return UNTOUCHED, None
@@ -197,10 +196,12 @@ def _tried(
     source = path.read_bytes()
     copy.write(mutant.file, mutant.apply(source).decode())
     try:
-        result = copy.run(tests, test_limit=TEST_LIMIT, within=within)
+        result = copy.run(tests, test_limit=TEST_LIMIT)
         if "Timeout" in result.line or "no end within" in result.line:
-            result = copy.run(tests, test_limit=TEST_LIMIT, within=within)
+            copy.close()
+            result = copy.run(tests, test_limit=TEST_LIMIT)
     finally:
+        copy.close()  # and what the mutant has left behind in its namespace
         copy.write(mutant.file, source.decode())
     alive = result.outcome in (Outcome.SURVIVED, Outcome.SKIPPED)
     return str(result.outcome) if alive else KILLED, result

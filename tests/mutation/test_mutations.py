@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,9 +23,10 @@ each_mutation = pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 
 
 @pytest.fixture(scope="session")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Copy]:
     """Give a private copy of the project; one per worker process, one mutation at a time."""
-    return Copy(tmp_path_factory.mktemp("mutation"))
+    with contextlib.closing(Copy(tmp_path_factory.mktemp("mutation"))) as copy:
+        yield copy
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +129,36 @@ def test_another_package_than_the_copys_is_not_tested(copy, tmp_path):
         shutil.move(hidden, copy.root / PACKAGE)
     assert result.outcome is Outcome.BROKEN
     assert not result.test
+
+
+@pytest.mark.mutation
+def test_a_run_that_does_not_end_is_ended(copy):
+    """It proves nothing, and the next run has its own time."""
+    assert copy.run([QUICK], limit=0.0).line == "no end within 0 s"
+    assert copy.run([QUICK]).outcome is Outcome.SURVIVED
+
+
+@pytest.mark.mutation
+def test_a_mutation_that_ends_the_process_we_fork_is_not_caught(copy):
+    """It proves nothing, and the next run has another process."""
+    head = "def majority(size: int) -> int:"
+    edit = TextEdit("_core/quorum.py", head, f"import os\nos.kill(os.getppid(), 9)\n{head}")
+    assert check(copy, harmful(edit)).outcome is Outcome.BROKEN
+    assert copy.run([QUICK]).outcome is Outcome.SURVIVED
+
+
+@pytest.mark.mutation
+def test_no_fork_inherits_the_package(copy):
+    """Where the package is imported before the fork, so that edits change nothing, no test runs at all."""
+    warm = copy.root / "tests/mutation/warm.py"
+    before = warm.read_text()
+    copy.close()
+    warm.write_text(before.replace('"redis.asyncio"', '"redis.asyncio", "aioredlock_ng"'))
+    try:
+        assert copy.run([QUICK]).outcome is Outcome.BROKEN
+    finally:
+        warm.write_text(before)
+    assert copy.run([QUICK]).outcome is Outcome.SURVIVED
 
 
 # -- the suite ---------------------------------------------------------------------------------------
