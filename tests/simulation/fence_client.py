@@ -12,6 +12,7 @@ from aioredlock_ng._core.fencing import floor_at
 from aioredlock_ng._core.quarantine import NO_SENTINEL
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng._core.quorum_view import QuorumView
+from aioredlock_ng._core.slots import ANY
 from aioredlock_ng._core.validity import valid_until
 
 from .fence_node import FOREIGN, NO_VOTE, WITHOUT_VOTE, Claim, ModelNode
@@ -122,7 +123,8 @@ class Attempt:
         """The fence of the lease that has it now: of a block one after the other."""
         self.since: int | None = None
         """The fence of a read lease, for a writer that asks whether another one came since (R23)."""
-        self._befores: dict[int, int] = {}
+        self._told: dict[int, int] = {}
+        """What nodes say with a grant: where the counter stood before; of a semaphore which slot it is."""
         self._answered: set[int] = set()
         self._fences: dict[int, int] = {}
         self._times_ms: dict[int, int] = {}
@@ -146,9 +148,12 @@ class Attempt:
         if fence == NO_VOTE:
             self.client.distrust(node)
         if self.phase not in (Phase.ASKING, Phase.RAISING):
+            if fence > 0 and self.phase is Phase.HELD:
+                self._told[node] = before
+                self._give_back({node})
             return
         if fence > 0:
-            self._fences[node], self._times_ms[node], self._befores[node] = fence, time_ms, before
+            self._fences[node], self._times_ms[node], self._told[node] = fence, time_ms, before
             self.client.seen = max(self.client.seen, fence)  # a hint; with more of it clients meet more often
             if self.phase is Phase.RAISING and self._world.rules.moves:
                 self.fence = max(self.fence, fence)
@@ -156,6 +161,8 @@ class Attempt:
             self._waiting.discard(node)
             if reply is not None:
                 self._answered.add(node)
+        if fence > 0:
+            self._give_back({node})
         self.consider()
 
     def impatient(self) -> None:
@@ -168,7 +175,8 @@ class Attempt:
         world, reads = self._world, not self.claim.alone
         answered = world.size if self._waiting else len(self._answered)
         quorum = world.rules.quorum(world.size, answered, reads)
-        fence = world.rules.certified(self._fences.values(), quorum)
+        counting = self._of_the_slot(quorum)
+        fence = world.rules.certified(counting.values(), quorum)
         if reads and world.rules.reads_with is not None:
             fence = world.rules.reads_with(list(self._fences.values()), quorum)
         if fence is not None:
@@ -176,13 +184,44 @@ class Attempt:
         elif self._waiting:
             if self._fences:
                 world.in_between(self)
-        elif self.phase is Phase.ASKING and len(self._fences) >= quorum:
-            granted = [(fence, self._times_ms[node]) for node, fence in self._fences.items()]
+        elif self.phase is Phase.ASKING and len(counting) >= quorum:
+            granted = [(fence, self._times_ms[node]) for node, fence in counting.items()]
             self._raise(world.rules.agreeable(granted))
         else:
             if self.phase is Phase.RAISING:
                 world.counts["an attempt was lost without a certificate"] += 1
             self.end(0)
+
+    def _of_the_slot(self, quorum: int) -> dict[int, int]:
+        """Return the counters of grants that count: of a semaphore those of the won slot (R24, R25)."""
+        if not self.claim.permits:
+            return self._fences
+        rules = self._world.rules
+        slot, most = rules.most_granted(self._told[node] for node in self._fences)
+        if self.claim.slot is None and slot != ANY and most >= quorum:
+            self.claim = replace(self.claim, slot=slot)
+            self._give_back(set(self._fences))
+        if self.claim.slot is None:
+            return {}
+        if rules.certifies_any:
+            return self._fences
+        return {node: fence for node, fence in self._fences.items() if not self._is_stray(node)}
+
+    def _is_stray(self, node: int) -> bool:
+        return self.claim.slot is not None and self._told.get(node, self.claim.slot) != self.claim.slot
+
+    def _give_back(self, nodes: set[int]) -> None:
+        """Have nodes that granted another slot than the one that was won drop it, and take that one (R25)."""
+        for node in nodes:
+            if self._is_stray(node) and not self._world.rules.by_node:
+                self._world.counts["a stray slot given back"] += 1
+                self.client.connections[node].send(ModelNode.top_up, (self.claim, 0))
+
+    def _at(self, node: int) -> Claim:
+        """Return the claim as it is extended at a node."""
+        if not self._world.rules.by_node or node not in self._told or self.claim.slot is None:
+            return self.claim
+        return replace(self.claim, slot=self._told[node])
 
     def _raise(self, fence: int) -> None:
         self.phase, self.fence = Phase.RAISING, fence
@@ -204,6 +243,8 @@ class Attempt:
             return
         if reply == 1:
             self._fences[node] = self.fence
+            if self.claim.slot is not None:
+                self._told[node] = self.claim.slot
         self._waiting.discard(node)
         self.consider()
 
@@ -220,7 +261,7 @@ class Attempt:
         self.phase, self.won_at = Phase.HELD, self._world.steps
         self._world.won(self)
         if self.since is not None:
-            befores = list(self._befores.values())
+            befores = list(self._told.values())
             if self._world.rules.unchanged(befores, self.since, majority(self._world.size)):
                 self._world.unchanged(self)
         if self._world.seconds >= self.valid_until:
@@ -273,7 +314,7 @@ class Attempt:
                 self._top_up(missing)
 
         for connection in list(self.client.connections):
-            args = (self.claim, self.fence, connection.expected)
+            args = (self._at(connection.node), self.fence, connection.expected)
             connection.send(ModelNode.extend, args, on_extended)
 
     def _top_up(self, missing: set[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aioredlock_ng import _scripts
@@ -13,12 +13,12 @@ from aioredlock_ng._core import fencing
 from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.quarantine import ExpectedSentinel
 from aioredlock_ng.testing import Snapshot, _memory_server
-from aioredlock_ng.testing._memory_data import NodeClock, Value
+from aioredlock_ng.testing._memory_data import Hash, NodeClock, Value
 from aioredlock_ng.testing._memory_process import MemoryProcess
 from aioredlock_ng.testing.sim_loop import EPOCH
 
 from .fence_rules import Rules
-from .history import Mode
+from .history import Mode, places
 
 EPOCH_US: Final = round(EPOCH * 1_000_000)
 
@@ -51,6 +51,13 @@ _SCRIPTS: Final[dict[Mode, dict[str, Script]]] = {
     },
     "read": {"acquire": _scripts.READ, **_READ_WRITE},
     "write": {"acquire": _scripts.WRITE, **_READ_WRITE},
+    "permit": {
+        "acquire": _scripts.SLOTS_ACQUIRE,
+        "raise": _scripts.SLOTS_RAISE,
+        "extend": _scripts.SLOTS_EXTEND,
+        "top-up": _scripts.SLOTS_TOP_UP,
+        "release": _scripts.SLOTS_RELEASE,
+    },
 }
 """What is run for each kind of lock."""
 
@@ -65,6 +72,16 @@ class Claim:
     keep_ms: int
     block: int = 1
     mode: Mode = "lock"
+    permits: int = 0
+    look: tuple[int, int] = (0, 0)
+    """Of a semaphore with which slot nodes are to begin, and at how many they are to look."""
+    slot: int | None = None
+    """Which one was won."""
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What the owner has for itself."""
+        return places(self.names, self.slot)
 
     @property
     def alone(self) -> bool:
@@ -73,13 +90,15 @@ class Claim:
 
     @property
     def terms(self) -> tuple[bytes, ...]:
-        """What the scripts of a read-write lock are told besides: how it is wanted."""
+        """What scripts are told besides: how a read-write lock is wanted, or which slot of a semaphore."""
+        if self.mode == "permit":
+            return (b"%d" % (-1 if self.slot is None else self.slot),)
         return () if self.mode == "lock" else (self.mode.encode(),)
 
     @property
     def marks(self) -> list[bytes]:
         """The keys of hints, which the scripts of a read-write lock are given."""
-        return [] if self.mode == "lock" else [b"queue:" + name.encode() for name in self.names]
+        return [] if self.mode in ("lock", "permit") else [b"queue:" + name.encode() for name in self.names]
 
     def script(self, purpose: str) -> Script:
         """Return the script for a purpose."""
@@ -148,15 +167,19 @@ class ModelNode:
         """
         block = self._rules.block_of(self._number, claim.block)
         repeated = self._has(claim)
-        before = [self.counter(name) for name in claim.names]
-        seat = (b"",) if claim.marks else ()
+        before = self._counters(claim)
+        seat: tuple[bytes | int, ...] = (b"",) if claim.marks else ()
+        seat = (claim.permits, *claim.look) if claim.permits else seat
         stamp = _stamp(expected, expected.floor)
         words = (claim.owner, claim.ttl_ms, ballot, block, claim.keep_ms, *seat, *stamp)
         keys = [*claim.locks, *claim.counters, *claim.marks, SENTINEL]
         code, fence, now_us, *stood = self._run(claim.script("acquire"), keys, *words)
+        if claim.permits and code == 1:
+            before = before[stood[0] : stood[0] + 1]
+            claim = replace(claim, slot=stood[0])
         self._note(code, before, expected.floor)
         if code == 1 and not repeated:
-            for name in claim.names:
+            for name in claim.places:
                 # A reader's may be what another reader's is.
                 if fence - (claim.block if claim.alone else 0) < self._greatest.get(name, 0):
                     self.broken_law = f"an acquire sets F of {name} to {fence}, after {self._greatest[name]}"
@@ -166,7 +189,7 @@ class ModelNode:
     def raise_(self, claim: Claim, fence: int, expected: ExpectedSentinel) -> int:
         """Return the answer of ``raise.lua``."""
         floor = self._rules.raise_floor(expected.floor)
-        before = [self.counter(name) for name in claim.names]
+        before = self._counters(claim)
         words = (claim.owner, fence, claim.keep_ms, *claim.terms, *_stamp(expected, floor))
         keys = [*claim.locks, *claim.counters, *claim.marks, SENTINEL]
         code: int = self._run(claim.script("raise"), keys, *words)
@@ -196,7 +219,8 @@ class ModelNode:
     def release(self, claim: Claim, fence: int) -> int:
         """Return how many were the owner's; `fence` is 0 for an attempt without a certificate."""
         keys = [*claim.locks, *(claim.counters if fence else ()), *claim.marks]
-        words = (claim.owner, fence, claim.keep_ms, b"", *claim.terms)
+        of: tuple[int, ...] = (claim.permits,) if claim.permits else ()
+        words = (claim.owner, fence, claim.keep_ms, b"", *of, *claim.terms)
         deleted: int = self._run(claim.script("release"), keys, *words)[0]
         self._note_greatest(claim)
         return deleted
@@ -208,8 +232,26 @@ class ModelNode:
     # -- what a run wants to know --------------------------------------------------------------
 
     def counter(self, name: str) -> int:
-        """Return the counter of a name; 0 when there is none."""
-        return int(self._process.get(_counter(name)) or 0)
+        """Return the counter of a name, or of a semaphore the greatest; 0 when there is none."""
+        return max(self._stored(name).values(), default=0)
+
+    def _stored(self, name: str) -> dict[int | None, int]:
+        """Return the counters of a name, by their slots where it is a semaphore."""
+        key = _counter(name)
+        if not self._process.exists(key):
+            return {}
+        if isinstance(self._process.data[key][0], Hash):
+            return {int(slot): int(value) for slot, value in self._process.fields(key).items()}
+        return {None: int(self._process.get(key) or 0)}
+
+    def _counters(self, claim: Claim) -> list[int]:
+        """Return the counters of a claim, one for each name, or slot; 0 where there is none."""
+        slots = range(claim.permits) if claim.slot is None else (claim.slot,)
+        return [
+            self._stored(name).get(slot, 0)
+            for name in claim.names
+            for slot in (slots if claim.permits else (None,))
+        ]
 
     def _has(self, claim: Claim) -> bool:
         """Whether the owner has all names already."""
@@ -226,7 +268,9 @@ class ModelNode:
 
     def _note_greatest(self, claim: Claim) -> None:
         for name in claim.names:
-            self._greatest[name] = max(self._greatest.get(name, 0), self.counter(name))
+            for slot, value in self._stored(name).items():
+                (place,) = places((name,), slot)
+                self._greatest[place] = max(self._greatest.get(place, 0), value)
 
     # -- what befalls it -----------------------------------------------------------------------
 
@@ -263,7 +307,9 @@ def knows(data: Snapshot, some: Sequence[int], names: Sequence[str]) -> bool:
 
 
 def owners(value: Value) -> Collection[bytes]:
-    """Return the owners that a lock's key names: one, or several that read."""
+    """Return the owners that a lock's key names: one, or several that read or have slots."""
+    if isinstance(value, Hash):
+        return [entry.partition(b":")[2] for entry in value.fields.values()]
     return value if isinstance(value, dict) else (value or b"",)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from aioredlock_ng import _scripts
-from aioredlock_ng._core import fencing, quarantine
+from aioredlock_ng._core import fencing, quarantine, slots
 from aioredlock_ng._core.fencing import MIN_FENCE_TTL
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng.testing import (
@@ -18,11 +18,12 @@ from aioredlock_ng.testing import (
     _memory_read_write,
     _memory_scripts,
     _memory_server,
+    _memory_slots,
 )
 from aioredlock_ng.testing._memory_process import MemoryProcess
 from aioredlock_ng.testing._memory_readers import ReadWriteEntry
 
-SCRIPTED: Final = (_memory_scripts, _memory_parts, _memory_batches, _memory_read_write)
+SCRIPTED: Final = (_memory_scripts, _memory_parts, _memory_batches, _memory_read_write, _memory_slots)
 """Where the scripts are, and what they are made of."""
 
 KEEP_MS: Final = round(MIN_FENCE_TTL * 1000)
@@ -54,6 +55,7 @@ class Rules:
     agreeable: Callable[[Collection[tuple[int, int]]], int] = fencing.agreeable
     eligibility: Callable[..., quarantine.Eligibility] = quarantine.eligibility
     unchanged: Callable[[Collection[int], int, int], bool] = fencing.unchanged
+    most_granted: Callable[[Iterable[int]], tuple[int, int]] = slots.most_granted
 
     of_scripts: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """The functions that the scripts of the nodes call differently, by their names in `SCRIPTED`."""
@@ -63,6 +65,11 @@ class Rules:
     """What is run in place of ``raise.lua``."""
     of_entries: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """The methods of `ReadWriteEntry` that nodes have differently, by their names."""
+
+    certifies_any: bool = False
+    """Whether the grants of other slots than the one that was won count for its fence."""
+    by_node: bool = False
+    """Whether a permit is any slot at each of its nodes, which its holder extends there."""
 
     reads_with: Callable[[Collection[int], int], int | None] | None = None
     """What gives a reader its fence, of the counters of its grants and their quorum, in place of `certified`
@@ -225,6 +232,15 @@ def _one_node_is_enough(befores: Collection[int], fence: int, _quorum: int) -> b
     return any(before <= fence | 1 for before in befores)
 
 
+_MOST_GRANTED: Final = slots.most_granted
+
+
+def _granted_together(granted: Iterable[int]) -> tuple[int, int]:
+    """Count the grants of all slots for the one that most nodes granted."""
+    found = list(granted)
+    return _MOST_GRANTED(found)[0], len(found)
+
+
 BROKEN: Final[dict[str, Rules]] = {
     "the greatest counter without a certificate": Rules(certified=_greatest),
     "a raise that does not look at the owner": Rules(raise_script=_raised_by_any),
@@ -273,6 +289,20 @@ BROKEN_FOLLOWING: Final[dict[str, Rules]] = {
     "one node is compared": Rules(unchanged=_one_node_is_enough),
 }
 """Variants that tell a writer that none came between, though one did (R23)."""
+
+BROKEN_PERMITS: Final[dict[str, Rules]] = {
+    "a count of holders at each node": Rules(
+        most_granted=_granted_together, certifies_any=True, by_node=True
+    ),
+    "a quorum of any slots": Rules(most_granted=_granted_together, certifies_any=True),
+    "a restarted node votes at once": Rules(quarantine=lambda _ttl_ms: 0),
+}
+"""Variants that let more than one into a slot, or more in than there are permits (R24, R25)."""
+
+BROKEN_SLOTS: Final[dict[str, Rules]] = {
+    "the grants of any slots certify a fence": Rules(certifies_any=True),
+}
+"""Variants that break the order of the fences of a slot (R25)."""
 
 UNQUARANTINED: Final = Rules(quarantine=lambda _ttl_ms: 0)
 """``restart_quarantine=0``: no exclusion after a restart, but the fences must stay in order."""

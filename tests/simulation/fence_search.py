@@ -5,6 +5,7 @@ For a long campaign, or for the record of one run:
     python -m tests.simulation.fence_search --seeds 100000
     python -m tests.simulation.fence_search --trace 4711
     python -m tests.simulation.fence_search --seeds 100000 --mixed
+    python -m tests.simulation.fence_search --seeds 100000 --permits
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from typing import Final
 from .fence_rules import (
     BROKEN,
     BROKEN_FOLLOWING,
+    BROKEN_PERMITS,
     BROKEN_READERS,
     BROKEN_SHARING,
+    BROKEN_SLOTS,
     SHIPPING,
     UNQUARANTINED,
     Rules,
@@ -62,11 +65,12 @@ def world(
     timed: bool | None = None,
     trace: bool = False,
     mixed: bool = False,
+    permits: bool = False,
 ) -> World:
     """Build the run of `seed`; all sizes take turns, and so does `timed` unless it is given."""
     if timed is None:
         timed = seed // len(SIZES) % TIMED_EVERY == 0
-    return World(seed, rules=rules, size=_size(seed), timed=timed, trace=trace, mixed=mixed)
+    return World(seed, rules=rules, size=_size(seed), timed=timed, trace=trace, mixed=mixed, permits=permits)
 
 
 def _size(seed: int) -> int:
@@ -80,13 +84,14 @@ def campaign(
     timed: bool | None = None,
     sizes: Container[int] = SIZES,
     mixed: bool = False,
+    permits: bool = False,
 ) -> Figures:
     """Run all seeds whose size is among `sizes`."""
     figures = Figures()
     for seed in seeds:
         if _size(seed) not in sizes:
             continue
-        run = world(seed, rules=rules, timed=timed, mixed=mixed)
+        run = world(seed, rules=rules, timed=timed, mixed=mixed, permits=permits)
         try:
             run.run()
         except ViolationError as error:
@@ -107,6 +112,7 @@ def first(
     sizes: Container[int] = SIZES,
     needs: Iterable[str] = (),
     mixed: bool = False,
+    permits: bool = False,
 ) -> int | None:
     """Return the first seed with that violation.
 
@@ -116,7 +122,7 @@ def first(
     for seed in seeds:
         if _size(seed) not in sizes:
             continue
-        run = world(seed, rules=rules, timed=timed, mixed=mixed)
+        run = world(seed, rules=rules, timed=timed, mixed=mixed, permits=permits)
         if not wanted <= run.traits.union(run.kinds):
             continue
         try:
@@ -128,8 +134,8 @@ def first(
     return None
 
 
-def _trace(seed: int, rules: Rules, *, mixed: bool) -> None:
-    run = world(seed, rules=rules, trace=True, mixed=mixed)
+def _trace(seed: int, rules: Rules, *, mixed: bool, permits: bool) -> None:
+    run = world(seed, rules=rules, trace=True, mixed=mixed, permits=permits)
     try:
         run.run()
     except ViolationError as error:
@@ -146,6 +152,8 @@ def main() -> None:
         **BROKEN_READERS,
         **BROKEN_SHARING,
         **BROKEN_FOLLOWING,
+        **BROKEN_PERMITS,
+        **BROKEN_SLOTS,
     }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -154,15 +162,16 @@ def main() -> None:
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--rules", choices=[*variants], help="a broken variant instead")
     parser.add_argument("--mixed", action="store_true", help="readers and writers beside mutexes")
+    parser.add_argument("--permits", action="store_true", help="permits of semaphores instead of mutexes")
     parser.add_argument("--trace", type=int, metavar="SEED", help="print what happens in one run")
     options = parser.parse_args()
     rules = variants.get(options.rules, SHIPPING)
     if options.trace is not None:
-        _trace(options.trace, rules, mixed=options.mixed)
+        _trace(options.trace, rules, mixed=options.mixed, permits=options.permits)
         return
     began = time.perf_counter()
     seeds = range(options.start, options.start + options.seeds)
-    figures = campaign(seeds, rules=rules, mixed=options.mixed)
+    figures = campaign(seeds, rules=rules, mixed=options.mixed, permits=options.permits)
     print(figures)
     print(f"{time.perf_counter() - began:.0f} s")
     if any(

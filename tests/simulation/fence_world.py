@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from aioredlock_ng._core.fencing import MAX_BLOCK
 from aioredlock_ng._core.quarantine import NO_SENTINEL
 
 from .fence_client import Attempt, Client, Connection, Phase
-from .fence_faults import FAULTS, NAMES, UNTIMED, ahead, initialise, keep, pause, relapse
+from .fence_faults import FAULTS, UNTIMED, ahead, initialise, keep, pause, relapse
 from .fence_node import EPOCH_US, Claim, ModelNode
 from .fence_rules import SHIPPING, Rules
 from .history import Mode
@@ -29,6 +29,9 @@ MIXES: Final[tuple[tuple[Mode, ...], ...]] = (
     ("read", "write", "write", "lock"),
 )
 """As what attempts want their names, where they are not mutexes alone."""
+
+PERMITS: Final = (1, 2, 2, 3)
+"""How many permits there are, where they are wanted."""
 
 BLOCKS: Final = (1, 2, 5, MAX_BLOCK)
 """How many fences an attempt may ask for, where there are blocks."""
@@ -76,6 +79,8 @@ class Given:
     owner: int
     alone: bool
     """Whether to no reader."""
+    held: bool
+    """Whether it was still valid then."""
 
 
 class World:
@@ -87,6 +92,7 @@ class World:
         timed: whether holds end by time alone, so that there must be one holder at a time.
         trace: whether to keep a record of all that happens, in `log`.
         mixed: whether some attempts are readers' and writers'; all else is drawn as without.
+        permits: whether attempts want permits of semaphores, and there are more clients.
     """
 
     def __init__(
@@ -98,7 +104,10 @@ class World:
         timed: bool = False,
         trace: bool = False,
         mixed: bool = False,
+        permits: bool = False,
     ) -> None:
+        self._looks = random.Random(f"{seed} permits") if permits else None
+        self._permits = self._looks.choice(PERMITS) if self._looks else 0
         self._modes = random.Random(f"{seed} modes") if mixed else None
         self._mix: tuple[Mode, ...] = self._modes.choice(MIXES) if self._modes else ("lock",)
         self.random = draw = random.Random(f"{seed} {size} {timed}")
@@ -125,10 +134,10 @@ class World:
         self.ttl_ms = draw.choice((1000, 10_000, 60_000))
         wanted = self.ttl_ms if timed or draw.random() < 1 / 2 else 0
         self.quarantine_ms = rules.quarantine(wanted)
-        self._won: dict[str, list[Given]] = {name: [] for name in NAMES}
-        """For each name the fences that were given."""
+        self._won: defaultdict[str, list[Given]] = defaultdict(list)
+        """For each name, or slot, the fences that were given."""
         self._rivals = ""
-        self._held: dict[str, list[Attempt]] = {name: [] for name in NAMES}
+        self._held: defaultdict[str, list[Attempt]] = defaultdict(list)
         self.nodes = [
             ModelNode(rules, number, self.counts, size=size, offset_us=offset)
             for number, offset in enumerate(self._clock_offsets())
@@ -136,7 +145,7 @@ class World:
         if not timed or draw.random() < 1 / 2:
             with rules.in_force():
                 initialise(self)
-        self.clients = [self._client(number) for number in range(1, 2 + draw.randrange(1, 3))]
+        self.clients = [self._client(number) for number in range(1, 2 + self._permits + draw.randrange(1, 3))]
 
     def _clock_offsets(self) -> list[int]:
         draw = self.random
@@ -245,7 +254,7 @@ class World:
             self.now_us += round(self.ttl_ms * 1000 * draw())
         if client.attempt is not None:
             self._go_on(client, client.attempt)
-        elif draw() < (1 / 3 if "contention" in self.traits else 1 / 10) or not self._busy:
+        elif draw() < (1 / 3 if self._permits or "contention" in self.traits else 1 / 10) or not self._busy:
             self._begin(client)
         for connection in client.connections:
             if not connection.greeting and (connection.expected is NO_SENTINEL or draw() < 0.02):
@@ -287,8 +296,18 @@ class World:
             mode = self._modes.choice(self._mix)
             ttl_ms = self._modes.choice((self.ttl_ms, self.ttl_ms * 3 // 10))
             follows = self._modes.random() < 1 / 2
-        block = block if mode == "lock" else 1
-        claim = Claim(owner=owner, names=names, ttl_ms=ttl_ms, keep_ms=client.keep_ms, block=block, mode=mode)
+        claim = Claim(
+            owner=owner,
+            names=names,
+            ttl_ms=ttl_ms,
+            keep_ms=client.keep_ms,
+            block=block if mode == "lock" else 1,
+            mode=mode,
+        )
+        if self._looks is not None:
+            span = self._looks.choice((1, self._permits))
+            look = (self._looks.randrange(self._permits), span)
+            claim = replace(claim, names=names[:1], mode="permit", block=1, permits=self._permits, look=look)
         client.begin(claim, follows=follows)
 
     # -- checking ------------------------------------------------------------------------------
@@ -297,13 +316,14 @@ class World:
         """Check a fence against all others, and a holder against its rivals."""
         if self.log is not None:
             self.log.append(f"{self.steps:4} {self.seconds:.6f} CERTIFIED {attempt.claim}: {attempt.fence}")
-        for name in attempt.claim.names:
+        for name in attempt.claim.places:
             self._given(name, attempt, attempt.number)
         self._holds(attempt)
+        self._count(attempt)
 
     def _holds(self, attempt: Attempt) -> None:
         """Check a holder against its rivals: others, unless both are readers."""
-        for name in attempt.claim.names:
+        for name in attempt.claim.places:
             held = [other for other in self._held[name] if other.valid]
             self._held[name] = [*held, attempt]
             rivals = [other for other in held if other.claim.alone or attempt.claim.alone]
@@ -311,12 +331,26 @@ class World:
                 self._two_hold(name, rivals[0].claim, attempt)
             self.counts["readers together"] += bool(held and not rivals)
 
+    def _count(self, attempt: Attempt) -> None:
+        """Check that no more hold a semaphore than it has permits, whatever their slots (R24)."""
+        name, permits = attempt.claim.names[0], attempt.claim.permits
+        holding = [one for client in self.clients if (one := client.attempt) and one.valid]
+        held = [one for one in holding if one.claim.permits and one.claim.names[0] == name]
+        self.counts["permits together"] += len(held) > 1
+        if len(held) > permits > 0:
+            self._two_hold(name, held[0].claim, attempt)
+
     def holds_on(self, attempt: Attempt) -> None:
         """Check a holder whose end has moved: it has had its names all the time, and no other in between."""
-        for name in attempt.claim.names:
+        for name in attempt.claim.places:
             for other in self._won[name]:
                 shared = not (other.alone or attempt.claim.alone)
-                if not shared and other.owner != attempt.claim.owner and other.until > attempt.won_at:
+                if (
+                    not shared
+                    and other.held
+                    and other.owner != attempt.claim.owner
+                    and other.until > attempt.won_at
+                ):
                     self._two_hold(name, other, attempt)
 
     def _two_hold(self, name: str, other: object, attempt: Attempt) -> None:
@@ -349,7 +383,9 @@ class World:
             self._given(name, attempt, attempt.number)
 
     def _given(self, name: str, attempt: Attempt, number: int) -> None:
-        given = Given(number, attempt.began, self.steps, attempt.claim.owner, attempt.claim.alone)
+        given = Given(
+            number, attempt.began, self.steps, attempt.claim.owner, attempt.claim.alone, attempt.valid
+        )
         for other in self._won[name]:
             if other.number == number and (other.alone or given.alone):
                 raise OrderError(f"{name}: {number} twice, {other} and {given}")

@@ -1,4 +1,4 @@
-"""Fences are unique and in order whatever happens to nodes and messages (R10–R12, R21): a random search."""
+"""Fences are unique and in order whatever happens to nodes and messages (R10–R12, R21, R25): a search."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import pytest
 from tests.simulation.fence_rules import (
     BROKEN,
     BROKEN_FOLLOWING,
+    BROKEN_PERMITS,
     BROKEN_READERS,
     BROKEN_SHARING,
+    BROKEN_SLOTS,
     SHIPPING,
     UNQUARANTINED,
 )
@@ -34,6 +36,17 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
     "a restarted node votes at once": ("restart most",),
 }
 """What a run must have so that it can find the variant; the others are skipped to save time."""
+
+PERMIT_RUNS: Final = 300
+"""Of the shipping rules, with permits."""
+
+PERMIT_SEEDS: Final = {
+    "a count of holders at each node": 133,
+    "a quorum of any slots": 130,
+    "a restarted node votes at once": 523,
+    "the grants of any slots certify a fence": 254,
+}
+"""A seed in which a variant of permits showed, as `FOUND`."""
 
 FOUND: Final[dict[str, tuple[int]]] = {
     "a fence that moves while nodes are raised": (1757,),
@@ -76,6 +89,18 @@ SOMETIMES_MIXED: Final = (
 """The same, with readers and writers."""
 
 
+SOMETIMES_WITH_PERMITS: Final = (
+    "certified after a raise",
+    "an attempt was lost without a certificate",
+    "a raise came too late",
+    "a stray slot given back",
+    "permits together",
+    "extended",
+    "topped up",
+)
+"""The same, with permits."""
+
+
 @pytest.fixture(scope="module")
 def figures() -> Figures:
     """The campaign for the shipping rules."""
@@ -111,6 +136,16 @@ def test_shipping_rules_of_readers_and_writers(mixed_figures):
 def test_sometimes_mixed(mixed_figures, event):
     """What the rules of readers and writers provide for does happen in the search."""
     assert mixed_figures.events[event] > 0
+
+
+def test_shipping_rules_of_permits():
+    """While time is kept, no more hold than there are permits, each in another slot (R24).
+
+    The fences of each slot are as a mutex's (R25).
+    """
+    found = campaign(range(PERMIT_RUNS), permits=True)
+    assert found.violations == []
+    assert [event for event in SOMETIMES_WITH_PERMITS if not found.events[event]] == []
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -150,6 +185,21 @@ def test_broken_sharing(variant):
     assert found is not None
 
 
+@pytest.mark.parametrize("variant", [*BROKEN_PERMITS, *BROKEN_SLOTS])
+def test_broken_permits(variant):
+    """A rule of permits that is broken lets too many in, or breaks the order of the fences of a slot."""
+    timed = variant in BROKEN_PERMITS
+    found = first(
+        ExclusionError if timed else OrderError,
+        (PERMIT_SEEDS[variant], *range(ENOUGH)),
+        rules={**BROKEN_PERMITS, **BROKEN_SLOTS}[variant],
+        timed=timed,
+        sizes=SEVERAL,
+        permits=True,
+    )
+    assert found is not None
+
+
 @pytest.mark.parametrize("timed", [True, False], ids=["timed", "untimed"])
 @pytest.mark.parametrize("variant", BROKEN_FOLLOWING)
 def test_broken_following(variant, timed):
@@ -171,10 +221,10 @@ def test_no_quarantine_keeps_the_order():
     assert found.events["two holders at once"] > 0
 
 
-@pytest.mark.parametrize("mixed", [False, True], ids=["mutexes", "mixed"])
-def test_one_seed_decides_everything(mixed):
+@pytest.mark.parametrize("kinds", [{}, {"mixed": True}, {"permits": True}], ids=str)
+def test_one_seed_decides_everything(kinds):
     """The same seed gives the same run, step by step."""
-    runs = [world(57, rules=SHIPPING, trace=True, mixed=mixed) for _ in range(2)]
+    runs = [world(57, rules=SHIPPING, trace=True, **kinds) for _ in range(2)]
     for run in runs:
         run.run()
     assert runs[0].log == runs[1].log
