@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ._node import Node, NodeState
     from ._options import LockOptions, ReadWriteLockOptions, SemaphoreOptions
     from ._rwlock import ReadWriteLock
-    from ._session.statistics import LeaseStatistics, ManagerStatistics, NodeStatistics
+    from ._statistics import LeaseStatistics, ManagerStatistics, NodeStatistics
     from .errors import (
         ConfigurationError,
         LockError,
@@ -116,7 +116,7 @@ _HOMES = {
     "Leader": "_core.election",
     "Leadership": "_election",
     "Lease": "_lease",
-    "LeaseStatistics": "_session.statistics",
+    "LeaseStatistics": "_statistics",
     "Lock": "_lock",
     "LockError": "errors",
     "LockInspection": "_admin.survey",
@@ -127,14 +127,14 @@ _HOMES = {
     "LockTakenError": "errors",
     "LossReason": "errors",
     "ManagerClosedError": "errors",
-    "ManagerStatistics": "_session.statistics",
+    "ManagerStatistics": "_statistics",
     "Mode": "_kinds.kind",
     "Node": "_node",
     "NodeInitialisation": "_admin.initialise",
     "NodeInspection": "_admin.inspection",
     "NodeRelease": "_lease",
     "NodeState": "_node",
-    "NodeStatistics": "_session.statistics",
+    "NodeStatistics": "_statistics",
     "NodeVote": "errors",
     "PermitInspection": "_admin.inspection",
     "QuorumUnavailableError": "errors",

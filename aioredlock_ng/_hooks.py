@@ -22,6 +22,7 @@ from .events import (
     Lost,
     Misconfigured,
     NodeChanged,
+    NotExtended,
     Refused,
     Released,
     Waiting,
@@ -33,6 +34,7 @@ METHODS: Final[dict[type[Event], str]] = {
     Waiting: "on_waiting",
     GaveUp: "on_gave_up",
     Extended: "on_extended",
+    NotExtended: "on_not_extended",
     Downgraded: "on_downgraded",
     ExtensionsLow: "on_extensions_low",
     Lost: "on_lost",
@@ -51,14 +53,17 @@ _NAMES: Final = frozenset(METHODS.values())
 class HookList:
     """The hooks of one manager.  A hook that raises is logged once and never affects a lock."""
 
-    __slots__ = ("_listeners", "_reported", "wanted")
+    __slots__ = ("_attach", "_listeners", "_reported", "wanted")
 
     def __init__(self, hooks: Iterable[object]) -> None:
         self._listeners: dict[type[Event], list[tuple[object, Callable[[Any], object]]]] = {
             event: [] for event in METHODS
         }
+        self._attach: list[tuple[object, Callable[[Any], object]]] = []
         for hook in _listed(hooks):
             _check_names(hook)
+            if (attach := _method(hook, "attach")) is not None:
+                self._attach.append((hook, attach))
             for event, name in METHODS.items():
                 if (method := _method(hook, name)) is not None:
                     self._listeners[event].append((hook, method))
@@ -66,11 +71,18 @@ class HookList:
         self.wanted = frozenset(event for event, methods in self._listeners.items() if methods)
         """The events that hooks listen for; others need not be made."""
 
+    def attach(self, statistics: Callable[[], object]) -> None:
+        """Tell the hooks that want to know of the manager that has them (`Hooks.attach`)."""
+        self._call(self._attach, statistics)
+
     def tell(self, event: Event) -> None:
         """Call the hooks that listen for this event."""
-        for hook, method in self._listeners[type(event)]:
+        self._call(self._listeners[type(event)], event)
+
+    def _call(self, methods: list[tuple[object, Callable[[Any], object]]], what: object) -> None:
+        for hook, method in methods:
             try:
-                method(event)
+                method(what)
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:  # noqa: BLE001 (nothing else can end a hook that matters to a lock)

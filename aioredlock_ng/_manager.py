@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import os
 import secrets
+import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from types import TracebackType
@@ -54,8 +55,9 @@ from ._options import (
 from ._rwlock import ReadWriteLock
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
-from ._session.statistics import ManagerStatistics, statistics_of
+from ._session.statistics import statistics_of
 from ._specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged
+from ._statistics import ManagerStatistics
 from .errors import ConfigurationError
 
 P = ParamSpec("P")
@@ -178,14 +180,18 @@ class LockManager(Generic[Fence_co]):
         self._check = functools.partial(_checked_request, options)
         # Of each type apart: True is not 1 here.
         self._requests = functools.lru_cache(MAX_REQUESTS, typed=True)(self._check)
+        listeners = HookList(hooks)
         self._life = Lifecycle(
             made,
             options,
             make_nodes=functools.partial(make_nodes, specs),
             clock=SystemClock() if clock is None else clock,
             random=secrets.SystemRandom() if random is None else random,
-            hooks=HookList(hooks),
+            hooks=listeners,
         )
+
+        this = weakref.ref(self)  # a hook may live for longer
+        listeners.attach(lambda: None if (manager := this()) is None else manager.statistics())
 
     @overload
     @classmethod

@@ -11,11 +11,15 @@ of the lock's first lease, and `Released` of its last.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from ._node import NodeState
 from .errors import LossReason, NodeVote
+
+if TYPE_CHECKING:
+    from ._statistics import ManagerStatistics
 
 
 @final
@@ -37,6 +41,8 @@ class Acquired:
     that this one had (R43)."""
     kind: str = "mutex"
     """What sort of lock: ``"mutex"``, ``"leader"``, or of a read-write lock ``"read"`` or ``"write"``."""
+    lease: int = 0
+    """Which lease of the manager it is: the same in all that is told of it, and in nothing else."""
 
 
 @final
@@ -54,6 +60,8 @@ class Refused:
     votes: tuple[NodeVote, ...]
     kind: str = "mutex"
     """As in `Acquired`."""
+    ahead: int = 0
+    """How many calls of other processes come before it in line, of a fair lock: as many as a node said."""
 
 
 @final
@@ -71,6 +79,8 @@ class Waiting:
     """What the nodes said to the first try; empty when it waits for a task of this process."""
     kind: str = "mutex"
     """As in `Acquired`."""
+    ahead: int = 0
+    """As in `Refused`."""
 
 
 @final
@@ -107,6 +117,29 @@ class Extended:
     """Nodes that had lost the lock's key and are given it back (R9), as far as they have answered by now."""
     kind: str = "mutex"
     """As in `Acquired`; of a lease that was downgraded, what it is by then."""
+    lease: int = 0
+    """As in `Acquired`."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotExtended:
+    """An extension of a lease, a round of the nodes, was not a win.
+
+    It is asked for again while there is time; a lease that is lost by it is told as `Lost`, too.
+    """
+
+    names: tuple[str, ...]
+    label: str
+    refused: bool
+    """True: a majority says that the lock is not ours any more.  False: too few nodes answered in time."""
+    remaining: float
+    """Seconds of validity that are left."""
+    votes: tuple[NodeVote, ...]
+    kind: str = "mutex"
+    """As in `Acquired`; of a lease that was downgraded, what it is by then."""
+    lease: int = 0
+    """As in `Acquired`."""
 
 
 @final
@@ -123,6 +156,8 @@ class Downgraded:
     """Seconds that it was a write lease."""
     kind: str = "read"
     """What it is now."""
+    lease: int = 0
+    """As in `Acquired`."""
 
 
 @final
@@ -139,6 +174,8 @@ class ExtensionsLow:
     """Seconds until the lock is lost, unless it is released: what the extensions that are left can give."""
     kind: str = "mutex"
     """As in `Acquired`; of a lease that was downgraded, what it is by then."""
+    lease: int = 0
+    """As in `Acquired`."""
 
 
 @final
@@ -154,6 +191,8 @@ class Lost:
     votes: tuple[NodeVote, ...]
     kind: str = "mutex"
     """As in `Acquired`; of a lease that was downgraded, what it is by then."""
+    lease: int = 0
+    """As in `Acquired`."""
 
 
 @final
@@ -171,6 +210,8 @@ class Released:
     """Whether another task of this process has the lock now: nothing was sent to the nodes (R43)."""
     kind: str = "mutex"
     """As in `Acquired`; of a lease that was downgraded, what it is by then."""
+    lease: int = 0
+    """As in `Acquired`."""
 
 
 @final
@@ -218,6 +259,7 @@ Event = (
     | Waiting
     | GaveUp
     | Extended
+    | NotExtended
     | Downgraded
     | ExtensionsLow
     | Lost
@@ -238,6 +280,13 @@ class Hooks:
 
     __slots__ = ()
 
+    def attach(self, statistics: Callable[[], ManagerStatistics | None]) -> None:
+        """Hear of a manager that has the hook, once, when it is made.
+
+        `statistics` is what `LockManager.statistics` tells then and later, from any thread and without I/O;
+        None once there is no such manager any more, which it does not keep alive.
+        """
+
     def on_acquired(self, event: Acquired) -> None:
         """Hear of a lock that was acquired."""
 
@@ -252,6 +301,9 @@ class Hooks:
 
     def on_extended(self, event: Extended) -> None:
         """Hear of a lease that was extended."""
+
+    def on_not_extended(self, event: NotExtended) -> None:
+        """Hear of an extension that was not a win."""
 
     def on_downgraded(self, event: Downgraded) -> None:
         """Hear of a write lease that became a read lease."""

@@ -36,6 +36,7 @@ class Acquisition:
     # Of the class, as long as they are what nearly every call keeps.
     _has_place = False  # among the tries in flight
     _attempts = 0
+    _ahead = 0  # calls of other processes that come before it in line, as the last try was told (R28)
     _seen = 0  # the greatest counter that a node has told us: the next ballot is above it
     _waiting: Waiting | None = None  # since the call was first kept from the lock
     _waits_told = False
@@ -322,7 +323,8 @@ class Acquisition:
             raise shared.availability.closed_error()
         if (node := attempt.eternal) is not None:
             shared.eternal.report(self._primitive, node)
-        tell_refused(shared.hooks, self._primitive, self._request.label, error)
+        self._ahead = attempt.ahead if self._primitive.kind.in_line else 0
+        tell_refused(shared.hooks, self._primitive, self._request.label, error, ahead=self._ahead)
         for name in self._ticket.names:
             shared.queue.handoff.end(name)
         budget.heard(error)
@@ -349,7 +351,8 @@ class Acquisition:
             self._waits_told = True
             shared = self._shared
             shared.long_waits.add(self)
-            tell_waiting(shared.hooks, self._primitive, self._request.label, error, waited=self._budget.used)
+            lock, label, waited = self._primitive, self._request.label, self._budget.used
+            tell_waiting(shared.hooks, lock, label, error, waited=waited, ahead=self._ahead)
             if INSIDE.get():
                 shared.ancestors.look(self._primitive)
 

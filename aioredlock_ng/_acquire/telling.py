@@ -27,6 +27,7 @@ def tell_acquired(hooks: HookList, holding: Holding, *, waited: float, attempts:
         votes=holding.votes(),
         handed_on=not attempts,
         kind=holding.kind.name,
+        lease=holding.number,
     )
     hooks.tell(event)
     report(
@@ -41,16 +42,30 @@ def tell_acquired(hooks: HookList, holding: Holding, *, waited: float, attempts:
     )
 
 
-def tell_refused(hooks: HookList, lock: Primitive, label: str, error: LockNotAcquiredError) -> None:
+def tell_refused(
+    hooks: HookList, lock: Primitive, label: str, error: LockNotAcquiredError, *, ahead: int
+) -> None:
     """Tell that one try was not a win."""
     if Refused in hooks.wanted:
-        taken = isinstance(error, LockTakenError)
-        event = Refused(names=lock.names, label=label, taken=taken, votes=error.votes, kind=lock.kind.name)
+        event = Refused(
+            names=lock.names,
+            label=label,
+            taken=isinstance(error, LockTakenError),
+            votes=error.votes,
+            kind=lock.kind.name,
+            ahead=ahead,
+        )
         hooks.tell(event)
 
 
 def tell_waiting(
-    hooks: HookList, lock: Primitive, label: str, error: LockNotAcquiredError | None, *, waited: float
+    hooks: HookList,
+    lock: Primitive,
+    label: str,
+    error: LockNotAcquiredError | None,
+    *,
+    waited: float,
+    ahead: int,
 ) -> None:
     """Tell that the call begins to wait: after `error`, or for a task of this process."""
     if Waiting in hooks.wanted:
@@ -61,6 +76,7 @@ def tell_waiting(
             taken=error is None or isinstance(error, LockTakenError),
             votes=() if error is None else error.votes,
             kind=lock.kind.name,
+            ahead=ahead,
         )
         hooks.tell(event)
 

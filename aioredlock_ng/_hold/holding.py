@@ -11,8 +11,10 @@ between reading and writing it.
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -48,6 +50,7 @@ from .telling import (
     tell_extended,
     tell_extensions_low,
     tell_lost,
+    tell_not_extended,
     tell_released,
     tell_topped_up,
 )
@@ -75,6 +78,8 @@ class Holdings:
     counters: Counters
     all: dict[Holding, None] = field(default_factory=dict)
     """In the order of their wins."""
+    numbers: Iterator[int] = field(default_factory=functools.partial(itertools.count, 1))
+    """For those that are told of."""
     lost: WeakSet[Holding] = field(default_factory=WeakSet)
     """Those that were lost, released since or not."""
 
@@ -104,6 +109,7 @@ class Holding:
     """Whether another task of this process asks next, in the same write as the release."""
     handed_on = False
     """Whether another task of this process has the lock now, without a release (R43)."""
+    _number = 0
     unchanged: bool | None = None
     """Whether no writer came since the lease that it was asked to follow; None: it was not (R23)."""
     on_extended: Callable[[], None] | None = None
@@ -181,6 +187,13 @@ class Holding:
     def label(self) -> str:
         """What it is called in metrics."""
         return self._request.label
+
+    @property
+    def number(self) -> int:
+        """Which lease of the manager it is, for those that hear of it."""
+        if not self._number:
+            self._number = next(self._shared.numbers)
+        return self._number
 
     @property
     def cancels(self) -> bool:
@@ -314,7 +327,8 @@ class Holding:
         self._extending = None
         if self.over:
             return  # whatever it says, it comes too late
-        now = self._shared.clock.now()
+        now, hooks = self._shared.clock.now(), self._shared.hooks
+        left = self.valid_until - now
         outcome = extension_verdict(round_)
         if now >= self.deadline:
             # Too late: never extended back to life, not even by an answer that waited for this loop.
@@ -325,6 +339,7 @@ class Holding:
             # A majority does not hold it: lost at once, whatever the clock says.
             self._blame = round_
             self.lose(LossReason.REFUSED)
+            tell_not_extended(hooks, self, round_.votes, refused=True, remaining=left)
             return
         if outcome is Extension.EXTENDED:
             self._by_watchdog += by_watchdog
@@ -338,6 +353,8 @@ class Holding:
             self._plan_extension(now + EXTENSION_RETRY.backoff(self._retries, chance, least=0.5))
             self._retries += 1
         self._shared.watchdog.watch(self)
+        if outcome is not Extension.EXTENDED:
+            tell_not_extended(hooks, self, round_.votes, refused=False, remaining=left)
 
     def _won(self, round_: Round, asked_at: float, ttl: float) -> None:
         """Take over what a won extension brings: more validity, its votes, and nodes to be topped up (R9)."""

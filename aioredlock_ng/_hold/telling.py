@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from .._hooks import HookList
 from .._kinds.kind import Kind
 from .._log import debugging, report
-from ..errors import LockLostError, LossReason, printable
-from ..events import Downgraded, Extended, ExtensionsLow, Lost, Released
+from ..errors import LockLostError, LossReason, NodeVote, printable
+from ..events import Downgraded, Extended, ExtensionsLow, Lost, NotExtended, Released
 
 
 class Told(Protocol):
@@ -26,6 +27,10 @@ class Told(Protocol):
     @property
     def kind(self) -> Kind:
         """What it is a lock of."""
+
+    @property
+    def number(self) -> int:
+        """Which lease of the manager it is."""
 
     fence: int
     extensions: int
@@ -44,14 +49,48 @@ def tell_extended(hooks: HookList, lease: Told, *, remaining: float, topped_up: 
         remaining=remaining,
         topped_up=topped_up,
         kind=lease.kind.name,
+        lease=lease.number,
     )
     hooks.tell(event)
+
+
+def tell_not_extended(
+    hooks: HookList,
+    lease: Told,
+    votes: Callable[[], tuple[NodeVote, ...]],
+    *,
+    refused: bool,
+    remaining: float,
+) -> None:
+    """Tell that an extension was not a win."""
+    if NotExtended in hooks.wanted:
+        event = NotExtended(
+            names=lease.names,
+            label=lease.label,
+            refused=refused,
+            remaining=remaining,
+            votes=votes(),
+            kind=lease.kind.name,
+            lease=lease.number,
+        )
+        hooks.tell(event)
+    if debugging():
+        why = "refused" if refused else "not answered by a majority"
+        message = "an extension of lock %s was %s; it is valid for %.3f s"
+        _debug(lease, message, printable(lease.names), why, remaining)
 
 
 def tell_downgraded(hooks: HookList, lease: Told, *, held_for: float) -> None:
     """Tell that a lease was downgraded."""
     if Downgraded in hooks.wanted:
-        hooks.tell(Downgraded(names=lease.names, label=lease.label, held_for=held_for, kind=lease.kind.name))
+        event = Downgraded(
+            names=lease.names,
+            label=lease.label,
+            held_for=held_for,
+            kind=lease.kind.name,
+            lease=lease.number,
+        )
+        hooks.tell(event)
     if debugging():
         message = "lock %s was downgraded after %.3f s"
         _debug(lease, message, printable(lease.names), held_for)
@@ -78,6 +117,7 @@ def tell_extensions_low(hooks: HookList, lease: Told, *, used: int, limit: int, 
         max_extensions=limit,
         remaining=left,
         kind=lease.kind.name,
+        lease=lease.number,
     )
     hooks.tell(event)
 
@@ -110,6 +150,7 @@ def tell_lost(hooks: HookList, lease: Told, error: LockLostError, *, held_for: f
         held_for=held_for,
         votes=error.votes,
         kind=kind,
+        lease=lease.number,
     )
     hooks.tell(event)
 
@@ -127,6 +168,7 @@ def tell_released(hooks: HookList, lease: Told, *, held_for: float, stays: float
             stays_taken=stays,
             handed_on=handed_on,
             kind=lease.kind.name,
+            lease=lease.number,
         )
         hooks.tell(event)
     if debugging():

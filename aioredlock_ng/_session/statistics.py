@@ -1,117 +1,13 @@
-"""What a manager tells of itself."""
+"""Putting together what a manager tells of itself."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, final
 
 from .._counters import Counters
-from .._node import Node, NodeState, Standing
+from .._node import Node
+from .._statistics import MAX_LEASES, LeaseStatistics, ManagerStatistics, NodeStatistics
 from .runtime import Runtime
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatistics:
-    """One node, as it stands now."""
-
-    name: str
-    state: NodeState
-    reason: str
-    """Why it is not up; empty when it is."""
-    round_trip: float | None
-    """Seconds the last heartbeat took; None before the first."""
-    in_flight: int
-    """Commands sent and not answered; a script for several locks counts once."""
-    owed: int
-    """Releases that the node has not acknowledged and that will be sent again."""
-    dropped: int
-    """Releases given up because too many were unacknowledged; their keys end with their ttl."""
-    mismatched: int
-    """Connections dropped because a reply came that cannot belong to its request (R15)."""
-    votes_in: float | None
-    """Seconds until a quarantined node may vote; None when it may, or when waiting does not help."""
-    strayed: bool = False
-    """Whether a node of the list is another quorum's, or was a moment ago: `init` is no way out."""
-    clock: float | None
-    """Seconds that its clock is ahead of this machine's (R14); None when unknown."""
-
-    @classmethod
-    def of(cls, name: str, standing: Standing, clock: float | None) -> NodeStatistics:
-        """Make it from a node's standing."""
-        return cls(
-            name=name,
-            state=standing.state,
-            reason=standing.reason,
-            round_trip=standing.round_trip,
-            in_flight=standing.in_flight,
-            owed=standing.owed,
-            dropped=standing.dropped,
-            mismatched=standing.mismatched,
-            votes_in=standing.votes_in,
-            strayed=standing.strayed,
-            clock=clock,
-        )
-
-
-MAX_LEASES: Final = 1000
-"""Leases that `ManagerStatistics.leases` lists; of more, the newest."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseStatistics:
-    """One lease that is held now."""
-
-    names: tuple[str, ...]
-    label: str
-    fence: int | None
-    """None without fencing."""
-    age: float
-    """Seconds since the lock was asked for, or handed on by another task of this process."""
-    kind: str = "mutex"
-    """``"mutex"``, ``"leader"``, ``"semaphore"``, or of a read-write lock ``"read"`` or ``"write"``: what it
-    is now."""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagerStatistics:
-    """A manager, as it stands now; the counters run from its start."""
-
-    nodes: tuple[NodeStatistics, ...]
-    held: int
-    """Leases that are ours now."""
-    leases: tuple[LeaseStatistics, ...]
-    """These leases, oldest first; of more than 1,000 the newest."""
-    waiting: int
-    """Acquires that wait for their turn or their next try."""
-    acquired: int
-    handed_on: int
-    """Of these, the ones that came from another task of this process, for which no node was asked (R43)."""
-    refused: int
-    """Tries that were not a win, those included that a task of this process was in the way of, for which no
-    node was asked; of those that were cancelled, the ones that had been decided."""
-    gave_up: int
-    """Calls of `acquire` and `try_acquire` that ended without the lock: see `events.GaveUp`."""
-    extended: int
-    lost: int
-    released: int
-    certified: int
-    """Fences that took one round trip, since the nodes agreed at once."""
-    raised: int
-    """Fences that took two."""
-    uncertified: int
-    """Tries given up because the nodes did not agree on a fence; of those that are `refused`."""
-    topped_up: int
-    """Keys given back to nodes that had lost them."""
-    quarantined: int
-    """Times that a node was found without a vote."""
-    steps: int
-    """Jumps of nodes' clocks that were noticed."""
-    conflict: str | None
-    """Why nothing can be locked, whatever the nodes answer: see `ConfigurationError`."""
 
 
 def statistics_of(nodes: Sequence[Node], counters: Counters, runtime: Runtime | None) -> ManagerStatistics:

@@ -57,15 +57,16 @@ MODULE_LINES = 320
 """As many lines a module has at the most, but for those of `LONG_MODULES`."""
 
 LONG_MODULES = {
-    "_acquire/acquisition.py": 375,
+    "_acquire/acquisition.py": 380,
     "_acquire/attempt.py": 325,
-    "_hold/holding.py": 545,
+    "_hold/holding.py": 565,
     "_lease.py": 345,
     "_local/local_queue.py": 355,
-    "_manager.py": 590,
+    "_manager.py": 600,
     "_node/pipe.py": 340,
     "_node/redis_node.py": 330,
     "_options.py": 385,
+    "events.py": 350,
 }
 """Longer ones, and how long: public interfaces, most of which is prose, and the stories of a call,
 of its place in line and of a holding, each of which is told in one place."""

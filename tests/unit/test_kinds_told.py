@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager, LockTakenError, events
 from aioredlock_ng._hooks import METHODS
-from aioredlock_ng.events import Downgraded
+from aioredlock_ng.events import Downgraded, NotExtended
 from aioredlock_ng.testing import lose
 from tests.unit.test_log import logged
 from tests.unit.worlds import LATENCY, TTL, in_task, opened, virtual, world
@@ -58,7 +59,8 @@ async def test_every_event_about_a_lock_says_its_kind(kind: str) -> None:
     told = diary.about_locks()
     assert {kind for _, kind in told} == ({"read", "write"} if kind == "read" else {kind})
     assert {name for name, of in told if of == kind} == {event.__name__ for event in OF_LOCKS} - {
-        "Downgraded"
+        "Downgraded",
+        "NotExtended",
     }
     plain = events.Released(names=("a",), label="", held_for=1.0)
     assert plain.kind == "mutex"
@@ -83,7 +85,7 @@ async def test_a_downgrade_is_told_and_what_follows_is_a_readers() -> None:
     ]
     downgraded, released = told[1], told[-1]
     assert downgraded == Downgraded(
-        names=("a",), label="x", held_for=pytest.approx(TTL / 4 + 2 * LATENCY), kind="read"
+        names=("a",), label="x", held_for=pytest.approx(TTL / 4 + 2 * LATENCY), kind="read", lease=1
     )
     assert released.held_for == pytest.approx(TTL * 3 / 4, abs=0.1)
 
@@ -102,6 +104,70 @@ async def test_a_downgrade_that_nodes_did_not_hear_of_is_told_all_the_same() -> 
         for node in w.nodes:
             node.thaw()
         await lease.release()
+
+
+@pytest.mark.parametrize("refused", [False, True])
+@virtual
+async def test_an_extension_that_fails_is_told(refused: bool) -> None:
+    """Each that too few nodes answer, while the time runs; or the one by which the lock is lost."""
+    diary = Diary()
+    async with world(hooks=[diary]) as w:
+        lease = await w.manager.lock("a", label="x").acquire()
+        w.vacate("a") if refused else [node.freeze() for node in w.nodes]
+        await asyncio.sleep(TTL * 1.1)
+        [node.thaw() for node in w.nodes]
+        await lease.release()
+    told = [event for event in diary.events if isinstance(event, NotExtended)]
+    assert {(event.refused, event.label, event.lease, len(event.votes)) for event in told} == {
+        (refused, "x", 1, 3)
+    }
+    assert len(told) == 1 if refused else len(told) > 5
+    remaining = [event.remaining for event in told]
+    assert remaining == sorted(remaining, reverse=True)
+    assert remaining[0] < TTL
+
+
+@virtual
+async def test_the_events_of_a_lease_have_its_number() -> None:
+    """Also where one task hands the lock on to the next: these are two leases."""
+    diary = Diary()
+    async with world(hooks=[diary]) as w:
+
+        async def work() -> None:
+            async with w.manager.lock("a"):
+                await asyncio.sleep(TTL / 2)
+
+        await asyncio.gather(work(), work())
+    told = [(type(event).__name__, event.lease) for event in diary.events if hasattr(event, "lease")]
+    assert told == [
+        ("Acquired", 1),
+        ("Extended", 1),
+        ("Released", 1),
+        ("Acquired", 2),
+        ("Extended", 2),
+        ("Released", 2),
+    ]
+
+
+@virtual
+async def test_a_hook_is_told_of_its_manager_and_does_not_keep_it() -> None:
+    """It can ask for the statistics at any time, until the manager is gone."""
+
+    class Attached:
+        def __init__(self) -> None:
+            self.statistics: list[Any] = []
+
+        def attach(self, statistics: Any) -> None:
+            self.statistics.append(statistics)
+
+    hook = Attached()
+    async with world(hooks=[hook]) as w:
+        (statistics,) = hook.statistics
+        async with w.manager.lock("a"):
+            assert statistics().held == 1
+    del w
+    gc.collect()
+    assert statistics() is None
 
 
 @virtual

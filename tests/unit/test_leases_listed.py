@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from aioredlock_ng import LeaseStatistics
-from aioredlock_ng._session.statistics import MAX_LEASES
+from aioredlock_ng._statistics import MAX_LEASES
 from aioredlock_ng.testing import MemoryNode, lose
 from tests.unit.worlds import LATENCY, PLAIN, TTL, make, virtual, world
 
