@@ -12,7 +12,7 @@ local MOST = 101
 local value = owner_at(KEYS[1])
 if type(value) == 'table' then
   local _, ms = clock()
-  local is_hash, ends, values = pcall(slots_at, KEYS[1], ms)
+  local is_hash, ends = pcall(slots_at, KEYS[1], ms, '')
   if not (is_hash and ends) then
     return value
   end
@@ -23,7 +23,8 @@ if type(value) == 'table' then
   table.sort(found)
   local slots = {}
   for i, slot in ipairs(found) do
-    slots[3 * i - 2], slots[3 * i - 1], slots[3 * i] = slot, string.sub(values[slot], 15, 1038), ends[slot] - ms + 1
+    local held = redis.call('HGET', KEYS[1], slot) or ''
+    slots[3 * i - 2], slots[3 * i - 1], slots[3 * i] = slot, string.sub(held, 15, 1038), ends[slot] - ms + 1
   end
   return {ARGV[1], slots, redis.call('PTTL', KEYS[1])}
 end

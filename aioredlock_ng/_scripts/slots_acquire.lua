@@ -23,18 +23,17 @@ if #ARGV > 9 then
   end
   floor = tonumber(ARGV[10])
 end
-local ends, values, ended = slots_at(key, ms)
+local ends, ended, mine = slots_at(key, ms, owner)
 if not ends then
   return {ARGV[#ARGV], 0, redis.call('PTTL', key), us, -1}
 end
-local slot, mine = nil, false
-for held, value in pairs(values) do
-  if owns(owner, value) then  -- a repeated command
-    slot, mine = math.min(slot or held, held), true
-  end
+local slot = nil
+for held in pairs(mine) do  -- of a repeated command
+  slot = math.min(slot or held, held)
 end
-for i = 0, slot and -1 or tonumber(ARGV[8]) - 1 do
-  local next_one = (tonumber(ARGV[7]) + i) % permits
+local start = tonumber(ARGV[7])
+for i = start, slot and -1 or start + ARGV[8] - 1 do
+  local next_one = i % permits
   if not ends[next_one] then
     slot = next_one
     break
@@ -43,14 +42,15 @@ end
 if not slot then
   return {ARGV[#ARGV], 0, all_taken(ends, permits, ms), us, -1}
 end
-local stored = ballot > 0 and redis.call('HGET', KEYS[2], slot)
+local field = tostring(slot)  -- each command would take longer to write a number as text
+local stored = ballot > 0 and redis.call('HGET', KEYS[2], field)
 local fence = ballot > 0 and reading(stored, floor, ms) or 0
-if not mine then
+if not mine[slot] then
   drop(key, ended)
-  take_slot(key, slot, ms + ARGV[2], owner, ARGV[2])
+  take_slot(key, field, ms + ARGV[2], owner, ARGV[2])
   if ballot > 0 then
     fence = even(math.max(fence + 1, math.min(ballot, ms * 1024)))
-    slot_stand(KEYS[2], slot, stored, fence, ms, ARGV[5])
+    slot_stand(KEYS[2], field, stored, fence == ballot and ARGV[3] or fence, ms, ARGV[5])
   end
 end
 return {ARGV[#ARGV], 1, fence, us, slot}

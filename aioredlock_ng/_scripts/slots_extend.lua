@@ -19,15 +19,15 @@ if #ARGV > 6 then
     vote = 10
   end
 end
-local ends, values, dropped = slots_at(key, ms)
+local ends, dropped, mine = slots_at(key, ms, owner)
 if not ends then
   return {ARGV[#ARGV], vote - 1}
 end
-strays(ends, values, owner, slot, dropped)
+strays(ends, mine, slot, dropped)
 dropped[#dropped + 1] = ''  -- after a first write, though of nothing, a server without memory allows more
 drop(key, dropped)
-if not owns(owner, values[slot]) then
-  return {ARGV[#ARGV], values[slot] and vote - 1 or vote}
+if not mine[slot] then
+  return {ARGV[#ARGV], ends[slot] and vote - 1 or vote}
 end
 take_slot(key, slot, math.max(ends[slot], ms + ARGV[2]), owner, ARGV[2])
 if fence > 0 then

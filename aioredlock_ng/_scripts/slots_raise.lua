@@ -14,8 +14,8 @@ if not sentinel_matches(KEYS[3], ARGV[5], ARGV[7]) then
 end
 local _, ms = clock()
 local fence, slot = tonumber(ARGV[2]), tonumber(ARGV[4])
-local ends, values = slots_at(KEYS[1], ms)
-if not ends or not owns(ARGV[1], values[slot]) then
+local ends, _, mine = slots_at(KEYS[1], ms, ARGV[1])
+if not ends or not mine[slot] then
   return {ARGV[8], 0}
 end
 if fence > (ms + 10000) * 1024 then

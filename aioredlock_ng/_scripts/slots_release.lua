@@ -13,14 +13,14 @@
 local key, owner, fence, slot = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
 local _, ms = clock()
 local loud = ARGV[4] ~= ''
-local ends, values, dropped = slots_at(key, ms)
+local ends, dropped, mine = slots_at(key, ms, owner)
 if not ends then
   return {ARGV[7], 0, redis.call('PTTL', key), loud and listeners(key) or 0, 1}
 end
-local mine, given = owns(owner, values[slot]), strays(ends, values, owner, nil, dropped)
+local given = strays(ends, mine, nil, dropped)
 drop(key, dropped)
 local told = loud and (given > 0 and tell(key, ':' .. dropped[#dropped]) or listeners(key)) or 0
-if mine and fence > 0 then  -- what fails here must not keep a slot from its release
+if mine[slot] and fence > 0 then  -- what fails here must not keep a slot from its release
   pcall(raise_slot, KEYS[2], slot, fence, 0, ms, ARGV[3])
 end
 return {ARGV[7], given, all_taken(ends, tonumber(ARGV[5]), ms), told}

@@ -9,13 +9,13 @@
 -- returns  {tag, 0}: it is ours and lives at least ttl.  {tag, -1}: it is another's.
 local key, owner, fence, slot = KEYS[1], ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5])
 local _, ms = clock()
-local ends, values, dropped = slots_at(key, ms)
+local ends, dropped, mine = slots_at(key, ms, owner)
 if not ends then
   return {ARGV[6], -1}
 end
-strays(ends, values, owner, slot, dropped)
+strays(ends, mine, slot, dropped)
 drop(key, dropped)
-if values[slot] and not owns(owner, values[slot]) then
+if ends[slot] and not mine[slot] then
   return {ARGV[6], -1}
 end
 take_slot(key, slot, math.max(ends[slot] or 0, ms + ARGV[2]), owner, ARGV[2])

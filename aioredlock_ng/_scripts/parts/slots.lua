@@ -1,26 +1,26 @@
 -- What is under the key of a semaphore: a hash of slots, from 0 on, each with the moment in ms until which its owner has
 -- it, of 13 digits, a colon and the owner value (R24).  Returns nil where that is another program's hash: it has entries of
--- another form.  Else of the slots that are held the end and what is there, by their numbers; and the fields that have
--- ended.
-local function slots_at(key, ms)
+-- another form.  Else the ends of the slots that are held, by their numbers; the fields that have ended; and which of the
+-- slots are the owner's.
+local function slots_at(key, ms, owner)
   local all = redis.call('HGETALL', key)
-  local ends, values, ended = {}, {}, {}
+  local ends, ended, mine, size = {}, {}, {}, #owner + 14
+  local number, byte, sub, find = tonumber, string.byte, string.sub, string.find  -- this is asked for each slot
   for i = 1, #all, 2 do
-    local slot, value = tonumber(all[i]), all[i + 1]
-    local till = string.byte(value, 14) == 58 and tonumber(string.sub(value, 1, 13))
+    local slot, value = number(all[i]), all[i + 1]
+    local till = byte(value, 14) == 58 and number(sub(value, 1, 13))
     if not slot or not till then
       return nil
     elseif till < ms then
       ended[#ended + 1] = all[i]
     else
-      ends[slot], values[slot] = till, value
+      ends[slot] = till
+      if #value == size and find(value, owner, 15, true) then  -- no text is cut out for it
+        mine[slot] = true
+      end
     end
   end
-  return ends, values, ended
-end
--- Whether a slot with that value is the owner's; no text is cut out for it, since this is asked for each slot.
-local function owns(owner, value)
-  return value and #value == #owner + 14 and string.find(value, owner, 15, true) == 15
+  return ends, ended, mine
 end
 -- For how many ms all slots are taken yet, at least 1; 0: one is free.
 local function all_taken(ends, permits, ms)
@@ -40,13 +40,13 @@ local function drop(key, slots)
   end
 end
 -- Have the owner's slots but for `kept` among those that are to be dropped; returns how many they are.
-local function strays(ends, values, owner, kept, dropped)
+local function strays(ends, mine, kept, dropped)
   local found = 0
-  for slot, value in pairs(values) do
-    if slot ~= kept and owns(owner, value) then
+  for slot in pairs(mine) do
+    if slot ~= kept then
       found = found + 1
       dropped[#dropped + 1] = slot
-      ends[slot], values[slot] = nil, nil
+      ends[slot] = nil
     end
   end
   return found
