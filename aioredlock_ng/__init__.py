@@ -30,6 +30,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from ._admin.initialise import NodeInitialisation
     from ._admin.inspection import NodeInspection, PermitInspection, ReaderInspection
+    from ._admin.line import QueueInspection, WaiterInspection
     from ._admin.survey import LockInspection, SilentNode, Survey
     from ._clock import Clock
     from ._core.diagnosis.findings import Finding
@@ -91,6 +92,7 @@ __all__ = [
     "NodeStatistics",
     "NodeVote",
     "PermitInspection",
+    "QueueInspection",
     "QuorumUnavailableError",
     "ReadWriteLock",
     "ReadWriteLockOptions",
@@ -102,6 +104,7 @@ __all__ = [
     "SilentNode",
     "Survey",
     "Vote",
+    "WaiterInspection",
     "WouldDeadlockError",
 ]
 
@@ -137,6 +140,7 @@ _HOMES = {
     "NodeStatistics": "_statistics",
     "NodeVote": "errors",
     "PermitInspection": "_admin.inspection",
+    "QueueInspection": "_admin.line",
     "QuorumUnavailableError": "errors",
     "ReadWriteLock": "_rwlock",
     "ReadWriteLockOptions": "_options",
@@ -148,6 +152,7 @@ _HOMES = {
     "SilentNode": "_admin.survey",
     "Survey": "_admin.survey",
     "Vote": "_core.quorum",
+    "WaiterInspection": "_admin.line",
     "WouldDeadlockError": "errors",
 }
 """The module that each name comes from."""

@@ -40,6 +40,7 @@ class Lock(Generic[Fence_co]):
     def __repr__(self) -> str:
         kind = self._primitive.kind
         of = f" {kind.mode}" if kind.mode else f" permits={kind.permits}" if kind.permits else ""
+        of += " fair" if kind.in_line else ""
         return f"<Lock {printable(self.names)}{of} ttl={self._request.ttl:g}s>"
 
     @property

@@ -16,6 +16,7 @@ from ._admin import initialise as _initialise
 from ._admin import inspection as _admin
 from ._admin.initialise import NodeInitialisation
 from ._admin.inspection import NodeInspection
+from ._admin.line import QueueInspection, look_at_line
 from ._admin.survey import Survey, survey
 from ._clock import Clock, SystemClock
 from ._core.diagnosis.findings import Finding
@@ -487,6 +488,14 @@ class LockManager(Generic[Fence_co]):
         """Return what each node holds under `name`: whether, how long, by whom, and whether by us."""
         runtime = await self._life.start(read_only=True)
         return await _admin.inspect(runtime, self._key(name))
+
+    async def queue(self, name: str) -> QueueInspection:
+        """Return the processes that wait in line for the fair lock `name`, in their order, 100 at most.
+
+        It says how the line is now, as the nodes have it that answer, and promises no turn.
+        """
+        runtime = await self._life.start(read_only=True)
+        return await look_at_line(runtime, self._key(name), name)
 
     async def force_release(self, name: str) -> tuple[NodeInspection, ...]:
         """Delete the key of `name` on every node, whatever process holds it, and return what was there.

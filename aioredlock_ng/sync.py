@@ -29,6 +29,7 @@ from . import (
     Mode,
     NodeInitialisation,
     NodeInspection,
+    QueueInspection,
     ReadWriteLockOptions,
     SemaphoreOptions,
     Survey,
@@ -148,6 +149,10 @@ class SyncLockManager:
     def inspect(self, name: str) -> tuple[NodeInspection, ...]:
         """Return what each node holds under `name`: whether, for how long, by which holder, whether ours."""
         return self._thread.call(self.manager.inspect, name)
+
+    def queue(self, name: str) -> QueueInspection:
+        """Return the processes that wait in line for the fair lock `name`; as `LockManager.queue`."""
+        return self._thread.call(self.manager.queue, name)
 
     def force_release(self, name: str) -> tuple[NodeInspection, ...]:
         """Delete the key of `name` on every node, whichever client holds it, and return what was there."""

@@ -2,13 +2,14 @@
 -- KEYS     their tickets and their seats
 -- ARGV[1]  how many to return at most: the first in line
 -- ARGV[2]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, seat, ticket, …}: those that have not ended, in their order
+-- returns  {tag, more, {seat, ticket, …}}: those that have not ended, in their order; more is 1 when the line is longer
 local _, ms = clock()
-local line, found = redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1, 'WITHSCORES'), {ARGV[2]}
-for i = 1, #line, 2 do
+local line, found = redis.call('ZRANGE', KEYS[1], 0, ARGV[1], 'WITHSCORES'), {}
+local most = 2 * tonumber(ARGV[1])
+for i = 1, math.min(#line, most), 2 do
   if tonumber(redis.call('ZSCORE', KEYS[2], line[i]) or 0) >= ms then
     found[#found + 1] = string.sub(line[i], 1, 1024)
     found[#found + 1] = tonumber(line[i + 1])
   end
 end
-return found
+return {ARGV[2], #line > most and 1 or 0, found}

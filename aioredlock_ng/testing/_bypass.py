@@ -35,6 +35,8 @@ _SCRIPTED_LOOKS: Final[dict[str, Reply]] = {
     _scripts.OBSERVE.name: [1, 0, b""],
     _scripts.INIT.name: b"1:-:0:0:0:0:0:0:init:",
     _scripts.RW_RELEASE.name: [0, 0, 0],
+    _scripts.FAIR_RELEASE.name: [0, 0, 0],
+    _scripts.QUEUE.name: [0, []],
 }
 """What a look at nodes finds, or their administration: nothing; nor is there a mark of a call that waited."""
 
@@ -47,6 +49,11 @@ _SILENCE: Final = Silence("no node answers: all locks are bypassed, and refused 
 
 Refuse: TypeAlias = bool | Literal["quorum"]
 """What happens to locks: granted, taken, or not to be had because no node answers."""
+
+
+def _place(command: Command) -> list[int]:
+    """Return ticket and place of what stands in a line: there is none to stand in."""
+    return [0, 0] if command.script is _scripts.FAIR_ACQUIRE else []
 
 
 class _Willing:
@@ -68,10 +75,10 @@ class _Willing:
             return [1, self._fence - 1, 0]
         if command.script is _scripts.SLOTS_ACQUIRE:
             return [1, self._fence, 0, 0]
-        if command.script in (_scripts.ACQUIRE, _scripts.WRITE):
+        if command.script in (_scripts.ACQUIRE, _scripts.WRITE, _scripts.FAIR_ACQUIRE):
             _fences.alone_at(self._fence)
             before: list[object] = [self._before] if command.script is _scripts.WRITE else []
-            return [1, self._fence, 0, *before]
+            return [1, self._fence, 0, *before, *_place(command)]
         if command.verb == b"SET":
             return b"OK"
         if command.purpose is not Purpose.OTHER:
@@ -102,6 +109,8 @@ class _Unwilling(_Willing):
             return _SILENCE
         if command.script in (_scripts.ACQUIRE, _scripts.READ):
             return [0, _LEFT_MS, 0]
+        if command.script is _scripts.FAIR_ACQUIRE:
+            return [0, _LEFT_MS, 0, *_place(command)]
         if command.script in (_scripts.WRITE, _scripts.SLOTS_ACQUIRE):
             return [0, _LEFT_MS, 0, -1]
         if command.purpose is Purpose.ACQUIRE:

@@ -218,8 +218,10 @@ def _free(line: Line, ahead: int, *, deleted: bool, tells: bool) -> tuple[int, i
 def _queue(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     line, most = Line(server, *keys), int(argv[0])
     tickets, ends = server.scores(line.tickets), server.scores(line.seats)
-    live = [seat for seat in line.order[:most] if ends.get(seat, 0) >= line.now]
-    return [part for seat in live for part in (seat[:_SHOWN_BYTES], tickets[seat])]
+    order = line.order
+    live = [seat for seat in order[:most] if ends.get(seat, 0) >= line.now]
+    found = [part for seat in live for part in (seat[:_SHOWN_BYTES], tickets[seat])]
+    return [int(len(order) > most), found]
 
 
 FAIR: Final[dict[bytes, Callable[[MemoryProcess, list[bytes], list[bytes]], Any]]] = {

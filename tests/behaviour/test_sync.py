@@ -315,6 +315,25 @@ def test_a_semaphore(shared_nodes: Nodes, manager: SyncLockManager) -> None:
     assert keys(shared_nodes.urls) == {}
 
 
+def test_a_fair_lock(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """Threads take turns in it, and a thread sees which processes wait."""
+
+    @manager.locked("printer", fair=True)
+    def work() -> str | None:
+        return manager.inspect("printer")[0].kind
+
+    assert work() == "fair"
+    assert repr(manager.lock("printer", fair=True, ttl=20)) == "<SyncLock 'printer' fair ttl=20s>"
+    with SyncLockManager(shared_nodes.urls, holder="next") as other, ThreadPoolExecutor(1) as thread:
+        with manager.lock("printer", fair=True):
+            waiting = thread.submit(lambda: other.lock("printer", fair=True).acquire().release())
+            wait_for(lambda: manager.queue("printer").waiters, "it waits")
+            (waiter,) = manager.queue("printer").waiters
+            assert (waiter.place, waiter.holder, waiter.ours) == (0, "next", False)
+        waiting.result(PATIENCE)
+        wait_for(lambda: not keys(shared_nodes.urls), "nothing is left")
+
+
 def test_a_function_in_a_mode(shared_nodes: Nodes, manager: SyncLockManager) -> None:
     """`locked` takes the mode, as that of a `LockManager` does."""
 

@@ -48,7 +48,7 @@ async def by_body(request: web.Request) -> str:
 
 @locked(by_user, extension=ExtensionPolicy.off(), on_lost="raise", label="user")
 @locked(by_body, blocking=False, mode="read", reentrant=True)
-@locked(lambda request: request.path)
+@locked(lambda request: request.path, fair=True)
 async def nested(request: web.Request) -> web.FileResponse:
     """Locks nest, and the kind of response stays."""
     return web.FileResponse("report.pdf")

@@ -44,6 +44,7 @@ from aioredlock_ng import (
     NodeStatistics,
     NodeVote,
     PermitInspection,
+    QueueInspection,
     QuorumUnavailableError,
     ReaderInspection,
     ReadWriteLock,
@@ -55,6 +56,7 @@ from aioredlock_ng import (
     SilentNode,
     Survey,
     Vote,
+    WaiterInspection,
     WouldDeadlockError,
 )
 from aioredlock_ng.events import (
@@ -193,6 +195,19 @@ async def locks(manager: LockManager) -> None:
             assert_type(entered, Lease)
 
 
+async def fair_locks(manager: LockManager) -> None:
+    """First come, first served, and the line."""
+    assert_type(manager.lock("printer", fair=True), Lock)
+    queue = await manager.queue("printer")
+    assert_type(queue, QueueInspection)
+    assert_type((queue.name, queue.more_waiters), tuple[str, bool])
+    assert_type(queue.silent, tuple[SilentNode, ...])
+    waiter = queue.waiters[0]
+    assert_type(waiter, WaiterInspection)
+    assert_type((waiter.place, waiter.holder, waiter.since), tuple[int, str | None, float])
+    assert_type((waiter.ours, waiter.known_to), tuple[bool, int])
+
+
 async def semaphores(
     manager: LockManager, plain: LockManager[None], **options: Unpack[SemaphoreOptions]
 ) -> None:
@@ -308,7 +323,7 @@ async def leases(lease: Lease) -> None:
 def decorated(manager: LockManager) -> None:
     """The signature of a decorated function is its own."""
 
-    @manager.locked("report:{customer_id}", ttl=60, quorum_timeout=5)
+    @manager.locked("report:{customer_id}", ttl=60, quorum_timeout=5, fair=True)
     async def report(customer_id: int, *, verbose: bool = False) -> list[str]:
         return [str(customer_id)] * verbose
 

@@ -92,6 +92,7 @@ def every_option() -> None:
     """Whatever a lock can be asked for, and the integration's own."""
     assert_type(locked("a"), params.Depends)
     locked("a", scope="request", status_code=423, mode="write")
+    locked("a", fair=True)
     locked(
         async_key,
         scope="function",

@@ -20,6 +20,7 @@ from aioredlock_ng import (
     NodeInitialisation,
     NodeInspection,
     NodeVote,
+    QueueInspection,
     ReleaseReport,
     Survey,
 )
@@ -74,6 +75,12 @@ def semaphores(manager: SyncLockManager) -> None:
         assert_type(lease.slot, int | None)
 
 
+def fair_locks(manager: SyncLockManager) -> None:
+    """First come, first served, and the line."""
+    assert_type(manager.lock("printer", fair=True), SyncLock)
+    assert_type(manager.queue("printer"), QueueInspection)
+
+
 def read_and_write(manager: SyncLockManager) -> None:
     """A read-write lock."""
     lock = manager.rwlock("a", "b", ttl=5, reentrant=True)
@@ -122,6 +129,7 @@ def decorated() -> None:
     assert_type(manager, SyncLockManager)
 
     @manager.locked("report:{customer}", ttl=60, at_least=5, reentrant=True)
+    @manager.locked("printer", fair=True)
     def report(customer: int, *, full: bool = False) -> str:
         return f"{customer} {full}"
 

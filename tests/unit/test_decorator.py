@@ -331,6 +331,24 @@ async def test_so_many_calls_run_at_once(manager: LockManager, nodes: list[Memor
     assert held(nodes) == []
 
 
+@on_virtual_time
+async def test_a_fair_call_stands_in_line(manager: LockManager, nodes: list[MemoryNode]) -> None:
+    """It is the fair lock of that name (R28)."""
+
+    @manager.locked("{name}", fair=True)
+    async def work(name: str) -> None:
+        assert [each.kind for each in await manager.inspect(name)] == ["fair"] * 3
+
+    async with LockManager(nodes, clock=manager.clock) as other:
+        lease = await other.lock("a", fair=True).acquire()
+        waiting = asyncio.create_task(work("a"))
+        await asyncio.sleep(0.1)
+        assert [each.ours for each in (await manager.queue("a")).waiters] == [True]
+        await lease.release()
+        await waiting
+    assert held(nodes) == []
+
+
 # -- mistakes show at decoration ---------------------------------------------------------------------
 
 

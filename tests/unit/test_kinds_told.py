@@ -35,12 +35,12 @@ class Diary:
 
 def lock(manager: LockManager, kind: str, **options: Any) -> Any:
     """Describe a lock of a kind."""
-    if kind == "mutex":
-        return manager.lock("a", **options)
+    if kind in ("mutex", "fair"):
+        return manager.lock("a", fair=kind == "fair", **options)
     return getattr(manager.rwlock("a", **options), kind)()
 
 
-@pytest.mark.parametrize("kind", ["mutex", "read", "write"])
+@pytest.mark.parametrize("kind", ["mutex", "fair", "read", "write"])
 @virtual
 async def test_every_event_about_a_lock_says_its_kind(kind: str) -> None:
     """From the call to the end, however it ends; an event of one's own making need not say it."""

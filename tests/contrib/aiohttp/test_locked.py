@@ -183,6 +183,18 @@ async def test_handlers_with_permits() -> None:
                 assert (await site.get("/gpu"))[0] == 429
 
 
+async def test_a_fair_lock_of_a_handler() -> None:
+    """The option goes through to the lock, whose kind the nodes tell."""
+
+    @locked("printer", fair=True)
+    async def kind(request: web.Request) -> web.Response:
+        return web.Response(text=(await request.app[MANAGER].inspect("printer"))[0].kind)
+
+    app, _ = app_with(web.get("/printer", kind))
+    async with serve(app) as site:
+        assert (await site.get("/printer"))[:2] == (200, "fair")
+
+
 async def test_a_template_that_the_route_cannot_fill(caplog: pytest.LogCaptureFixture) -> None:
     """The error names the template, the field and the route."""
     app, _ = app_with(web.get("/orders/{id}", locked("order:{order_id}")(show)))

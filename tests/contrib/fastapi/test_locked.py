@@ -581,6 +581,19 @@ async def test_endpoints_with_permits() -> None:
                 assert (await here.post("/orders/1")).status_code == 429
 
 
+@virtual
+async def test_a_fair_lock_of_an_endpoint() -> None:
+    """The option goes through to the lock, whose kind the nodes tell."""
+    app = new_app()
+
+    @app.post(PATH, dependencies=[locked(TEMPLATE, fair=True)])
+    async def work(order_id: int) -> str | None:
+        return (await here.manager.inspect(f"order:{order_id}"))[0].kind
+
+    async with site(app) as here:
+        assert (await here.post("/orders/1")).json() == "fair"
+
+
 # -- OpenAPI -------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,165 @@
+"""`LockManager.queue`: which processes stand in line for a fair lock, put together from all nodes (R28)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import LockManager, QueueInspection
+from aioredlock_ng._admin.line import MAX_WAITING
+from aioredlock_ng._core.fencing import at
+from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key, marks_begin
+from aioredlock_ng.testing import MemoryNode, bypass
+from aioredlock_ng.testing.sim_loop import EPOCH
+from tests.unit.test_fair import KEY, NAME, processes, waiting
+from tests.unit.worlds import LATENCY, PREFIX, sim, virtual, world
+
+BEGIN = marks_begin(PREFIX, SEATS)
+
+
+def seat(label: str, digit: str = "a") -> bytes:
+    """Return a seat as a process of that label has it."""
+    return BEGIN + f"{digit * 40}:{label}}}".encode()
+
+
+def put(node: MemoryNode, name: bytes, ticket: int, ends_in: float = 60.0) -> None:
+    """Put a seat into a node's line."""
+    server = node._server
+    ends = int(server.time_us() // 1000 + ends_in * 1000)
+    for mark, score in ((TICKETS, ticket), (SEATS, ends)):
+        server.zadd(mark_key(PREFIX, mark, KEY), name, score)
+        server.pexpire(mark_key(PREFIX, mark, KEY), 600_000)
+
+
+def shown(queue: QueueInspection) -> list[tuple[int, str | None, int]]:
+    """Return place, holder and number of nodes of each that waits."""
+    return [(each.place, each.holder, each.known_to) for each in queue.waiters]
+
+
+@virtual
+async def test_it_shows_those_that_wait_in_their_order() -> None:
+    """With place, label, time of arrival by the nodes' time, and whether it is the one that asks."""
+    async with world(3) as w, processes(w, "web-1", "we}b:2", "web-3") as managers:
+        lease = await w.manager.lock(NAME, fair=True).acquire()
+        assert await managers[0].queue(NAME) == QueueInspection(
+            name=NAME, waiters=(), more_waiters=False, silent=()
+        )
+        began = sim().time()
+        tasks = await waiting(w, *managers)
+        queue = await managers[1].queue(NAME)
+        assert shown(queue) == [(0, "web-1", 3), (1, "we}b:2", 3), (2, "web-3", 3)]
+        assert [each.ours for each in queue.waiters] == [False, True, False]
+        for number, each in enumerate(queue.waiters):
+            assert EPOCH + began + 0.01 * number <= each.since <= EPOCH + began + 0.01 * number + 5 * LATENCY
+        assert not re.search("[0-9a-f]{40}", repr(queue))
+        await lease.release()
+        await asyncio.gather(*tasks)
+        assert (await managers[1].queue(NAME)).waiters == ()
+
+
+@virtual
+async def test_the_greatest_ticket_decides_and_most_must_know_a_seat() -> None:
+    """As for the calls themselves: what one node of three has is no place in line."""
+    async with world(3) as w:
+        for number, node in enumerate(w.nodes):
+            put(node, seat("a"), at(1000) + (5 if number == 2 else 0))
+            put(node, seat("b", "b"), at(1000) + 3)
+        put(w.nodes[0], seat("c", "c"), 1)
+        for node in w.nodes[:2]:
+            put(node, seat("d", "d"), at(2000))
+        for node in w.nodes:
+            put(node, seat("ended", "e"), 2, -1.0)
+        assert shown(await w.manager.queue(NAME)) == [(0, "b", 3), (1, "a", 3), (2, "d", 2)]
+
+
+@virtual
+async def test_nodes_that_do_not_answer_are_named() -> None:
+    """What most of the others know is shown; where none answers there is nothing, and all are named."""
+    async with world(5) as w:
+        for node in w.nodes[:2]:
+            put(node, seat("a"), at(1000))
+            put(node, seat("b", "b"), at(2000))
+        put(w.nodes[0], seat("c", "c"), at(3000))
+        for node in w.nodes[2:]:
+            node.freeze()
+        queue = await w.manager.queue(NAME)
+        assert shown(queue) == [(0, "a", 2), (1, "b", 2)]
+        assert [each.node for each in queue.silent] == [node.name for node in w.nodes[2:]]
+        assert all(each.reason for each in queue.silent)
+        for node in w.nodes[:2]:
+            node.freeze()
+        queue = await w.manager.queue(NAME)
+        assert (queue.waiters, len(queue.silent)) == ((), 5)
+        for node in w.nodes:
+            node.thaw()
+
+
+@pytest.mark.parametrize(("number", "more"), [(MAX_WAITING, False), (MAX_WAITING + 1, True)])
+@virtual
+async def test_of_a_long_line_it_shows_the_beginning(number: int, more: bool) -> None:
+    """A hundred, and that there are more."""
+    async with world(1) as w:
+        for place in range(number):
+            put(w.nodes[0], seat(f"p{place}", f"{place % 10}"), at(1000) + place)
+        queue = await w.manager.queue(NAME)
+        assert [each.holder for each in queue.waiters] == [f"p{place}" for place in range(MAX_WAITING)]
+        assert queue.more_waiters is more
+
+
+@pytest.mark.parametrize(
+    ("name", "holder"),
+    [
+        (b"another program's", None),
+        (b"", None),
+        (seat("\x1b[31m"), "\x1b[31m"),
+        (BEGIN + b"a" * 40 + b":\xff}", "\ufffd"),
+        (seat("x" * 2000), "x" * (1024 - len(BEGIN) - 41)),
+    ],
+)
+@pytest.mark.parametrize("ticket", [-(2**60), 0, at(1_763_629_200_000), 2**60])
+@virtual
+async def test_whatever_stands_there(name: bytes, holder: str | None, ticket: int) -> None:
+    """What another program put into the line is shown; its time is one that can be written as a date."""
+    async with world(1) as w:
+        put(w.nodes[0], name, ticket)
+        (one,) = (await w.manager.queue(NAME)).waiters
+        assert one.holder == holder
+        assert 0 <= one.since < 9e9
+
+
+@virtual
+async def test_a_key_of_another_type_is_silence() -> None:
+    """The node is named with the server's error; the connection goes on."""
+    async with world(1) as w:
+        w.nodes[0].set(mark_key(PREFIX, TICKETS, KEY), b"x", 60.0)
+        queue = await w.manager.queue(NAME)
+        assert queue.silent[0].reason.startswith("WRONGTYPE")
+        assert w.manager.statistics().nodes[0].state == "up"
+
+
+@pytest.mark.parametrize(("bad", "error"), [("", ValueError), (1, TypeError), ("fence:{x", ValueError)])
+@virtual
+async def test_a_bad_name_is_refused(bad: Any, error: type[Exception]) -> None:
+    """As `inspect` does."""
+    async with world(1) as w:
+        with pytest.raises(error):
+            await w.manager.queue(bad)
+
+
+@virtual
+async def test_under_bypass_nothing_waits() -> None:
+    """A fair lock is granted like any other, or refused; its line is empty."""
+    manager = LockManager([f"redis://192.0.2.{number}" for number in (1, 2, 3)])
+    with bypass():
+        async with manager.lock(NAME, fair=True) as one, manager.lock(NAME, fair=True) as two:
+            assert one.fence < two.fence
+            await one.extend()
+        queue = await manager.queue(NAME)
+        assert (queue.waiters, queue.more_waiters, queue.silent) == ((), False, ())
+    with bypass(refuse=True):
+        assert await manager.lock(NAME, fair=True).try_acquire() is None
+    with bypass(refuse="quorum"):
+        assert len((await manager.queue(NAME)).silent) == 3
