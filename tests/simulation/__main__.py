@@ -5,6 +5,7 @@ python -m tests.simulation --replay 4711                 one run: its history as
 python -m tests.simulation --replay 4711 --shrink        the same with as few faults and clients as possible
 python -m tests.simulation --seeds 300 --quarantine 0    what the restart quarantine is for
 python -m tests.simulation --seeds 2000 --crowded        many tasks in each process, which ask in step
+python -m tests.simulation --seeds 2000 --permits        permits of a semaphore in every run
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--stubborn", action="store_true", help="holders go on when their lease is lost")
     parser.add_argument("--crowded", action="store_true", help="processes of many tasks that ask in step")
     parser.add_argument("--unmixed", action="store_true", help="mutexes alone, without readers and writers")
+    parser.add_argument(
+        "--permits", action="store_true", default=None, help="permits of a semaphore in every run"
+    )
     parser.add_argument("--replay", type=int, metavar="SEED", help="show one run")
     parser.add_argument("--clients", type=_numbers, help="only these of its clients: 0,2")
     parser.add_argument("--faults", type=_numbers, help="only these of its faults: 0,3,4 (or nothing: '')")
@@ -59,6 +63,7 @@ def main() -> None:
         "stubborn": asked.stubborn,
         "crowded": asked.crowded,
         "mixed": not asked.unmixed,
+        "permits": asked.permits,
     }
     if asked.replay is None:
         _campaign(asked, options)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from aioredlock_ng import Lease, QuorumUnavailableError, ReleaseOutcome
-from tests.simulation.history import Outcome
+from tests.simulation.history import Outcome, places
 from tests.simulation.record import Record
 from tests.simulation.work import Work
 
@@ -80,7 +80,7 @@ class Bodies:
     # -- what the lock protects ----------------------------------------------------------------
 
     def _read(self, lease: Lease) -> dict[str, int]:
-        return {name: self._world.resources.read(name) for name in lease.names}
+        return {name: self._world.resources.read(name) for name in _places(lease)}
 
     def _check(self, lease: Lease) -> None:
         """See that it is still held, as a body should."""
@@ -90,13 +90,13 @@ class Bodies:
     def _write(self, lease: Lease, task: int, seen: dict[str, int]) -> None:
         """Write under its fence, and update what only the lock protects."""
         self._put_down(lease, task)
-        for name in lease.names:
+        for name in _places(lease):
             self._world.resources.update(self._world.now, self._number, name, seen[name])
 
     def _put_down(self, lease: Lease, task: int) -> None:
         """Show the fence to what compares fences: a writer with what it writes, a reader before it reads."""
         world = self._world
-        for name in lease.names if lease.fence is not None else ():
+        for name in _places(lease) if lease.fence is not None else ():
             accepted = world.resources.write(
                 world.now,
                 self._number,
@@ -110,7 +110,7 @@ class Bodies:
 
     def _look_again(self, lease: Lease, seen: dict[str, int]) -> None:
         """Read what must not have changed while it was read."""
-        for name in lease.names:
+        for name in _places(lease):
             self._world.resources.look(self._world.now, self._number, name, seen[name])
 
     # -- the lease -----------------------------------------------------------------------------
@@ -150,3 +150,8 @@ class Bodies:
         finally:
             self._record.end(downgrading, outcome)
         return seen
+
+
+def _places(lease: Lease) -> tuple[str, ...]:
+    """Return what a lease protects: its names, or of a semaphore what its slot stands for (R25)."""
+    return places(lease.names, lease.slot)

@@ -20,7 +20,7 @@ from tests.simulation.plan import Plan, draw
 from tests.simulation.world import Run, run
 
 NEEDS_TIME: Final = frozenset(
-    {Rule.EXCLUSION, Rule.SUCCESSION, Rule.MEANWHILE, Rule.LOST_UPDATE, Rule.STEADY}
+    {Rule.EXCLUSION, Rule.PERMITS, Rule.SUCCESSION, Rule.MEANWHILE, Rule.LOST_UPDATE, Rule.STEADY}
 )
 """What holds while clocks keep time (A1); the other rules hold always."""
 

@@ -21,8 +21,8 @@ def check(history: History, *, rules: Collection[Rule] = frozenset(Rule), bound:
     """Return what breaks one of `rules`, in order of time.
 
     `bound` is how many seconds an acquire may take when all faults are over.  While it is known that time
-    is not kept (A1), two may hold a lock at once: leave out EXCLUSION, and SUCCESSION and LOST_UPDATE, which
-    rest on it.
+    is not kept (A1), two may hold a lock at once: leave out EXCLUSION, and PERMITS, SUCCESSION and
+    LOST_UPDATE, which rest on it.
     """
     wanted = [rule for rule in Rule if rule in rules]
     found = [violation for rule in wanted if rule in _CHECKS for violation in _CHECKS[rule](history, bound)]
@@ -32,6 +32,27 @@ def check(history: History, *, rules: Collection[Rule] = frozenset(Rule), bound:
             for rule_check in of_claims:
                 found.extend(rule_check(name, claims))
     return sorted(found, key=attrgetter("at"))
+
+
+def _permits(history: History, _bound: float) -> Iterator[Violation]:
+    """Find claims beside which more hold a semaphore than any of them says, and claims on no slot that is."""
+    holding: defaultdict[tuple[str, ...], list[Claim]] = defaultdict(list)
+    for claim in sorted(history.claims, key=attrgetter("since")):
+        if claim.slot is None or claim.since >= claim.until:
+            continue
+        if not 0 <= claim.slot < claim.permits:
+            text = f"{who(claim)} was given slot {claim.slot} of {claim.permits} of {named(claim.names)}"
+            yield Violation(rule=Rule.PERMITS, at=claim.since, text=text, claims=(claim,))
+        held = holding[claim.names] = [one for one in holding[claim.names] if one.until > claim.since]
+        held.append(claim)
+        if len(held) > (most := max(one.permits for one in held)):
+            yield Violation(
+                rule=Rule.PERMITS,
+                at=claim.since,
+                text=f"{len(held)} held {named(claim.names)} at {instant(claim.since)}, of which there are"
+                f" {most}: {', '.join(map(who, held))}",
+                claims=tuple(held),
+            )
 
 
 def _resource(history: History, _bound: float) -> Iterator[Violation]:
@@ -175,6 +196,7 @@ def _complaint(history: History, _bound: float) -> Iterator[Violation]:
 
 _CHECKS: Final[dict[Rule, Callable[[History, float], Iterator[Violation]]]] = {
     Rule.OWNERSHIP: ownership,
+    Rule.PERMITS: _permits,
     Rule.RESOURCE: _resource,
     Rule.LOST_UPDATE: _lost_update,
     Rule.STEADY: _steady,

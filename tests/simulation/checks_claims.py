@@ -1,4 +1,4 @@
-"""What must be true of the claims on one name.
+"""What must be true of the claims on one name, or on one slot of a semaphore.
 
 Claims are intervals and their fences are numbers, so sorting and one sweep decide each rule; no search for
 an order that would explain the history is needed.
@@ -17,10 +17,10 @@ from tests.simulation.history_words import instant, kept, named, who, with_fence
 
 
 def by_name(claims: Iterable[Claim]) -> dict[str, list[Claim]]:
-    """Return the claims on each name in the order in which they were granted."""
+    """Return the claims on each name, or slot, in the order in which they were granted."""
     found: dict[str, list[Claim]] = {}
     for claim in sorted(claims, key=attrgetter("since")):
-        for name in claim.names:
+        for name in claim.places:
             found.setdefault(name, []).append(claim)
     return found
 

@@ -10,17 +10,22 @@ from tests.simulation.checks_words import Rule, Violation
 from tests.simulation.history import Effect, History
 from tests.simulation.history_words import instant, owned, plain
 
-MAKERS: Final = frozenset({"acquire", "set-all", "top-up", "read", "write", "rw-top-up"})
+MAKERS: Final = frozenset(
+    {"acquire", "set-all", "top-up", "read", "write", "rw-top-up", "slots-acquire", "slots-top-up"}
+)
 """Commands that may make a key."""
 
-ENDERS: Final = frozenset({"release", "rw-release"})
+ENDERS: Final = frozenset({"release", "rw-release", "slots-release"})
 """Commands that may delete one."""
+
+SETTLERS: Final = frozenset({"slots-extend", "slots-top-up"})
+"""Commands that give back every slot of their owner but one (R25)."""
 
 EXACT: Final = 1e-6
 """Seconds by which a ttl may seem to change because a float is not exact; commands count milliseconds."""
 
 TO_THE_MILLISECOND: Final = 0.002
-"""The same where a reader's end is a number of milliseconds."""
+"""The same where an end is a number of milliseconds, as those of readers and slots are."""
 
 
 def ownership(history: History, _bound: float) -> Iterator[Violation]:
@@ -43,13 +48,14 @@ def _wrong(effect: Effect) -> str | None:
     if after is None:
         if before != effect.owner:
             return "deleted"
-        return None if effect.command in ENDERS else "deleted its own"
+        strays = effect.slot is not None and effect.command in SETTLERS
+        return None if strays or effect.command in ENDERS else "deleted its own"
     if before != after:
         return "overwrote"
     had = inf if effect.ttl_before is None else effect.ttl_before
     has = inf if effect.ttl_after is None else effect.ttl_after
     if before == effect.owner:
-        if has < had - (TO_THE_MILLISECOND if effect.reads else EXACT):
+        if has < had - (TO_THE_MILLISECOND if effect.shares else EXACT):
             return "shortened its own"
         return "took the expiry off its own" if has == inf and had < inf else None
     if had == has or abs(had - has) <= EXACT:

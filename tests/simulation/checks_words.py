@@ -12,9 +12,13 @@ class Rule(StrEnum):
     """What must be true of a history."""
 
     EXCLUSION = "exclusion"
-    """No two clients believe to hold a lock at once, but for readers (R20)."""
+    """No two clients believe to hold a lock, or a slot, at once, but for readers (R20)."""
+    PERMITS = "permits"
+    """No more clients believe to hold a semaphore at once than the one says that says most, each in a slot of
+    its own that there is (R24, R26)."""
     UNIQUE = "unique"
-    """A fence is given once per name (R10), but for readers: those between two writers share one (R21)."""
+    """A fence is given once per name, or slot (R10, R25), but for readers: between two writers they share one
+    (R21)."""
     ORDER = "order"
     """A client that asked for a lock after a fence had been given gets a greater one (R10); a reader after a
     reader none that is smaller (R21)."""

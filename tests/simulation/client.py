@@ -21,7 +21,7 @@ from tests.simulation.bodies import Bodies, BodyError
 from tests.simulation.history import Mode, Operation, Outcome
 from tests.simulation.hits import count_batches
 from tests.simulation.orphans import SETTLING
-from tests.simulation.plan import ClientPlan
+from tests.simulation.plan import POOL, ClientPlan
 from tests.simulation.processes import Process
 from tests.simulation.record import Record
 from tests.simulation.work import STEP, Hooks, Thrown, Work, draw_work, with_mode
@@ -98,6 +98,11 @@ class Client:
         under_way = (*runtime.holdings.all, *runtime.tries.in_flight, *untaken)
         return self.record.owners() | {one.owner for one in under_way}
 
+    @property
+    def extends(self) -> bool:
+        """Whether its watchdog extends leases."""
+        return self._plan.extends
+
     def seats_in_use(self) -> set[bytes]:
         """Return what marks its calls at the nodes, of those that wait or hold a lock (R22)."""
         if self._manager is None:
@@ -105,7 +110,7 @@ class Client:
         entries = self._manager._life.runtime.shared.queue.entries.values()
         tickets = [ticket for entry in entries for ticket in entry.inside]
         tickets += [place.ticket for entry in entries for place in entry.queue or ()]
-        return {ticket.seat for ticket in tickets}
+        return {ticket.seat.name for ticket in tickets}
 
     def state_of(self, node: int) -> NodeState:
         """Return how one of its nodes stands for it; none does while it opens or closes."""
@@ -165,7 +170,7 @@ class Client:
 
     async def _keep_one(self, manager: LockManager, mode: Mode) -> None:
         """Leave it to the manager to release a lease (R18)."""
-        lock = _described(manager, mode, self._world.plan.names[:1], blocking_timeout=0.0, label="0")
+        lock = self._described(manager, mode, self._world.plan.names[:1], blocking_timeout=0.0, label="0")
         asking, outcome = self.record.ask("try", 0, lock.names, mode), Outcome.FAIL
         with contextlib.suppress(LockNotAcquiredError):
             self._kept = await lock.acquire()  # kept, or it would be released as one that was dropped
@@ -234,7 +239,7 @@ class Client:
             since = self.record.last_read.get(task)
         names = names if since is None else since.names
         patience = None if work is None else work.patience
-        lock = _described(manager, mode, names, since=since, blocking_timeout=patience, label=str(task))
+        lock = self._described(manager, mode, names, since=since, blocking_timeout=patience, label=str(task))
         if self._stops_for:  # what it asks now still leaves: it is stopped after this turn
             self.process.stop(self._world.now + self._stops_for)
             self._world.counts["hit: stopped with its question on the way"] += 1
@@ -274,12 +279,19 @@ class Client:
         finally:
             self.record.claim(task)
 
-
-def _described(
-    manager: LockManager, mode: Mode, names: tuple[str, ...], *, since: Lease | None = None, **options: Any
-) -> Lock:
-    """Describe the lock that is wanted."""
-    if mode == "lock":
-        return manager.lock(*names, **options)
-    both = manager.rwlock(*names, **options)
-    return both.read() if mode == "read" else both.write(since=since)
+    def _described(
+        self,
+        manager: LockManager,
+        mode: Mode,
+        names: tuple[str, ...],
+        *,
+        since: Lease | None = None,
+        **options: Any,
+    ) -> Lock:
+        """Describe the lock that is wanted; permits are those of a name of their own (R19)."""
+        if mode == "permit":
+            return manager.semaphore(POOL, self._plan.permits, **options)
+        if mode == "lock":
+            return manager.lock(*names, **options)
+        both = manager.rwlock(*names, **options)
+        return both.read() if mode == "read" else both.write(since=since)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from aioredlock_ng._core.keyspace import QUEUE
 from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing._memory_data import Hash
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.batches import singles
 from tests.unit.worlds import PREFIX, SCRIPTS, SOURCES, is_ours_to_stay
@@ -59,17 +60,26 @@ def client_of(owner: bytes) -> int:
     return int(owner.rpartition(b":c")[2])
 
 
+class Seat(NamedTuple):
+    """One holder under the key of a lock."""
+
+    owner: bytes
+    slot: int | None = None
+    """Of a semaphore."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """What a node has for one holder of a lock."""
 
     ends: float | None
     """When it ends by the node's clock; None: never."""
-    reads: bool
+    shares: bool
+    """Whether others may be under the key, too."""
 
 
-def holders(node: MemoryNode, key: bytes) -> dict[bytes, Held]:
-    """Return the owners that a node has under the key of a lock: one, or several that read.
+def holders(node: MemoryNode, key: bytes) -> dict[Seat, Held]:
+    """Return what a node has under the key of a lock: one owner, or several that read or have slots.
 
     Looking must not drop what has expired, as the node itself does: its clock may be set back yet.
     """
@@ -77,15 +87,25 @@ def holders(node: MemoryNode, key: bytes) -> dict[bytes, Held]:
     now = node._server.clock.now()
     if expiry is not None and expiry <= now:
         return {}
-    if not isinstance(value, dict):
-        return {value or b"": Held(expiry, reads=False)}
-    found = {owner: Held((last_ms + 1 - _EPOCH_MS) / 1000, reads=True) for owner, last_ms in value.items()}
-    return {owner: held for owner, held in found.items() if held.ends is None or held.ends > now}
+    if isinstance(value, Hash):
+        slots = {slot: entry.split(b":", 1) for slot, entry in value.fields.items()}
+        ends = {Seat(owner, int(slot)): int(last_ms) for slot, (last_ms, owner) in slots.items()}
+    elif isinstance(value, dict):
+        ends = {Seat(owner): last_ms for owner, last_ms in value.items()}
+    else:
+        return {Seat(value or b""): Held(expiry, shares=False)}
+    found = {seat: (last_ms + 1 - _EPOCH_MS) / 1000 for seat, last_ms in ends.items()}
+    return {seat: Held(end, shares=True) for seat, end in found.items() if end > now}
 
 
 def keys_and_owners(node: MemoryNode) -> list[tuple[bytes, bytes]]:
     """Return the keys of locks on a node, and their owners; nothing is dropped, as above."""
-    return [(key, owner) for key in node._server.data if is_lock(key) for owner in holders(node, key)]
+    return [(key, seat.owner) for key, seat in keys_and_seats(node)]
+
+
+def keys_and_seats(node: MemoryNode) -> list[tuple[bytes, Seat]]:
+    """Return the keys of locks on a node, and the owners with their slots; nothing is dropped, as above."""
+    return [(key, seat) for key in node._server.data if is_lock(key) for seat in holders(node, key)]
 
 
 def marks(node: MemoryNode) -> list[tuple[bytes, bytes]]:

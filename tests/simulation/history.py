@@ -10,8 +10,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-Mode: TypeAlias = Literal["lock", "read", "write"]
-"""As what a name is wanted and held: by `LockManager.lock`, or either way of `LockManager.rwlock`."""
+Mode: TypeAlias = Literal["lock", "read", "write", "permit"]
+"""As what a name is wanted and held: by `LockManager.lock`, either way of `LockManager.rwlock`, or by
+`LockManager.semaphore`."""
+
+
+def places(names: tuple[str, ...], slot: int | None) -> tuple[str, ...]:
+    """Return what a holder has for itself: the names, or of a semaphore one slot (R24)."""
+    return names if slot is None else tuple(f"{name}[{slot}]" for name in names)
 
 
 class Outcome(StrEnum):
@@ -67,18 +73,27 @@ class Claim:
     mode: Mode = "lock"
     unchanged_since: int | None = None
     """The fence of the read lease since which, as a writer was told, no other one came (R23)."""
+    slot: int | None = None
+    """Which permit of a semaphore it is (R24)."""
+    permits: int = 0
+    """Of how many, as its client says (R26)."""
 
     @property
     def alone(self) -> bool:
         """Whether no other may hold the name at the same time."""
         return self.mode != "read"
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What it has for itself."""
+        return places(self.names, self.slot)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
     """What one command of a client changed at the key of one lock on one node, for one holder.
 
-    Of several readers under one key each has an expiry of its own.
+    Of several readers, or slots, under one key each has an expiry of its own.
     """
 
     at: float
@@ -95,8 +110,10 @@ class Effect:
     ttl_before: float | None
     """Seconds; None with a value: it would not have expired."""
     ttl_after: float | None
-    reads: bool = False
-    """Whether it is a reader's then, or was."""
+    shares: bool = False
+    """Whether others may be under that key, too: it is a reader's then, or was, or in a slot."""
+    slot: int | None = None
+    """Which slot of a semaphore it is about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

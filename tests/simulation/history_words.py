@@ -29,7 +29,7 @@ def who(one: Claim | Operation) -> str:
 
 def kept(claim: Claim, what: str) -> str:
     """Return how the holder of a claim has `what` it claims."""
-    return f"held {what}" if claim.mode == "lock" else f"held {what} to {claim.mode}"
+    return f"held {what} to {claim.mode}" if claim.mode in ("read", "write") else f"held {what}"
 
 
 def with_fence(fence: int | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aioredlock_ng import NodeState
 from aioredlock_ng.testing._memory_wire import Wire
-from tests.simulation.commands import client_of, keys_and_owners, marks
+from tests.simulation.commands import Seat, client_of, keys_and_seats, marks
 from tests.simulation.plan import wire_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ WAKING: Final = 0.5
 UNDER_WAY: Final = 0.1
 """Seconds that a message takes at most where nothing holds it up."""
 
-_Orphan: TypeAlias = tuple[int, bytes, bytes]
+_Orphan: TypeAlias = tuple[int, bytes, Seat]
+_Mark: TypeAlias = tuple[int, bytes, bytes]
 
 
 class Orphans:
@@ -39,7 +40,7 @@ class Orphans:
     def __init__(self, world: World) -> None:
         self._world = world
         self._since: dict[_Orphan, float] = {}
-        self._marks: set[_Orphan] = set()
+        self._marks: set[_Mark] = set()
 
     def look(self) -> None:
         """Note keys that have had no use for too long, and marks that no call takes away; each once."""
@@ -49,9 +50,10 @@ class Orphans:
         self._since = {one: self._since.get(one, now) for one in self._found()}
         for one, since in self._since.items():
             if now - since > SETTLING:
-                node, key, owner = one
+                node, key, (owner, slot) = one
+                of = "" if slot is None else f", slot {slot},"
                 self._world.leak(
-                    f"node {node} has had {key!a} of client {client_of(owner)} for {SETTLING} s in which"
+                    f"node {node} has had {key!a}{of} of client {client_of(owner)} for {SETTLING} s in which"
                     " it was reached, and no client holds or asks for it"
                 )
                 self._since[one] = math.inf
@@ -74,11 +76,17 @@ class Orphans:
         world = self._world
         used: set[bytes] | None = None
         for number, node in enumerate(world.nodes):
-            for key, owner in keys_and_owners(node):
+            for key, seat in keys_and_seats(node):
                 if used is None:
                     used = {one for client in world.clients.values() for one in client.owners_in_use()}
-                if owner not in used and self._reached(world.clients[client_of(owner)], number):
-                    yield number, key, owner
+                client = world.clients[client_of(seat.owner)]
+                if (seat.owner not in used or self._strays(client, seat)) and self._reached(client, number):
+                    yield number, key, seat
+
+    def _strays(self, client: Client, seat: Seat) -> bool:
+        """Whether a holder of another slot has that one, too, and each extension takes it back (R25)."""
+        held = client.record.slots().get(seat.owner)
+        return held is not None and held != seat.slot and client.extends
 
     def _reached(self, client: Client, number: int) -> bool:
         """Whether a client can repeat its recorded releases to a node."""

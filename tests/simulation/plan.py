@@ -41,6 +41,18 @@ MIXES: Final[tuple[tuple[Mode, ...], ...]] = (
 )
 """As what the calls of a run want their names; those of a third of the runs by `LockManager.lock` alone."""
 
+POOL: Final = "pool"
+"""The semaphore of a run."""
+
+PERMITS: Final = (1, 2, 2, 3, 3, 4)
+"""How many permits it has."""
+
+SHARING: Final = 0.35
+"""Share of the runs in which calls want permits; in half of these nothing else."""
+
+FEWER: Final = 0.25
+"""Share of the clients for which it may have fewer permits than for others (R26)."""
+
 AnyFault: TypeAlias = f.Fault | ProcessFault
 
 _DRIFT: Final = 0.003
@@ -77,6 +89,8 @@ class ClientPlan:
     """Seconds that its time of day is ahead."""
     extends: bool
     """Whether its watchdog extends leases."""
+    permits: int
+    """How many the semaphore has for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +155,12 @@ def draw(
     stubborn: bool = False,
     crowded: bool = False,
     mixed: bool = True,
+    permits: bool | None = None,
 ) -> Plan:
     """Draw the run of a seed; the first two options break an assumption in it.
 
-    Where it is not `mixed`, names are wanted by `LockManager.lock` alone, and all else is the same.
+    Where it is not `mixed`, names are wanted by `LockManager.lock` alone, and all else is the same; with
+    `permits`, those of a semaphore are wanted, too, or never; None: in some of the runs.
     """
     rng = random.Random(f"{seed} topology")
     nodes = rng.choice(SIZES)
@@ -153,8 +169,7 @@ def draw(
     names = tuple("abcdefghijkl"[: rng.choice((1, 3, 12, 12))] if crowded else "abc"[: rng.randint(1, 3)])
     duration = rng.uniform(6.0, 18.0)
     clients = tuple(
-        _client(random.Random(f"{seed} client {i}"), i, timed=timed, crowded=crowded)
-        for i in range(rng.randint(2, 3 if crowded else 4))
+        _client(seed, i, timed=timed, crowded=crowded) for i in range(rng.randint(2, 3 if crowded else 4))
     )
     plan = Plan(
         seed=seed,
@@ -173,12 +188,27 @@ def draw(
         faults=(),
         stubborn=stubborn,
         crowded=crowded,
-        modes=random.Random(f"{seed} modes").choice(MIXES) if mixed else MIXES[0],
+        modes=_modes(seed, permits=permits) if mixed else MIXES[0],
     )
     return replace(plan, faults=_faults(plan))
 
 
-def _client(rng: random.Random, number: int, *, timed: bool, crowded: bool) -> ClientPlan:
+def _modes(seed: int, *, permits: bool | None) -> tuple[Mode, ...]:
+    modes = random.Random(f"{seed} modes").choice(MIXES)
+    rng = random.Random(f"{seed} sharing")
+    if not (rng.random() < SHARING if permits is None else permits):
+        return modes
+    permit: tuple[Mode, ...] = ("permit",)
+    return permit if rng.random() < 0.5 else modes + permit * len(modes)
+
+
+def _client(seed: int, number: int, *, timed: bool, crowded: bool) -> ClientPlan:
+    rng = random.Random(f"{seed} client {number}")
+    most, of_permits = (
+        random.Random(f"{seed} permits").choice(PERMITS),
+        random.Random(f"{seed} permits {number}"),
+    )
+    fewer = of_permits.random() < FEWER
     error = _DRIFT if timed else 2 * _DRIFT
     return ClientPlan(
         number=number,
@@ -186,6 +216,7 @@ def _client(rng: random.Random, number: int, *, timed: bool, crowded: bool) -> C
         rate=1 + rng.uniform(-error, error),
         wall_offset=rng.uniform(-5.0, 5.0),
         extends=rng.random() < 0.8,
+        permits=of_permits.randint(1, most) if fewer else most,
     )
 
 
@@ -243,7 +274,8 @@ def _eviction(rng: random.Random, plan: Plan, at: float, node: int, client: int)
     """Draw one where exclusion is not promised; elsewhere all connections are reset."""
     if plan.timed:
         return f.Disconnect(at=at, node=node)
-    return Eviction(at=at, node=node, name=rng.choice(plan.names))
+    names = (*plan.names, *[POOL] * len(plan.names)) if "permit" in plan.modes else plan.names
+    return Eviction(at=at, node=node, name=rng.choice(names))
 
 
 _DRAWN: Final[dict[str, _Draw]] = {

@@ -90,6 +90,11 @@ class Record:
         """Return the owner values of the leases that tasks have."""
         return {belief.lease._holding.owner for belief in self._beliefs.values()}
 
+    def slots(self) -> dict[bytes, int]:
+        """Return the slots of a semaphore that tasks have, by the owner values of their leases."""
+        leases = [belief.lease for belief in self._beliefs.values()]
+        return {lease._holding.owner: lease.slot for lease in leases if lease.slot is not None}
+
     # -- operations ----------------------------------------------------------------------------
 
     def ask(self, kind: str, task: int, names: tuple[str, ...], mode: Mode) -> Operation:
@@ -116,7 +121,7 @@ class Record:
 
     def begin(self, kind: str, task: int, lease: Lease) -> Operation:
         """Note that something is done with a lease."""
-        return self._operation(kind, task, lease.names, lease.mode or "lock")
+        return self._operation(kind, task, lease.names, mode_of(lease))
 
     def end(self, operation: Operation, outcome: Outcome) -> None:
         """Note what came of it."""
@@ -153,8 +158,8 @@ class Record:
         self._beliefs[asking.task] = Belief(
             asking.task, lease, asked, self._world.now, bound, asking.mode, unchanged
         )
-        if (lease.mode or "lock") != asking.mode:
-            self.wrong(asking.task, f"wanted to {asking.mode}, and got a lease to {lease.mode}")
+        if mode_of(lease) != asking.mode:
+            self.wrong(asking.task, f"wanted to {asking.mode}, and got a lease to {mode_of(lease)}")
         if (lease.unchanged is None) != (since is None):
             self.wrong(asking.task, f"was told that unchanged is {lease.unchanged} (R23)")
 
@@ -208,6 +213,8 @@ class Record:
                 stopped=stopped,
                 mode=belief.mode,
                 unchanged_since=belief.unchanged_since,
+                slot=lease.slot,
+                permits=0 if lease.slot is None else self._plan.permits,
             )
         )
 
@@ -218,3 +225,8 @@ class Record:
             self.wrong(belief.task, "held its lock beyond its validity (R2)")
         if belief.bound and now > max(valid_until, went_on + REACTION) + ROUNDING:
             self.wrong(belief.task, f"was stopped {now - valid_until:.6f} s after the end of validity (R7)")
+
+
+def mode_of(lease: Lease) -> Mode:
+    """Return as what a lease has its names."""
+    return (lease.mode or "lock") if lease.slot is None else "permit"

@@ -69,6 +69,8 @@ def command(plan: Plan, cut: Cut, options: dict[str, Any]) -> str:
         words.append("--crowded")
     if not options.get("mixed", True):
         words.append("--unmixed")
+    if options.get("permits"):
+        words.append("--permits")
     if cut != whole(plan):
         words.append(f"--clients {','.join(map(str, cut.clients))}")
         words.append(f"--faults '{','.join(map(str, cut.faults))}'")

@@ -41,6 +41,11 @@ def reads(since: float, until: float, fence: int | None = None, **more: Any) -> 
     return claim(since, until, fence, mode="read", **more)
 
 
+def permit(since: float, until: float, slot: int, fence: int | None = None, **more: Any) -> Claim:
+    """Make a claim of a slot of two."""
+    return claim(since, until, fence, **({"slot": slot, "permits": 2, "mode": "permit"} | more))
+
+
 def found(rule: Rule, **records: Any) -> list[Violation]:
     """Check a history for one rule."""
     return check(History(nodes=3, clients=9, **records), rules=[rule], bound=BOUND)
@@ -118,6 +123,58 @@ def test_each_claim_that_does_not_exclude(claims, times):
 def test_readers_share_a_name(claims, times):
     """Readers are together; whatever is alone excludes all of them, and all of them exclude it."""
     assert [violation.at for violation in found(Rule.EXCLUSION, claims=claims)] == times
+
+
+@pytest.mark.parametrize(
+    ("claims", "times"),
+    [
+        ([permit(1, 5, 0), permit(2, 6, 1)], []),
+        ([permit(1, 5, 0), permit(2, 6, 0)], [2]),
+        ([permit(1, 5, 0), permit(2, 6, 1), permit(3, 4, 1)], [3]),
+        ([permit(1, 5, 0), permit(5, 6, 0)], []),
+    ],
+    ids=["two slots", "one slot", "one of two", "touching"],
+)
+def test_a_slot_has_one_holder(claims, times):
+    """Claims of one semaphore exclude each other where they have the same slot."""
+    assert [violation.at for violation in found(Rule.EXCLUSION, claims=claims)] == times
+
+
+def test_more_than_permits():
+    """Those that hold at once are counted, whatever their slots, and told."""
+    claims = [permit(1, 5, 0), permit(2, 6, 1, client=2), permit(3, 4, 1, client=3)]
+    assert_said(
+        broken(Rule.PERMITS, claims=claims), "3 held 'bill' at 3 s", "there are 2", "client 3 (task 0)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("claims", "wrong"),
+    [
+        ([permit(1, 3, 0), permit(1, 3, 1), permit(3, 4, 0)], 0),
+        ([permit(1, 5, 0), permit(2, 5, 1), permit(3, 5, 0, names=("other",))], 0),
+        ([permit(1, 5, 0), permit(1, 5, 1), permit(2, 3, 2, permits=3), permit(3, 4, 1)], 1),
+        ([permit(1, 5, 0), permit(1, 5, 1), permit(2, 2, 1)], 0),
+        ([permit(1, 5, 2)], 1),
+        ([permit(1, 5, -1)], 1),
+        ([claim(1, 5), claim(2, 6)], 0),
+    ],
+    ids=["touching", "other names", "a greater number", "no time", "beyond", "unknown", "mutexes"],
+)
+def test_as_many_as_permits(claims, wrong):
+    """The greatest number that one of the holders says counts, while it holds."""
+    assert len(found(Rule.PERMITS, claims=claims)) == wrong
+
+
+def test_fences_of_slots():
+    """Each slot has fences of its own, which rise."""
+    apart = [permit(1, 2, 0, 74), permit(3, 4, 1, 74), permit(5, 6, 1, 76), permit(7, 8, 0, 78)]
+    for rule in (Rule.UNIQUE, Rule.ORDER, Rule.SUCCESSION):
+        assert found(rule, claims=apart) == []
+    again = permit(9, 10, 0, 74)
+    assert_said(broken(Rule.UNIQUE, claims=[*apart, again]), "'bill[0]'")
+    assert_said(broken(Rule.ORDER, claims=[*apart, again]), "'bill[0]'")
+    assert_said(broken(Rule.SUCCESSION, claims=[*apart, again]), "held it from 7 s to 8 s with fence 78")
 
 
 def test_each_name_of_a_claim():
@@ -261,6 +318,8 @@ def claims_on_one_name(draw):
         asked, since = sorted((draw(instants), draw(instants)))
         fence, mode = draw(st.none() | st.integers(0, 6)), draw(st.sampled_from(get_args(Mode)))
         more = {"asked": asked, "client": number, "owner": b"%d" % number, "mode": mode}
+        if mode == "permit":
+            more |= {"slot": draw(st.integers(0, 2)), "permits": draw(st.integers(1, 3))}
         claims.append(claim(since, draw(instants), fence, **more))
     return claims
 
@@ -270,16 +329,16 @@ def pairs(claims):
     return [(one, two) for one in claims for two in claims if one is not two]
 
 
-def both_read(one, two):
+def may_share(one, two):
     """Return whether two claims may be there at once."""
-    return one.mode == two.mode == "read"
+    return one.mode == two.mode == "read" or one.slot != two.slot
 
 
 def falls(one, two):
     """Return whether the second has a fence, and not a greater one, or, of two readers, a smaller one."""
-    if None in (one.fence, two.fence):
+    if None in (one.fence, two.fence) or one.slot != two.slot:
         return False
-    return two.fence < one.fence or (two.fence == one.fence and not both_read(one, two))
+    return two.fence < one.fence or (two.fence == one.fence and not may_share(one, two))
 
 
 def victims(rule, claims):
@@ -297,7 +356,7 @@ def test_exclusion_has_a_twin(claims):
     together = [
         (one, two)
         for one, two in pairs(claims)
-        if max(one.since, two.since) < min(one.until, two.until) and not both_read(one, two)
+        if max(one.since, two.since) < min(one.until, two.until) and not may_share(one, two)
     ]
     place = {one.client: (one.since, number) for number, one in enumerate(claims)}
     expected = {two.client for one, two in together if place[one.client] < place[two.client]}
@@ -306,6 +365,26 @@ def test_exclusion_has_a_twin(claims):
 
     assert {two.client for _, two in blamed} == expected
     assert all(pair in together for pair in blamed)
+
+
+@SETTINGS
+@given(claims_on_one_name())
+def test_permits_have_a_twin(claims):
+    """The sweep finds those that counting all holders at each beginning finds."""
+    held = [
+        (place, one) for place, one in enumerate(claims) if one.slot is not None and one.since < one.until
+    ]
+    expected = {one.client for _, one in held if one.slot >= one.permits}
+    for place, claim in held:
+        inside = [
+            one
+            for before, one in held
+            if one.until > claim.since and (one.since, before) <= (claim.since, place)
+        ]
+        if len(inside) > max(one.permits for one in inside):
+            expected.add(claim.client)
+
+    assert {violation.claims[-1].client for violation in found(Rule.PERMITS, claims=claims)} == expected
 
 
 @SETTINGS
@@ -325,7 +404,7 @@ def test_order_has_a_twin(claims):
 def test_succession_has_a_twin(claims):
     """The merge finds those that comparing each with each finds."""
     real = [one for one in claims if one.since < one.until]
-    follow = [(one, two) for one, two in pairs(real) if one.until <= two.since and not both_read(one, two)]
+    follow = [(one, two) for one, two in pairs(real) if one.until <= two.since and not may_share(one, two)]
     wrong = [(one, two) for one, two in follow if falls(one, two)]
 
     blamed = victims(Rule.SUCCESSION, claims)
@@ -337,7 +416,9 @@ def test_succession_has_a_twin(claims):
 # -- keys --------------------------------------------------------------------------------------
 
 
-def effect(command: str, before: tuple[bytes, float | None] | None, after: Any, owner: bytes = A) -> Effect:
+def effect(
+    command: str, before: tuple[bytes, float | None] | None, after: Any, owner: bytes = A, **more: Any
+) -> Effect:
     """Make what a command of A did, from a value and its ttl to another such pair."""
     (value, ttl), (new, new_ttl) = before or (None, None), after or (None, None)
     return Effect(
@@ -351,6 +432,7 @@ def effect(command: str, before: tuple[bytes, float | None] | None, after: Any, 
         after=new,
         ttl_before=ttl,
         ttl_after=new_ttl,
+        **more,
     )
 
 
@@ -386,6 +468,8 @@ def test_key_of_another(one, said):
         (effect("extend", (A, 5.0), None), "deleted its own"),
         (effect("extend", (A, 5.0), (A, None)), "took the expiry off its own"),
         (effect("acquire", (A, 5.0), (B, 5.0)), "overwrote"),
+        (effect("slots-raise", (A, 5.0), None, slot=1), "deleted its own"),
+        (effect("slots-extend", None, (A, 10.0), slot=1), "made a missing"),
     ],
 )
 def test_own_key(one, said):
@@ -406,6 +490,9 @@ def test_own_key(one, said):
         effect("extend", (B, 5.0), (B, 5.0)),
         effect("extend", (B, None), (B, None)),
         effect("extend", None, None),
+        effect("slots-extend", (A, 5.0), None, slot=1),
+        effect("slots-top-up", None, (A, 10.0), slot=1),
+        effect("slots-extend", (A, 5.0), (A, 4.9985), slot=1, shares=True),
         effect("release", (A, 5.0), None),
         effect("release", (A, None), None),
         effect("release", (B, 5.0), (B, 5.0 + 1e-9)),
@@ -653,6 +740,7 @@ def everything() -> History:
     history.claims += [EARLIER, LATER]
     history.writes = [write(6, EARLIER), write(5, LATER)]
     history.claims += [claim(30, 31, 90, mode="write", owner=B, unchanged_since=60)]
+    history.claims += [permit(40, 41, 7)]
     history.looks = [Look(at=3.0, client=1, name="bill", first=6, then=7)]
     history.updates = [Update(at=float(at), client=at, name="bill", read=6, wrote=7) for at in (0, 1)]
     history.operations = [acquire(20, 40), acquire(21, 22, task=3)]

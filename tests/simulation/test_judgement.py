@@ -19,13 +19,17 @@ from aioredlock_ng._hold.succession import Estate, Succession
 from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
+from aioredlock_ng._round import slots
 from aioredlock_ng._round.batch import ScriptBatch
 from aioredlock_ng._round.outbox import Outbox
 from aioredlock_ng._round.releases import Releases
 from aioredlock_ng._round.round import Round
+from aioredlock_ng._round.slots import SlotRound
 from aioredlock_ng._session.runtime import Runtime
 from aioredlock_ng.testing import _memory_batches, _memory_read_write, _memory_scripts, _memory_server
 from aioredlock_ng.testing._memory_readers import ReadWriteEntry
+from aioredlock_ng.testing._memory_slots import Counter as SlotCounter
+from aioredlock_ng.testing._memory_slots import Slots
 from tests.simulation.campaign import DETERMINISM, campaign
 from tests.simulation.checks_words import Rule
 from tests.simulation.plan import Plan
@@ -215,6 +219,45 @@ def _marks_that_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Releases, "stand_up", lambda *_: None)
 
 
+def _grants_of_any_slots_that_are_a_permit(patch: pytest.MonkeyPatch) -> None:
+    most_granted = slots.most_granted
+
+    def all_granted(granted: Sequence[int]) -> tuple[int, int]:
+        return most_granted(granted)[0], len(granted)
+
+    patch.setattr(slots, "most_granted", all_granted)
+
+
+def _stray_slots_that_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SlotRound, "settle", lambda *_: None)
+
+
+def _slots_that_extensions_leave_alone(patch: pytest.MonkeyPatch) -> None:
+    drop = Slots.drop_all_of
+
+    def dropped(self: Slots, owner: bytes, *, but: int | None = None) -> list[int]:
+        return drop(self, owner) if but is None else []
+
+    patch.setattr(Slots, "drop_all_of", dropped)
+
+
+def _one_counter_for_each_slot_from_scratch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SlotCounter, "reading", lambda _: 0)
+
+
+def _slots_of_others_that_are_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Slots, "owner", lambda *_: None)
+
+
+def _releases_that_keep_the_slot(patch: pytest.MonkeyPatch) -> None:
+    drop = Slots.drop_all_of
+
+    def dropped(self: Slots, owner: bytes, *, but: int | None = None) -> list[int]:
+        return [] if but is None else drop(self, owner, but=but)
+
+    patch.setattr(Slots, "drop_all_of", dropped)
+
+
 BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
     "a cancelled acquire is not undone": (_no_undo_when_cancelled, {Rule.LEAK}),
     "recorded releases are not repeated": (_ledger_that_repeats_nothing, {Rule.LEAK}),
@@ -243,6 +286,20 @@ BROKEN_IN_A_CROWD: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], s
 """The same, where tasks of one process ask in step (R42)."""
 
 
+BROKEN_PERMITS: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
+    "grants of any slots are a permit": (
+        _grants_of_any_slots_that_are_a_permit,
+        {Rule.PERMITS, Rule.EXCLUSION},
+    ),
+    "the slots of others are taken": (_slots_of_others_that_are_taken, {Rule.OWNERSHIP}),
+    "stray slots stay": (_stray_slots_that_stay, {Rule.LEAK}),
+    "extensions leave stray slots alone": (_slots_that_extensions_leave_alone, {Rule.LEAK}),
+    "a release keeps its slot": (_releases_that_keep_the_slot, {Rule.LEAK}),
+    "a slot's counter begins anew": (_one_counter_for_each_slot_from_scratch, {Rule.UNIQUE, Rule.ORDER}),
+}
+"""The same, where permits of a semaphore are wanted (R24, R25)."""
+
+
 FOUND: Final[dict[str, tuple[int]]] = {
     "a cancelled acquire is not undone": (5,),
     "a release in flight is forgotten": (17,),
@@ -251,20 +308,25 @@ FOUND: Final[dict[str, tuple[int]]] = {
     "a call that gives up leaves its mark": (6,),
     "an undo overtakes its acquire": (32,),
     "answers of a batch are mixed up": (17,),
+    "grants of any slots are a permit": (14,),
+    "the slots of others are taken": (14,),
+    "stray slots stay": (30,),
+    "extensions leave stray slots alone": (20,),
+    "a slot's counter begins anew": (3,),
 }
 """A seed in which it was found, tried first: where it is not any more, the search begins anew."""
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of leases that broken code has not released
-@pytest.mark.parametrize("name", [*BROKEN, *BROKEN_IN_A_CROWD])
+@pytest.mark.parametrize("name", [*BROKEN, *BROKEN_IN_A_CROWD, *BROKEN_PERMITS])
 def test_broken_code_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A campaign over code that breaks a rule finds it, and by the rule that it is about."""
-    crowded = name in BROKEN_IN_A_CROWD
-    breaking, rules = (BROKEN_IN_A_CROWD if crowded else BROKEN)[name]
+    options = {"crowded": name in BROKEN_IN_A_CROWD, "permits": name in BROKEN_PERMITS}
+    breaking, rules = {**BROKEN, **BROKEN_IN_A_CROWD, **BROKEN_PERMITS}[name]
     breaking(monkeypatch)
     found: set[str] = set()
     for seed in (*FOUND.get(name, ()), *range(ENOUGH)):
-        found |= {failure.rule for failure in campaign([seed], again_every=0, crowded=crowded).failures}
+        found |= {failure.rule for failure in campaign([seed], again_every=0, **options).failures}
         gc.collect()
         if found & rules:
             return

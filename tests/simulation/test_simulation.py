@@ -51,6 +51,10 @@ SOMETIMES: Final = (
     "lost: refused",
     "release unknown",
     "stale write refused",
+    "permit: acquire ok",
+    "permit: try fail",
+    "permits together",
+    "a stray slot released",
     "readers together",
     "read: try fail",
     "write: acquire ok",
@@ -87,15 +91,16 @@ SOMETIMES: Final = (
 )
 """What must have happened in a campaign, or it would not have looked into every corner."""
 
-RARE: Final = (*range(10_000, 10_080), 10_112, 10_348)
-"""Seeds in which all of that happens; what is rare in the last two: a clock is set ahead under a lock, and a
-write that is too late is refused."""
+RARE: Final = (*range(10_000, 10_080), 10_112, 10_348, 10_185)
+"""Seeds in which all of that happens; what is rare in the last three: a clock is set ahead under a lock, a
+write that is too late is refused, and a downgrade has no answer."""
 
 IN_A_CROWD: Final = (
     *(f"batch of several: {what}" for what in ("PlainAcquires", "FencedAcquires", "Extensions", "Releases")),
     "batch of several: asked one by one",
     "batches sent before an undo",
     "handed on",
+    "permits together",
     "readers together",
     "write: downgrade ok",
     "acquire unknown",
@@ -105,7 +110,7 @@ IN_A_CROWD: Final = (
 )
 """What must have happened in a campaign of tasks that ask in step (R42)."""
 
-CROWDS: Final = range(20_004, 20_028)
+CROWDS: Final = range(20_018, 20_042)
 """Seeds in which all of that happens."""
 
 BAD: Final[dict[str, tuple[dict[str, Any], Rule]]] = {
@@ -171,7 +176,7 @@ def test_what_once_broke_a_rule_does_not(seed: int, mixed: bool) -> None:
     What a reset had taken back came; a node fell silent again unnoticed; a master in memory shortened a
     writer's key by less than a millisecond.
     """
-    assert judged(run(draw(seed, mixed=mixed))) == []
+    assert judged(run(draw(seed, mixed=mixed, permits=False))) == []
 
 
 @pytest.mark.campaign

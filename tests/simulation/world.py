@@ -20,6 +20,7 @@ from aioredlock_ng.testing.faults import BreakAfter, BreakBefore, ClockStep, Rel
 from tests.simulation.client import Client
 from tests.simulation.commands import (
     Held,
+    Seat,
     client_of,
     command,
     holders,
@@ -31,7 +32,7 @@ from tests.simulation.commands import (
 )
 from tests.simulation.history import Claim, Effect, Happening, History, Operation, Remark
 from tests.simulation.hits import Hits
-from tests.simulation.orphans import LOOK, Orphans
+from tests.simulation.orphans import LOOK, UNDER_WAY, Orphans
 from tests.simulation.plan import AnyFault, ClientPlan, Plan, wire_of
 from tests.simulation.process_faults import ProcessFault
 from tests.simulation.processes import BusyWaitError, Timeline
@@ -130,6 +131,10 @@ class World:
                 not other.alone and other.until > claim.since and set(other.names) & set(claim.names)
                 for other in self.history.claims
             )
+            self.counts["permits together"] += claim.slot is not None and any(
+                other.slot is not None and other.until > claim.since and other.since < claim.until
+                for other in self.history.claims
+            )
             self.history.claims.append(claim)
 
     def _executed(
@@ -144,18 +149,20 @@ class World:
         for key, old in zip(keys, before, strict=True):
             new = holders(node, key)
             if new != old:
-                self._note_effects(number, single_about(words, key, {*old, *new}), key, old, new)
+                self._note_effects(
+                    number, single_about(words, key, {seat.owner for seat in (*old, *new)}), key, old, new
+                )
         return answer
 
     def _note_effects(
-        self, number: int, words: list[bytes], key: bytes, old: dict[bytes, Held], new: dict[bytes, Held]
+        self, number: int, words: list[bytes], key: bytes, old: dict[Seat, Held], new: dict[Seat, Held]
     ) -> None:
         """Write down what a command has changed for each holder of a lock."""
         owner, now = owner_of(words), self.nodes[number]._server.clock.now()
-        if not old and any(holders(other, key).keys() - {owner} for other in self.nodes):
+        if not old and any(seat.owner != owner for other in self.nodes for seat in holders(other, key)):
             self.counts["granted while another owner has it elsewhere"] += 1
-        for holder in {**old, **new}:
-            before, after = old.get(holder), new.get(holder)
+        for seat in {**old, **new}:
+            before, after = old.get(seat), new.get(seat)
             if before == after:
                 continue
             had, has = (
@@ -169,11 +176,12 @@ class World:
                     command=command(words),
                     owner=owner,
                     key=key,
-                    before=None if before is None else holder,
-                    after=None if after is None else holder,
+                    before=None if before is None else seat.owner,
+                    after=None if after is None else seat.owner,
                     ttl_before=had,
                     ttl_after=has,
-                    reads=any(one is not None and one.reads for one in (before, after)),
+                    shares=any(one is not None and one.shares for one in (before, after)),
+                    slot=seat.slot,
                 )
             )
 
@@ -293,17 +301,38 @@ class World:
 
     def _look_for_the_undone(self) -> None:
         """See that what was granted to a try that was no win has been released, not left to expire (R5)."""
-        won = {claim.owner for claim in self.history.claims}
-        keys: Counter[bytes] = Counter()
+        won = {Seat(claim.owner, claim.slot) for claim in self.history.claims}
+        winners = {seat.owner for seat in won}
+        keys: Counter[Seat] = Counter()
         for effect in self.history.effects:
-            if effect.owner not in won:
-                keys[effect.owner] += (effect.before is None) - (effect.after is None)
-        self.counts["granted, not won, and released"] += sum(left <= 0 for left in keys.values())
-        if not self.plan.faults:  # else a node may forget a key, or be out of reach until it has expired
-            for owner, left in keys.items():
-                if left > 0:
-                    client = client_of(owner)
-                    self.leak(f"{left} keys of a try of client {client} that was no win were left to expire")
+            seat = Seat(effect.owner, effect.slot)
+            if seat not in won:
+                keys[seat] += (effect.before is None) - (effect.after is None)
+        for seat, left in keys.items():
+            strays = seat.owner in winners
+            self.counts[f"{'a stray slot' if strays else 'granted, not won, and'} released"] += left <= 0
+            if left > 0 and not self.plan.faults:  # else a node may forget a key, or be out of reach for long
+                client = client_of(seat.owner)
+                self.leak(
+                    f"{left} keys of a try of client {client} that did not win them were left to expire"
+                )
+        if not self.plan.faults:
+            self._look_for_strays()
+
+    def _look_for_strays(self) -> None:
+        """See that slots beside the one that was won went back at once (R25)."""
+        won = {claim.owner: claim for claim in self.history.claims if claim.slot is not None}
+        given: dict[tuple[int, Seat], float] = {}
+        for effect in self.history.effects:
+            claim, place = won.get(effect.owner), (effect.node, Seat(effect.owner, effect.slot))
+            if claim is None or effect.slot == claim.slot:
+                continue
+            if effect.before is None:
+                given[place] = max(effect.at, claim.since)
+            elif effect.after is None and effect.at > given[place] + UNDER_WAY:
+                self.leak(
+                    f"node {effect.node} had slot {effect.slot} of client {claim.client} beside another"
+                )
 
     def left_of(self, client: int) -> list[str]:
         """Return in words what keys the nodes have that a client has made."""
