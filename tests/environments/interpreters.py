@@ -64,7 +64,8 @@ def make_environment(python: Path, folder: Path, requirements: Sequence[str]) ->
     if not (ready.is_file() and ready.read_text() == key.hexdigest() and inside.exists()):
         shutil.rmtree(folder, ignore_errors=True)
         # The pip that installed us installs there too: nothing to download first, and no ensurepip needed.
-        pip = (sys.executable, "-m", "pip", "--python", inside, "install", "--quiet")
+        # Little of what is installed is imported: what is, is compiled then.
+        pip = (sys.executable, "-m", "pip", "--python", inside, "install", "--quiet", "--no-compile")
         try:
             _output(python, "-m", "venv", "--without-pip", folder)
             _output(*pip, "-e", ROOT, *requirements)
