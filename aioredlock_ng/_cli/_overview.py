@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, final
 
+from ._queues import look_at_queues, queue_as_json, queue_notes
 from ._terminal import Line, cells, clipped, printable
 from .common import availability, unavailable_for
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         LockManager,
         NodeStatistics,
         PermitInspection,
+        QueueInspection,
         ReaderInspection,
         Survey,
     )
@@ -47,6 +49,8 @@ class Overview:
     """Why not."""
     unavailable_for: float = 0.0
     """Seconds until a majority could grant a lock; `math.inf` when no moment is known."""
+    queues: Mapping[str, QueueInspection] = dataclasses.field(default_factory=dict)
+    """The lines for the locks that were named, where they were looked at."""
 
     @property
     def answered(self) -> int:
@@ -65,19 +69,28 @@ class Overview:
 
 
 async def look(
-    manager: LockManager, names: Sequence[str] = (), *, quarantine: float | None = None
+    manager: LockManager,
+    names: Sequence[str] = (),
+    *,
+    quarantine: float | None = None,
+    queues: bool = False,
 ) -> Overview:
-    """Look at the nodes, and at the locks `names` or all; see `unavailable_for` for `quarantine`."""
+    """Look at the nodes, and at the locks `names`, with their `queues`, or all.
+
+    See `unavailable_for` for `quarantine`.
+    """
     from .. import ConfigurationError
 
     try:
         survey = await manager.survey(*names)
+        lines = await look_at_queues(manager, names) if queues else {}
     except ConfigurationError as error:
         return Overview(
             nodes=manager.statistics().nodes, survey=None, problem=str(error), unavailable_for=math.inf
         )
     wait = unavailable_for(manager, quarantine)
-    return Overview(nodes=manager.statistics().nodes, survey=survey, unavailable_for=wait)
+    nodes = manager.statistics().nodes
+    return Overview(nodes=nodes, survey=survey, unavailable_for=wait, queues=lines)
 
 
 # -- for programs ------------------------------------------------------------------------------------
@@ -102,7 +115,10 @@ def as_json(overview: Overview) -> dict[str, Any]:
             }
             for node in overview.nodes
         ],
-        "locks": [lock_as_json(lock) for lock in survey.locks],
+        "locks": [
+            {**lock_as_json(lock), "queue": queue_as_json(overview.queues.get(lock.name))}
+            for lock in survey.locks
+        ],
         "truncated": survey.truncated,
         "silent": [dataclasses.asdict(silent) for silent in survey.silent],
     }
@@ -157,7 +173,9 @@ def as_lines(overview: Overview, room: int | None = None) -> list[Line]:
     A screen of limited size has one line for each lock; else each reader has one, too.
     """
     head, foot = _node_lines(overview), _notes(overview)
-    locks = lock_lines(overview.survey, limited=room is not None) if overview.survey else []
+    locks: list[Line] = []
+    if overview.survey:
+        locks = lock_lines(overview.survey, overview.queues, limited=room is not None)
     if overview.survey and room is not None and len(head) + len(locks) + len(foot) > room:
         shown = max(0, room - len(head) - _HEADINGS - 1 - len(foot))
         foot.insert(0, Line(f"  … and {len(overview.survey.locks) - shown} more"))
@@ -182,8 +200,10 @@ def _node_style(node: NodeStatistics, silent: Container[str]) -> str:
     return "warning" if node.votes_in is not None else "error"  # a quarantine ends by itself
 
 
-def lock_lines(survey: Survey, *, limited: bool = False) -> list[Line]:
-    """Return a heading, a table, and for each lock one line, and for each of its readers.
+def lock_lines(
+    survey: Survey, queues: Mapping[str, QueueInspection] | None = None, *, limited: bool = False
+) -> list[Line]:
+    """Return a heading, a table, and for each lock one line, and for each of its readers, and in its queue.
 
     With `limited` room readers have no line of their own, and names are cut to some columns.
     """
@@ -198,9 +218,11 @@ def lock_lines(survey: Survey, *, limited: bool = False) -> list[Line]:
         rows.append(_lock_row(lock, survey.at, limited=limited))
         styles.append("" if lock.state in ("held", "free") else "warning")
         if not limited:
-            readers = _reader_rows(lock, survey.at)
-            rows += readers
-            styles += [""] * len(readers)
+            beside = _reader_rows(lock, survey.at)
+            if queues and lock.name in queues:
+                beside += _queue_rows(queues[lock.name], survey.at, len(lock.nodes))
+            rows += beside
+            styles += [""] * len(beside)
     return [head, *_table(rows, styles)]
 
 
@@ -238,6 +260,22 @@ def _reader_rows(lock: LockInspection, at: float) -> list[tuple[str, ...]]:
         for permit in lock.permits
     ]
     return [*rows, ("", "", "… and more", "", "", "")] if lock.more_readers else rows
+
+
+def _queue_rows(queue: QueueInspection, at: float, size: int) -> list[tuple[str, ...]]:
+    """Return a row for each that waits in line, and one that says that there are more."""
+    rows: list[tuple[str, ...]] = [
+        (
+            "",
+            f"place {each.place}",
+            _label(each.holder),
+            _moment(each.since, at),
+            "-",
+            f"{each.known_to}/{size}",
+        )
+        for each in queue.waiters
+    ]
+    return [*rows, ("", "", "… and more", "", "", "")] if queue.more_waiters else rows
 
 
 def _share(each: ReaderInspection | PermitInspection, size: int) -> str:
@@ -291,6 +329,8 @@ def _notes(overview: Overview) -> list[Line]:
         if any(node.state == "quarantined" for node in overview.nodes) and not strayed:
             text += "; `aioredlock-ng init` if no lock can be alive"
         notes.append(Line(text, "error"))
+    if survey is not None:
+        notes += queue_notes(overview.queues.values(), {each.node for each in survey.silent})
     if survey is not None and survey.truncated:
         notes.append(Line("there may be more locks: the search was ended at its limit", "warning"))
     return notes

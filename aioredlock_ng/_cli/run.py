@@ -31,7 +31,7 @@ MAX_CODE: Final = 255
 """The highest exit code."""
 
 USAGE_LINE: Final = (
-    "%(prog)s [-n | -w TIME] [-s | -x | --permits N] [-E CODE] [--at-least TIME] [--ttl TIME] "
+    "%(prog)s [-n | -w TIME] [-s | -x | --permits N | --fair] [-E CODE] [--at-least TIME] [--ttl TIME] "
     "[--kill-after TIME] [nodes ...] NAME -- COMMAND ..."
 )
 
@@ -73,6 +73,8 @@ examples:
                                       many serve at once, and none of them while one rebuilds
   aioredlock-ng run --permits 4 gpu -- sh -c 'CUDA_VISIBLE_DEVICES=$REDLOCK_SLOT exec ./train'
                                       four at once, each on a device of its own
+  aioredlock-ng run --fair printer -- lp report.pdf
+                                      one after the other, in the order in which they were started
 """
 
 
@@ -157,6 +159,12 @@ def _add_modes(parser: argparse.ArgumentParser) -> None:
         help="hold one of N permits: so many commands run at the same time, 256 at most, each with a slot of "
         "its own from 0 on",
     )
+    parser.add_argument(
+        "--fair",
+        action="store_true",
+        help="stand in line: those that are --fair run one after the other, first come, first served; "
+        "`aioredlock-ng status NAME` shows the line",
+    )
 
 
 def _exit_code(text: str) -> int:
@@ -187,10 +195,16 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         )
     if (arguments.mode is not None or arguments.permits) and arguments.at_least:
         raise UsageError("run: --at-least goes with none of --shared, --exclusive and --permits")
+    if arguments.fair and (arguments.mode is not None or arguments.permits or arguments.at_least):
+        raise UsageError(
+            "run: --fair is for a lock that one has at a time: it goes with none of --shared, --exclusive, "
+            "--permits and --at-least"
+        )
     return Plan(
         name=arguments.name,
         mode=arguments.mode,
         permits=arguments.permits,
+        fair=arguments.fair,
         command=tuple(arguments.child),
         ttl=ttl,
         kill_after=kill_after,

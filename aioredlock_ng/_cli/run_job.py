@@ -120,6 +120,8 @@ class Job:
     async def _describe_holder(self, manager: LockManager, retry_after: float | None) -> str:
         nodes = await manager.inspect(self._plan.name)
         seen = Counter(self._in_the_way(node) for node in nodes if node.held)
+        if self._plan.fair and not seen:
+            return f"lock {self._shown} is left to those that wait in line; the command was not started"
         (by, _), *_ = seen.most_common(1) or [("taken", 0)]
         rest = "" if retry_after is None else f", and free in {retry_after:.1f} s unless that extends it"
         return f"lock {self._shown} is {by}{rest}; the command was not started"

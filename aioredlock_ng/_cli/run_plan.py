@@ -51,13 +51,15 @@ class Plan:
     """Whether others read beside it, or it writes; None for a mutex."""
     permits: int | None = None
     """How many may run at once; None for a mutex."""
+    fair: bool = False
+    """Whether it stands in line for the mutex."""
 
     def lock(self, manager: LockManager, patience: float | None = None) -> Lock:
         """Describe the lock."""
         if self.permits:
             return manager.semaphore(self.name, self.permits, blocking_timeout=patience)
         if self.mode is None:
-            return manager.lock(self.name, blocking_timeout=patience, at_least=self.at_least)
+            return manager.lock(self.name, blocking_timeout=patience, at_least=self.at_least, fair=self.fair)
         lock = manager.rwlock(self.name, blocking_timeout=patience)
         return lock.read() if self.mode == "read" else lock.write()
 

@@ -22,6 +22,7 @@ def add(commands: Subcommands) -> None:
         description="Shows the nodes, and every lock under the prefix: its kind, its holder, since when by "
         "the holder's own clock, how long it will live unless it is extended, and on how many nodes. "
         "Where readers share a lock, each of them has a line; of more than 100 the others are not named. "
+        "Of a lock that is named, those that wait in line for it (fair locks) are shown, in their order. "
         "Finding the locks walks through all keys of the nodes (SCAN). "
         "Exit code 0, or 69 when no majority of the nodes answered, or none could grant a lock now.",
     )
@@ -56,6 +57,6 @@ async def _look(manager: LockManager, names: list[str], quarantine: float | None
     from ._overview import look
 
     try:
-        return await look(manager, names, quarantine=quarantine)
+        return await look(manager, names, quarantine=quarantine, queues=True)
     finally:
         await manager.aclose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import os
@@ -17,9 +18,11 @@ from aioredlock_ng import (
     NodeState,
     NodeStatistics,
     PermitInspection,
+    QueueInspection,
     ReaderInspection,
     SilentNode,
     Survey,
+    WaiterInspection,
 )
 from aioredlock_ng._cli import _terminal
 from aioredlock_ng._cli._overview import Overview, as_json, as_lines
@@ -228,6 +231,48 @@ def test_permits_that_were_not_shown_are_left_alone(now: LockInspection, agreed:
     another = PermitInspection(slot=1, holder="another", since=NOW, ttl=9.0, held_by=3)
     assert not _as_agreed(POOL, pool(*POOL.permits, another))
     assert not _as_agreed(lock("gpu", *[held()] * 3), POOL)
+
+
+LINE = QueueInspection(
+    name="printer",
+    waiters=(
+        WaiterInspection(place=0, holder="web-1", since=NOW - 90, ours=False, known_to=3),
+        WaiterInspection(place=1, holder=None, since=NOW + 1, ours=False, known_to=2),
+    ),
+    more_waiters=True,
+    silent=(SilentNode(node="a", reason="NOPERM"), SilentNode(node="b", reason="down")),
+)
+
+
+def test_a_line_to_the_letter() -> None:
+    """Below the lock that they wait for, free or not; a node that tells of all else is named."""
+    fair = NodeInspection(node="n", held=True, holder="me", since=NOW, ttl=9.0, kind="fair")
+    seen = overview(UP, lock("printer", fair, fair, fair), silent=[SilentNode(node="b", reason="down")])
+    seen = dataclasses.replace(seen, queues={"printer": LINE})
+    assert as_lines(seen)[4:] == [
+        Line("held locks: 1", "head"),
+        Line("  name     kind     holder      since                          ttl left  nodes", ""),
+        Line("  printer  fair     me          2025-11-20 12:00:00 (0 s)      9.0 s     3/3", ""),
+        Line("           place 0  web-1       2025-11-20 11:58:30 (1.5 min)  -         3/3", ""),
+        Line("           place 1  -           2025-11-20 12:00:01 (0 s)      -         2/3", ""),
+        Line("                    … and more", ""),
+        Line("a does not tell its line: NOPERM", "warning"),
+    ]
+
+
+def test_a_line_for_programs() -> None:
+    """Null where it was not looked at."""
+    seen = overview(UP, lock("printer", FREE, FREE, FREE), lock("other", FREE, FREE, FREE))
+    printer, other = as_json(dataclasses.replace(seen, queues={"printer": LINE}))["locks"]
+    assert other["queue"] is None
+    assert printer["queue"] == {
+        "waiters": [
+            {"place": 0, "holder": "web-1", "since": NOW - 90, "known_to": 3},
+            {"place": 1, "holder": None, "since": NOW + 1, "known_to": 2},
+        ],
+        "more_waiters": True,
+        "silent": [{"node": "a", "reason": "NOPERM"}, {"node": "b", "reason": "down"}],
+    }
 
 
 def test_nothing_held() -> None:

@@ -141,7 +141,7 @@ def test_at_least_takes_the_place_of_a_shorter_ttl() -> None:
             "conflict_exit_code": 1,
             "permits": None,
         }
-        said |= {"mode": None, "permits": None}
+        said |= {"mode": None, "permits": None, "fair": False}
         return _plan(argparse.Namespace(ttl=10.0, kill_after=None, at_least=at_least, **said))
 
     short, long = plan(0.0), plan(300.0)

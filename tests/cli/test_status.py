@@ -132,8 +132,10 @@ async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
         "readers",
         "more_readers",
         "permits",
+        "queue",
         "nodes",
     }
+    assert evil["queue"] is None
     assert (evil["shared"], evil["readers"], evil["more_readers"]) == (False, [], False)
     assert (evil["kind"], evil["nodes"][0]["kind"], foreign["kind"]) == ("mutex", "mutex", None)
     assert (evil["state"], evil["holder"], evil["held_by"]) == ("held", "billing-7", 5)
