@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Final
 
 QUICK: Final = "quick"
@@ -59,6 +60,11 @@ def tier_of(file: str, marks: Iterable[str]) -> str:
         return own[0]
     if QUICK in marks:
         return QUICK
+    return _tier_of_file(file)
+
+
+@cache
+def _tier_of_file(file: str) -> str:
     return next(
         (tier for tier, patterns in TIERS.items() if any(fnmatchcase(file, each) for each in patterns)),
         QUICK,

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from tests.environments.interpreters import ROOT
-from tests.unit.test_architecture import FILES, IMPORTS, part_of, relative_name
+from tests.unit.test_architecture import FILES, imports, part_of, relative_name
 
 NEEDED: Final = {"anyio", "hiredis", "redis"}
 """Distributions that the package is installed with; each is imported under its own name."""
@@ -70,7 +70,7 @@ def test_what_is_imported_is_declared() -> None:
     """The standard library, three distributions, and extras where they belong; the metadata says the same."""
     strangers = [
         str(found)
-        for found in IMPORTS
+        for found in imports()
         if found.part is None
         and found.top not in sys.stdlib_module_names | NEEDED
         and part_of(found.file) not in OPTIONAL.get(found.top, set())
@@ -98,12 +98,12 @@ def test_data_does_not_become_code(path: Path) -> None:
 
 def test_no_module_for_foreign_objects_or_requests() -> None:
     """No pickles, no YAML, no HTTP client: nowhere in the package."""
-    assert not [str(found) for found in IMPORTS if found.module in FORBIDDEN_MODULES]
+    assert not [str(found) for found in imports() if found.module in FORBIDDEN_MODULES]
 
 
 def test_processes_are_started_in_known_places_only() -> None:
     """The command line, its demo and the testing kit; locking itself starts none."""
-    users = {part_of(found.file) for found in IMPORTS if found.top in ("subprocess", "multiprocessing")}
+    users = {part_of(found.file) for found in imports() if found.top in ("subprocess", "multiprocessing")}
     assert users <= {"_cli", "_demo", "testing"}
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -143,24 +144,27 @@ def imports_of(path: Path) -> Iterator[Import]:
                 yield Import(file, node.lineno, name if inside else module, node not in for_types)
 
 
-IMPORTS = [found for path in FILES for found in imports_of(path)]
+@cache
+def imports() -> list[Import]:
+    """Return the imports of all files; not while tests are collected, which every worker does."""
+    return [found for path in FILES for found in imports_of(path)]
 
 
 def offences(allowed: object) -> list[str]:
     """Return the imports for which `allowed(import)` is False, as lines to read."""
-    return [str(found) for found in IMPORTS if not allowed(found)]  # type: ignore[operator]
+    return [str(found) for found in imports() if not allowed(found)]  # type: ignore[operator]
 
 
 def test_the_files_are_found() -> None:
     """The tests below look at something: the core's files and their imports are there."""
     assert {"_core/quorum.py", "_node/pipe.py", "_manager.py"} <= {relative_name(path) for path in FILES}
-    assert any(found.file == "_core/command.py" and found.part == "_core" for found in IMPORTS)
-    assert any(not found.at_run_time for found in IMPORTS)
+    assert any(found.file == "_core/command.py" and found.part == "_core" for found in imports())
+    assert any(not found.at_run_time for found in imports())
 
 
 def test_the_core_is_pure() -> None:
     """Ring 0 imports itself and the harmless part of the standard library: no I/O, no clock, no chance."""
-    core = [found for found in IMPORTS if part_of(found.file) == "_core"]
+    core = [found for found in imports() if part_of(found.file) == "_core"]
     for found in core:
         assert found.part in ("_core", None), str(found)
         if found.part is None:
@@ -204,13 +208,13 @@ def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
 
 def test_the_parts_import_without_a_circle() -> None:
     """No module of the package needs itself, by whatever detour, to be imported."""
-    graph = graph_of(found for found in IMPORTS if found.at_run_time)
+    graph = graph_of(found for found in imports() if found.at_run_time)
     list(graphlib.TopologicalSorter(graph).static_order())  # raises CycleError
 
 
 def test_no_module_is_in_a_circle() -> None:
     """To understand a module, no reader needs the module itself: imports for types count as well."""
-    graph = graph_of(IMPORTS)
+    graph = graph_of(imports())
     assert not [module for module in graph if module in reachable(graph, module)]
 
 
@@ -234,7 +238,7 @@ def test_imports_lead_downwards() -> None:
     height |= dict.fromkeys(("__init__", "__main__"), max(height.values()))
     assert len(height) > 20
     upwards = [
-        str(found) for found in IMPORTS if found.part and height[part_of(found.file)] < height[found.part]
+        str(found) for found in imports() if found.part and height[part_of(found.file)] < height[found.part]
     ]
     assert not upwards
 
