@@ -53,7 +53,7 @@ _NAMES: Final = frozenset(METHODS.values())
 class HookList:
     """The hooks of one manager.  A hook that raises is logged once and never affects a lock."""
 
-    __slots__ = ("_attach", "_listeners", "_reported", "wanted")
+    __slots__ = ("_attach", "_listeners", "_reported", "votes", "wanted")
 
     def __init__(self, hooks: Iterable[object]) -> None:
         self._listeners: dict[type[Event], list[tuple[object, Callable[[Any], object]]]] = {
@@ -70,6 +70,9 @@ class HookList:
         self._reported: set[int] = set()
         self.wanted = frozenset(event for event, methods in self._listeners.items() if methods)
         """The events that hooks listen for; others need not be made."""
+
+        self.votes = any(getattr(hook, "wants_votes", True) for hook, _ in self._listeners[Acquired])
+        """Whether a hook wants to know what the nodes said to an acquire."""
 
     def attach(self, statistics: Callable[[], object]) -> None:
         """Tell the hooks that want to know of the manager that has them (`Hooks.attach`)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, final
 
+from ._core.quorum import majority
 from ._node import NodeState, Standing
 
 
@@ -109,3 +110,11 @@ class ManagerStatistics:
     """Jumps of nodes' clocks that were noticed."""
     conflict: str | None
     """Why nothing can be locked, whatever the nodes answer: see `ConfigurationError`."""
+
+    @property
+    def quorum_margin(self) -> int:
+        """How many of the nodes that may vote now can fail until nothing can be locked any more.
+
+        Less than 0: so many are missing.
+        """
+        return sum(node.state is NodeState.UP for node in self.nodes) - majority(len(self.nodes))

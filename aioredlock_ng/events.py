@@ -1,4 +1,4 @@
-"""What happened, as frozen values, and the hooks that hear of it.
+"""What happened, as values that nothing changes, and the hooks that hear of it.
 
 Lock names may be many and may be private: metrics are labelled by `label`, the lock's template,
 never by its names.  No event carries an owner value.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)  # frozen, it would take three times as long to make
 class Acquired:
     """A lock was acquired."""
 
@@ -36,13 +36,14 @@ class Acquired:
     fence: int | None
     """None without fencing."""
     votes: tuple[NodeVote, ...]
+    """What the nodes said; empty where no hook wants to know (`Hooks.wants_votes`)."""
     handed_on: bool = False
     """Whether it came from another task of this process, for which no node was asked: the votes are those
     that this one had (R43)."""
     kind: str = "mutex"
     """What sort of lock: ``"mutex"``, ``"leader"``, or of a read-write lock ``"read"`` or ``"write"``."""
     lease: int = 0
-    """Which lease of the manager it is: the same in all that is told of it, and in nothing else."""
+    """Which lease of the process it is: the same in all that is told of it, and in nothing else."""
 
 
 @final
@@ -196,7 +197,7 @@ class Lost:
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, unsafe_hash=True)  # as `Acquired`
 class Released:
     """The releases of a lease are on their way to the nodes; or another task of this process has the lock."""
 
@@ -208,6 +209,8 @@ class Released:
     """Seconds for which the names stay taken all the same: the rest of the lock's `at_least`."""
     handed_on: bool = False
     """Whether another task of this process has the lock now: nothing was sent to the nodes (R43)."""
+    lost: bool = False
+    """Whether it had been lost before, which was told as `Lost`."""
     kind: str = "mutex"
     """As in `Acquired`; of a lease that was downgraded, what it is by then."""
     lease: int = 0
@@ -279,6 +282,9 @@ class Hooks:
     """
 
     __slots__ = ()
+
+    wants_votes = True
+    """Whether it looks at `Acquired.votes`, which take longer to put together than all else that is told."""
 
     def attach(self, statistics: Callable[[], ManagerStatistics | None]) -> None:
         """Hear of a manager that has the hook, once, when it is made.

@@ -18,18 +18,21 @@ MAX_REPORTED: Final = 1000
 
 def tell_acquired(hooks: HookList, holding: Holding, *, waited: float, attempts: int) -> None:
     """Tell that the call has won."""
-    event = Acquired(
-        names=holding.names,
-        label=holding.label,
-        waited=waited,
-        attempts=attempts,
-        fence=holding.fence or None,
-        votes=holding.votes(),
-        handed_on=not attempts,
-        kind=holding.kind.name,
-        lease=holding.number,
-    )
-    hooks.tell(event)
+    if Acquired in hooks.wanted:
+        event = Acquired(
+            names=holding.names,
+            label=holding.label,
+            waited=waited,
+            attempts=attempts,
+            fence=holding.fence or None,
+            votes=holding.votes() if hooks.votes else (),
+            handed_on=not attempts,
+            kind=holding.kind.name,
+            lease=holding.number,
+        )
+        hooks.tell(event)
+    if not debugging():
+        return
     report(
         logging.DEBUG,
         "lock %s was acquired in %.3f s, %s",

@@ -11,14 +11,13 @@ between reading and writing it.
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 from weakref import WeakSet
 
 from .._clock import Clock
@@ -78,8 +77,6 @@ class Holdings:
     counters: Counters
     all: dict[Holding, None] = field(default_factory=dict)
     """In the order of their wins."""
-    numbers: Iterator[int] = field(default_factory=functools.partial(itertools.count, 1))
-    """For those that are told of."""
     lost: WeakSet[Holding] = field(default_factory=WeakSet)
     """Those that were lost, released since or not."""
 
@@ -87,6 +84,9 @@ class Holdings:
     def held(self) -> int:
         """How many are held, by what is known and by the clock; any thread may ask."""
         return sum(holding.held for holding in tuple(self.all))
+
+
+_NUMBERS: Final = itertools.count(1)
 
 
 @final
@@ -190,9 +190,9 @@ class Holding:
 
     @property
     def number(self) -> int:
-        """Which lease of the manager it is, for those that hear of it."""
+        """Which lease of the process it is, for those that hear of it."""
         if not self._number:
-            self._number = next(self._shared.numbers)
+            self._number = next(_NUMBERS)
         return self._number
 
     @property

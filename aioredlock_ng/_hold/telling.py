@@ -30,10 +30,11 @@ class Told(Protocol):
 
     @property
     def number(self) -> int:
-        """Which lease of the manager it is."""
+        """Which lease of the process it is."""
 
     fence: int
     extensions: int
+    loss: LossReason | None
 
 
 def tell_extended(hooks: HookList, lease: Told, *, remaining: float, topped_up: int) -> None:
@@ -167,6 +168,7 @@ def tell_released(hooks: HookList, lease: Told, *, held_for: float, stays: float
             held_for=held_for,
             stays_taken=stays,
             handed_on=handed_on,
+            lost=lease.loss is not None,
             kind=lease.kind.name,
             lease=lease.number,
         )

@@ -18,6 +18,8 @@ PUBLIC: Final = (
     "aioredlock_ng",
     "aioredlock_ng.contrib.aiohttp",
     "aioredlock_ng.contrib.fastapi",
+    "aioredlock_ng.contrib.opentelemetry",
+    "aioredlock_ng.contrib.prometheus",
     "aioredlock_ng.contrib.redis",
     "aioredlock_ng.errors",
     "aioredlock_ng.events",

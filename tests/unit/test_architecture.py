@@ -309,6 +309,8 @@ def test_the_wall_clock_is_never_read(path: Path) -> None:
     calls = {
         ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
     }
+    if relative_name(path) == "contrib/opentelemetry.py":
+        calls -= {"time.time_ns"}  # spans have the time of day, and began before they are told of
     assert not calls & {
         "time.time",
         "time.time_ns",

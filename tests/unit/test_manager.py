@@ -778,6 +778,8 @@ async def test_hooks_hear_of_nodes_and_stalls():
             await asyncio.sleep(1)
         assert [round(event.seconds) for event in hook.of(LoopStalled)] == [3]
         for event in hook.events:
+            if isinstance(event, Acquired | Released):
+                continue  # made for each cycle: frozen, they would take too long
             with pytest.raises(FrozenInstanceError):
                 setattr(event, fields(event)[0].name, None)
 

@@ -1,0 +1,243 @@
+"""Metrics for Prometheus: what locks cost, what waits, why leases are lost, how near its edge the quorum is.
+
+    hooks = PrometheusHooks()
+    manager = LockManager(nodes, hooks=[hooks])
+
+Needs the package `prometheus_client` (the extra ``prometheus``).  One object serves all managers of a
+process.  Metrics are labelled by `label` and kind, never by names; beyond a hundred labels the others count
+as ``(others)``.  What managers tell of themselves is asked for when the registry is read; it takes no I/O.
+
+=====================================  =========  ====================================================
+metric, each with the namespace        labels     what it counts
+=====================================  =========  ====================================================
+`acquire_duration_seconds`             l k o      calls of `acquire`, by how they ended: outcome is
+                                                  ``won``, ``taken``, ``no_quorum``, ``cancelled``
+`refused_total`                        l k r      tries that were not a win: ``taken``, ``no_quorum``
+`waits_total`                          l k b      calls that had to wait: behind ``nodes``, or a task of
+                                                  this ``process``
+`handed_on_total`                      l k        acquires for which no node was asked (R43)
+`calls_ahead`                          l          calls before the last one that was refused, in line for
+                                                  a fair lock (R28)
+`hold_duration_seconds`                l k        leases that ended, by how long they were held
+`extensions_total`                     l k o      extensions: ``extended``, ``unanswered``, ``refused``
+`losses_total`                         l k r      leases lost, by `LossReason`
+`held`, `waiting`                      l k, –     leases that are held now; calls that wait now
+`node_up`, `node_quarantined`          n          1 or 0
+`node_round_trip_seconds`              n          of the last heartbeat
+`node_clock_offset_seconds`            n          how far its clock is ahead of this machine's (R14)
+`node_owed_releases`                   n          releases that it has not acknowledged (R5)
+`clock_steps_total`                    n          jumps of its clock; ``""``: of our own
+`quorum_margin`                        –          nodes that may fail until nothing can be locked; less
+                                                  than 0: so many are missing; of several managers the least
+`loop_stalls_total`                    –          times that the event loop stood still
+=====================================  =========  ====================================================
+
+Labels: l `label`, k `kind`, n `node`, o `outcome`, r `reason`, b `behind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, TypeVar, final
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from ..events import (
+    Acquired,
+    ClockStepped,
+    Extended,
+    GaveUp,
+    Hooks,
+    LoopStalled,
+    Lost,
+    NotExtended,
+    Refused,
+    Released,
+    Waiting,
+)
+from ._labels import WON, Labels, Managers, held_by_label, outcome
+
+if TYPE_CHECKING:
+    from .. import ManagerStatistics, NodeStatistics
+
+__all__ = ["PrometheusHooks"]
+
+BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+"""Seconds: from a round trip to a minute."""
+
+_M = TypeVar("_M", Counter, Gauge, Histogram)
+
+
+@final
+class PrometheusHooks(Hooks):
+    """Hooks that keep metrics in a registry of `prometheus_client`.
+
+    Args:
+        registry: where they are read from; a second object needs another one, or another namespace.
+        namespace: begins every name.
+        buckets: upper bounds of the histograms, in seconds.
+
+    Raises:
+        ValueError: the registry has metrics of these names already.
+    """
+
+    wants_votes = False
+
+    def __init__(
+        self,
+        registry: CollectorRegistry = REGISTRY,
+        *,
+        namespace: str = "redlock",
+        buckets: tuple[float, ...] = BUCKETS,
+    ) -> None:
+        self._labels, self._managers = Labels(), Managers()
+
+        def counter(name: str, what: str, *labels: str) -> Counter:
+            return Counter(name, what, labels, namespace=namespace, registry=registry)
+
+        def histogram(name: str, what: str, *labels: str) -> Histogram:
+            return Histogram(name, what, labels, namespace=namespace, registry=registry, buckets=buckets)
+
+        of = ("label", "kind")
+        self._acquires = histogram(
+            "acquire_duration_seconds", "Calls of acquire, by how they ended", *of, "outcome"
+        )
+        self._refused = counter("refused", "Tries that were not a win", *of, "reason")
+        self._waits = counter("waits", "Calls of acquire that had to wait", *of, "behind")
+        self._handed_on = counter("handed_on", "Acquires for which no node was asked", *of)
+        self._ahead = Gauge(
+            "calls_ahead",
+            "Calls before the last one that was refused, in line for a fair lock",
+            ("label",),
+            namespace=namespace,
+            registry=registry,
+        )
+        self._holds = histogram("hold_duration_seconds", "Leases that ended", *of)
+        self._extensions = counter("extensions", "Extensions of leases", *of, "outcome")
+        self._losses = counter("losses", "Leases that were lost", *of, "reason")
+        self._steps = counter("clock_steps", "Jumps of clocks", "node")
+        self._stalls = counter("loop_stalls", "Times that the event loop stood still")
+        self._of: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}
+        registry.register(_Now(namespace, self._managers, self._labels))
+
+    def _at(self, metric: _M, label: str, *rest: str) -> _M:
+        """Return the series of a metric; to look it up by its labels takes longer than to count."""
+        series = self._of.get((metric, label, *rest))
+        if series is None:
+            known = self._labels.of(label)
+            series = metric.labels(known, *rest)
+            if known == label:
+                self._of[metric, label, *rest] = series
+        return series  # type: ignore[return-value]  # of the same metric
+
+    def attach(self, statistics: Callable[[], ManagerStatistics | None]) -> None:
+        """Have what a manager tells of itself among the metrics, as long as it is there."""
+        self._managers.attach(statistics)
+
+    def on_acquired(self, event: Acquired) -> None:
+        """Count a call that won."""
+        self._at(self._acquires, event.label, event.kind, WON).observe(event.waited)
+        if event.handed_on:
+            self._at(self._handed_on, event.label, event.kind).inc()
+
+    def on_gave_up(self, event: GaveUp) -> None:
+        """Count a call that did not."""
+        self._at(self._acquires, event.label, event.kind, outcome(event)).observe(event.waited)
+
+    def on_refused(self, event: Refused) -> None:
+        """Count a try that was not a win."""
+        reason = "taken" if event.taken else "no_quorum"
+        self._at(self._refused, event.label, event.kind, reason).inc()
+        if event.kind == "fair":
+            self._at(self._ahead, event.label).set(event.ahead)
+
+    def on_waiting(self, event: Waiting) -> None:
+        """Count a call that has to wait."""
+        behind = "nodes" if event.votes else "process"
+        self._at(self._waits, event.label, event.kind, behind).inc()
+
+    def on_extended(self, event: Extended) -> None:
+        """Count an extension."""
+        self._at(self._extensions, event.label, event.kind, "extended").inc()
+
+    def on_not_extended(self, event: NotExtended) -> None:
+        """Count one that failed."""
+        why = "refused" if event.refused else "unanswered"
+        self._at(self._extensions, event.label, event.kind, why).inc()
+
+    def on_lost(self, event: Lost) -> None:
+        """Count a loss, and for how long the lease was held."""
+        self._at(self._losses, event.label, event.kind, event.reason.value).inc()
+        self._at(self._holds, event.label, event.kind).observe(event.held_for)
+
+    def on_released(self, event: Released) -> None:
+        """Count a release, and for how long the lease was held, unless its loss has been."""
+        if not event.lost:
+            self._at(self._holds, event.label, event.kind).observe(event.held_for)
+
+    def on_clock_stepped(self, event: ClockStepped) -> None:
+        """Count a jump of a clock."""
+        self._steps.labels(event.node or "").inc()
+
+    def on_loop_stalled(self, event: LoopStalled) -> None:
+        """Count a loop that stood still."""
+        self._stalls.inc()
+
+
+@final
+class _Now(Collector):
+    """What the managers tell of themselves when they are asked."""
+
+    def __init__(self, namespace: str, managers: Managers, labels: Labels) -> None:
+        self._namespace = namespace
+        self._managers = managers
+        self._labels = labels
+        self._held: dict[tuple[str, str], int] = {}
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Name the metrics, so that the registry can tell when a name is there twice."""
+        return self._families([])
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Ask the managers."""
+        return self._families(list(self._managers))
+
+    def _families(self, told: list[ManagerStatistics]) -> Iterator[GaugeMetricFamily]:
+        def gauge(name: str, what: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"{self._namespace}_{name}", what, labels=labels)
+
+        held = gauge("held", "Leases that are held now", "label", "kind")
+        of = dict.fromkeys(self._held, 0)  # what is held no more is 0, not gone
+        for each in told:
+            for key, count in held_by_label(each, self._labels).items():
+                of[key] = of.get(key, 0) + count
+        self._held = of
+        for key, count in of.items():
+            held.add_metric(key, count)
+        yield held
+        waiting = gauge("waiting", "Calls of acquire that wait now")
+        waiting.add_metric((), sum(each.waiting for each in told))
+        yield waiting
+        margin = gauge("quorum_margin", "Nodes that may fail until nothing can be locked")
+        if told:
+            margin.add_metric((), min(each.quorum_margin for each in told))
+        yield margin
+        # Of several managers over the same nodes the last one speaks.
+        nodes = {node.name: node for each in told for node in each.nodes}
+        for name, what, read in _OF_NODES:
+            family = gauge(name, what, "node")
+            for node in nodes.values():
+                if (value := read(node)) is not None:
+                    family.add_metric((node.name,), value)
+            yield family
+
+
+_OF_NODES: Final[tuple[tuple[str, str, Callable[[NodeStatistics], float | None]], ...]] = (
+    ("node_up", "Whether a node may vote", lambda node: node.state == "up"),
+    ("node_quarantined", "Whether a node is without a vote", lambda node: node.state == "quarantined"),
+    ("node_round_trip_seconds", "The last heartbeat of a node", lambda node: node.round_trip),
+    ("node_clock_offset_seconds", "How far a node's clock is ahead", lambda node: node.clock),
+    ("node_owed_releases", "Releases that a node has not acknowledged", lambda node: node.owed),
+)
