@@ -16,7 +16,8 @@ from .._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts,
 from .._node import NodeState
 from .._node.plain import plain
 from .inspection import ask
-from .self_test import question, try_listening, try_locking, try_telling
+from .self_test import try_listening, try_locking, try_telling
+from .trial import question
 
 if TYPE_CHECKING:
     from .._node import Node

@@ -67,7 +67,7 @@ class QueueInspection:
 async def look_at_line(runtime: Runtime, key: bytes, name: str) -> QueueInspection:
     """Ask every node which processes wait for the lock under `key`, and put the answers together."""
     prefix = runtime.options.prefix
-    answers = await ask_all(runtime, _look_for_line(prefix, key))
+    answers = await ask_all(runtime, look_for_line(prefix, key))
     lines: list[dict[bytes, int]] = []
     more, silent = False, []
     for node, answer in zip(runtime.nodes, answers, strict=True):
@@ -111,7 +111,8 @@ def _label(seat: bytes, prefix: bytes) -> str | None:
     return None if found is None else found["label"].decode(errors="replace")
 
 
-def _look_for_line(prefix: bytes, key: bytes) -> Command:
+def look_for_line(prefix: bytes, key: bytes) -> Command:
+    """Build the question which processes stand in line for the lock under `key`."""
     return Command(
         Purpose.OTHER,
         owner=b"",

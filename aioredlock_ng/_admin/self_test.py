@@ -3,57 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from .. import _scripts
-from .._core.command import GRANTED, Answer, Command, Purpose, Reply, Silence
-from .._core.diagnosis.checks import DISPENSABLE, IN_FULL, PING, READ_WRITE, SEMAPHORES, TYPE
+from .._core.command import Silence
+from .._core.diagnosis.dispensable import DISPENSABLE, IN_FULL
 from .._core.diagnosis.facts import BY_CLIENT, RESP2
 from .._core.quorum import Vote
 from .._core.rights import denied, unknown
-from .._kinds.kind import Kind
-from .._kinds.mutex import MUTEX
-from .._kinds.primitive import Primitive
-from .._kinds.read_write import READ, WRITE
-from .._kinds.semaphore import SEMAPHORE
 from .._node.channels import listening
 from .._node.client_node import ClientNode
-from .._node.link import heartbeat
-from .._node.packing import words
-from .._node.pipe import PUSH, untagged
-from .._round.round import Round, all_answered, keep
-from .._specs import primitive_of
+from .._node.pipe import PUSH
+from .._round.round import Round, all_answered
 from ..errors import NodeVote
-from .inspection import ask, look_for
+from .inspection import ask
+from .trial import Step, question, trial
 
 if TYPE_CHECKING:
     from .._node import Node
     from .._session.runtime import Runtime
-
-TRIAL_TTL: Final = 2.0
-"""Seconds that the locks of a trial live, unless their release is refused."""
-
-TRIAL_TTL_EXTENDED: Final = 5.0
-"""Seconds that they are extended to: more, or the script would not have to change anything."""
-
-TRIAL_FENCE: Final = 1
-"""Below every counter: what is raised to it stays where it is."""
-
-
-@final
-class _Step(NamedTuple):
-    """One thing that locks do."""
-
-    what: str
-    command: Command
-    read: Callable[[Reply], Answer] = keep
-    votes: bool = False
-    """Whether a node without a vote cannot do it."""
-    part: str = ""
-    """What of `DISPENSABLE` it is a part of."""
 
 
 @final
@@ -66,11 +36,6 @@ class Trial(NamedTuple):
     """What of that locks can do without."""
 
 
-def question(verb: bytes, *args: bytes, keys: tuple[bytes, ...] = ()) -> Command:
-    """Build a command whose answer may be anything: it is no reason to give up a connection of locks."""
-    return Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=keys, args=args, verb=verb)
-
-
 async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: bool) -> Trial:
     """Do on one node what locks do, under random names.
 
@@ -79,7 +44,7 @@ async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: b
     """
     await _load_scripts(runtime, node, timeout)
     rounds = []
-    for step in _trial(runtime):
+    for step in trial(runtime):
         if step.votes and not voting:
             continue
         round_ = Round(runtime.outbox.over(node), step.read)
@@ -103,7 +68,7 @@ async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: b
     return Trial(tuple((step.what, why) for step, why in _told(failures)), tuple(lacking.items()))
 
 
-def _told(failures: Sequence[tuple[_Step, NodeVote]]) -> Sequence[tuple[_Step, str]]:
+def _told(failures: Sequence[tuple[Step, NodeVote]]) -> Sequence[tuple[Step, str]]:
     """Return those that tell something, with the reason: a refusal that follows from a silence does not."""
     silent = [(step, vote) for step, vote in failures if vote.vote is Vote.SILENT]
     return [(step, vote.reason or "refused") for step, vote in silent or failures]
@@ -167,106 +132,3 @@ async def _load_scripts(runtime: Runtime, node: Node, timeout: float) -> None:
         reply = await ask(runtime, node, question(b"SCRIPT", b"LOAD", script.source), timeout)
         if isinstance(reply, Silence):
             return
-
-
-def _trial(runtime: Runtime) -> Sequence[_Step]:
-    """Make what is to be tried on one node, in this order."""
-    names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
-    one, two = _over(MUTEX, runtime, names[:1]), _over(MUTEX, runtime, names[1:])
-    ends = runtime.tries.read_clocks().owner_ends
-    mine, other = runtime.owners.new() + ends, runtime.owners.new() + ends
-    fence = TRIAL_FENCE if runtime.options.fencing else 0
-    look = look_for(two.keys[1])
-    tag = b"in full"
-    in_full = Command(
-        Purpose.OTHER,
-        owner=b"",
-        fits=lambda reply: look.fits(untagged(reply, tag)),
-        keys=(),
-        args=(*words(look, in_full=True)[1:], tag),
-        verb=b"EVAL",
-    )
-    steps = [
-        _Step("acquire", one.acquire(mine, TRIAL_TTL, fence), one.read_acquire, votes=True),
-        _Step("acquire two at once", two.acquire(other, TRIAL_TTL, fence), two.read_acquire, votes=True),
-        _Step("extend", two.extend(other, TRIAL_TTL_EXTENDED, fence), two.kind.extend.read, votes=True),
-        _Step(
-            "give back what a node lost", two.top_up(other, TRIAL_TTL_EXTENDED, fence), two.kind.top_up.read
-        ),
-        _Step(PING, heartbeat(names[0].encode())),
-        _Step(TYPE, question(b"TYPE", keys=two.keys[:1])),
-        _Step("look", look),
-        _Step(IN_FULL, in_full),
-        # Without a vote this one was not acquired, and there is nothing to release.
-        _Step("release", one.release(mine, TRIAL_TTL, fence), one.kind.release.read, votes=True),
-        _Step("release two at once", two.release(other, TRIAL_TTL_EXTENDED, fence), two.kind.release.read),
-    ]
-    if fence:
-        steps.insert(2, _Step("raise", two.raise_(other, fence), votes=True))
-        steps += [_forget(one, mine), _forget(two, other)]
-    read_write = _trial_of_read_write(runtime, names[0], mine, fence)
-    return [*steps, *read_write, *_trial_of_permits(runtime, names[1], mine, fence)]
-
-
-def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[_Step]:
-    """Make what read-write locks do, under a name that is free by then: readers together, a writer alone."""
-    part, reads, writes = READ_WRITE, _over(READ, runtime, (name,)), _over(WRITE, runtime, (name,))
-    beside, writer = owner + b"2", owner + b"3"
-
-    def voted(what: str, command: Command, read: Callable[[Reply], Answer]) -> _Step:
-        # A user's client makes the calls of one owner one after the other: so these come in their order.
-        return _Step(what, dataclasses.replace(command, owner=owner), read, votes=True, part=part)
-
-    yield voted("read lock", reads.acquire(owner, TRIAL_TTL, fence), reads.read_acquire)
-    yield voted("read lock beside another", reads.acquire(beside, TRIAL_TTL, fence), reads.read_acquire)
-    yield voted("refuse a writer beside readers", writes.acquire(writer, TRIAL_TTL, fence), _refusal)
-    if fence:
-        yield voted("raise a read lock", reads.raise_(owner, fence), reads.kind.raise_.read)
-    yield voted("extend a read lock", reads.extend(beside, TRIAL_TTL, fence), reads.kind.extend.read)
-    # What needs no vote adds the reader, too: without one it was not acquired.
-    added = reads.top_up(owner, TRIAL_TTL_EXTENDED, fence)
-    yield _Step("give back a read lock", added, reads.kind.top_up.read, part=part)
-    yield _Step("look at a read lock", look_for(reads.keys[0]), part=part)
-    yield voted("release one of two", reads.release(beside, TRIAL_TTL, fence), reads.kind.release.read)
-    released = reads.release(owner, TRIAL_TTL_EXTENDED, fence)
-    yield _Step("release a read lock", released, reads.kind.release.read, part=part)
-    # The name is free again; a writer that was let in too early goes now, too.
-    yield voted("write lock", writes.acquire(writer, TRIAL_TTL, fence), writes.read_acquire)
-    yield voted("release it", writes.release(writer, TRIAL_TTL, fence), writes.kind.release.read)
-    if fence:
-        yield _forget(reads, owner)
-
-
-def _trial_of_permits(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[_Step]:
-    """Make what needs rights that only semaphores need, under another name: readers may still be there."""
-    part, lock = SEMAPHORES, _over(SEMAPHORE, runtime, (name,))
-    yield _Step("permit", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire, votes=True, part=part)
-    added = lock.at(0).top_up(owner, TRIAL_TTL_EXTENDED, fence)
-    yield _Step("give back a permit", added, lock.kind.top_up.read, part=part)
-    yield _Step("look at a permit", look_for(lock.keys[0]), part=part)
-    released = lock.release(owner, TRIAL_TTL_EXTENDED, fence)
-    yield _Step("release a permit", released, lock.kind.release.read, part=part)
-    if fence:
-        yield _forget(lock, owner)
-
-
-def _refusal(reply: Reply) -> Answer:
-    """Read the answer to a writer that must not be let in."""
-    answer = WRITE.acquire.read(reply)
-    if answer.vote is Vote.SILENT:
-        return answer
-    return GRANTED if answer.vote is Vote.REFUSED else Answer(Vote.REFUSED, "it was let in")
-
-
-def _over(kind: Kind, runtime: Runtime, names: tuple[str, ...]) -> Primitive:
-    """Make the primitive that locks use; its counters, not needed again, live as long as its keys."""
-    return primitive_of(kind, names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
-
-
-def _forget(lock: Primitive, owner: bytes) -> _Step:
-    """Delete the counters, behind the release of their owner."""
-    counters = dict(lock.parts)["counter"]
-    command = Command(
-        Purpose.OTHER, owner=owner, fits=lambda reply: isinstance(reply, int), keys=counters, verb=b"DEL"
-    )
-    return _Step("delete the counters", command)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
-from ._queues import look_at_queues, queue_as_json, queue_notes
 from ._terminal import Line, cells, clipped, printable
-from .common import availability, unavailable_for
+from .common import unavailable_for
 
 if TYPE_CHECKING:
     from .. import (
@@ -83,7 +82,7 @@ async def look(
 
     try:
         survey = await manager.survey(*names)
-        lines = await look_at_queues(manager, names) if queues else {}
+        lines = {name: await manager.queue(name) for name in dict.fromkeys(names)} if queues else {}
     except ConfigurationError as error:
         return Overview(
             nodes=manager.statistics().nodes, survey=None, problem=str(error), unavailable_for=math.inf
@@ -91,77 +90,6 @@ async def look(
     wait = unavailable_for(manager, quarantine)
     nodes = manager.statistics().nodes
     return Overview(nodes=nodes, survey=survey, unavailable_for=wait, queues=lines)
-
-
-# -- for programs ------------------------------------------------------------------------------------
-
-
-def as_json(overview: Overview) -> dict[str, Any]:
-    """Return what ``status --json`` prints."""
-    survey = overview.survey
-    assert survey is not None, "a problem is shown elsewhere"
-    return {
-        "at": survey.at,
-        **availability(overview.unavailable_for),
-        "quorum": overview.quorum,
-        "answered": overview.answered,
-        "nodes": [
-            {
-                "node": node.name,
-                "state": str(node.state),
-                "reason": node.reason,
-                "votes_in": node.votes_in,
-                "round_trip": node.round_trip,
-            }
-            for node in overview.nodes
-        ],
-        "locks": [
-            {**lock_as_json(lock), "queue": queue_as_json(overview.queues.get(lock.name))}
-            for lock in survey.locks
-        ],
-        "truncated": survey.truncated,
-        "silent": [dataclasses.asdict(silent) for silent in survey.silent],
-    }
-
-
-def lock_as_json(lock: LockInspection) -> dict[str, Any]:
-    """Return one lock as ``--json`` shows it."""
-    return {
-        "name": lock.name,
-        "state": lock.state,
-        "kind": lock.kind,
-        "holder": lock.holder,
-        "since": lock.since,
-        "ttl": lock.ttl,
-        "held_by": lock.held_by,
-        "shared": lock.shared,
-        "readers": [{**_reader_as_json(reader), "held_by": reader.held_by} for reader in lock.readers],
-        "more_readers": lock.more_readers,
-        "permits": [{**_permit_as_json(permit), "held_by": permit.held_by} for permit in lock.permits],
-        "nodes": [
-            {
-                "node": node.node,
-                "held": node.held,
-                "kind": node.kind,
-                "holder": node.holder,
-                "since": node.since,
-                "ttl": node.ttl,
-                "reason": node.reason,
-                "readers": [_reader_as_json(reader) for reader in node.readers],
-                "more_readers": node.more_readers,
-                "permits": [_permit_as_json(permit) for permit in node.permits],
-            }
-            for node in lock.nodes
-        ],
-    }
-
-
-def _reader_as_json(reader: ReaderInspection) -> dict[str, Any]:
-    return {"holder": reader.holder, "since": reader.since, "ttl": reader.ttl}
-
-
-def _permit_as_json(permit: PermitInspection) -> dict[str, Any]:
-    return {"slot": permit.slot, "holder": permit.holder, "since": permit.since, "ttl": permit.ttl}
 
 
 # -- for people --------------------------------------------------------------------------------------
@@ -330,10 +258,20 @@ def _notes(overview: Overview) -> list[Line]:
             text += "; `aioredlock-ng init` if no lock can be alive"
         notes.append(Line(text, "error"))
     if survey is not None:
-        notes += queue_notes(overview.queues.values(), {each.node for each in survey.silent})
+        notes += _queue_notes(overview.queues.values(), {each.node for each in survey.silent})
     if survey is not None and survey.truncated:
         notes.append(Line("there may be more locks: the search was ended at its limit", "warning"))
     return notes
+
+
+def _queue_notes(queues: Iterable[QueueInspection], silent: Container[str]) -> list[Line]:
+    """Say which nodes did not tell of a line, but of all else: a right is missing, say."""
+    return [
+        Line(f"{printable(each.node)} does not tell its line: {printable(each.reason)}", "warning")
+        for queue in queues
+        for each in queue.silent
+        if each.node not in silent
+    ]
 
 
 def _table(rows: Sequence[tuple[str, ...]], styles: Sequence[str]) -> list[Line]:

@@ -87,7 +87,7 @@ class _Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
-        from ._overview import lock_as_json
+        from ._as_json import lock_as_json
 
         nodes = [{"node": node.node, "done": _gone(node), "reason": _why_not(node)} for node in self.nodes]
         return {"lock": lock_as_json(self.lock), "nodes": nodes}

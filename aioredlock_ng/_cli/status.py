@@ -33,7 +33,8 @@ def add(commands: Subcommands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from ._overview import as_json, as_lines
+    from ._as_json import as_json
+    from ._overview import as_lines
     from ._terminal import output, quiet, write
 
     manager, quarantine = make_manager(arguments), clients_quarantine()

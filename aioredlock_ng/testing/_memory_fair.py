@@ -84,12 +84,16 @@ class Line:
         if not ticket:
             ticket = tickets.get(seat) or max(max(tickets.values(), default=0) + 1, self.now * 1024)
         self.server.zadd(self.tickets, seat, ticket)
+        self._prolong(self.tickets, life)
         life += LIFE_PER_SEAT_MS * min(self.order.index(seat), MOST_AHEAD)
         self.server.zadd(self.seats, seat, self.now + life)
         for key in (self.tickets, self.seats):
-            if self.server.pttl(key) < life:
-                self.server.pexpire(key, life)
+            self._prolong(key, life)
         return ticket
+
+    def _prolong(self, key: bytes, life: int) -> None:
+        if self.server.pttl(key) < life:
+            self.server.pexpire(key, life)
 
     def free_since(self, moment: int) -> None:
         """Note since when the lock is free, or when its holder ends."""

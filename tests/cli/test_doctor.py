@@ -22,6 +22,7 @@ from aioredlock_ng import Finding, LockManager
 from aioredlock_ng._core.rights import (
     ACL_RIGHTS,
     ADMIN_RIGHTS,
+    LINE_RIGHTS,
     NOTICE_RIGHTS,
     READER_RIGHTS,
     SLOT_RIGHTS,
@@ -384,6 +385,10 @@ async def test_a_missing_right_is_an_error(right: str, rights: Callable[[str], l
         assert {(one.check, one.level) for one in findings} == {("rights", "warning")}  # other locks work
         assert all(READER_RIGHTS in one.advice for one in findings)
         assert all("read-write locks" in one.message for one in findings)
+    elif right in LINE_RIGHTS.split():
+        assert {(one.check, one.level) for one in findings} == {("rights", "warning")}  # likewise
+        assert all(LINE_RIGHTS in one.advice for one in findings)
+        assert all("fair locks" in one.message for one in findings)
     elif right in SLOT_RIGHTS.split():
         assert {(one.check, one.level) for one in findings} == {("rights", "warning")}  # likewise
         assert all(SLOT_RIGHTS in one.advice for one in findings)

@@ -25,7 +25,8 @@ from aioredlock_ng import (
     WaiterInspection,
 )
 from aioredlock_ng._cli import _terminal
-from aioredlock_ng._cli._overview import Overview, as_json, as_lines
+from aioredlock_ng._cli._as_json import as_json
+from aioredlock_ng._cli._overview import Overview, as_lines
 from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printable
 from aioredlock_ng._cli.release import _as_agreed
 

@@ -40,7 +40,7 @@ NO_LIMITS: Final = {
     "_acquire/owners:OWNER_BITS": "assumption A5 has it",
     "_acquire/waiting:SAME_EXPIRY": "what counts as the same moment",
     "_admin/diagnosis:PORTS": "how many ports there are",
-    "_admin/self_test:*": "what a trial lock looks like",
+    "_admin/trial:*": "what a trial lock looks like",
     "_core/clock_watch:ALIKE_WITHIN": "what counts as the same step",
     "_core/clock_watch:PRECISION": "how exact a node's time is",
     "_core/command:STAMP_SIZE": "a format",

@@ -25,7 +25,7 @@ from aioredlock_ng import (
     _scripts,
 )
 from aioredlock_ng._core.command import Script
-from aioredlock_ng._core.rights import READER_RIGHTS, denied
+from aioredlock_ng._core.rights import LINE_RIGHTS, READER_RIGHTS, denied
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
 from tests.environments.interpreters import ROOT
@@ -104,6 +104,11 @@ async def test_it_is_enough(grant: Callable[..., str], caplog: pytest.LogCapture
     url = grant(LINE)
     async with LockManager([url]) as manager, LockManager([url]) as other:
         await live(manager)
+        async with manager.lock("line", fair=True):
+            waiting = asyncio.create_task(other.lock("line", fair=True, blocking_timeout=5).acquire())
+            while not (await manager.queue("line")).waiters:
+                await asyncio.sleep(0.01)
+        await (await waiting).release()
         async with manager.lock("heard"):
             waiting = asyncio.create_task(other.lock("heard", blocking_timeout=5).acquire())
             node = other._life.nodes[0]
@@ -229,6 +234,25 @@ async def test_a_read_lock_says_that_a_right_is_missing(grant: Callable[..., str
         assert denied(await refused(manager.rwlock("job", blocking=False).read()))
         async with manager.lock("job"), manager.lock("a", "b"), manager.rwlock("c").write():
             pass
+
+
+@pytest.mark.parametrize("right", LINE_RIGHTS.split())
+async def test_a_line_says_that_a_right_is_missing(right: str, grant: Callable[..., str]) -> None:
+    """What would wait says so, and a holder releases all the same; no key is left without an end."""
+    whole, less = grant(LINE), grant(without(right), user="less")
+    async with LockManager([whole]) as holder, LockManager([less]) as other, LockManager([less]) as waiter:
+        async with waiter.lock("job"), waiter.lock("a", "b"):
+            pass
+        for holding in (holder, other):
+            lease = await holding.lock("line", fair=True).acquire()
+            assert denied(await refused(waiter.lock("line", fair=True, blocking_timeout=0.5)))
+            await lease.release()
+            assert not (await holder.inspect("line"))[0].held
+        if right == "+zrange":
+            assert denied((await waiter.queue("line")).silent[0].reason)
+    admin = whole.replace("locks:secret@", "")
+    left = {key: ask(admin, "PTTL", key) for key in ask(admin, "KEYS", "*") if not key.endswith(b"{meta}")}
+    assert -1 not in left.values(), left
 
 
 async def test_a_forbidden_name_fails_alone(grant: Callable[..., str]) -> None:

@@ -477,6 +477,9 @@ async def test_a_trial_does_on_each_node_what_locks_do() -> None:
             assert done.count(b"EVALSHA" + _scripts.RW_RELEASE.digest) == 6
             for script in (_scripts.SLOTS_ACQUIRE, _scripts.SLOTS_TOP_UP, _scripts.SLOTS_RELEASE):
                 assert done.count(b"EVALSHA" + script.digest) == 2
+            assert done.count(b"EVALSHA" + _scripts.FAIR_ACQUIRE.digest) == 6
+            assert done.count(b"EVALSHA" + _scripts.FAIR_RELEASE.digest) == 4
+            assert done.count(b"EVALSHA" + _scripts.QUEUE.digest) == 2
             assert done.count(b"EVAL" + _scripts.INSPECT.source) == 2
         executed = [words for node in w.nodes for words in node.executed]
         acquires = [words for words in executed if words[1:2] == (_scripts.ACQUIRE.digest,)]

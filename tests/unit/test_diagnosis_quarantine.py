@@ -247,6 +247,7 @@ async def test_a_trial_does_what_fenced_locks_do() -> None:
             tried += [_scripts.READ, _scripts.WRITE] * 2 + [_scripts.RW_RELEASE] * 3
             tried += [_scripts.RW_RAISE, _scripts.RW_EXTEND, _scripts.RW_TOP_UP, _scripts.INSPECT]
             tried += [_scripts.SLOTS_ACQUIRE, _scripts.SLOTS_TOP_UP, _scripts.INSPECT, _scripts.SLOTS_RELEASE]
+            tried += [_scripts.FAIR_ACQUIRE] * 3 + [_scripts.QUEUE] + [_scripts.FAIR_RELEASE] * 2
             assert sorted(done) == sorted(script.digest for script in tried)
             assert node.keys == (b"redlock:{meta}",)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..command import Silence
 from ..hash_tag import hash_tag, no_tag
-from ..rights import COUNT_RIGHT, NOTICE_RIGHTS, READER_RIGHTS, SLOT_RIGHTS, channel_rule, denied, unknown
+from ..rights import COUNT_RIGHT, NOTICE_RIGHTS, channel_rule, denied, unknown
+from .dispensable import DISPENSABLE
 from .facts import BY_CLIENT, NO_COMMANDS, NOT_ASKED, NodeFacts
 from .findings import Finding, bad, explained, missing, ok, unchecked
 
@@ -22,29 +23,6 @@ OLDEST_WITH_FENCES: Final = (5, 0)
 BIND_IS_NO_EXCUSE: Final = (7, 0)
 """Until this version an explicit bind address switched the protected mode off."""
 
-
-class Dispensable(NamedTuple):
-    """Something that locks do without."""
-
-    right: str
-    without: str
-    """How they do."""
-
-
-PING: Final = "ping"
-TYPE: Final = "type"
-IN_FULL: Final = "send a script anew"
-READ_WRITE: Final = "read-write locks"
-SEMAPHORES: Final = "semaphores"
-
-DISPENSABLE: Final = {
-    PING: Dispensable("+ping", "which is a sign of life, too"),
-    IN_FULL: Dispensable("+eval", "so that after SCRIPT FLUSH it grants nothing until we reconnect"),
-    TYPE: Dispensable("+type", "so that no error tells what is under a key in the place of a lock"),
-    READ_WRITE: Dispensable(READER_RIGHTS, "which other locks do without"),
-    SEMAPHORES: Dispensable(SLOT_RIGHTS, "which other locks do without"),
-}
-"""Of what a diagnosis tries, what locks do without; to send scripts anew only on nodes by URL."""
 
 CROWDED: Final = 0.9
 """Share of `maxclients` from which new connections may soon be refused."""

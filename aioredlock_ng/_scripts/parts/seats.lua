@@ -40,6 +40,7 @@ local function sit(tickets, seats, seat, ticket, ms, life)
     ticket = tonumber(redis.call('ZSCORE', tickets, seat) or math.max(tonumber(last or 0) + 1, ms * 1024))
   end
   redis.call('ZADD', tickets, ticket, seat)
+  prolong(tickets, life)  -- first: what fails below must not leave a key without an end
   life = life + LIFE_PER_SEAT * math.min(redis.call('ZRANK', tickets, seat), MOST_AHEAD)
   redis.call('ZADD', seats, ms + life, seat)
   prolong(tickets, life)
