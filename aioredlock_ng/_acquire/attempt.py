@@ -265,8 +265,9 @@ class Attempt:
 
     @property
     def ahead(self) -> int:
-        """How many seats come before it, at most."""
-        return max((answer.ahead for answer in self.asked.answers if answer is not None), default=0)
+        """So many come before it, or fewer, at a majority of the nodes, as far as they have answered."""
+        ahead = sorted(answer.ahead for answer in self.asked.answers if answer is not None)
+        return ahead[: self.asked.quorum][-1] if ahead else 0
 
     async def undo_and_explain(self, timeout: float) -> LockNotAcquiredError:
         """Undo, and return why it was no win."""

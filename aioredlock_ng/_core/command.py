@@ -119,6 +119,8 @@ class Command:
     script: Script | None = None
     keeps: float = 0.0
     proof: Proof = Proof.NONE
+    repeated: tuple[bytes, ...] = ()
+    """What a repetition by the ledger says instead of `args`; empty: the same."""
     packed: bytes | None = field(default=None, init=False)
     """The RESP bytes, built once for all nodes, by the first that sends it."""
 

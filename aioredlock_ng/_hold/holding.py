@@ -24,6 +24,7 @@ from .._clock import Clock
 from .._core.command import Answer
 from .._core.policy import EXTENSION_RETRY
 from .._core.quorum import Extension, Tally, extension_verdict
+from .._core.seats import NO_SEAT
 from .._core.validity import asked_at, valid_until
 from .._counters import Counters
 from .._hooks import HookList
@@ -508,6 +509,7 @@ class Holding:
         ticket = self._ticket
         names = ticket.names
         ticket.leave()  # first: then the next acquire leaves in the same write, behind these (R15)
+        lost_place = self.loss is not None and self._primitive.kind.in_line
         round_ = self._shared.releases.release(
             self._primitive,
             self.owner,
@@ -516,7 +518,7 @@ class Holding:
             unsent=self._unsent,
             quiet=self.quiet,
             stays=self.stays,
-            seat=ticket.seat,
+            seat=NO_SEAT if lost_place else ticket.seat,  # the next call of this process may sit there by now
         )
         for window in over:
             window.release, window.listened = round_, ticket.queue.listened(names)

@@ -251,10 +251,13 @@ class Primitive:
         stay = (b"%d" % milliseconds(stays),) if stays > 0 else ()
         behind = self._words(seat) if self.kind.in_line or seat.name else stay
         loud = b"" if quiet or stay else b"1"  # what is not free yet is not announced
-        args = (owner, b"%d" % fence, self._fence_ttl_ms, loud)
-        return self._script(
-            Purpose.RELEASE, self.kind.release, args, counters=fence > 0, keeps=keeps, behind=behind
+        question, args = self.kind.release, (owner, b"%d" % fence, self._fence_ttl_ms, loud)
+        command = self._script(
+            Purpose.RELEASE, question, args, counters=fence > 0, keeps=keeps, behind=behind
         )
+        if self.kind.in_line:  # by the time of a repetition the seat may be that of the process's next call
+            command.repeated = (*args, *question.args, *self._words(NO_SEAT))
+        return command
 
     def at(self, slot: int) -> Primitive:
         """Return what asks for no more than the slot that was won."""

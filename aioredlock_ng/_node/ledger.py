@@ -9,7 +9,7 @@ of an *unanswered* acquire is repeated until no key of its owner can exist any m
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 from .._core.command import Command, Reply, Silence, Sink, deleted_any
@@ -103,6 +103,8 @@ class Ledger:
         """Note a release that the node has not acknowledged; `sink` and `index` as in `follow`."""
         if command.owner in self._releases:
             return
+        if command.repeated:
+            command = replace(command, args=command.repeated)
         unresolved = self.is_unresolved(command.owner)
         until = now + command.keeps
         if unresolved:
