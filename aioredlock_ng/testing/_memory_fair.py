@@ -189,8 +189,8 @@ def _release(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
             raise_all(server, counters, int(fence), 0, keep_ms)
     wait, told = _taken(server, key, owner)[0] if others else 0, 0
     with suppress(CommandError):
-        gone = _stay_or_leave(line, call)
-        if line.exists:
+        if call.ticket or line.exists:
+            gone = _stay_or_leave(line, call)
             ahead = line.ahead_of(seat)
             if wait > 0:
                 wait += ahead * HEAD_START_MS
@@ -221,7 +221,8 @@ def _free(line: Line, ahead: int, *, deleted: bool, tells: bool) -> tuple[int, i
 
 def _queue(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     line, most = Line(server, *keys), int(argv[0])
-    tickets, ends = server.scores(line.tickets), server.scores(line.seats)
+    tickets = server.scores(line.tickets)
+    ends = server.scores(line.seats) if tickets else {}
     order = line.order
     live = [seat for seat in order[:most] if ends.get(seat, 0) >= line.now]
     found = [part for seat in live for part in (seat[:_SHOWN_BYTES], tickets[seat])]

@@ -1,0 +1,275 @@
+"""The scripts of a fair lock: what they answer, leave and tell, on every kind of master (R28, R29, R30)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import ConfigurationError
+from aioredlock_ng._core.fencing import SHIFT
+from tests.conformance.fair import LIFE_MS, LOCK, SEATS_KEY, TICKETS_KEY, FairStage, seat
+from tests.conformance.stage import EXPECTED, SENTINEL, TTL, counters
+from tests.conformance.test_notices import LAST, LOUD, all_told
+from tests.conformance.tools import OTHERS, OURS, WRONG, Master, alike, connected, lives
+from tests.listening import listen
+
+FIRST, SECOND, THIRD = seat(1), seat(2), seat(3)
+MANY = 400
+"""Seats whose head starts take 20 s: longer than a loaded machine stands still."""
+
+
+@pytest.fixture
+async def stage(master: Master) -> AsyncIterator[FairStage]:
+    """Give an empty node with the sentinel that all requests expect."""
+    master.flush()
+    master.put([(SENTINEL, EXPECTED, None)])
+    async with connected(master) as node:
+        yield FairStage(master, node)
+
+
+def crowd() -> list[tuple[bytes, int, float]]:
+    """Return the seats of many that live."""
+    return [(seat(10 + number), 10 + number, 90.0) for number in range(MANY)]
+
+
+# -- acquire -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fenced", [True, False])
+async def test_a_free_lock_without_a_line_is_granted(stage: FairStage, fenced: bool) -> None:
+    """As a mutex is, to a call that waits or not; the same command again changes nothing."""
+    ballot = 1 if fenced else 0
+    code, fence, _, ticket, ahead = await stage.ask(FIRST, ballot=ballot)
+    assert (code, fence > 0, ticket, ahead) == (1, fenced, 0, 0)
+    assert (await stage.ask(FIRST, ballot=ballot))[:2] == [1, fence]
+    assert stage.stored()[0] == OURS
+    assert lives(stage.lives()[0], TTL)
+    assert stage.master.keys() == sorted([LOCK, SENTINEL, *(counters("a") if fenced else ())])
+
+
+async def test_a_refused_call_that_waits_takes_the_next_seat(stage: FairStage) -> None:
+    """Its ticket is the node's time, or one more than the last; without a seat it takes none."""
+    stage.put(LOCK, OTHERS, 30.0)
+    code, wait, _, ticket, ahead = await stage.ask()
+    assert (code, alike(wait, 30_000), ticket, ahead) == (0, True, 0, 0)
+    assert stage.tickets() == {}
+    now_ms = await stage.now_ms()
+    code, wait, us, first, ahead = await stage.ask(FIRST)
+    assert (code, alike(wait, 30_000), ahead) == (0, True, 0)
+    assert now_ms <= first >> SHIFT <= us // 1000
+    assert (await stage.ask(FIRST))[3] == first
+    far = first + (3_600_000 << SHIFT)
+    await stage.free(SECOND, far)
+    *_, third, ahead = await stage.ask(THIRD)
+    assert (third, ahead) == (far + 1, 2)
+    assert stage.line() == [FIRST, SECOND, THIRD]
+
+
+async def test_a_seat_lives_longer_behind_others(stage: FairStage) -> None:
+    """60 ms for each that comes before it; the keys as long as the last of them."""
+    stage.put(LOCK, OTHERS, 30.0)
+    await stage.put_line(*crowd(), ttl=10.0)
+    await stage.ask(FIRST, 2**50)
+    now_ms = await stage.now_ms()
+    assert alike(stage.seats()[FIRST] - now_ms, LIFE_MS + 60 * MANY)
+    for _, left in stage.master.look([TICKETS_KEY, SEATS_KEY]):
+        assert lives(left, (LIFE_MS + 60 * MANY) / 1000)
+
+
+async def test_a_release_that_stays_settles_its_ticket(stage: FairStage) -> None:
+    """What other nodes proposed takes the place of the node's own; a seat that was lost comes back to it."""
+    stage.put(LOCK, OTHERS, 30.0)
+    *_, first, _ = await stage.ask(FIRST)
+    await stage.ask(SECOND)
+    deleted, wait, told, *_ = await stage.free(FIRST, first + 2**30)
+    assert (deleted, alike(wait, 30_050), told) == (0, True, 0)
+    assert stage.line() == [SECOND, FIRST]
+    assert stage.tickets()[FIRST] == first + 2**30
+    stage.put(TICKETS_KEY, {SECOND: first + 1}, 60.0)
+    stage.put(SEATS_KEY, {SECOND: stage.seats()[SECOND]}, 60.0)
+    assert (await stage.ask(FIRST, first))[3:] == [first, 0]
+    assert stage.line() == [FIRST, SECOND]
+
+
+async def test_the_first_in_line_has_a_free_lock_at_once(stage: FairStage) -> None:
+    """Its seat goes, and with the last one all."""
+    await stage.put_line((FIRST, 5, 60.0), (SECOND, 6, 60.0), free_since=0.0)
+    assert (await stage.ask(FIRST, 5))[0] == 1
+    assert (stage.line(), stage.free_since()) == ([SECOND], None)
+    await stage.free()
+    assert (await stage.ask(SECOND, 6))[0] == 1
+    assert not {TICKETS_KEY, SEATS_KEY} & set(stage.master.keys())
+
+
+@pytest.mark.parametrize("name", [FIRST, b""], ids=["in line", "a single try"])
+async def test_others_wait_for_the_head_starts_before_them(stage: FairStage, name: bytes) -> None:
+    """50 ms for each: refused until then, and from then on granted past those, whose seats go."""
+    await stage.put_line(*crowd(), free_since=0.0)
+    code, wait, _, _, ahead = await stage.ask(name)
+    assert (code, alike(wait, 50 * MANY), ahead) == (0, True, MANY)
+    await stage.put_line(*crowd(), (SECOND, 2**50, 60.0), free_since=60.0)
+    assert (await stage.ask(name, 2**49 if name else 0))[0] == 1
+    assert stage.line() == ([SECOND] if name else [])
+
+
+@pytest.mark.parametrize("free_since", [None, -60.0])
+async def test_a_lock_that_went_without_a_word_is_free_from_now_on(
+    stage: FairStage, free_since: float | None
+) -> None:
+    """By force, or before its holder's end: the head starts begin when it is seen."""
+    await stage.put_line(*crowd(), free_since=free_since)
+    before = await stage.now_ms()
+    assert (await stage.ask(FIRST))[0] == 0
+    since = stage.free_since()
+    assert since is not None
+    assert before <= since <= await stage.now_ms()
+
+
+async def test_a_refusal_notes_when_the_holder_ends(stage: FairStage) -> None:
+    """So that its head starts count from there; a key without an end has none to note."""
+    stage.put(LOCK, OTHERS, 30.0)
+    await stage.ask(FIRST)
+    assert alike((stage.free_since() or 0) - await stage.now_ms(), 30_000)
+    stage.put(LOCK, OTHERS)
+    assert (await stage.ask(FIRST))[:2] == [0, -1]
+
+
+async def test_seats_that_have_ended_are_passed_by(stage: FairStage) -> None:
+    """At the front they go; behind one that lives they count until they get there."""
+    await stage.put_line((seat(5), 5, -1.0), (seat(6), 6, -1.0), (FIRST, 7, 60.0), (seat(8), 8, -1.0))
+    stage.put(LOCK, OTHERS, 30.0)
+    assert (await stage.ask(SECOND, 9))[3:] == [9, 2]
+    assert stage.line() == [FIRST, seat(8), SECOND]
+    assert seat(5) not in stage.seats()
+
+
+async def test_a_node_without_a_vote_has_no_line(stage: FairStage) -> None:
+    """Another sentinel: nothing is granted, and no seat taken."""
+    assert (await stage.ask(FIRST, stamp=(b"1:another:0:0:5:0:0:0:use:us", b"")))[:2] == [-1, 0]
+    assert stage.master.keys() == [SENTINEL]
+
+
+# -- release -------------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_waits_no_more_leaves(stage: FairStage) -> None:
+    """With the last one nothing is left, and what was not there is no error."""
+    stage.put(LOCK, OTHERS, 30.0)
+    for name in (FIRST, SECOND):
+        await stage.ask(name)
+    await stage.free(FIRST)
+    assert stage.line() == [SECOND]
+    await stage.free(FIRST)
+    await stage.free(SECOND)
+    assert stage.master.keys() == [LOCK, SENTINEL]
+
+
+async def test_a_release_says_how_long_others_come_first(stage: FairStage) -> None:
+    """And notes since when the lock is free."""
+    stage.put(LOCK, OURS, 30.0)
+    await stage.put_line(*crowd(), free_since=-30.0)
+    before = await stage.now_ms()
+    deleted, wait, _ = await stage.free()
+    assert (deleted, alike(wait, 50 * MANY)) == (1, True)
+    assert before <= (stage.free_since() or 0) <= await stage.now_ms()
+    assert stage.stored()[0] is None
+
+
+# -- notices -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def told(master: Master) -> AsyncIterator[Callable[[], Any]]:
+    """Give a function that returns what the second to fourth of ten in line, and a plain waiter, heard."""
+    async with contextlib.AsyncExitStack() as stack:
+        listeners = []
+        for channel in (seat(1), seat(2), seat(3), LOCK):
+            listener = await listen(master.spec)
+            stack.callback(listener.transport.close)
+            await listener.subscribe(channel, LAST)
+            listeners.append(listener)
+
+        async def all_since() -> list[list[bytes]]:
+            heard = [[message for _, message in each] for each in await all_told(listeners)]
+            for listener in listeners:
+                listener.told.clear()
+            return heard
+
+        yield all_since
+
+
+TEN = [(seat(number), 100 + number, 60.0) for number in range(10)]
+
+
+async def test_a_release_tells_the_first_two_that_listen(stage: FairStage, told: Callable[[], Any]) -> None:
+    """Each its place and what is free; all that listen on the key's channel hear of it, too."""
+    await stage.put_line(*TEN)
+    stage.put(LOCK, OURS, 30.0)
+    assert (await stage.free(loud=LOUD))[::2] == [1, 2]
+    assert await told() == [[b"1:1@" + TICKETS_KEY], [b"1:2@" + TICKETS_KEY], [], [b"1"]]
+
+
+async def test_only_the_first_eight_are_tried(stage: FairStage, told: Callable[[], Any]) -> None:
+    """Those behind them ask by themselves."""
+    dead = [(seat(20 + number), number, 60.0) for number in range(7)]
+    await stage.put_line(*dead, (seat(1), 50, 60.0), (seat(2), 51, 60.0))
+    stage.put(LOCK, OURS, 30.0)
+    assert (await stage.free(loud=LOUD))[::2] == [1, 1]
+    assert (await told())[:2] == [[b"1:7@" + TICKETS_KEY], []]
+
+
+async def test_the_head_that_leaves_a_free_lock_has_the_next_told(
+    stage: FairStage, told: Callable[[], Any]
+) -> None:
+    """Not while another holds it, nor by a quiet release, nor one that frees nothing."""
+    await stage.put_line(*TEN, free_since=0.0)
+    await stage.free(seat(0), loud=LOUD)
+    assert (await told())[:3] == [[b"1:0@" + TICKETS_KEY], [b"1:1@" + TICKETS_KEY], []]
+    await stage.free(seat(5))
+    await stage.free(loud=LOUD)
+    stage.put(LOCK, OTHERS, 30.0)
+    await stage.free(seat(6), loud=LOUD)
+    assert await told() == [[], [], [], []]
+
+
+# -- what others put there -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", [TICKETS_KEY, SEATS_KEY])
+async def test_a_line_of_another_type_keeps_no_lock_from_its_release(stage: FairStage, key: bytes) -> None:
+    """A call that would wait is told of it, and leaves nothing without an end."""
+    stage.put(LOCK, OTHERS, 30.0)
+    stage.put(key, WRONG, 60.0)
+    assert await stage.ask(FIRST) == "WRONGTYPE"
+    assert await stage.queue() == "WRONGTYPE"
+    assert not [left for value, left in stage.master.look([TICKETS_KEY, SEATS_KEY]) if value and left is None]
+    stage.put(LOCK, OURS, 30.0)
+    assert (await stage.free(FIRST, loud=LOUD))[0] == 1
+    assert stage.stored()[0] is None
+
+
+@pytest.mark.parametrize("key", [TICKETS_KEY, SEATS_KEY])
+async def test_an_acquire_names_what_is_in_the_way(
+    masters: list[Master], make_manager: Callable[..., Any], key: bytes
+) -> None:
+    """It ends at once, as for any kind of lock."""
+    for master in masters[:3]:
+        master.put([(LOCK, OTHERS, 30.0), (key, WRONG, 60.0)])
+    with pytest.raises(ConfigurationError, match=r"holds a list"):
+        await (await make_manager()).lock("a", fair=True, blocking_timeout=20).acquire()
+
+
+# -- queue ---------------------------------------------------------------------------------------------
+
+
+async def test_the_line_is_shown_in_its_order(stage: FairStage) -> None:
+    """Those that live, so many at most; and whether there are more."""
+    assert await stage.queue() == [0, []]
+    await stage.put_line((FIRST, 7, 60.0), (SECOND, 2**52, 60.0), (THIRD, 6, -1.0), free_since=0.0)
+    assert await stage.queue() == [0, [FIRST, 7, SECOND, 2**52]]
+    assert await stage.queue(3) == [0, [FIRST, 7, SECOND, 2**52]]
+    assert await stage.queue(2) == [1, [FIRST, 7]]
+    assert stage.line() == [THIRD, FIRST, SECOND], "a look changes nothing"
