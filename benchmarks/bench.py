@@ -102,9 +102,10 @@ class Bench:
         """Tell the user what is going on."""
         print(f"[{self.loop}] {what}", file=sys.stderr, flush=True)
 
-    def peers(self, fits: Callable[[Spec], bool]) -> list[str]:
+    def peers(self, fits: Callable[[Spec], bool], question: str = "") -> list[str]:
         """Return the peers, of those that were asked for, that a question can be asked."""
-        return [peer for peer in self.settings.peers if peer not in self._missing and fits(PEERS[peer])]
+        there = [peer for peer in self.settings.peers if peer not in self._missing]
+        return [peer for peer in there if PEERS[peer].only in ("", question) and fits(PEERS[peer])]
 
     @contextlib.asynccontextmanager
     async def open(

@@ -40,6 +40,8 @@ class Spec:
     holds: bool = False
     """Whether it has a watchdog."""
     needs_cc: bool = False
+    only: str = ""
+    """The one question that it is asked; empty: whatever fits."""
     node: bool = False
     """Whether its module is a worker for Node.js."""
 
@@ -55,6 +57,7 @@ NODE_REDLOCK: Final = ("redlock@5.0.0-beta.2", "ioredis@5.4.1")
 PEERS: Final[Mapping[str, Spec]] = {
     "ours-plain": Spec(module="ours", options={"fencing": False, "restart_quarantine": 0}, holds=True),
     "ours-fenced": Spec(module="ours", holds=True),
+    "ours-fair": Spec(module="ours", options={"fair": True}, only="processes"),
     "aioredlock": Spec(module="aioredlock_0_7", requirements=AIOREDLOCK, holds=True),
     "pottery": Spec(module="pottery_aioredlock"),
     "node-redlock": Spec(

@@ -1,4 +1,4 @@
-"""This library; the options say whether plain or fenced."""
+"""This library; the options say whether plain, fenced or fair."""
 # ruff: noqa: D102 (`benchmarks.peers` says what they are for)
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from benchmarks.peers import TTL, Body
 class Peer:
     """One manager for all tasks."""
 
-    def __init__(self, urls: Sequence[str], **options: Any) -> None:
+    def __init__(self, urls: Sequence[str], *, fair: bool = False, **options: Any) -> None:
+        self._fair = fair
         self._manager = LockManager(urls, ttl=TTL, **options)
 
     async def open(self) -> None:
         await self._manager.start()
 
     async def cycle(self, name: str, body: Body) -> None:
-        async with self._manager.lock(name):
+        async with self._manager.lock(name, fair=self._fair):
             await body()
 
     async def hold(self, name: str) -> Lease:

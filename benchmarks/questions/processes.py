@@ -19,7 +19,7 @@ from benchmarks.questions.hot_name import PATIENCE, counted, of_each, slowest
 from benchmarks.sharing import SECTION, contest
 
 TABLE = "One name, 1 to 300 processes"
-ASKED: Final = ("ours-plain", "ours-fenced", "aioredlock", "redis-py")
+ASKED: Final = ("ours-plain", "ours-fenced", "ours-fair", "aioredlock", "redis-py")
 ROUNDS: Final = 4
 """How often each process could have its turn in what is measured, at least."""
 
@@ -32,7 +32,7 @@ async def ask(bench: Bench) -> None:
     stuck: dict[str, str] = {}
     for number in bench.settings.crowds:
         bench.say(f"  {number} processes")
-        for peer in bench.peers(lambda spec: spec.excludes and not spec.inside):
+        for peer in bench.peers(lambda spec: spec.excludes and not spec.inside, "processes"):
             if peer not in ASKED:
                 continue
             if peer in stuck:  # more of them would not do better

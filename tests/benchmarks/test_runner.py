@@ -73,7 +73,7 @@ EXPECTED = {
     growth.TABLE: ({"ours-plain", "ours-fenced", "floor"}, "cpu_to_10_tasks"),
     single.LATENCY: ({"ours-plain", "ours-fenced", "redis-py", "floor"}, "to_redis-py"),
     single.THROUGHPUT: ({"ours-plain", "ours-fenced", "redis-py", "floor"}, "to_redis-py"),
-    processes.TABLE: ({"ours-plain", "ours-fenced", "redis-py"}, "commands_per_handoff"),
+    processes.TABLE: ({"ours-plain", "ours-fenced", "ours-fair", "redis-py"}, "commands_per_handoff"),
     sizes.LATENCY: ({*LOCKS, "floor"}, "p50_us"),
     sizes.THROUGHPUT: ({*LOCKS, "floor"}, "cycles_per_s"),
 }
