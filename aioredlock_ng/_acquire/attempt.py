@@ -277,7 +277,7 @@ class Attempt:
         names = self.primitive.names
         if self.asked.verdict is Verdict.WON and self.primitive.fenced and not self.fence:
             return without_fence(names, self.asked if self._raising is None else self._raising)
-        return refusal_by_nodes(names, self.asked, undo)
+        return refusal_by_nodes(names, self.asked, undo, ahead=self.ahead)
 
     @property
     def undone(self) -> Round:

@@ -56,10 +56,12 @@ def without_fence(names: tuple[str, ...], asked: Round) -> QuorumUnavailableErro
     return QuorumUnavailableError(msg, names=names, votes=asked.votes())
 
 
-def refusal_by_nodes(names: tuple[str, ...], asked: Round, undo: Round) -> LockNotAcquiredError:
+def refusal_by_nodes(
+    names: tuple[str, ...], asked: Round, undo: Round, *, ahead: int = 0
+) -> LockNotAcquiredError:
     """Tell contention from fault, with every node's answer and the time to try again.
 
-    `undo` are the releases of the try.
+    `undo` are the releases of the try, and so many calls are `ahead` of it in line (R28).
     """
     votes = tuple(map(_with_wait, asked.votes(), undo.answers))
     if asked.verdict is Verdict.WON:
@@ -76,6 +78,9 @@ def refusal_by_nodes(names: tuple[str, ...], asked: Round, undo: Round) -> LockN
     waits = [0.0 if v.vote is Vote.GRANTED else v.retry_after for v in votes if v.vote is not Vote.SILENT]
     holder = _holder(asked, undo)
     msg = f"lock {printable(names)} is held by {holder or 'another client'}"
+    if ahead:  # it may be free, and kept for these
+        held = f"held by {holder}" if holder else "taken"
+        msg = f"lock {printable(names)} is {held}, and {ahead} waiting elsewhere come first"
     wait = free_after(waits, quorum)
     return LockTakenError(msg, names=names, votes=votes, retry_after=wait, holder=holder)
 

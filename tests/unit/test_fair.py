@@ -431,6 +431,20 @@ async def test_what_cannot_be_fair_is_refused(
 
 
 @virtual
+async def test_a_refusal_says_how_many_come_first() -> None:
+    """With the holder, as far as it is known, and for how long that is so at the least."""
+    async with world(3) as w, processes(w, "a", "b", "c") as (a, b, c):
+        w.occupy(NAME, 2.0, value=ANOTHER)
+        tasks = await waiting(w, a, b)
+        with pytest.raises(
+            LockTakenError, match="is held by another, and 2 waiting elsewhere come first"
+        ) as info:
+            await c.lock(NAME, fair=True, blocking_timeout=0).acquire()
+        assert info.value.retry_after == pytest.approx(2.0 - 0.02 + 2 * HEAD_START, abs=0.01)
+        await asyncio.gather(*tasks)
+
+
+@virtual
 async def test_a_fair_lock_may_be_reentrant() -> None:
     """The task that is inside goes on without the nodes."""
     async with world(3) as w:
