@@ -123,13 +123,19 @@ MUTATIONS = (
     Mutation(
         rule="R31",
         name="an announcement is taken for a lock",
-        edits=(Edit("MARKS", "(COUNTER, SLOTS, QUEUE, LEADER)", "(COUNTER, SLOTS, QUEUE)"),),
+        edits=(
+            Edit(
+                "MARKS",
+                "(COUNTER, SLOTS, QUEUE, TICKETS, SEATS, LEADER)",
+                "(COUNTER, SLOTS, QUEUE, TICKETS, SEATS)",
+            ),
+        ),
         test=_TESTS + "test_an_announcement_is_no_lock",
     ),
     Mutation(
         rule="R31",
         name="a node that is taken back waits for the announcements on it",
-        edits=(Edit("Greeting.command", "MARKS", "MARKS[:3]"),),
+        edits=(Edit("Greeting.command", "MARKS", "MARKS[:-1]"),),
         test="unit/test_stray_clients.py::test_what_outlives_a_stray_lock_is_not_waited_for",
     ),
     Mutation(

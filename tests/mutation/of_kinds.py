@@ -50,34 +50,7 @@ MUTATIONS = (
     Mutation(
         rule="R34",
         name="a release before the time is one as ever",
-        edits=(
-            Edit(
-                "Holding._ask_release",
-                """
-                self._shared.releases.release(
-                    self._primitive,
-                    self.owner,
-                    keeps=self.wanted,
-                    fence=self._top if self._round.stragglers else 0,
-                    unsent=self._unsent,
-                    quiet=self.quiet,
-                    stays=self.stays,
-                    seat=ticket.seat,
-                )
-                """,
-                """
-                self._shared.releases.release(
-                    self._primitive,
-                    self.owner,
-                    keeps=self.wanted,
-                    fence=self._top if self._round.stragglers else 0,
-                    unsent=self._unsent,
-                    quiet=self.quiet,
-                    seat=ticket.seat,
-                )
-                """,
-            ),
-        ),
+        edits=(Edit("Holding._ask_release", "self.stays", "0.0"),),
         test="unit/test_at_least.py::test_the_name_stays_taken_when_the_body_ends_sooner[fenced]",
     ),
     Mutation(
@@ -118,6 +91,7 @@ MUTATIONS = (
                     fence=0,
                     unsent=self.asked.unsent,
                     timeout=timeout,
+                    seat=self.seat if self.primitive.kind.in_line else NO_SEAT,
                 )
                 """,
                 """
@@ -129,6 +103,7 @@ MUTATIONS = (
                     stays=self._request.ttl,
                     unsent=self.asked.unsent,
                     timeout=timeout,
+                    seat=self.seat if self.primitive.kind.in_line else NO_SEAT,
                 )
                 """,
             ),

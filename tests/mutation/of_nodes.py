@@ -243,7 +243,7 @@ MUTATIONS = (
     Mutation(
         rule="hooks",
         name="a hook's exception affects the lock",
-        edits=(Edit("HookList.tell", "(KeyboardInterrupt, SystemExit)", "Exception"),),
+        edits=(Edit("HookList._call", "(KeyboardInterrupt, SystemExit)", "Exception"),),
         test="unit/test_manager.py::test_a_raising_hook_is_logged_once_and_affects_nothing",
     ),
     Mutation(

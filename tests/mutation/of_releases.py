@@ -19,6 +19,7 @@ _UNDONE = """
         fence=0,
         unsent=self.asked.unsent,
         timeout=timeout,
+        seat=self.seat if self.primitive.kind.in_line else NO_SEAT,
     )
 """
 _UNDONE_WHERE = """

@@ -80,7 +80,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Acquisition.run",
-                "self._attempts and self._ticket.seat",
+                "self._attempts and self._ticket.seat.name",
                 "False",
             ),
         ),

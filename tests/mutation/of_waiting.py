@@ -170,7 +170,7 @@ MUTATIONS = (
     Mutation(
         rule="R13",
         name="a minority of notices wakes a waiter",
-        edits=(Edit("ReleaseWaiter.free", "len(free) >= self._quorum", "free"),),
+        edits=(Edit("ReleaseWaiter.free", "len(self._told(each)) >= self._quorum", "self._told(each)"),),
         test="unit/test_wakeup.py::test_a_minority_of_notices_wakes_no_waiter",
     ),
     Mutation(
