@@ -6,6 +6,7 @@ python -m tests.simulation --replay 4711 --shrink        the same with as few fa
 python -m tests.simulation --seeds 300 --quarantine 0    what the restart quarantine is for
 python -m tests.simulation --seeds 2000 --crowded        many tasks in each process, which ask in step
 python -m tests.simulation --seeds 2000 --permits        permits of a semaphore in every run
+python -m tests.simulation --seeds 2000 --fair           fair locks in every run
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--permits", action="store_true", default=None, help="permits of a semaphore in every run"
     )
+    parser.add_argument("--fair", action="store_true", default=None, help="fair locks in every run")
     parser.add_argument("--replay", type=int, metavar="SEED", help="show one run")
     parser.add_argument("--clients", type=_numbers, help="only these of its clients: 0,2")
     parser.add_argument("--faults", type=_numbers, help="only these of its faults: 0,3,4 (or nothing: '')")
@@ -64,6 +66,7 @@ def main() -> None:
         "crowded": asked.crowded,
         "mixed": not asked.unmixed,
         "permits": asked.permits,
+        "fair": asked.fair,
     }
     if asked.replay is None:
         _campaign(asked, options)

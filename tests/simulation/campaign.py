@@ -89,6 +89,8 @@ class Figures:
 def judged(result: Run) -> list[Violation]:
     """Return what a run broke of the rules that hold for it."""
     rules = frozenset(Rule) if result.plan.timed else frozenset(Rule) - NEEDS_TIME
+    if not (result.plan.undisturbed and result.plan.in_order):
+        rules -= {Rule.TURNS}
     return check(result.history, rules=rules, bound=result.plan.bound)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from math import inf
 from operator import attrgetter
@@ -15,6 +15,9 @@ from tests.simulation.history import Claim, History, Operation, Outcome, Update,
 from tests.simulation.history_words import instant, named, plain, who
 
 __all__ = ["Rule", "Violation", "check"]
+
+SETTLED: Final = 0.1
+"""Seconds after which a call that asked first has its place in line, where nothing goes wrong."""
 
 
 def check(history: History, *, rules: Collection[Rule] = frozenset(Rule), bound: float) -> list[Violation]:
@@ -152,6 +155,30 @@ def _local_order_violation(earlier: Operation, later: Operation) -> Violation:
     )
 
 
+def _turns(history: History, _bound: float) -> Iterator[Violation]:
+    """Find calls during which another process had the lock more than once since their place was known."""
+    claims: defaultdict[tuple[str, ...], list[Claim]] = defaultdict(list)
+    for claim in history.claims:
+        claims[claim.names].append(claim)
+    calls = [call for call in history.operations if call.mode == "fair" and call.kind in ("acquire", "try")]
+    for call in calls:
+        if call.outcome is not Outcome.OK:
+            continue
+        got, mine = _end_of(call), (call.client, call.names)
+        before = [_end_of(other) for other in calls if (other.client, other.names) == mine]
+        before += [claim.until for claim in claims[call.names] if claim.client == call.client]
+        since = max([call.began, *(end for end in before if end < got)]) + SETTLED
+        holds = Counter(claim.client for claim in claims[call.names] if since < claim.since < got)
+        for other, number in holds.items():
+            if number > 1:
+                yield Violation(
+                    rule=Rule.TURNS,
+                    at=got,
+                    text=f"{who(call)} stood in line for {named(call.names)} from {instant(since)} to"
+                    f" {instant(got)}, but client {other} had it {number} times",
+                )
+
+
 def _end_of(operation: Operation) -> float:
     return inf if operation.ended is None else operation.ended
 
@@ -201,6 +228,7 @@ _CHECKS: Final[dict[Rule, Callable[[History, float], Iterator[Violation]]]] = {
     Rule.LOST_UPDATE: _lost_update,
     Rule.STEADY: _steady,
     Rule.LOCAL_ORDER: _local_order,
+    Rule.TURNS: _turns,
     Rule.LIVENESS: _liveness,
     Rule.LEAK: _leak,
     Rule.COMPLAINT: _complaint,

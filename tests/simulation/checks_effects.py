@@ -11,11 +11,21 @@ from tests.simulation.history import Effect, History
 from tests.simulation.history_words import instant, owned, plain
 
 MAKERS: Final = frozenset(
-    {"acquire", "set-all", "top-up", "read", "write", "rw-top-up", "slots-acquire", "slots-top-up"}
+    {
+        "acquire",
+        "set-all",
+        "top-up",
+        "read",
+        "write",
+        "rw-top-up",
+        "slots-acquire",
+        "slots-top-up",
+        "fair-acquire",
+    }
 )
 """Commands that may make a key."""
 
-ENDERS: Final = frozenset({"release", "rw-release", "slots-release"})
+ENDERS: Final = frozenset({"release", "rw-release", "slots-release", "fair-release"})
 """Commands that may delete one."""
 
 SETTLERS: Final = frozenset({"slots-extend", "slots-top-up"})

@@ -39,6 +39,9 @@ class Rule(StrEnum):
     """What a reader reads does not change before it is done (R20)."""
     LOCAL_ORDER = "local order"
     """Calls of one process that wait for one name get it in the order in which they came (R13)."""
+    TURNS = "turns"
+    """A call for a fair lock waits for one hold of each other process at most, where nothing goes wrong, and
+    all stand in line (R28)."""
     LIVENESS = "liveness"
     """When all faults are over, every acquire succeeds in time."""
     LEAK = "leak"

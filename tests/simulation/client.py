@@ -112,6 +112,13 @@ class Client:
         tickets += [place.ticket for entry in entries for place in entry.queue or ()]
         return {ticket.seat.name for ticket in tickets}
 
+    def contends(self, name: str) -> bool:
+        """Whether a task of its has a lock, or asks for one (R28)."""
+        if self._manager is None:
+            return False
+        entry = self._manager._life.runtime.shared.queue.entries.get(name)
+        return entry is not None and bool(entry.inside)
+
     def state_of(self, node: int) -> NodeState:
         """Return how one of its nodes stands for it; none does while it opens or closes."""
         if self._manager is None or self._manager._life.runtime.availability.closing:
@@ -291,6 +298,8 @@ class Client:
         """Describe the lock that is wanted; permits are those of a name of their own (R19)."""
         if mode == "permit":
             return manager.semaphore(POOL, self._plan.permits, **options)
+        if mode == "fair":
+            return manager.lock(names[0], fair=True, **options)
         if mode == "lock":
             return manager.lock(*names, **options)
         both = manager.rwlock(*names, **options)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from aioredlock_ng._core.keyspace import QUEUE
+from aioredlock_ng._core.keyspace import QUEUE, SEATS, TICKETS
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_data import Hash
 from aioredlock_ng.testing.sim_loop import EPOCH
@@ -15,13 +15,15 @@ from tests.batches import singles
 from tests.unit.worlds import PREFIX, SCRIPTS, SOURCES, is_ours_to_stay
 
 _MARKS: Final = PREFIX + QUEUE.encode() + b":{"
+_TICKETS: Final = PREFIX + TICKETS.encode() + b":{"
+_SEATS: Final = PREFIX + SEATS.encode() + b":{"
 _EPOCH_MS: Final = round(EPOCH * 1000)
 
 
 @functools.cache
 def is_lock(key: bytes) -> bool:
     """Whether a key is that of a lock; asked for every command, of few keys."""
-    return not is_ours_to_stay(key) and not key.startswith(_MARKS)
+    return not (is_ours_to_stay(key) or key.startswith((_MARKS, _TICKETS, _SEATS)))
 
 
 def single_about(words: list[bytes], key: bytes, owners: Collection[bytes]) -> list[bytes]:
@@ -113,3 +115,14 @@ def marks(node: MemoryNode) -> list[tuple[bytes, bytes]]:
     now_ms = node._server.time_us() // 1000
     kept = [(key, value) for key, (value, _) in node._server.data.items() if key.startswith(_MARKS)]
     return [(key, what) for key, value in kept for what, last in dict(value or ()).items() if last >= now_ms]
+
+
+def line(node: MemoryNode) -> list[tuple[str, int]]:
+    """Return who stands in line at a node, each name and the client (R28); nothing is dropped, as above."""
+    now = node._server.clock.now()
+    return [
+        (key[len(_TICKETS + PREFIX) : -1].decode(), client_of(seat[:-1]))
+        for key, (value, expiry) in node._server.data.items()
+        if key.startswith(_TICKETS) and (expiry is None or expiry > now)
+        for seat in dict(value or ())
+    ]

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-Mode: TypeAlias = Literal["lock", "read", "write", "permit"]
-"""As what a name is wanted and held: by `LockManager.lock`, either way of `LockManager.rwlock`, or by
-`LockManager.semaphore`."""
+Mode: TypeAlias = Literal["lock", "fair", "read", "write", "permit"]
+"""As what a name is wanted and held: by `LockManager.lock`, fair or not, by either way of `rwlock`, or
+by `semaphore`."""
 
 
 def places(names: tuple[str, ...], slot: int | None) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aioredlock_ng import NodeState
 from aioredlock_ng.testing._memory_wire import Wire
-from tests.simulation.commands import Seat, client_of, keys_and_seats, marks
+from tests.simulation.commands import Seat, client_of, keys_and_seats, line, marks
 from tests.simulation.plan import wire_of
 
 if TYPE_CHECKING:
@@ -41,11 +41,13 @@ class Orphans:
         self._world = world
         self._since: dict[_Orphan, float] = {}
         self._marks: set[_Mark] = set()
+        self._in_line: set[tuple[int, str, int]] = set()
 
     def look(self) -> None:
         """Note keys that have had no use for too long, and marks that no call takes away; each once."""
         if not self._world.plan.faults:  # else a call may have died with its process, or not be heard
             self._look_at_marks()
+            self._look_at_lines()
         now = self._world.now
         self._since = {one: self._since.get(one, now) for one in self._found()}
         for one, since in self._since.items():
@@ -70,6 +72,19 @@ class Orphans:
         for number, key, what in sorted(found & self._marks):
             self._world.leak(f"node {number} has the mark {what!a} at {key!a}, and no call waits")
         self._marks = found - self._marks
+
+    def _look_at_lines(self) -> None:
+        """Note seats of clients that neither hold nor want the lock, and did not at the last look (R28)."""
+        world = self._world
+        found = {
+            (number, name, client)
+            for number, node in enumerate(world.nodes)
+            for name, client in line(node)
+            if not world.clients[client].contends(name)
+        }
+        for number, name, client in sorted(found & self._in_line):
+            world.leak(f"node {number} has client {client} in line for {name!r}, and no call of its waits")
+        self._in_line = found - self._in_line
 
     def _found(self) -> Iterator[_Orphan]:
         """Find keys that are of no use, on nodes that could have been told."""

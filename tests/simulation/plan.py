@@ -50,6 +50,9 @@ PERMITS: Final = (1, 2, 2, 3, 3, 4)
 SHARING: Final = 0.35
 """Share of the runs in which calls want permits; in half of these nothing else."""
 
+IN_LINE: Final = 0.3
+"""Share of the runs in which calls want fair locks; in half of these plain ones, too, of the same names."""
+
 FEWER: Final = 0.25
 """Share of the clients for which it may have fewer permits than for others (R26)."""
 
@@ -129,12 +132,21 @@ class Plan:
         Where something went wrong: the wait of nodes that forgot, keys of clients that were killed, giving up
         connections that are mute.
         """
-        return 0.5 if self.undisturbed else self.evening
+        if not self.undisturbed:
+            return self.evening
+        return 0.5 if "fair" not in self.modes or self.in_order else 2.0  # others tell none in line (R28)
 
     @property
     def evening(self) -> float:
         """Seconds in which all clients come to the end when everything is healed."""
-        return 3.0 if self.undisturbed else 2 * self.quarantine + 2 * self.ttl + 10.0
+        if not self.undisturbed:
+            return 2 * self.quarantine + 2 * self.ttl + 10.0
+        return 3.0 if "fair" not in self.modes or self.in_order else 9.0
+
+    @property
+    def in_order(self) -> bool:
+        """Whether all that want a name stand in line for it (R28)."""
+        return set(self.modes) <= {"fair", "permit"} and "fair" in self.modes
 
     @property
     def undisturbed(self) -> bool:
@@ -156,11 +168,13 @@ def draw(
     crowded: bool = False,
     mixed: bool = True,
     permits: bool | None = None,
+    fair: bool | None = None,
 ) -> Plan:
     """Draw the run of a seed; the first two options break an assumption in it.
 
     Where it is not `mixed`, names are wanted by `LockManager.lock` alone, and all else is the same; with
-    `permits`, those of a semaphore are wanted, too, or never; None: in some of the runs.
+    `permits`, those of a semaphore are wanted, too, or never; None: in some of the runs.  Likewise
+    `fair` locks.
     """
     rng = random.Random(f"{seed} topology")
     nodes = rng.choice(SIZES)
@@ -188,13 +202,17 @@ def draw(
         faults=(),
         stubborn=stubborn,
         crowded=crowded,
-        modes=_modes(seed, permits=permits) if mixed else MIXES[0],
+        modes=_modes(seed, permits=permits, fair=fair) if mixed else MIXES[0],
     )
     return replace(plan, faults=_faults(plan))
 
 
-def _modes(seed: int, *, permits: bool | None) -> tuple[Mode, ...]:
+def _modes(seed: int, *, permits: bool | None, fair: bool | None) -> tuple[Mode, ...]:
     modes = random.Random(f"{seed} modes").choice(MIXES)
+    line = random.Random(f"{seed} line")
+    if line.random() < IN_LINE if fair is None else fair:
+        alone, one = line.random() < 0.5, ("fair",)
+        modes = one if alone else (*modes, *one * len(modes))
     rng = random.Random(f"{seed} sharing")
     if not (rng.random() < SHARING if permits is None else permits):
         return modes

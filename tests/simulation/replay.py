@@ -71,6 +71,8 @@ def command(plan: Plan, cut: Cut, options: dict[str, Any]) -> str:
         words.append("--unmixed")
     if options.get("permits"):
         words.append("--permits")
+    if options.get("fair"):
+        words.append("--fair")
     if cut != whole(plan):
         words.append(f"--clients {','.join(map(str, cut.clients))}")
         words.append(f"--faults '{','.join(map(str, cut.faults))}'")

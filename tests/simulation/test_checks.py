@@ -717,6 +717,24 @@ def test_locally_in_order(later):
     assert found(Rule.LOCAL_ORDER, operations=[acquire(1, 9), later]) == []
 
 
+@pytest.mark.parametrize(
+    ("holds", "wrong"),
+    [
+        ([(3, 2), (5, 3)], False),
+        ([(3, 2), (5, 2)], True),
+        ([(1.05, 2), (5, 2)], False),
+        ([(3, 2), (9, 2)], False),
+        ([(3, 2), (4, 1), (5, 2)], False),
+    ],
+    ids=["one each", "two of one", "before its place was known", "when it had got it", "since it had it"],
+)
+def test_turns(holds, wrong):
+    """In line, a call waits for one hold of each other process, since its own had the lock."""
+    claims = [claim(since, since + 0.5, client=client, mode="fair") for since, client in holds]
+    assert bool(found(Rule.TURNS, operations=[acquire(1, 9, mode="fair")], claims=claims)) is wrong
+    assert found(Rule.TURNS, operations=[acquire(1, 9)], claims=claims) == []
+
+
 @pytest.mark.parametrize(("rule", "field"), [(Rule.LEAK, "leaks"), (Rule.COMPLAINT, "complaints")])
 def test_remarks(rule, field):
     """What was left, or met, is told each for itself, at its time."""
@@ -744,6 +762,8 @@ def everything() -> History:
     history.looks = [Look(at=3.0, client=1, name="bill", first=6, then=7)]
     history.updates = [Update(at=float(at), client=at, name="bill", read=6, wrote=7) for at in (0, 1)]
     history.operations = [acquire(20, 40), acquire(21, 22, task=3)]
+    history.claims += [claim(since, since, client=2, names=("form",)) for since in (44, 45)]
+    history.operations += [acquire(43, 46, names=("form",), mode="fair")]
     return history
 
 

@@ -27,6 +27,7 @@ from aioredlock_ng._round.round import Round
 from aioredlock_ng._round.slots import SlotRound
 from aioredlock_ng._session.runtime import Runtime
 from aioredlock_ng.testing import _memory_batches, _memory_read_write, _memory_scripts, _memory_server
+from aioredlock_ng.testing._memory_fair import Line
 from aioredlock_ng.testing._memory_readers import ReadWriteEntry
 from aioredlock_ng.testing._memory_slots import Counter as SlotCounter
 from aioredlock_ng.testing._memory_slots import Slots
@@ -219,6 +220,10 @@ def _marks_that_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Releases, "stand_up", lambda *_: None)
 
 
+def _no_head_starts(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Line, "head_start", lambda *_: 0)
+
+
 def _grants_of_any_slots_that_are_a_permit(patch: pytest.MonkeyPatch) -> None:
     most_granted = slots.most_granted
 
@@ -286,6 +291,13 @@ BROKEN_IN_A_CROWD: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], s
 """The same, where tasks of one process ask in step (R42)."""
 
 
+BROKEN_FAIR: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
+    "none in line has a head start": (_no_head_starts, {Rule.TURNS}),
+    "a call in line that gives up keeps its seat": (_marks_that_stay, {Rule.LEAK}),
+}
+"""The same, where fair locks are wanted (R28, R29)."""
+
+
 BROKEN_PERMITS: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
     "grants of any slots are a permit": (
         _grants_of_any_slots_that_are_a_permit,
@@ -308,6 +320,8 @@ FOUND: Final[dict[str, tuple[int]]] = {
     "a call that gives up leaves its mark": (6,),
     "an undo overtakes its acquire": (32,),
     "answers of a batch are mixed up": (17,),
+    "none in line has a head start": (135,),
+    "a call in line that gives up keeps its seat": (135,),
     "grants of any slots are a permit": (14,),
     "the slots of others are taken": (14,),
     "stray slots stay": (30,),
@@ -318,11 +332,15 @@ FOUND: Final[dict[str, tuple[int]]] = {
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of leases that broken code has not released
-@pytest.mark.parametrize("name", [*BROKEN, *BROKEN_IN_A_CROWD, *BROKEN_PERMITS])
+@pytest.mark.parametrize("name", [*BROKEN, *BROKEN_IN_A_CROWD, *BROKEN_PERMITS, *BROKEN_FAIR])
 def test_broken_code_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A campaign over code that breaks a rule finds it, and by the rule that it is about."""
-    options = {"crowded": name in BROKEN_IN_A_CROWD, "permits": name in BROKEN_PERMITS}
-    breaking, rules = {**BROKEN, **BROKEN_IN_A_CROWD, **BROKEN_PERMITS}[name]
+    options = {
+        "crowded": name in BROKEN_IN_A_CROWD,
+        "permits": name in BROKEN_PERMITS,
+        "fair": name in BROKEN_FAIR,
+    }
+    breaking, rules = {**BROKEN, **BROKEN_IN_A_CROWD, **BROKEN_PERMITS, **BROKEN_FAIR}[name]
     breaking(monkeypatch)
     found: set[str] = set()
     for seed in (*FOUND.get(name, ()), *range(ENOUGH)):

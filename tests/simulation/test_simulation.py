@@ -51,6 +51,8 @@ SOMETIMES: Final = (
     "lost: refused",
     "release unknown",
     "stale write refused",
+    "fair: acquire ok",
+    "fair: try fail",
     "permit: acquire ok",
     "permit: try fail",
     "permits together",
@@ -94,6 +96,9 @@ SOMETIMES: Final = (
 RARE: Final = (*range(10_000, 10_080), 10_112, 10_348, 10_185)
 """Seeds in which all of that happens; what is rare in the last three: a clock is set ahead under a lock, a
 write that is too late is refused, and a downgrade has no answer."""
+
+IN_LINE: Final = range(10_000, 10_003)
+"""Seeds in which the same happens with fair locks."""
 
 IN_A_CROWD: Final = (
     *(f"batch of several: {what}" for what in ("PlainAcquires", "FencedAcquires", "Extensions", "Releases")),
@@ -176,13 +181,13 @@ def test_what_once_broke_a_rule_does_not(seed: int, mixed: bool) -> None:
     What a reset had taken back came; a node fell silent again unnoticed; a master in memory shortened a
     writer's key by less than a millisecond.
     """
-    assert judged(run(draw(seed, mixed=mixed, permits=False))) == []
+    assert judged(run(draw(seed, mixed=mixed, permits=False, fair=False))) == []
 
 
 @pytest.mark.campaign
 def test_a_campaign_gets_into_every_corner() -> None:
     """Whatever the rules provide for happens in it; every kind of fault is drawn, and strikes."""
-    counts = campaign(RARE, again_every=0).counts
+    counts = campaign(RARE, again_every=0, fair=False).counts + campaign(IN_LINE, fair=True).counts
     assert [event for event in SOMETIMES if not counts[event]] == []
     kinds = {what for what in counts if what.startswith("fault ")}
     assert len(kinds) == len(KINDS) - 1, "both restarts are one class"

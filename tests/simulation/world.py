@@ -25,6 +25,7 @@ from tests.simulation.commands import (
     command,
     holders,
     keys_and_owners,
+    line,
     lock_keys,
     marks,
     owner_of,
@@ -41,6 +42,9 @@ from tests.simulation.resources import Resources
 
 AGREEABLE: Final = 9.0
 """Seconds that the clocks of nodes may be apart which agree on fences: 10 (R10), less what they drift."""
+
+SEAT_LIFE: Final = 2.5
+"""Seconds after which a node has dropped the seats of those that it hears no more of (R28)."""
 
 SETTLING: Final = 0.5
 """Seconds after all clients are done in which the last answers come."""
@@ -298,6 +302,16 @@ class World:
             for key, what in marks(node):
                 if not self.excused(number):
                     self.leak(f"node {number} has the mark {what!a} at {key!a} beyond its second")
+        if "fair" in self.plan.modes:
+            self._look_for_lines()
+
+    def _look_for_lines(self) -> None:
+        """See that seats end (R28)."""
+        self._pass(until=self.now + SEAT_LIFE)
+        for number, node in enumerate(self.nodes):
+            for name, client in line(node):
+                if not self.excused(number, SEAT_LIFE):
+                    self.leak(f"node {number} has client {client} in line for {name!r} beyond its life")
 
     def _look_for_the_undone(self) -> None:
         """See that what was granted to a try that was no win has been released, not left to expire (R5)."""
@@ -343,9 +357,9 @@ class World:
             if client_of(owner) == client and not self.excused(number)
         ]
 
-    def excused(self, node: int) -> bool:
+    def excused(self, node: int, life: float = 0.0) -> bool:
         """Whether a node may have keys that are not released: of older data, or of a clock set back."""
-        return self.now < self._set_back.get(node, -math.inf) + 1.1 * self.plan.ttl
+        return self.now < self._set_back.get(node, -math.inf) + max(life, 1.1 * self.plan.ttl)
 
     def _count(self, client: Client) -> None:
         self.counts.update(client.hooks.counts)
