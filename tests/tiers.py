@@ -30,6 +30,7 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "contrib/test_two_servers.py",
         "environments/test_pythons.py",
         "faults/test_clients.py",
+        "faults/test_fair.py",
         "faults/test_frozen_holder.py",
         "faults/test_leaders.py",
         "faults/test_network_*.py",

@@ -28,6 +28,10 @@ PROGRAMS: Final = {
     "worker_pool.py": r"\A40 items done once each, by [123] processes: \[[\d, ]+\]\n\Z",
     "catalogue_cache.py": r"\A5 editions, each built once by one of 3 processes, and read as a whole\n\Z",
     "gpu_pool.py": r"\A24 jobs done on 4 devices, one at a time on each, by [123] processes\n\Z",
+    "print_queue.py": (
+        r"\Ain line: north at 0, east at 1, south at 2, west at 3\n"
+        r"12 pages printed, in this order:( (north|east|south|west)){12}\n\Z"
+    ),
     "scheduler.py": (
         r"\A(.|\n)*\w+: follows (\w+)\n(.|\n)*(\w+) leads, and is killed\n"
         r"(.|\n)*each job was planned once, by \w+ and then \w+(.|\n)*\n\Z"
