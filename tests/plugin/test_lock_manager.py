@@ -27,6 +27,8 @@ async def test_one_holds_and_another_is_refused(lock_manager):
                 pass
         await lease.extend(30)
     assert len(lease.votes) == 3
+    async with lock_manager.lock("line", fair=True):
+        assert (await lock_manager.queue("line")).waiters == ()
 
 async def test_readers_share_and_a_writer_is_alone(lock_manager):
     catalogue = lock_manager.rwlock("catalogue", blocking=False)
