@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ._kinds.kind import Mode
     from ._lease import Lease, NodeRelease, ReleaseOutcome, ReleaseReport
     from ._lock import Lock
+    from ._log import LOG_FIELDS
     from ._manager import LockManager
     from ._node import Node, NodeState
     from ._options import LockOptions, ReadWriteLockOptions, SemaphoreOptions
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from .events import Hooks
 
 __all__ = [
+    "LOG_FIELDS",
     "Campaign",
     "Clock",
     "ConfigurationError",
@@ -109,6 +111,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "LOG_FIELDS": "_log",
     "Campaign": "_election",
     "Clock": "_clock",
     "ConfigurationError": "errors",

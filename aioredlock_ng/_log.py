@@ -6,13 +6,20 @@ import functools
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 log = logging.getLogger("aioredlock_ng")
 
+LOG_FIELDS: Final = ("lock", "kind", "node", "fence")
+"""The attributes that every record logged to ``aioredlock_ng`` has, beside those of all records.
+
+``lock`` (str): its names, separated by commas; ``kind`` (str): of that lock, as in `events.Acquired`;
+``node`` (str): the node's name, as in `NodeStatistics`; ``fence`` (int): the lease's.  Each is None where the
+record is not about one.
+"""
 
 debugging = functools.partial(log.isEnabledFor, logging.DEBUG)
 """Whether lines that only a debugger of locks wants are logged; no function of ours, for the hot path."""
@@ -28,14 +35,9 @@ def report(
     kind: str | None = None,
     exc_info: BaseException | tuple[type[BaseException], BaseException, TracebackType | None] | None = None,
 ) -> None:
-    """Log, whatever a user's filter or handler does: a failing one must not cost a lock.
-
-    Every record has the attributes ``lock`` (its names, separated by commas), ``kind`` (of that lock, as in
-    `events.Acquired`), ``node`` and ``fence``, None where it is not about one, so that a handler's format may
-    name them.
-    """
+    """Log with `LOG_FIELDS`, whatever a user's filter or handler does: a failing one must not cost a lock."""
     names = ", ".join(map(_one_line, lock)) or None
-    extra = {"lock": names, "kind": kind, "node": node, "fence": fence or None}
+    extra = dict(zip(LOG_FIELDS, (names, kind, node, fence or None), strict=True))
     with suppress(Exception):
         log.log(level, message, *args, extra=extra, exc_info=exc_info, stacklevel=2)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import aioredlock_ng
-from aioredlock_ng import LockTakenError
+from aioredlock_ng import LOG_FIELDS, LockTakenError
 from aioredlock_ng._core.quorum_view import QuorumView
 from aioredlock_ng._log import report
 from aioredlock_ng._node.greeting import MAX_LOGGED_FINDINGS, Greeting
@@ -146,14 +148,56 @@ def test_a_node_that_says_ever_new_things_does_not_fill_memory():
     assert len(log.records) == MAX_LOGGED_FINDINGS
 
 
-def test_every_line_of_the_package_goes_through_one_function_or_names_the_same():
-    """No record can lack the attributes: what logs directly passes them."""
+METHODS = {"critical", "debug", "error", "exception", "info", "log", "warn", "warning"}
+
+
+def test_every_line_of_the_package_goes_through_one_function():
+    """No record can lack the attributes: no other module logs by itself."""
     package = Path(aioredlock_ng.__file__).parent
-    for path in package.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-                continue
-            if isinstance(node.func.value, ast.Name) and node.func.value.id == "log":
-                if node.func.attr in {"isEnabledFor", "addHandler", "removeHandler", "setLevel"}:
-                    continue
-                assert any(k.arg == "extra" for k in node.keywords), f"{path.name}:{node.lineno}"
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in METHODS
+        and re.search(r"\blog(ging|ger)?\b", ast.unparse(node.func.value), re.IGNORECASE)
+    }
+    assert found == {"_log.py"}
+
+
+def test_every_record_has_all_fields(caplog):
+    """Of a lock and of nodes, of one and of none: pytest's own handler sees each, and no other names."""
+
+    async def main() -> None:
+        async with world() as w, opened(w.nodes, seed=2) as other, w.manager.lock("a"):
+            w.nodes[0].crash()
+            with pytest.raises(LockTakenError):
+                await other.lock("a", blocking_timeout=1).acquire()
+
+    with caplog.at_level(logging.DEBUG, "aioredlock_ng"):
+        virtual(main)()
+        report(logging.INFO, "x")
+    ours = [vars(record) for record in caplog.records if record.name == "aioredlock_ng"]
+    usual = vars(logging.makeLogRecord({})).keys() | {"message"}
+    assert {frozenset(record.keys() - usual) for record in ours} == {frozenset(LOG_FIELDS)}
+    for field in LOG_FIELDS:
+        values = {record[field] for record in ours}
+        assert None in values
+        assert len(values) > 1, field
+
+
+def test_structlog_takes_the_fields_over():
+    """With its own formatter, as the page has it: what it allows are keys of the event, of this type."""
+    structlog = pytest.importorskip("structlog")
+    own = structlog.stdlib.ProcessorFormatter
+    formatter = own(
+        foreign_pre_chain=[structlog.stdlib.ExtraAdder(allow=LOG_FIELDS)],
+        processors=[own.remove_processors_meta, structlog.processors.JSONRenderer()],
+    )
+    with logged() as log:
+        report(logging.INFO, "%s came", "n", lock=("a", "b"), kind="mutex", node="n", fence=7)
+        report(logging.INFO, "nothing")
+    full, empty = (json.loads(formatter.format(record)) for record in log.records)
+    assert full == {"event": "n came", "lock": "a, b", "kind": "mutex", "node": "n", "fence": 7}
+    assert empty == {"event": "nothing", **dict.fromkeys(LOG_FIELDS)}
