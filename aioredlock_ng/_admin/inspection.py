@@ -87,9 +87,9 @@ class NodeInspection:
     reason: str = ""
     """Why the node did not answer."""
     kind: str | None = None
-    """What sort of lock that is by what the holder wrote: ``"mutex"``, ``"write"``, ``"leader"``; ``"read"``
-    where readers are, ``"semaphore"`` where permits are held.  None when the key is free or another
-    program's."""
+    """What sort of lock that is by what the holder wrote: ``"mutex"``, ``"fair"``, ``"write"``, ``"leader"``;
+    ``"read"`` where readers are, ``"semaphore"`` where permits are held.  None when the key is free or
+    another program's."""
     readers: tuple[ReaderInspection, ...] = ()
     """The readers that have it, those first that stay longest; empty when one holder has it alone."""
     more_readers: bool = False
