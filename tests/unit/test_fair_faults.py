@@ -8,9 +8,10 @@ import contextlib
 import pytest
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key
-from tests.unit.test_fair import KEY, NAME, held, labels, processes, waiting
-from tests.unit.worlds import LATENCY, PLAIN, PREFIX, TTL, count, in_task, sim, virtual, world
+from aioredlock_ng.testing import MemoryNode
+from aioredlock_ng.testing._memory_fair import Call
+from tests.unit.test_fair import KEY, NAME, held, labels, line, processes, waiting
+from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, count, in_task, sim, virtual, world
 
 
 @virtual
@@ -67,12 +68,7 @@ async def test_a_repeated_release_says_nothing_of_seats(seated: bool) -> None:
 async def test_one_node_with_a_long_line_makes_no_call_ask_rarely() -> None:
     """A minority may have seats that nothing takes away, as of a clock that was set back."""
     async with world(3) as w, processes(w, "a") as (a,):
-        server = w.nodes[0]._server
-        for number in range(500):
-            server.zadd(mark_key(PREFIX, TICKETS, KEY), b"ghost %d" % number, number + 1)
-            server.zadd(mark_key(PREFIX, SEATS, KEY), b"ghost %d" % number, 2**53)
-        for mark in (TICKETS, SEATS):
-            server.pexpire(mark_key(PREFIX, mark, KEY), 3_600_000)
+        others(w.nodes[0], 500, first=1)
         lease = await w.manager.lock(NAME, fair=True, ttl=3 * TTL).acquire()
         task = asyncio.create_task(held(a, 0.0, [], ""))
         await asyncio.sleep(3.0)
@@ -97,3 +93,94 @@ async def test_closing_leaves_the_line() -> None:
         await lease.release()
         await second
         assert sim().time() - began < 0.02
+
+
+@virtual
+async def test_one_that_asks_later_stands_behind_whatever_clocks_say() -> None:
+    """A majority knows of the first; the node that does not has a clock that is far behind."""
+    async with world(3) as w, w.process(holder="b") as b:
+        wires = [node.wire() for node in w.nodes]
+        wires[2].cut()
+        async with LockManager(wires, clock=sim().clock, holder="a") as a:
+            ends: list[str] = []
+            lease = await w.manager.lock(NAME, fair=True).acquire()
+            w.nodes[2].step_clock(-5.0)
+            first = asyncio.create_task(held(a, 0.005, ends, "a"))
+            await asyncio.sleep(0.2)
+            second = asyncio.create_task(held(b, 0.005, ends, "b"))
+            await asyncio.sleep(0.2)
+            assert [labels(node) for node in w.nodes] == [["a", "b"], ["a", "b"], ["b"]]
+            await lease.release()
+            await asyncio.gather(first, second)
+            assert ends == ["a", "b"]
+            wires[2].mend()
+
+
+@virtual
+async def test_a_head_whose_seats_were_lost_has_the_lock_at_once() -> None:
+    """Its ticket says where it stands: it is before those whose seats were kept."""
+    async with world(3) as w, processes(w, "a") as (a,):
+        lease = await w.manager.lock(NAME, fair=True).acquire()
+        (task,) = await waiting(w, a)
+        for node in w.nodes:
+            others(node, 20)
+            line(node).leave(line(node).order[0])
+        asked = count(w.nodes[0], "fair-acquire")
+        await lease.release()
+        await task
+        assert count(w.nodes[0], "fair-acquire") == asked + 1
+
+
+def others(node: MemoryNode, number: int, *, first: int = 1 << 52) -> None:
+    """Have so many stand in line of which nothing is heard, behind all that there are if not said."""
+    for ticket in range(first, first + number):
+        line(node).sit(Call(b"another %d" % ticket, ticket, 60_000))
+
+
+@virtual
+async def test_a_seat_outlives_reminders_that_do_not_arrive() -> None:
+    """One that is cut off for two of them has not lost its place."""
+    async with world(3) as w:
+        wires = [node.wire() for node in w.nodes]
+        async with LockManager(wires, clock=sim().clock, holder="a") as a:
+            lease = await w.manager.lock(NAME, fair=True, ttl=3 * TTL).acquire()
+            task = asyncio.create_task(held(a, 0.0, [], ""))
+            await asyncio.sleep(3.0)
+            for wire in wires:
+                wire.cut()
+            await asyncio.sleep(1.4)
+            assert [labels(node) for node in w.nodes] == [["a"]] * 3
+            for wire in wires:
+                wire.mend()
+            await lease.release()
+            await task
+
+
+@virtual
+async def test_one_far_behind_asks_rarely() -> None:
+    """The more come before a call the rarer it asks by itself, and it keeps its seat all the same."""
+    async with world(3) as w, processes(w, "a") as (a,):
+        lease = await w.manager.lock(NAME, fair=True, ttl=3 * TTL).acquire()
+        for node in w.nodes:
+            others(node, 200, first=1)
+        asked = count(w.nodes[0], "fair-acquire")
+        task = asyncio.create_task(held(a, 0.0, [], ""))
+        await asyncio.sleep(20.0)
+        assert 4 <= count(w.nodes[0], "fair-acquire") - asked <= 12
+        assert all("a" in labels(node) for node in w.nodes)
+        task.cancel()
+        await lease.release()
+        await asyncio.sleep(0.1)
+
+
+@virtual
+async def test_one_that_had_the_lock_leaves_where_it_was_refused() -> None:
+    """A node that did not grant it forgets the seat with the release."""
+    async with world(3) as w, processes(w, "a") as (a,):
+        lease = await w.manager.lock(NAME, fair=True).acquire()
+        (task,) = await waiting(w, a)
+        w.nodes[2].set(KEY, ANOTHER, 60.0)  # as of a client that none of the others knows
+        await lease.release()
+        await task
+        await asyncio.sleep(0.01)
+        assert [labels(node) for node in w.nodes] == [[]] * 3
