@@ -20,6 +20,7 @@ def as_json(overview: Overview) -> dict[str, Any]:
         "at": survey.at,
         **availability(overview.unavailable_for),
         "quorum": overview.quorum,
+        "margin": overview.margin,
         "answered": overview.answered,
         "nodes": [
             {

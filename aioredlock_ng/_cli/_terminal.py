@@ -135,8 +135,8 @@ def output() -> Iterator[TextIO]:
 class Screen(Protocol):
     """Shows one picture after the other."""
 
-    def show(self, draw: Callable[[int | None], Sequence[Line]]) -> None:
-        """Show the picture that `draw` makes for so many lines; None: there is no end of them."""
+    def show(self, draw: Callable[[int | None, int | None], Sequence[Line]]) -> None:
+        """Show the picture that `draw` makes for so many lines and columns; None: there is no end of them."""
 
     def __enter__(self) -> Self: ...
 
@@ -158,9 +158,9 @@ class Snapshots:
         self._stream = stream
         self._first = True
 
-    def show(self, draw: Callable[[int | None], Sequence[Line]]) -> None:
+    def show(self, draw: Callable[[int | None, int | None], Sequence[Line]]) -> None:
         """See `Screen`."""
-        lines = draw(None)
+        lines = draw(None, None)
         write(lines if self._first else [Line(""), *lines], self._stream)
         self._first = False
 
@@ -181,10 +181,10 @@ class Redrawn:
         self._stream = stream
         self._height = 0
 
-    def show(self, draw: Callable[[int | None], Sequence[Line]]) -> None:
+    def show(self, draw: Callable[[int | None, int | None], Sequence[Line]]) -> None:
         """See `Screen`."""
         columns, rows = shutil.get_terminal_size()
-        lines = [line._replace(text=clipped(line.text, columns - 1)) for line in draw(rows - 1)]
+        lines = [line._replace(text=clipped(line.text, columns - 1)) for line in draw(rows - 1, columns - 1)]
         up = _UP.format(self._height) if self._height else ""
         self._stream.write(up + _CLEAR_BELOW)
         write(lines, self._stream)

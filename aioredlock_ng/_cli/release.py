@@ -94,7 +94,7 @@ class _Outcome:
 
     def as_lines(self) -> list[Line]:
         """Return it for people: a line for the lock, and one for each node that was not reached."""
-        from ._overview import described_holders
+        from ._lock_table import described_holders
         from ._terminal import Line, printable
 
         name = f"lock {printable(self.lock.name)}"
@@ -117,7 +117,7 @@ class _Outcome:
 
 
 def _release(arguments: argparse.Namespace) -> _Outcome:
-    from ._overview import lock_lines
+    from ._lock_table import lock_lines
     from ._terminal import write
 
     seen, survey = _look(arguments)

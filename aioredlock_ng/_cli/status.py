@@ -58,6 +58,6 @@ async def _look(manager: LockManager, names: list[str], quarantine: float | None
     from ._overview import look
 
     try:
-        return await look(manager, names, quarantine=quarantine, queues=True)
+        return await look(manager, names, quarantine=quarantine, queues=bool(names))
     finally:
         await manager.aclose()

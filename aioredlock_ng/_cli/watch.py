@@ -24,7 +24,8 @@ def add(commands: Subcommands) -> None:
         "watch",
         help="the same as status, again and again",
         description="Shows what `status` shows, again and again, until it is interrupted. "
-        "On a terminal a lock that readers share has one line for all of them.",
+        "On a terminal a lock that readers share has one line for all of them, and so has a fair lock with "
+        "how many wait in line for it (of the first 16 fair locks by name; each costs a round trip).",
     )
     parser.add_argument(
         "--interval",
@@ -74,6 +75,6 @@ async def _show(manager: LockManager, interval: float, quarantine: float | None)
 
     with output() as stream, open_screen(stream) as screen:
         while True:
-            overview = await look(manager, quarantine=quarantine)
+            overview = await look(manager, quarantine=quarantine, queues=True)
             screen.show(functools.partial(as_lines, overview))
             await asyncio.sleep(interval)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import io
 import math
@@ -26,9 +27,10 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._cli import _terminal
 from aioredlock_ng._cli._as_json import as_json
-from aioredlock_ng._cli._overview import Overview, as_lines
+from aioredlock_ng._cli._overview import Overview, as_lines, look
 from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printable
 from aioredlock_ng._cli.release import _as_agreed
+from tests.unit.worlds import opened, virtual, world
 
 NOW = 1_763_640_000.0
 """20 November 2025, 12:00 UTC."""
@@ -261,6 +263,65 @@ def test_a_line_to_the_letter() -> None:
     ]
 
 
+def test_a_line_is_counted_where_room_is_limited() -> None:
+    """Beside the kind; of a line that is empty there is nothing to say."""
+    fair = NodeInspection(node="n", held=True, holder="me", since=NOW, ttl=9.0, kind="fair")
+    seen = overview(UP, lock("printer", fair, fair, fair))
+    for more, shown in ((True, "fair (2+ wait)"), (False, "fair (2 wait)")):
+        line = dataclasses.replace(LINE, more_waiters=more)
+        rows = as_lines(dataclasses.replace(seen, queues={"printer": line}), room=20)
+        assert rows[6].text.split("  ")[2] == shown
+    empty = dataclasses.replace(LINE, waiters=(), more_waiters=False)
+    rows = as_lines(dataclasses.replace(seen, queues={"printer": empty}), room=20)
+    assert rows[6].text.split("  ")[2] == "fair"
+
+
+def test_of_all_locks_the_lines_of_the_fair_ones_are_looked_at() -> None:
+    """And of no other: each costs a round trip."""
+    queues = {}
+
+    async def main() -> None:
+        async with world() as w, opened(w.nodes, seed=2) as other:
+            async with w.manager.lock("a", fair=True), w.manager.lock("b"):
+                waiting = asyncio.create_task(other.lock("a", fair=True).acquire())
+                await asyncio.sleep(1)
+                queues.update((await look(w.manager, queues=True)).queues)
+                assert not (await look(w.manager)).queues
+            await (await waiting).release()
+
+    virtual(main)()
+    assert {name: len(queue.waiters) for name, queue in queues.items()} == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("width", "row"),
+    [
+        (79, "  invoices:2025-11  fair (2+ wait)  billing-worker-7  2.0 h  9.0 s     3/3"),
+        (60, "  invoices:2025-…  fair (2+ wait)  billing…  9.0 s     3/3"),
+        (50, "  invoices:20…  fair (2+ wait)  billing…  9.0 s"),
+        (24, "  invoices:20…  9.0 s"),
+        (14, "  i…  9.0 s"),
+    ],
+)
+def test_a_narrow_screen_cuts_names_and_keeps_the_ttl(width: int, row: str) -> None:
+    """Moments become ages, names lose their ends; then columns go, and the name last."""
+    fair = held("billing-worker-7", since=NOW - 7200)
+    fair = dataclasses.replace(fair, kind="fair")
+    seen = overview(UP, lock("invoices:2025-11", fair, fair, fair))
+    seen = dataclasses.replace(seen, queues={"invoices:2025-11": dataclasses.replace(LINE, silent=())})
+    *_, shown = as_lines(seen, room=20, width=width)
+    assert shown.text == row
+
+
+@pytest.mark.parametrize(("up", "says"), [(5, ", 2 may fail"), (3, ", none may fail"), (2, "")])
+def test_how_many_nodes_may_fail(up: int, says: str) -> None:
+    """Of those that are up; where too few are, a note says what follows."""
+    nodes = [node(str(number), NodeState.UP if number < up else NodeState.DOWN) for number in range(5)]
+    seen = overview(nodes)
+    assert as_lines(seen)[0].text == f"nodes up: {up} of 5{says}"
+    assert as_json(seen)["margin"] == up - 3
+
+
 def test_a_line_for_programs() -> None:
     """Null where it was not looked at."""
     seen = overview(UP, lock("printer", FREE, FREE, FREE), lock("other", FREE, FREE, FREE))
@@ -379,10 +440,10 @@ def test_a_redrawn_picture_takes_the_place_of_the_last(monkeypatch: pytest.Monke
         return [Line(text) for text in texts]
 
     with Redrawn(screen) as redrawn:
-        redrawn.show(lambda room: rooms.append(room) or draw("123456789", "1234567890", "c"))
-        redrawn.show(lambda room: rooms.append(room) or draw("d"))
-        redrawn.show(lambda _: draw("e"))
-    assert rooms == [4, 4]
+        redrawn.show(lambda *room: rooms.append(room) or draw("123456789", "1234567890", "c"))
+        redrawn.show(lambda *room: rooms.append(room) or draw("d"))
+        redrawn.show(lambda *_: draw("e"))
+    assert rooms == [(4, 9), (4, 9)]
     assert screen.getvalue() == (
         "\x1b[?25l\x1b[J123456789\n12345678…\nc\n\x1b[3F\x1b[Jd\n\x1b[1F\x1b[Je\n\x1b[?25h"
     )
