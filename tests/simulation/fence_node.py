@@ -41,14 +41,17 @@ _READ_WRITE: Final = {
     "release": _scripts.RW_RELEASE,
 }
 
+_MUTEX: Final = {
+    "acquire": _scripts.ACQUIRE,
+    "raise": _scripts.RAISE,
+    "extend": _scripts.EXTEND,
+    "top-up": _scripts.TOP_UP,
+    "release": _scripts.RELEASE,
+}
+
 _SCRIPTS: Final[dict[Mode, dict[str, Script]]] = {
-    "lock": {
-        "acquire": _scripts.ACQUIRE,
-        "raise": _scripts.RAISE,
-        "extend": _scripts.EXTEND,
-        "top-up": _scripts.TOP_UP,
-        "release": _scripts.RELEASE,
-    },
+    "lock": _MUTEX,
+    "fair": {**_MUTEX, "acquire": _scripts.FAIR_ACQUIRE, "release": _scripts.FAIR_RELEASE},
     "read": {"acquire": _scripts.READ, **_READ_WRITE},
     "write": {"acquire": _scripts.WRITE, **_READ_WRITE},
     "permit": {
@@ -60,6 +63,9 @@ _SCRIPTS: Final[dict[Mode, dict[str, Script]]] = {
     },
 }
 """What is run for each kind of lock."""
+
+SEATS: Final = 4
+"""Seats in line for a fair lock: fewer than attempts, which take each other's, for fences rest on none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +99,23 @@ class Claim:
         """What scripts are told besides: how a read-write lock is wanted, or which slot of a semaphore."""
         if self.mode == "permit":
             return (b"%d" % (-1 if self.slot is None else self.slot),)
-        return () if self.mode == "lock" else (self.mode.encode(),)
+        return () if self.mode in ("lock", "fair") else (self.mode.encode(),)
 
     @property
     def marks(self) -> list[bytes]:
         """The keys of hints, which the scripts of a read-write lock are given."""
-        return [] if self.mode in ("lock", "permit") else [b"queue:" + name.encode() for name in self.names]
+        alone = self.mode in ("lock", "fair", "permit")
+        return [] if alone else [b"queue:" + name.encode() for name in self.names]
+
+    @property
+    def line(self) -> list[bytes]:
+        """The keys of those that wait for a fair lock."""
+        return [b"tickets:" + self.locks[0], b"seats:" + self.locks[0]] if self.mode == "fair" else []
+
+    @property
+    def seat(self) -> tuple[bytes | int, ...]:
+        """What a fair lock's acquire and release are told of the seat: name, ticket, life."""
+        return (b"%d" % (self.owner % SEATS), 0, self.ttl_ms) if self.mode == "fair" else ()
 
     def script(self, purpose: str) -> Script:
         """Return the script for a purpose."""
@@ -168,11 +185,11 @@ class ModelNode:
         block = self._rules.block_of(self._number, claim.block)
         repeated = self._has(claim)
         before = self._counters(claim)
-        seat: tuple[bytes | int, ...] = (b"",) if claim.marks else ()
+        seat: tuple[bytes | int, ...] = (b"",) if claim.marks else claim.seat
         seat = (claim.permits, *claim.look) if claim.permits else seat
         stamp = _stamp(expected, expected.floor)
         words = (claim.owner, claim.ttl_ms, ballot, block, claim.keep_ms, *seat, *stamp)
-        keys = [*claim.locks, *claim.counters, *claim.marks, SENTINEL]
+        keys = [*claim.locks, *claim.counters, *claim.marks, *claim.line, SENTINEL]
         code, fence, now_us, *stood = self._run(claim.script("acquire"), keys, *words)
         if claim.permits and code == 1:
             before = before[stood[0] : stood[0] + 1]
@@ -218,9 +235,9 @@ class ModelNode:
 
     def release(self, claim: Claim, fence: int) -> int:
         """Return how many were the owner's; `fence` is 0 for an attempt without a certificate."""
-        keys = [*claim.locks, *(claim.counters if fence else ()), *claim.marks]
+        keys = [*claim.locks, *(claim.counters if fence else ()), *claim.marks, *claim.line]
         of: tuple[int, ...] = (claim.permits,) if claim.permits else ()
-        words = (claim.owner, fence, claim.keep_ms, b"", *of, *claim.terms)
+        words = (claim.owner, fence, claim.keep_ms, b"", *of, *claim.terms, *claim.seat)
         deleted: int = self._run(claim.script("release"), keys, *words)[0]
         self._note_greatest(claim)
         return deleted

@@ -27,6 +27,7 @@ MIXES: Final[tuple[tuple[Mode, ...], ...]] = (
     ("read", "write"),
     ("read", "read", "read", "write"),
     ("read", "write", "write", "lock"),
+    ("fair", "fair", "lock", "write"),
 )
 """As what attempts want their names, where they are not mutexes alone."""
 
@@ -304,6 +305,8 @@ class World:
             block=block if mode == "lock" else 1,
             mode=mode,
         )
+        if mode == "fair":
+            claim = replace(claim, names=names[:1])
         if self._looks is not None:
             span = self._looks.choice((1, self._permits))
             look = (self._looks.randrange(self._permits), span)
@@ -318,6 +321,7 @@ class World:
             self.log.append(f"{self.steps:4} {self.seconds:.6f} CERTIFIED {attempt.claim}: {attempt.fence}")
         for name in attempt.claim.places:
             self._given(name, attempt, attempt.number)
+        self.counts["a fair lock won"] += attempt.claim.mode == "fair"
         self._holds(attempt)
         self._count(attempt)
 

@@ -83,6 +83,7 @@ SOMETIMES_MIXED: Final = (
     "readers together",
     "downgraded",
     "unchanged",
+    "a fair lock won",
     "extended",
     "topped up",
 )
