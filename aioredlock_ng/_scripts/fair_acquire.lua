@@ -27,13 +27,14 @@ end
 local key, tickets, seats, ahead = KEYS[1], KEYS[n - 1], KEYS[n], 0
 local left, mine = taken(key, owner)  -- mine: a repeated command
 local queued, ticket = not mine and call('PTTL', tickets) > 0, 0
+local back = not mine and ARGV[7] ~= '0' and not (queued and call('ZSCORE', tickets, seat))
 if queued then
-  if ARGV[7] ~= '0' and not call('ZSCORE', tickets, seat) then  -- it was lost, and comes back to its place
+  if back then  -- its seat was lost, and comes back to its place
     sit(tickets, seats, seat, tonumber(ARGV[7]), ms, tonumber(ARGV[8]))
   end
   ahead = ahead_of(tickets, seats, seat, ms)
 end
-local wait = left > 0 and left + ahead * HEAD_START or left
+local wait = left > 0 and queued and left + ahead * start(seats, ms) or left
 if queued and left == 0 then
   wait = head_start(seats, ahead, ms)
 end
@@ -43,6 +44,9 @@ if wait ~= 0 then
   end
   if left > 0 then
     free_since(seats, ms + left)
+    if back then
+      came_late(seats, ms)
+    end
   end
   return {ARGV[#ARGV], 0, wait, us, ticket, ahead}
 end

@@ -37,7 +37,7 @@ local function in_line()
   end
   local ahead = ahead_of(tickets, seats, seat, ms)
   if wait > 0 then
-    wait = wait + ahead * HEAD_START
+    wait = wait + ahead * start(seats, ms)
   elseif not holder then
     if deleted > 0 then
       free_since(seats, ms)

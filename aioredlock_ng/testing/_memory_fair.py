@@ -14,6 +14,8 @@ from ._memory_parts import counted, foreign_and_label, owner_at, raise_all, sent
 from ._memory_process import MemoryProcess
 
 HEAD_START_MS: Final = 50
+LONG_START_MS: Final = 200
+LATE_MS: Final = 10_000
 LIFE_PER_SEAT_MS: Final = 60
 MOST_AHEAD: Final = 1000
 _MOST_DROPPED: Final = 64
@@ -22,6 +24,9 @@ _MOST_TRIED: Final = 8
 
 _FREE: Final = b"free"
 """Among the seats: since when the lock is free, or when its holder ends."""
+
+_LATE: Final = b"late"
+"""Among the seats: until when head starts are long."""
 
 _SHOWN_BYTES: Final = 1024
 
@@ -106,13 +111,23 @@ class Line:
             self.leave(each)
         self.server.zrem(self.seats, _FREE)
 
+    def came_late(self) -> None:
+        """Note that one has come back that was passed over: it lives, and is far away."""
+        self.server.zadd(self.seats, _LATE, self.now + LATE_MS)
+
+    @property
+    def start(self) -> int:
+        """How long the first in line may ask before the next may."""
+        left = self.server.scores(self.seats).get(_LATE, 0) - self.now
+        return LONG_START_MS if 0 < left <= LATE_MS else HEAD_START_MS
+
     def head_start(self, ahead: int) -> int:
         """For how long others come first, of a lock that is free; 0: they do not any more."""
         since = self.server.scores(self.seats).get(_FREE)
         if since is None or since > self.now:
             since = self.now
             self.free_since(since)
-        return max(0, since + ahead * HEAD_START_MS - self.now)
+        return max(0, since + ahead * self.start - self.now)
 
     def tell_first(self) -> int:
         """Tell the first in line that the lock is free; return how many heard of it."""
@@ -145,11 +160,14 @@ def _acquire(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
     line, call = Line(server, tickets, seats), Call(seat, int(ticket), int(life))
     left, mine = _taken(server, key, owner)
     queued = not mine and line.exists
+    back = not mine and call.ticket > 0 and not (queued and seat in line.order)
     wait, ahead = _wait(line, left, call) if queued else (left, 0)
     if wait:
         place = line.sit(call) if seat else 0
         if left > 0:
             line.free_since(time_us // 1000 + left)
+            if back:
+                line.came_late()
         return [0, wait, time_us, place, ahead]
     fence = max((counted(server, counter, floor) for counter in counters), default=0)
     if not mine:
@@ -168,7 +186,7 @@ def _wait(line: Line, left: int, call: Call) -> tuple[int, int]:
         line.sit(call)
     ahead = line.ahead_of(call.seat)
     if left:
-        return (left + ahead * HEAD_START_MS if left > 0 else left), ahead
+        return (left + ahead * line.start if left > 0 else left), ahead
     return line.head_start(ahead), ahead
 
 
@@ -193,7 +211,7 @@ def _release(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> lis
             gone = _stay_or_leave(line, call)
             ahead = line.ahead_of(seat)
             if wait > 0:
-                wait += ahead * HEAD_START_MS
+                wait += ahead * line.start
             elif not (others or failure):
                 wait, told = _free(line, ahead, deleted=deleted, tells=bool(loud) and (deleted or gone))
     if deleted and loud:

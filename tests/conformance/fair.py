@@ -50,7 +50,9 @@ class FairStage(Stage):
 
     def seats(self) -> dict[bytes, int]:
         """Return the seats, each with the node's time in milliseconds at which it ends."""
-        return {name: ends for name, ends in self._scores(SEATS_KEY).items() if name != b"free"}
+        return {
+            name: ends for name, ends in self._scores(SEATS_KEY).items() if name not in (b"free", b"late")
+        }
 
     def free_since(self) -> int | None:
         """Return since when the lock is free, or when its holder ends, in milliseconds of the node's time."""

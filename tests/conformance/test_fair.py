@@ -128,6 +128,19 @@ async def test_a_lock_that_went_without_a_word_is_free_from_now_on(
     assert before <= since <= await stage.now_ms()
 
 
+async def test_head_starts_are_long_when_one_passed_over_comes_back(stage: FairStage) -> None:
+    """200 ms, since it lives and is far away: while the lock is another's, and when it is free."""
+    stage.put(LOCK, OTHERS, 30.0)
+    await stage.put_line(*crowd())
+    assert alike((await stage.ask())[1], 30_000 + 50 * MANY)
+    await stage.ask(FIRST, 5)
+    assert alike((await stage.ask())[1], 30_000 + 200 * (MANY + 1))
+    assert alike((await stage.free(owner=OURS))[1], 30_000 + 200 * (MANY + 1))
+    assert alike((await stage.free(owner=OTHERS))[1], 200 * (MANY + 1))
+    assert alike((await stage.ask())[1], 200 * (MANY + 1))
+    assert (await stage.ask(FIRST, 5))[0] == 1
+
+
 async def test_a_refusal_notes_when_the_holder_ends(stage: FairStage) -> None:
     """So that its head starts count from there; a key without an end has none to note."""
     stage.put(LOCK, OTHERS, 30.0)

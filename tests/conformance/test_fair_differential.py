@@ -56,6 +56,8 @@ class FairPlayer(Player):
             ends = {sitter: self.ends() for sitter in sitters}
             if random.random() < 0.5:
                 ends[b"free"] = self.ends()
+            if random.random() < 0.3:
+                ends[b"late"] = self.ends()
             return random.choice((WRONG, *[ends] * 9))
         return super().value(key)
 

@@ -79,6 +79,12 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R28",
+        name="one that lost the lock keeps its seat where it was refused",
+        edits=(Edit("Holding.lose", "self._shared.releases.stand_up(self._primitive, seat)", "pass"),),
+        test=f"{_FAULTS}test_one_that_lost_the_lock_leaves_where_it_was_refused",
+    ),
+    Mutation(
+        rule="R28",
         name="a repeated release speaks of seats",
         edits=(Edit("Ledger.record", "command = replace(command, args=command.repeated)", "pass"),),
         test=f"{_FAULTS}test_a_repeated_release_says_nothing_of_seats[True]",
@@ -98,13 +104,13 @@ MUTATIONS = (
     Mutation(
         rule="R29",
         name="none in line has a head start",
-        edits=(Edit("Line.head_start", "since + ahead * HEAD_START_MS - self.now", "0"),),
+        edits=(Edit("Line.head_start", "since + ahead * self.start - self.now", "0"),),
         test=f"{_UNIT}test_a_single_try_does_not_overtake",
     ),
     Mutation(
         rule="R29",
         name="the script alone: none in line has a head start",
-        edits=(TextEdit("_scripts/parts/seats.lua", "since + ahead * HEAD_START - ms", "0"),),
+        edits=(TextEdit("_scripts/parts/seats.lua", "since + ahead * start(seats, ms) - ms", "0"),),
         test=f"{_SCRIPTS}test_others_wait_for_the_head_starts_before_them[path-in line]",
     ),
     Mutation(
@@ -124,6 +130,18 @@ MUTATIONS = (
         name="those passed over keep their seats",
         edits=(Edit("Line.served", "[*self.order[:ahead], seat]", "[seat]"),),
         test=f"{_UNIT}test_a_dead_waiter_costs_one_head_start_once",
+    ),
+    Mutation(
+        rule="R29",
+        name="one far away comes too late for ever",
+        edits=(Edit("Line.came_late", "self.server.zadd(self.seats, _LATE, self.now + LATE_MS)", "pass"),),
+        test=f"{_FAULTS}test_one_far_away_is_served_in_turn",
+    ),
+    Mutation(
+        rule="R29",
+        name="the script alone: one far away comes too late for ever",
+        edits=(TextEdit("_scripts/fair_acquire.lua", "came_late(seats, ms)", ""),),
+        test=f"{_SCRIPTS}test_head_starts_are_long_when_one_passed_over_comes_back[path]",
     ),
     Mutation(
         rule="R30",

@@ -184,3 +184,43 @@ async def test_one_that_had_the_lock_leaves_where_it_was_refused() -> None:
         await task
         await asyncio.sleep(0.01)
         assert [labels(node) for node in w.nodes] == [[]] * 3
+
+
+@virtual
+async def test_one_far_away_is_served_in_turn() -> None:
+    """Its way takes longer than a head start: once it was passed over, the others wait for it."""
+    async with world(3) as w, processes(w, "b", "c") as others:
+        wires = [node.wire() for node in w.nodes]
+        for wire in wires:
+            wire.extra = 0.035  # each way: 70 ms in all
+        async with LockManager(wires, clock=sim().clock, holder="far", node_timeout=0.3) as far:
+            ends: list[str] = []
+
+            async def again(manager: LockManager, label: str) -> None:
+                while True:
+                    await held(manager, 0.2, ends, label)
+
+            named = (("b", others[0]), ("c", others[1]), ("far", far))
+            tasks = [asyncio.create_task(again(manager, label)) for label, manager in named]
+            await asyncio.sleep(10.0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            assert ends.count("far") >= 0.8 * ends.count("b") > 5, ends
+            await asyncio.sleep(0.5)
+
+
+@virtual
+async def test_one_that_lost_the_lock_leaves_where_it_was_refused() -> None:
+    """Its seat goes with the loss, and not with its release, for by then it may be the next call's."""
+    async with world(3) as w, w.process(holder="a", extension=PLAIN) as a:
+        lease = await w.manager.lock(NAME, fair=True).acquire()
+        task = asyncio.create_task(a.lock(NAME, fair=True, ttl=1.0).acquire())
+        await asyncio.sleep(0.01)
+        w.nodes[2].set(KEY, ANOTHER, 60.0)
+        await lease.release()
+        await asyncio.sleep(0.1)
+        assert [labels(node) for node in w.nodes] == [[], [], ["a"]]
+        await asyncio.sleep(1.0)
+        assert [labels(node) for node in w.nodes] == [[]] * 3
+        await (await task).release()

@@ -1,9 +1,11 @@
 -- The seats of those that wait for a fair lock, never read for safety (R28, R29): a sorted set of their tickets, which say
--- which comes before which, and one of the moments in ms at which they end.  'free' in that one is no seat: it says since
--- when the lock is free, or when its holder ends.
+-- which comes before which, and one of the moments in ms at which they end.  'free' and 'late' in that one are no seats:
+-- they say since when the lock is free, or when its holder ends; and until when head starts are long.
 -- In ms, how long the first in line may ask before the next may; how long a seat lives more for each that is before it,
 -- up to how many.  Seats that have ended and are dropped at once, and those that are told of a release, or tried to be.
 local HEAD_START, LIFE_PER_SEAT, MOST_AHEAD, MOST_DROPPED, TOLD, MOST_TRIED = 50, 60, 1000, 64, 2, 8
+-- In ms, how long a head start is for so long after one has come back that was passed over.
+local LONG_START, LATE = 200, 10000
 -- Take a seat away, and with the last one all; whether there was one.
 local function leave(tickets, seats, seat)
   local left = redis.call('ZREM', tickets, seat) == 1
@@ -53,6 +55,15 @@ local function free_since(seats, ms)
     redis.call('DEL', seats)  -- nothing waits
   end
 end
+-- Note that one has come back that was passed over: it lives, and is far away.
+local function came_late(seats, ms)
+  redis.call('ZADD', seats, ms + LATE, 'late')
+end
+-- How long the first in line may ask before the next may.
+local function start(seats, ms)
+  local late = tonumber(redis.call('ZSCORE', seats, 'late') or 0)
+  return late > ms and late <= ms + LATE and LONG_START or HEAD_START
+end
 -- For how long others come first that are before a seat, of a lock that is free; 0: they do not any more.
 local function head_start(seats, ahead, ms)
   local since = tonumber(redis.call('ZSCORE', seats, 'free'))
@@ -60,7 +71,7 @@ local function head_start(seats, ahead, ms)
     since = ms
     free_since(seats, ms)
   end
-  return math.max(0, since + ahead * HEAD_START - ms)
+  return math.max(0, since + ahead * start(seats, ms) - ms)
 end
 -- Tell the first in line that the lock is free, each on the channel of its name and with its place; returns how many heard of it, -1 where publishing is
 -- refused.  One that does not hear is passed by: its connection is gone.
