@@ -63,12 +63,12 @@ def lock_lines(
 def _lock_row(
     lock: LockInspection, at: float, queue: QueueInspection | None, *, limited: bool
 ) -> tuple[str, ...]:
-    name, holder = printable(lock.name), _label(lock.holder)
-    since = _moment(lock.since, at)
+    name, holder = printable(lock.name), label(lock.holder)
+    since = moment(lock.since, at)
     if lock.shared or lock.permits:
         holder, since = described_holders(lock), "-"
         shared = lock.permits or lock.readers
-        holder += f": {', '.join(_label(each.holder) for each in shared)}" if limited else ""
+        holder += f": {', '.join(label(each.holder) for each in shared)}" if limited else ""
     if limited:
         name, holder = clipped(name, _MAX_CELLS), clipped(holder, _MAX_CELLS)
     ttl = _left(lock.ttl) if lock.agreed else "-"
@@ -81,15 +81,15 @@ def _reader_rows(lock: LockInspection, at: float) -> list[tuple[str, ...]]:
     """Return a row for each reader or permit, without a name, and one that says that there are more."""
     size = len(lock.nodes)
     rows: list[tuple[str, ...]] = [
-        ("", "", _label(reader.holder), _moment(reader.since, at), _left(reader.ttl), _share(reader, size))
+        ("", "", label(reader.holder), moment(reader.since, at), _left(reader.ttl), _share(reader, size))
         for reader in lock.readers
     ]
     rows += [
         (
             "",
             f"slot {permit.slot}",
-            _label(permit.holder),
-            _moment(permit.since, at),
+            label(permit.holder),
+            moment(permit.since, at),
             _left(permit.ttl),
             _share(permit, size),
         )
@@ -104,8 +104,8 @@ def _queue_rows(queue: QueueInspection, at: float, size: int) -> list[tuple[str,
         (
             "",
             f"place {each.place}",
-            _label(each.holder),
-            _moment(each.since, at),
+            label(each.holder),
+            moment(each.since, at),
             "-",
             f"{each.known_to}/{size}",
         )
@@ -133,11 +133,11 @@ def described_holders(lock: LockInspection) -> str:
     return f"{number} reader{'' if number == 1 else 's'}{' or more' if lock.more_readers else ''}"
 
 
-def _label(holder: str | None) -> str:
+def label(holder: str | None) -> str:
     return "-" if holder is None else printable(holder)
 
 
-def _moment(since: float | None, at: float) -> str:
+def moment(since: float | None, at: float) -> str:
     if since is None:
         return "-"
     moment = datetime.fromtimestamp(since, UTC).astimezone()

@@ -49,24 +49,14 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _watch(manager: LockManager, interval: float, quarantine: float | None) -> int:
-    """Watch until a signal comes; Ctrl-C is the ordinary end."""
-    loop = asyncio.get_running_loop()
-    watching = loop.create_task(_show(manager, interval, quarantine))
-    ended_by: list[int] = []
+    """Watch until a signal comes; Ctrl-C is the ordinary end, and so is a reader that left."""
+    from ._signals import until_signal
 
-    def end(number: int) -> None:
-        ended_by.append(number)
-        watching.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, end, number)
     try:
-        await asyncio.wait((watching,))
+        ended_by = await until_signal(_show(manager, interval, quarantine))
     finally:
         await manager.aclose()
-    if not watching.cancelled():
-        watching.result()  # raises what ended it, unless the reader of the output left
-    return 128 + signal.SIGTERM if ended_by[:1] == [signal.SIGTERM] else 0
+    return 128 + signal.SIGTERM if ended_by == signal.SIGTERM else 0
 
 
 async def _show(manager: LockManager, interval: float, quarantine: float | None) -> None:
