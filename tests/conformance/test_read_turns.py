@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from aioredlock_ng._core.seats import Seat
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._kinds.read_write import READ, WRITE
 from aioredlock_ng.testing._memory_readers import AWAITED_MS, TURN_MS
@@ -12,7 +13,7 @@ from tests.conformance.tools import OTHERS, OURS, Asked, Master, connected
 
 QUEUE: Final = b"redlock:queue:{redlock:a}"
 READERS, WRITERS = (Primitive(kind, ("a",), tuple(locks("a")), beside=(QUEUE,)) for kind in (READ, WRITE))
-SEAT: Final = b"a seat"
+SEAT: Final = Seat(b"a seat")
 
 
 async def told_to_wait(node: Asked) -> tuple[int, int]:
