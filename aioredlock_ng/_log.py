@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("aioredlock_ng")
 
-LOG_FIELDS: Final = ("lock", "kind", "node", "fence")
+LOG_FIELDS: Final[tuple[str, ...]] = ("lock", "kind", "node", "fence")
 """The attributes that every record logged to ``aioredlock_ng`` has, beside those of all records.
 
 ``lock`` (str): its names, separated by commas; ``kind`` (str): of that lock, as in `events.Acquired`;

@@ -117,6 +117,7 @@ def test_what_is_behind_two_dashes_is_the_commands(argv: str, own: str, child: s
         ["run", "--kill-after", "{}", "job", "--", "true"],
         ["status", "--node-timeout", "{}"],
         ["watch", "--interval", "{}"],
+        ["trace", "job", "--for", "{}"],
         ["doctor", "--restart-quarantine", "{}"],
         ["init", "--restart-quarantine", "{}"],
         ["release", "job", "--node-timeout", "{}"],
@@ -192,7 +193,9 @@ def test_every_json_is_an_object_with_one_head(
 # -- probes ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [("status",), ("doctor",), ("init",), ("release", "a", "--yes")])
+@pytest.mark.parametrize(
+    "command", [("status",), ("doctor",), ("init",), ("release", "a", "--yes"), ("trace", "a")]
+)
 def test_what_cannot_be_done_is_an_object_too(
     command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,12 +65,13 @@ OPTIONS = {
     "status": {"--json": None},
     "doctor": {"--json": None, "--quiet": None, "--restart-quarantine": numbers},
     "watch": {"--interval": numbers},
+    "trace": {"--json": None, "--interval": numbers, "--for": numbers},
     "init": {"--force": None, "--json": None, "--restart-quarantine": numbers},
     "release": {"--yes": None, "--json": None},
     "demo": {},
 }
 NODES = {"--nodes": urls, "--prefix": hostile, "--node-timeout": numbers}
-NEVER_ENDS = ("watch", "demo")
+NEVER_ENDS = ("watch", "trace", "demo")
 """Commands that ask nothing of their input: they are only tried with what must be refused."""
 
 

@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 
 import aioredlock_ng
 from aioredlock_ng import (
+    LOG_FIELDS,
     Campaign,
     Clock,
     ConfigurationError,
@@ -515,6 +516,7 @@ class OneMethod(Hooks):
 def version() -> None:
     """Of the package."""
     assert_type(aioredlock_ng.__version__, str)
+    assert_type(LOG_FIELDS, tuple[str, ...])
 
 
 async def fresh_nodes(manager: LockManager) -> None:
