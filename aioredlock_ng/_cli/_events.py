@@ -91,7 +91,7 @@ class Picture:
     differs: frozenset[str] = frozenset()
     """Of these, those that did so twice: one look may meet a lock that changes."""
     known: bool = True
-    """Whether a majority has been heard at all."""
+    """Whether it is, or was before, plain which holders there are."""
 
     def on(self, before: Picture) -> Picture:
         """Return it with what is still known from `before` in the place of what was not heard."""
@@ -130,14 +130,14 @@ def picture(
         answered=answered,
         holders=holders,
         unsure=unsure if unseen < quorum else None,
-        known=unseen < quorum,
+        known=unseen < quorum and not unsure,
         line=_line(queue, len(nodes)),
         silent=silent,
         apart=frozenset(
             node.node
             for node in nodes
             if unseen < quorum and node.node not in silent and not node.more_readers
-            if node.wrong_type or seen[node.node].keys() != holders.keys()
+            if node.wrong_type or not holders.keys() <= seen[node.node].keys() <= holders.keys() | unsure
         ),
     )
 
@@ -176,7 +176,7 @@ def events(before: Picture | None, now: Picture) -> list[Event]:
         found = _holder_events(before, now)
     else:
         found = [_of("held", holder, ttl) for holder, ttl in now.holders.items()]
-        if now.known and not found and not now.unsure:
+        if now.known and not found:
             found = [Event(what="free")]
     line = before.line if before else None
     return [*found, *_line_events(line or {}, now), *_node_events(before, now)]

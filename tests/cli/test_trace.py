@@ -109,6 +109,7 @@ ME, YOU = held(), held("you", since=NOW + 1)
         ([held(ttl=5.0)] * 3, [held(ttl=9.0)] + [held(ttl=4.0)] * 2, []),
         ([read("a", "b")] * 3, [read("b", "c")] * 3, ["released a", "granted c", "extended b"]),
         ([read("a")] * 3, [ME] * 3, ["released a", "granted me"]),
+        ([ME] * 3, [read("a")] * 3, ["released me", "granted a"]),
         (
             [permits(a=0, b=1)] * 3,
             [permits(c=0, b=1, d=2)] * 3,
@@ -133,6 +134,7 @@ def test_the_first_look_says_how_it_is() -> None:
     assert told(look(*[FREE] * 3)) == [["free"]]
     assert told(look(*[ME] * 3, queue=line("you"))) == [["held me", "waits you"]]
     assert told(look(ME, SILENT, SILENT)) == [["silent b", "silent c"]]
+    assert told(look(ME, FREE, SILENT), look(*[ME] * 3)) == [["silent c"], ["held me", "agrees c"]]
 
 
 def test_an_end_that_was_not_heard_is_told_later() -> None:
@@ -161,6 +163,18 @@ def test_a_node_differs_when_it_does_so_twice() -> None:
     forgot, wrong, well = (look(ME, ME, node) for node in (FREE, LIST, ME))
     assert told(forgot, well) == [["held me"], []]
     assert told(forgot, forgot, wrong, well, well) == [["held me"], ["differs c"], [], ["agrees c"], []]
+    assert told(*[look(FREE, FREE, LIST)] * 2)[1] == ["differs c"]
+    assert told(forgot, forgot, look(ME, ME, SILENT))[2] == ["silent c"]
+    assert told(*[look(ME, FREE, SILENT)] * 2)[1] == []  # whether it is held rests on the silent node
+
+
+def test_readers_that_are_not_named_have_not_ended() -> None:
+    """A node names a hundred: it does not differ where it names others, nor has one ended that it omits."""
+    crowded = read("b") | {"more_readers": True}
+    both = look(*[read("a", "b")] * 3)
+    assert told(both, *[look(read("a", "b"), read("a", "b"), crowded, at=0.01)] * 2)[2] == []
+    assert told(both, look(read("a", "b"), crowded, crowded, at=0.01))[1] == []
+    assert told(both, look(read("b"), read("b"), read("b"), at=0.01))[1] == ["released a"]
 
 
 def test_who_stands_in_line() -> None:
