@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from tests.servers import Nodes, ask
 LOUD = b"1"
 LAST = b"redlock:last"
 """A channel on which a test says that nothing more comes."""
+
+_numbers = itertools.count()
 
 FOREIGN_VALUES = {
     "redis-py": b"8e0a0c0e5b6a11ee9f1f0242ac120002",
@@ -58,12 +61,16 @@ async def make_listener(master: Master) -> AsyncIterator[Callable[..., Any]]:
 
 
 async def all_told(listeners: Sequence[Listener]) -> list[list[tuple[bytes, bytes]]]:
-    """Return key and message of the notices that each has got, all: a last message comes behind them."""
-    for listener in listeners:
-        listener.send(b"PUBLISH", LAST, b"")
+    """Return key and message of the notices that each has got, all: a last message comes behind them.
+
+    Each time another one: that of the last time may be there yet.
+    """
+    last = b"%d" % next(_numbers)
+    for listener in listeners[:1]:
+        listener.send(b"PUBLISH", LAST, last)
     told = []
     for listener in listeners:
-        while [b"message", LAST, b""] not in listener.told:
+        while [b"message", LAST, last] not in listener.told:
             await listener.until(len(listener.told) + 1)
         notices = [push for push in listener.told if isinstance(push, list) and push[1] != LAST]
         assert all(push[:1] == [b"message"] for push in notices)
