@@ -453,13 +453,13 @@ class Holding:
         self._shared.watchdog.forget(self)
         for name in self._ticket.names:
             self._ticket.queue.handoff.end(name)
-        if (seat := self._ticket.seat).name and self._primitive.kind.in_line:
-            self._shared.releases.stand_up(self._primitive, seat)  # now: the next call may have it
         self._ticket.leave()
         if self._lost is not None:
             self._lost.set()
         if self.body is not None:
             self.body.stop()
+        if (seat := self._ticket.seat).name and self._primitive.kind.in_line:
+            self._shared.releases.stand_up(self._primitive, seat)  # sent before the next call asks
         self._tell_lost()  # last: this runs code of users
 
     def abandon(self) -> None:

@@ -73,8 +73,8 @@ local function head_start(seats, ahead, ms)
   end
   return math.max(0, since + ahead * start(seats, ms) - ms)
 end
--- Tell the first in line that the lock is free, each on the channel of its name and with its place; returns how many heard of it, -1 where publishing is
--- refused.  One that does not hear is passed by: its connection is gone.
+-- Tell the first in line that the lock is free, each on the channel of its name and with its place; returns how many
+-- heard of it, -1 where publishing is refused.  One that does not hear is passed by: its connection is gone.
 local function tell_first(tickets)
   local told = 0
   for place, seat in ipairs(redis.call('ZRANGE', tickets, 0, MOST_TRIED - 1)) do
