@@ -25,7 +25,7 @@ SHARER: Final = Path(__file__).with_name("sharer.py")
 
 READERS: Final = 20
 WRITERS: Final = 4
-SECONDS: Final = 10.0
+SECONDS: Final = 6.0
 """For so long they are at it, at least."""
 
 VICTIM_TTL: Final = 1.0

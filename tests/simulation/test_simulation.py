@@ -24,7 +24,7 @@ from tests.simulation.replay import command, report
 from tests.simulation.shrink import MAX_RUNS, fewest, shrink, whole
 from tests.simulation.world import run
 
-BATCHES: Final = 10
+BATCHES: Final = 6
 BATCH: Final = 6
 """Schedules that one test runs."""
 
@@ -93,9 +93,11 @@ SOMETIMES: Final = (
 )
 """What must have happened in a campaign, or it would not have looked into every corner."""
 
-RARE: Final = (*range(10_000, 10_080), 10_112, 10_348, 10_185)
-"""Seeds in which all of that happens; what is rare in the last three: a clock is set ahead under a lock, a
-write that is too late is refused, and a downgrade has no answer."""
+RARE: Final = (
+    10_003, 10_006, 10_016, 10_020, 10_021, 10_029, 10_033, 10_035, 10_039, 10_040,
+    10_046, 10_047, 10_056, 10_062, 10_074, 10_112, 10_185, 10_348,
+)  # fmt: skip
+"""Seeds in which all of that happens, each thing in two of them where there were two among a hundred."""
 
 IN_LINE: Final = range(10_000, 10_003)
 """Seeds in which the same happens with fair locks."""
@@ -115,7 +117,7 @@ IN_A_CROWD: Final = (
 )
 """What must have happened in a campaign of tasks that ask in step (R42)."""
 
-CROWDS: Final = range(20_018, 20_042)
+CROWDS: Final = range(20_029, 20_041)
 """Seeds in which all of that happens."""
 
 BAD: Final[dict[str, tuple[dict[str, Any], Rule]]] = {

@@ -14,7 +14,7 @@ from tests.simulation.stray_world import World
 FEW: Final = 2
 """Seeds that are looked at with every change."""
 
-MANY: Final = 40
+MANY: Final = 14
 """Seeds of the campaign in CI; raise it to search for longer."""
 
 ENOUGH: Final = 150

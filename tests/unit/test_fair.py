@@ -483,7 +483,7 @@ def test_the_dead_cost_little() -> None:
 @pytest.mark.campaign
 def test_a_hundred_processes() -> None:
     """The rate of hand-offs and what each costs are the same as for twenty."""
-    figures = crowd(100, fair=True, seconds=2.0)
+    figures = crowd(100, fair=True, seconds=1.0)
     assert figures.rate > 150, figures
     assert figures.commands_each <= 25, figures
     assert max(figures.wins) - min(figures.wins) <= 1, figures

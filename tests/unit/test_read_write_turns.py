@@ -79,7 +79,7 @@ async def waits_of(
     ("readers", "writers", "seconds"),
     [
         (8, 2, 0.5),
-        pytest.param(20, 4, 4.0, marks=pytest.mark.campaign),
+        pytest.param(20, 4, 2.0, marks=pytest.mark.campaign),
     ],
     ids=str,
 )

@@ -20,7 +20,7 @@ def test_a_permit_costs_a_few_tries(processes: int, tries: float) -> None:
 @pytest.mark.campaign
 def test_fifty_processes() -> None:
     """With a fifth as many permits six at most, and all have their turn."""
-    figures = crowd(50, permits=10, seconds=0.5)
+    figures = crowd(50, permits=10, seconds=0.25)
     assert figures.tries_each <= 6, figures
     assert figures.rate > 1000, figures
     assert min(figures.wins) > 0, figures
