@@ -22,6 +22,7 @@ from tests.unit.worlds import (
     sim,
     turns,
     virtual,
+    within,
     world,
 )
 
@@ -307,7 +308,8 @@ async def test_a_downgrade_lets_readers_in_and_no_writer():
         assert not there.done()
         await lease.downgrade()
         assert (lease.mode, lease.fence, lease.held) == ("read", fence, True)
-        readers = [await here, await there]
+        async with within(TTL):
+            readers = [await here, await there]
         assert [reader.fence > fence for reader in readers] == [True, True]
         for reader in readers:
             await reader.release()

@@ -31,6 +31,7 @@ from tests.unit.worlds import (
     sim,
     turns,
     virtual,
+    within,
     world,
 )
 
@@ -377,7 +378,8 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing: 
                     ConfigurationError,
                     match=f"wanted as a semaphore, .* of {there} or of another program: a name is",
                 ):
-                    await w.manager.semaphore(NAME, 2).acquire()
+                    async with within(TTL):
+                        await w.manager.semaphore(NAME, 2).acquire()
         async with w.manager.semaphore(NAME, 2):
             for lock, kind in (
                 (other.lock(NAME), "mutex"),
@@ -387,7 +389,8 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing: 
                 with pytest.raises(
                     ConfigurationError, match=f"as a {kind}, .* of a semaphore or of another program: a name"
                 ):
-                    await lock.acquire()
+                    async with within(TTL):
+                        await lock.acquire()
         assert w.keys == [()] * 3
 
 

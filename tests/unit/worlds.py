@@ -70,6 +70,18 @@ async def turns(number: int) -> None:
         await asyncio.sleep(0)
 
 
+@contextlib.asynccontextmanager
+async def within(seconds: float) -> AsyncIterator[None]:
+    """Fail the test where the block takes more of the loop's time; it would else wait for ever."""
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError:
+        if limit.expired():
+            pytest.fail(f"not done in {seconds} s")
+        raise
+
+
 async def until(when: float) -> None:
     """Wait for an instant of the loop's time, to the last bit."""
     arrived = sim().create_future()
