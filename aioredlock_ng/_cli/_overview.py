@@ -1,94 +1,20 @@
-"""The nodes and the held locks, as `status` and `watch` show them."""
+"""The nodes and the held locks as text, as `status` and `watch` show them."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Container, Iterable
+from typing import TYPE_CHECKING, Final
 
 from ._lock_table import lock_lines, table
 from ._terminal import Line, printable
-from .common import unavailable_for
 
 if TYPE_CHECKING:
-    from .. import (
-        LockManager,
-        NodeStatistics,
-        QueueInspection,
-        Survey,
-    )
-
-_MAX_LINES: Final = 16
-"""Fair locks, the first by their names, of which it is asked who waits: a round each, one after the other."""
+    from .. import NodeStatistics, QueueInspection
+    from .._seen.overview import Overview
 
 _HEADINGS: Final = 2
 """Lines above the locks."""
-
-
-@final
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
-    """What was seen at one moment."""
-
-    nodes: tuple[NodeStatistics, ...]
-    survey: Survey | None
-    """None when nothing could be looked at."""
-    problem: str = ""
-    """Why not."""
-    unavailable_for: float = 0.0
-    """Seconds until a majority could grant a lock; `math.inf` when no moment is known."""
-    queues: Mapping[str, QueueInspection] = dataclasses.field(default_factory=dict)
-    """The lines for the locks that were named, where they were looked at."""
-
-    @property
-    def answered(self) -> int:
-        """How many nodes answered."""
-        return len(self.nodes) - len(self.survey.silent) if self.survey else 0
-
-    @property
-    def up(self) -> int:
-        """How many nodes take part in locking."""
-        return sum(node.state == "up" for node in self.nodes)
-
-    @property
-    def quorum(self) -> int:
-        """How many are needed."""
-        return len(self.nodes) // 2 + 1
-
-    @property
-    def margin(self) -> int:
-        """How many of those that are up can fail before nothing can be locked; below 0: how many lack."""
-        return self.up - self.quorum
-
-
-async def look(
-    manager: LockManager,
-    names: Sequence[str] = (),
-    *,
-    quarantine: float | None = None,
-    queues: bool = False,
-) -> Overview:
-    """Look at the nodes, and at the locks `names`, or all; with `queues`, also at their lines.
-
-    Of all locks it is the lines of the first fair ones.  See `unavailable_for` for `quarantine`.
-    """
-    from .. import ConfigurationError
-
-    try:
-        survey = await manager.survey(*names)
-        fair = [lock.name for lock in survey.locks if lock.kind == "fair"][:_MAX_LINES]
-        lines = {name: await manager.queue(name) for name in names or fair} if queues else {}
-    except ConfigurationError as error:
-        return Overview(
-            nodes=manager.statistics().nodes, survey=None, problem=str(error), unavailable_for=math.inf
-        )
-    wait = unavailable_for(manager, quarantine)
-    nodes = manager.statistics().nodes
-    return Overview(nodes=nodes, survey=survey, unavailable_for=wait, queues=lines)
-
-
-# -- for people --------------------------------------------------------------------------------------
 
 
 def as_lines(overview: Overview, room: int | None = None, width: int | None = None) -> list[Line]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -43,13 +42,6 @@ DEFAULT_TTL: Final = 10.0
 
 
 TIMES: Final = "A TIME is a number of seconds, or has units: 90s, 5m, 1h30m."
-
-
-_QUARANTINE_FROM: Final = 3
-"""Nodes from which on clients have a restart quarantine unless they are told otherwise."""
-
-_UNUSED: Final = "no sentinel"
-"""How the reason of a node begins that has never been used, or has forgotten that it was."""
 
 
 class UsageError(Exception):
@@ -128,24 +120,6 @@ def clients_quarantine() -> float | None:
         return parse_duration(text)
     except ValueError as error:
         raise UsageError(f"{QUARANTINE_VARIABLE}: {error}") from None
-
-
-def unavailable_for(manager: LockManager, quarantine: float | None) -> float:
-    """Return the seconds until a majority could grant a lock; `math.inf` when no moment is known.
-
-    A node that was never used votes at once for clients whose `quarantine` is 0; None is their default.
-    """
-    statistics = manager.statistics()
-    at_once = quarantine == 0 or (quarantine is None and len(statistics.nodes) < _QUARANTINE_FROM)
-    able = sum(node.state == "up" or node.reason.startswith(_UNUSED) for node in statistics.nodes)
-    if at_once and statistics.conflict is None and able > len(statistics.nodes) // 2:
-        return 0.0
-    return manager.unavailable_for
-
-
-def availability(seconds: float) -> dict[str, Any]:
-    """Return what JSON objects say about it."""
-    return {"available": seconds == 0, "unavailable_for": seconds if math.isfinite(seconds) else None}
 
 
 def with_quarantine(seconds: float | None) -> dict[str, Any]:

@@ -10,17 +10,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .._seen.overview import availability, unavailable_for
 from .common import (
     FAILED,
     QUARANTINE_VARIABLE,
     UNAVAILABLE,
     add_node_options,
     add_quarantine_option,
-    availability,
     document,
     make_manager,
     quarantine_of,
-    unavailable_for,
     with_quarantine,
 )
 

@@ -9,11 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
+from .._seen.agreed import as_agreed, gone, why_not
 from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, document, make_manager
 
 if TYPE_CHECKING:
     from .. import LockInspection, LockManager, NodeInspection, Survey
-    from ._overview import Overview
+    from .._seen.overview import Overview
     from ._terminal import Line
     from .common import Subcommands
 
@@ -83,13 +84,13 @@ class _Outcome:
     @property
     def deleted(self) -> int:
         """How many nodes have deleted it, or did not have it."""
-        return sum(map(_gone, self.nodes))
+        return sum(map(gone, self.nodes))
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
-        from ._as_json import lock_as_json
+        from .._seen.as_json import lock_as_json
 
-        nodes = [{"node": node.node, "done": _gone(node), "reason": _why_not(node)} for node in self.nodes]
+        nodes = [{"node": node.node, "done": gone(node), "reason": why_not(node)} for node in self.nodes]
         return {"lock": lock_as_json(self.lock), "nodes": nodes}
 
     def as_lines(self) -> list[Line]:
@@ -109,9 +110,9 @@ class _Outcome:
         return [
             Line(text, "error" if self.code else "ok"),
             *(
-                Line(f"  {printable(node.node)}  {printable(_why_not(node))}", "warning")
+                Line(f"  {printable(node.node)}  {printable(why_not(node))}", "warning")
                 for node in self.nodes
-                if not _gone(node)
+                if not gone(node)
             ),
         ]
 
@@ -133,15 +134,15 @@ def _release(arguments: argparse.Namespace) -> _Outcome:
             return _Outcome(lock=lock, code=FAILED, error=_UNCHANGED)
         # The question may have been open for hours: what was agreed to is the end of this holder's lock.
         (now,) = _look(arguments)[1].locks
-        if not _as_agreed(lock, now):
+        if not as_agreed(lock, now):
             return _Outcome(lock=lock, code=FAILED, error=f"it has changed hands meanwhile: {_UNCHANGED}")
     nodes = asyncio.run(_delete(make_manager(arguments), arguments.name))
-    code = 0 if sum(map(_gone, nodes)) >= seen.quorum else UNAVAILABLE
+    code = 0 if sum(map(gone, nodes)) >= seen.quorum else UNAVAILABLE
     return _Outcome(lock=lock, code=code, nodes=nodes)
 
 
 def _look(arguments: argparse.Namespace) -> tuple[Overview, Survey]:
-    from ._overview import look
+    from .._seen.overview import look
 
     async def once(manager: LockManager) -> Overview:
         try:
@@ -169,31 +170,3 @@ def _confirmed() -> bool:
     """Ask, beside the output, which may be for a program."""
     print(_QUESTION, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in _YES
-
-
-def _as_agreed(shown: LockInspection, now: LockInspection) -> bool:
-    """Whether the lock is that of the holder that was shown, or of readers that were all shown.
-
-    Where more read than can be shown, the end of all of them was agreed to.
-    """
-    if shown.permits and now.permits:
-        seen = {(permit.holder, permit.since) for permit in shown.permits}
-        return all((permit.holder, permit.since) in seen for permit in now.permits)
-    if not (shown.shared and now.shared):
-        return _holder(shown) == _holder(now)
-    known = {(reader.holder, reader.since) for reader in shown.readers}
-    return shown.more_readers or all((reader.holder, reader.since) in known for reader in now.readers)
-
-
-def _holder(lock: LockInspection) -> tuple[object, ...]:
-    """Return what tells one holder's lock from another's."""
-    return lock.shared, lock.state, lock.holder, lock.since
-
-
-def _gone(node: NodeInspection) -> bool:
-    """Whether a node that was told to delete the key has done so, also where it was no lock."""
-    return node.held is not None or node.wrong_type
-
-
-def _why_not(node: NodeInspection) -> str:
-    return "" if _gone(node) else node.reason

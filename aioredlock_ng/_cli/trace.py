@@ -13,7 +13,7 @@ from .common import FORMAT, UsageError, add_node_options, duration, make_manager
 
 if TYPE_CHECKING:
     from .. import LockManager
-    from ._events import Event, Picture
+    from .._seen.events import Event, Picture
     from ._terminal import Line
     from .common import Subcommands
 
@@ -76,7 +76,7 @@ async def _trace(manager: LockManager, arguments: argparse.Namespace, stream: Te
 
 async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: TextIO) -> None:
     """Look again and again, and print what has happened meanwhile."""
-    from ._events import events
+    from .._seen.events import events
     from ._terminal import write
 
     before: Picture | None = None
@@ -95,7 +95,7 @@ async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: T
 
 async def _look(manager: LockManager, name: str) -> tuple[float, Picture]:
     """Look at the line first: one that leaves it for the lock is seen to hold that, not to be nowhere."""
-    from ._events import picture
+    from .._seen.events import picture
 
     loop = asyncio.get_running_loop()
     queue = await manager.queue(name)

@@ -60,7 +60,8 @@ async def _watch(manager: LockManager, interval: float, quarantine: float | None
 
 
 async def _show(manager: LockManager, interval: float, quarantine: float | None) -> None:
-    from ._overview import as_lines, look
+    from .._seen.overview import look
+    from ._overview import as_lines
     from ._terminal import open_screen, output
 
     with output() as stream, open_screen(stream) as screen:

@@ -26,10 +26,11 @@ from aioredlock_ng import (
     WaiterInspection,
 )
 from aioredlock_ng._cli import _terminal
-from aioredlock_ng._cli._as_json import as_json
-from aioredlock_ng._cli._overview import Overview, as_lines, look
+from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printable
-from aioredlock_ng._cli.release import _as_agreed
+from aioredlock_ng._seen.agreed import as_agreed
+from aioredlock_ng._seen.as_json import as_json
+from aioredlock_ng._seen.overview import Overview, look
 from tests.unit.worlds import opened, virtual, world
 
 NOW = 1_763_640_000.0
@@ -230,10 +231,10 @@ def test_permits_for_programs() -> None:
 @pytest.mark.parametrize(("now", "agreed"), [(POOL, True), (pool(POOL.permits[0]), True), (READ, False)])
 def test_permits_that_were_not_shown_are_left_alone(now: LockInspection, agreed: bool) -> None:
     """What was agreed to is the end of those that were shown (`release`)."""
-    assert _as_agreed(POOL, now) is agreed
+    assert as_agreed(POOL, now) is agreed
     another = PermitInspection(slot=1, holder="another", since=NOW, ttl=9.0, held_by=3)
-    assert not _as_agreed(POOL, pool(*POOL.permits, another))
-    assert not _as_agreed(lock("gpu", *[held()] * 3), POOL)
+    assert not as_agreed(POOL, pool(*POOL.permits, another))
+    assert not as_agreed(lock("gpu", *[held()] * 3), POOL)
 
 
 LINE = QueueInspection(

@@ -26,9 +26,10 @@ from aioredlock_ng import (
     SilentNode,
     Survey,
 )
-from aioredlock_ng._cli._overview import Overview, as_lines
+from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._cli._terminal import cells, clipped, printable
 from aioredlock_ng._options import QUARANTINE_VARIABLE
+from aioredlock_ng._seen.overview import Overview
 from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes
 from tests.environments.interpreters import ROOT

@@ -23,8 +23,8 @@ from aioredlock_ng import (
     SilentNode,
     WaiterInspection,
 )
-from aioredlock_ng._cli._events import SLACK, Event, Picture, events, picture
 from aioredlock_ng._cli.trace import _as_json, _as_line
+from aioredlock_ng._seen.events import SLACK, Event, Picture, events, picture
 from aioredlock_ng.cli import main
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes

@@ -32,7 +32,9 @@ INNER: dict[str, set[str]] = {
 outside.
 """
 
-OUTSIDE = {"_cli", "_demo", "cli", "__main__", "contrib", "pytest_plugin", "sync", "_sync"}
+OUTSIDE = {
+    "_cli", "_dashboard", "_demo", "_seen", "cli", "__main__", "contrib", "pytest_plugin", "sync", "_sync",
+}  # fmt: skip
 """Users of the public interface that live in the package."""
 
 PUBLIC = {"", "errors", "events", "testing", "_template", "_decorator", "_duration", "_node_list", "_log"}

@@ -12,7 +12,7 @@ import pytest
 
 from aioredlock_ng._admin.inspection import holders_in
 from aioredlock_ng._admin.survey import survey
-from aioredlock_ng._cli._overview import Overview, as_lines
+from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._core.command import Answer, Reply, Script
 from aioredlock_ng._core.keyspace import RESERVED_NAMES, is_lock, mark_key
 from aioredlock_ng._core.quorum import Vote
@@ -21,6 +21,7 @@ from aioredlock_ng._kinds.answers import fits_int, read_grant, seconds
 from aioredlock_ng._kinds.kind import Holder, Kind, Question
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._seen.overview import Overview
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import PREFIX, make, virtual
 

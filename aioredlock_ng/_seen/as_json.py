@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from .common import availability
+from .overview import availability
 
 if TYPE_CHECKING:
     from .. import LockInspection, PermitInspection, QueueInspection, ReaderInspection
-    from ._overview import Overview
+    from .overview import Overview
 
 
 def as_json(overview: Overview) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""One look at all nodes and locks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, final
+
+if TYPE_CHECKING:
+    from .. import LockManager, NodeStatistics, QueueInspection, Survey
+
+_MAX_LINES: Final = 16
+"""Fair locks, the first by their names, of which it is asked who waits: a round each, one after the other."""
+
+_QUARANTINE_FROM: Final = 3
+"""Nodes from which on clients have a restart quarantine unless they are told otherwise."""
+
+_UNUSED: Final = "no sentinel"
+"""How the reason of a node begins that has never been used, or has forgotten that it was."""
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """What was seen at one moment."""
+
+    nodes: tuple[NodeStatistics, ...]
+    survey: Survey | None
+    """None when nothing could be looked at."""
+    problem: str = ""
+    """Why not."""
+    unavailable_for: float = 0.0
+    """Seconds until a majority could grant a lock; `math.inf` when no moment is known."""
+    queues: Mapping[str, QueueInspection] = dataclasses.field(default_factory=dict)
+    """The lines for the locks that were named, where they were looked at."""
+
+    @property
+    def answered(self) -> int:
+        """How many nodes answered."""
+        return len(self.nodes) - len(self.survey.silent) if self.survey else 0
+
+    @property
+    def up(self) -> int:
+        """How many nodes take part in locking."""
+        return sum(node.state == "up" for node in self.nodes)
+
+    @property
+    def quorum(self) -> int:
+        """How many are needed."""
+        return len(self.nodes) // 2 + 1
+
+    @property
+    def margin(self) -> int:
+        """How many of those that are up can fail before nothing can be locked; below 0: how many lack."""
+        return self.up - self.quorum
+
+
+async def look(
+    manager: LockManager,
+    names: Sequence[str] = (),
+    *,
+    quarantine: float | None = None,
+    queues: bool = False,
+) -> Overview:
+    """Look at the nodes, and at the locks `names`, or all; with `queues`, also at their lines.
+
+    Of all locks it is the lines of the first fair ones.  See `unavailable_for` for `quarantine`.
+    """
+    from .. import ConfigurationError
+
+    try:
+        survey = await manager.survey(*names)
+        fair = [lock.name for lock in survey.locks if lock.kind == "fair"][:_MAX_LINES]
+        lines = {name: await manager.queue(name) for name in names or fair} if queues else {}
+    except ConfigurationError as error:
+        return Overview(
+            nodes=manager.statistics().nodes, survey=None, problem=str(error), unavailable_for=math.inf
+        )
+    wait = unavailable_for(manager, quarantine)
+    nodes = manager.statistics().nodes
+    return Overview(nodes=nodes, survey=survey, unavailable_for=wait, queues=lines)
+
+
+def unavailable_for(manager: LockManager, quarantine: float | None) -> float:
+    """Return the seconds until a majority could grant a lock; `math.inf` when no moment is known.
+
+    A node that was never used votes at once for clients whose `quarantine` is 0; None is their default.
+    """
+    statistics = manager.statistics()
+    at_once = quarantine == 0 or (quarantine is None and len(statistics.nodes) < _QUARANTINE_FROM)
+    able = sum(node.state == "up" or node.reason.startswith(_UNUSED) for node in statistics.nodes)
+    if at_once and statistics.conflict is None and able > len(statistics.nodes) // 2:
+        return 0.0
+    return manager.unavailable_for
+
+
+def availability(seconds: float) -> dict[str, Any]:
+    """Return what JSON objects say about it."""
+    return {"available": seconds == 0, "unavailable_for": seconds if math.isfinite(seconds) else None}
