@@ -1,0 +1,99 @@
+// The columns of the table of locks: what each shows, and what it sorts by.
+
+import { countDown, countUp } from "./clock.js";
+import { el, setAttribute, setIcon, setText } from "./dom.js";
+import { count, counted, encodeName, kindText, setName } from "./text.js";
+
+export const STATES = { held: "held", partial: "warning", unknown: "unknown", free: "empty" };
+
+export const shared = (row) => row.readers + row.permits;
+
+export function sharedText({ readers, permits, more }) {
+  const plus = more ? "+" : "";
+  if (permits) return `${count(permits)}${plus} ${permits === 1 && !more ? "permit" : "permits"}`;
+  return readers ? `${count(readers)}${plus} ${readers === 1 && !more ? "reader" : "readers"}` : "–";
+}
+
+export const waitingText = ({ waiting, more_waiting: more }) =>
+  waiting === null ? "–" : `${count(waiting)}${more ? "+" : ""}`;
+
+export function showState(cell, state) {
+  setAttribute(cell, "data-state", state);
+  if (!cell.firstChild) cell.append(el("span"), el("span", { class: "word" }));
+  setIcon(cell.firstChild, STATES[state] ?? "unknown");
+  setText(cell.lastChild, state);
+}
+
+// A lock that never ends unless it is released is worth a second look.
+export function showTimeLeft(cell, state, until) {
+  const endless = until === null && state !== "free" && state !== "unknown";
+  countDown(cell, state === "free" ? null : until, endless ? "no expiry" : "–");
+  setAttribute(cell, "data-level", endless ? "warning" : null);
+}
+
+const number = (cell, text, weak) => {
+  setText(cell, text);
+  cell.classList.toggle("nothing", weak);
+};
+
+// `order`: what a row sorts by, null last; `less`: the class of those that narrow pages drop.
+export const COLUMNS = [
+  {
+    key: "name",
+    title: "Name",
+    order: (row, entry) => entry.lower,
+    show(cell, row, entry) {
+      if (cell.firstChild) return;
+      const link = el("a", { href: `#lock=${encodeName(entry.name)}`, class: "name" });
+      setName(link, entry.name);
+      cell.append(link);
+    },
+  },
+  { key: "state", title: "State", order: (row) => row.state, show: (cell, row) => showState(cell, row.state) },
+  {
+    key: "kind",
+    title: "Kind",
+    order: (row) => row.kind,
+    show: (cell, row) => number(cell, kindText(row.kind), row.kind === null),
+  },
+  { key: "holder", title: "Holder", order: (row) => row.holder, show: (cell, row) => setName(cell, row.holder) },
+  {
+    key: "age",
+    title: "Age",
+    order: (row) => (row.since === null ? null : -row.since),
+    show: (cell, row) => countUp(cell, row.since),
+  },
+  { key: "ttl", title: "TTL left", order: (row) => row.until, show: (cell, row) => showTimeLeft(cell, row.state, row.until) },
+  {
+    key: "nodes",
+    title: "Nodes",
+    order: (row) => row.held_by,
+    show(cell, row) {
+      setText(cell, `${row.held_by}/${row.nodes}`);
+      setAttribute(cell, "data-level", row.held_by < row.nodes ? "warning" : null);
+    },
+  },
+  {
+    key: "shared",
+    title: "Shared",
+    less: "rare",
+    order: (row) => shared(row) || null,
+    show: (cell, row) => number(cell, sharedText(row), !shared(row)),
+  },
+  {
+    key: "waiting",
+    title: "Queue",
+    order: (row) => row.waiting,
+    show(cell, row) {
+      number(cell, waitingText(row), !row.waiting);
+      setAttribute(cell, "title", row.waiting ? `${counted(row.waiting, "waiter")} in line` : null);
+    },
+  },
+  {
+    key: "fence",
+    title: "Fence",
+    less: "rarest",
+    order: (row) => row.fence,
+    show: (cell, row) => number(cell, row.fence === null ? "–" : String(row.fence), row.fence === null),
+  },
+];

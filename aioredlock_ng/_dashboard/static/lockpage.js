@@ -1,0 +1,153 @@
+// The page of one lock.
+
+import { countUp } from "./clock.js";
+import { showState, showTimeLeft, waitingText } from "./columns.js";
+import { byId, el, keyed, setAttribute, setIcon, setText, show } from "./dom.js";
+import { addHistory, clearHistory } from "./history.js";
+import { counted, kindText, moment, setName } from "./text.js";
+
+const FEW = 3; // readers or permits of a node that are named; the rest is counted
+
+// Begins the page of a lock that nothing is known of yet, but perhaps its row in the table.
+export function openLock(name, row) {
+  setName(byId("lock-name"), name);
+  show(byId("lock-asking"), true);
+  clearHistory();
+  for (const id of ["lock-votes", "lock-shares", "lock-queue"]) show(byId(id), false);
+  renderSummary(row ? { ...row, name } : null);
+}
+
+export function renderLock({ lock, happened }) {
+  show(byId("lock-asking"), false);
+  renderSummary(lock);
+  renderVotes(lock);
+  renderShares(lock);
+  renderQueue(lock);
+  addHistory(happened);
+}
+
+// -- summary -------------------------------------------------------------------------------------
+
+const size = (value) => (Array.isArray(value) ? value.length : value);
+
+const number = (value) => (value === null ? "–" : String(value));
+
+function sharers(lock) {
+  const [permits, readers] = [size(lock.permits), size(lock.readers)];
+  if (permits) return counted(permits, "permit");
+  return readers ? counted(readers, "reader") + (lock.more ? " or more" : "") : "–";
+}
+
+const FACTS = [
+  ["state", "State", (dd, lock) => showState(dd, lock.state)],
+  ["kind", "Kind", (dd, lock) => setText(dd, lock.state === "free" ? "–" : kindText(lock.kind))],
+  ["holder", "Holder", (dd, lock) => setName(dd, lock.holder)],
+  ["ttl", "TTL left", (dd, lock) => showTimeLeft(dd, lock.state, lock.until)],
+  ["age", "Age", (dd, lock) => countUp(dd, lock.since)],
+  ["since", "Since", (dd, lock) => setText(dd, lock.since === null ? "–" : moment(lock.since))],
+  ["nodes", "Nodes", (dd, lock) => setText(dd, `${lock.held_by} of ${lock.nodes}`)],
+  ["fence", "Fence", (dd, lock) => setText(dd, number(lock.fence))],
+  ["shared", "Shared", (dd, lock) => setText(dd, sharers(lock))],
+  ["waiting", "Queue", (dd, lock) => setText(dd, waitingText(lock))],
+];
+
+function renderSummary(lock) {
+  const newFact = ([key, title]) => {
+    const dd = el("dd", { "data-field": key });
+    return { node: el("div", {}, el("dt", {}, title), dd), dd };
+  };
+  keyed(byId("lock-summary"), lock ? FACTS : [], ([key]) => key, newFact, ({ dd }, [, , tell]) => tell(dd, lock));
+  setAttribute(byId("view-lock"), "data-state", lock?.state);
+}
+
+// -- tables --------------------------------------------------------------------------------------
+
+// Rows with cells for `columns`, pairs of a key and what shows an item in a cell.
+function rows(body, items, columns) {
+  const newRow = () => {
+    const cells = columns.map(([key]) => el("td", { "data-field": key, class: key === "fence" ? "rare" : null }));
+    return { node: el("tr", {}, ...cells), cells };
+  };
+  const update = (view, [, item]) => columns.forEach(([, tell], place) => tell(view.cells[place], item, view.node));
+  keyed(body, [...items.entries()], ([place]) => place, newRow, update);
+}
+
+function renderVotes(lock) {
+  show(byId("lock-votes"), true);
+  rows(byId("votes-body"), lock.by_node.map((node) => ({ ...node, lock })), [
+    ["node", (td, node, tr) => (setName(td, node.node), setAttribute(tr, "data-node", node.node))],
+    ["vote", showVote],
+    ["holder", showNodeHolder],
+    ["age", (td, node) => countUp(td, node.since)],
+    ["ttl", (td, node) => showTimeLeft(td, node.held ? "held" : "free", node.until)],
+    ["fence", (td, node) => setText(td, number(node.fence))],
+  ]);
+}
+
+const VOTES = {
+  true: ["held", "held"],
+  false: ["not held", "empty"],
+  null: ["silent", "unknown"],
+};
+
+function showVote(td, { held, reason }, tr) {
+  const [word, shape] = VOTES[held];
+  setAttribute(tr, "data-vote", word);
+  if (!td.firstChild) td.append(el("span"), el("span", { class: "word" }), el("span", { class: "reason" }));
+  const [icon, text, why] = td.children;
+  setIcon(icon, shape);
+  setText(text, word);
+  setName(why, reason || "");
+  show(why, Boolean(reason));
+}
+
+// A node that has another holder than the majority is marked.
+function showNodeHolder(td, node) {
+  const { lock } = node;
+  const several = [...node.readers.map(({ holder }) => holder), ...node.permits.map(permitText)];
+  if (several.length) {
+    const rest = several.length - FEW;
+    const more = rest > 0 || node.more_readers ? ` and ${Math.max(rest, 0) || ""} more`.replace("  ", " ") : "";
+    setName(td, several.slice(0, FEW).map((text) => text ?? "–").join(", ") + more);
+  } else {
+    setName(td, node.held ? node.holder : null);
+  }
+  const alone = !several.length && !size(lock.readers) && !size(lock.permits);
+  const other = alone && node.held && (node.holder !== lock.holder || node.since !== lock.since);
+  setAttribute(td, "data-level", other ? "warning" : null);
+}
+
+const permitText = ({ slot, holder }) => `slot ${slot}: ${holder ?? "–"}`;
+
+function renderShares(lock) {
+  const permits = lock.permits.length > 0;
+  const shares = permits ? lock.permits : lock.readers;
+  show(byId("lock-shares"), shares.length > 0);
+  setText(byId("shares-title"), permits ? "Permits" : "Readers");
+  show(byId("shares-slot"), permits);
+  show(byId("shares-more"), Boolean(lock.more));
+  rows(byId("shares-body"), shares, [
+    ["slot", (td, { slot }) => (setText(td, number(slot ?? null)), show(td, permits))],
+    ["holder", (td, { holder }) => setName(td, holder)],
+    ["age", (td, { since }) => countUp(td, since)],
+    ["ttl", (td, { until }) => showTimeLeft(td, "held", until)],
+    ["nodes", (td, { held_by: held }) => setText(td, `${held}/${lock.nodes}`)],
+  ]);
+}
+
+function renderQueue({ queue, nodes }) {
+  show(byId("lock-queue"), queue !== null);
+  if (queue === null) return;
+  const { waiters, silent } = queue;
+  show(byId("queue-table"), waiters.length > 0);
+  rows(byId("queue-body"), waiters, [
+    ["place", (td, { place }) => setText(td, place === 0 ? "0 (next)" : String(place))],
+    ["holder", (td, { holder }) => setName(td, holder)],
+    ["since", (td, { since }) => countUp(td, since)],
+    ["known-to", (td, { known_to: known }) => setText(td, `${known}/${nodes}`)],
+  ]);
+  const notes = [waiters.length ? "" : "Nothing waits in line.", queue.more_waiters ? "There are more in line." : ""];
+  for (const { node, reason } of silent) notes.push(`${node} did not tell its line: ${reason}.`);
+  setName(byId("queue-note"), notes.filter(Boolean).join(" ") || " ");
+}
+

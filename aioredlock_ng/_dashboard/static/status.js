@@ -1,0 +1,54 @@
+// The strip on top: can locks be acquired, and for how long will that last.
+
+import { byId, setAttribute, setIcon, setText, show } from "./dom.js";
+import { countDown } from "./clock.js";
+import { count, counted } from "./text.js";
+
+// Whether something is so wrong that the title says it, too.
+export const trouble = (head) => head !== null && (!head.available || head.margin <= 0);
+
+export function renderStatus(head) {
+  show(byId("status"), head !== null);
+  if (head === null) return;
+  renderAvailability(head);
+  setText(byId("margin"), marginText(head));
+  setAttribute(byId("margin"), "data-level", head.margin < 0 ? "bad" : head.margin === 0 ? "warning" : "good");
+  const size = head.nodes.length;
+  setText(byId("answered"), `${head.answered} of ${size} answered, ${head.quorum} are needed`);
+  setAttribute(byId("answered"), "data-level", answeredLevel(head));
+  const more = head.truncated ? " or more" : "";
+  const waiting = head.waiting ? `, ${count(head.waiting)} waiting` : "";
+  setText(byId("totals"), `${counted(head.total, "lock")}${more}${waiting}`);
+  const left = head.shown < head.total || head.truncated;
+  setText(byId("locks-note"), left ? leftOut(head) : "");
+}
+
+function renderAvailability(head) {
+  setAttribute(byId("availability"), "data-state", head.available ? "available" : "unavailable");
+  setIcon(byId("availability-icon"), head.available ? "good" : "bad");
+  setText(byId("availability-text"), head.available ? "Locks can be acquired" : "No lock can be acquired");
+  // Beside the text and not within: a live region would read out every second of it.
+  const lasts = head.available ? null : head.unavailable_for;
+  const until = lasts === null ? null : head.at + lasts;
+  countDown(byId("availability-for"), until, head.available ? "" : "until more nodes are up", "for ");
+}
+
+const answeredLevel = ({ answered, quorum, nodes }) =>
+  answered < quorum ? "bad" : answered < nodes.length ? "warning" : "good";
+
+function marginText({ margin, nodes }) {
+  if (margin < 0) return `${counted(-margin, "node")} more must come up`;
+  if (margin === 0) return `None of ${nodes.length} nodes may fail`;
+  return `${margin} of ${nodes.length} nodes may fail`;
+}
+
+function leftOut(head) {
+  const shown = head.shown < head.total ? `${count(head.shown)} of ${count(head.total)} locks are listed.` : "";
+  return `${shown} ${head.truncated ? "There may be more locks than were looked at." : ""}`.trim();
+}
+
+// What the title of the window says.
+export function titleOf(head, lost, name) {
+  const mark = trouble(head) ? "(!) " : lost ? "(?) " : "";
+  return `${mark}${name === null ? "" : `${name} – `}Locks`;
+}

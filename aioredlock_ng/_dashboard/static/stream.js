@@ -1,0 +1,88 @@
+// The stream of events, opened again and again with growing pauses until it is closed.
+
+import { whyNoStream } from "./api.js";
+import { encodeName } from "./text.js";
+
+const EVENTS = ["state", "change", "lock", "problem"];
+const FIRST_PAUSE = 1; // seconds
+const LONGEST_PAUSE = 30;
+const SILENCE = 20; // seconds beyond three intervals after which a stream counts as lost
+
+export class Stream {
+  #source = null;
+  #lock = null;
+  #timer = 0;
+  #failures = 0;
+  #heard = 0;
+  interval = 1; // seconds between two events, as the server says
+
+  // `on` has a method for each event, and besides: signedOut(), lost(detail), mayOpen(), which asks the server
+  // whether the session is still there.
+  constructor(on) {
+    this.on = on;
+    addEventListener("online", () => this.#timer && this.#again(0));
+  }
+
+  // Opens it, with what happens to one lock besides, or without (null).
+  open(lock = null) {
+    this.close();
+    this.#lock = lock;
+    const source = new EventSource(this.#address());
+    this.#source = source;
+    this.#heard = performance.now();
+    for (const name of EVENTS) source.addEventListener(name, (event) => this.#take(source, name, event));
+    source.addEventListener("signed-out", () => {
+      this.close();
+      this.on.signedOut();
+    });
+    source.addEventListener("error", () => this.#source === source && this.#fail());
+  }
+
+  close() {
+    this.#source?.close();
+    this.#source = null;
+    clearTimeout(this.#timer);
+    this.#timer = 0;
+  }
+
+  // To be called now and then: a connection that died without a word is found by its silence.
+  watch() {
+    const silent = (performance.now() - this.#heard) / 1000;
+    if (this.#source && silent > SILENCE + 3 * this.interval) this.#fail();
+  }
+
+  #address() {
+    return this.#lock === null ? "events" : `events?lock=${encodeName(this.#lock)}`;
+  }
+
+  #take(source, name, event) {
+    if (this.#source !== source) return;
+    this.#heard = performance.now();
+    this.#failures = 0;
+    this.on[name](JSON.parse(event.data));
+  }
+
+  // The browser's own attempts never end and never slow down, so they are not left to it.
+  async #fail() {
+    const refused = this.#source.readyState === EventSource.CLOSED;
+    this.close();
+    const pause = Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** this.#failures) * (0.75 + Math.random() / 2);
+    this.#failures += 1;
+    this.on.lost(null);
+    this.#again(pause);
+    const timer = this.#timer;
+    const detail = refused ? await whyNoStream(this.#address()) : null;
+    if (detail && this.#timer === timer) this.on.lost(detail);
+  }
+
+  #again(pause) {
+    clearTimeout(this.#timer);
+    const timer = setTimeout(async () => {
+      const may = await this.on.mayOpen();
+      if (this.#timer !== timer) return; // closed, or opened otherwise, meanwhile
+      if (may) this.open(this.#lock);
+      else this.#again(Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** this.#failures++));
+    }, pause * 1000);
+    this.#timer = timer;
+  }
+}
