@@ -15,7 +15,7 @@ from .._core.command import Reply, Silence
 from .._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
 from .._node import NodeState
 from .._node.plain import plain
-from .inspection import ask
+from .look import ask
 from .self_test import try_listening, try_locking, try_telling
 from .trial import question
 

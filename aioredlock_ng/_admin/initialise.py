@@ -16,7 +16,7 @@ from .._core.quorum import majority
 from .._node import NodeState
 from .._session.background import same_server
 from ..errors import ConfigurationError, LockTakenError, QuorumUnavailableError, printable
-from .inspection import ask_all
+from .look import ask_all
 from .survey import Survey, survey
 
 if TYPE_CHECKING:

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
-from .. import _scripts
-from .._core.command import WRONG_TYPE, Answer, Command, Purpose, Reply, Silence
+from .._core.command import WRONG_TYPE, Command, Purpose
 from .._core.quorum import Vote
 from .._kinds import KINDS
 from .._kinds.answers import seconds
 from .._kinds.kind import Holder, Kind
 from .._kinds.read_write import READ
-from .._kinds.semaphore import is_slots
-from .._round.round import Round, all_answered, keep
+from .look import Told, ask_all, look
 
 if TYPE_CHECKING:
-    from .._node import Node
     from .._session.runtime import Runtime
-
 
 MAX_READERS: Final = 100
 """Readers of one lock that a node is asked for, those that stay longest; of more it is only told that there
@@ -108,8 +104,12 @@ class NodeInspection:
 
 async def inspect(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
     """Ask every node what is under `key`."""
-    answers = await look(runtime, key)
-    return inspections(runtime.nodes, answers, [holders_in(answer) for answer in answers], owners_of(runtime))
+    (row,) = await look(runtime, (key,))
+    owners = owners_of(runtime)
+    return tuple(
+        inspection_of(node.name, told, holders_in(told), owners)
+        for node, told in zip(runtime.nodes, row, strict=True)
+    )
 
 
 async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
@@ -124,95 +124,43 @@ async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, .
     )
 
 
-async def ask_all(runtime: Runtime, command: Command) -> list[Answer]:
-    """Ask every node, and return what they say in their order; silence is an answer."""
-    round_ = Round(runtime.outbox, keep)
-    round_.ask(command, runtime.node_timeout)
-    await round_.wait(all_answered)
-    return [answer for answer in round_.answers if answer is not None]
-
-
-async def ask(runtime: Runtime, node: Node, command: Command, timeout: float) -> Reply:
-    """Ask one node, and return what it says, or its silence."""
-    round_ = Round(runtime.outbox.over(node), keep)
-    round_.ask(command, timeout)
-    await round_.wait(all_answered)
-    (answer,) = round_.answers
-    assert answer is not None, "all answered"
-    if answer.vote is Vote.SILENT:
-        return Silence(answer.reason)
-    return answer.found  # type: ignore[return-value]  # `keep` put the reply there
-
-
-def look_for(key: bytes) -> Command:
-    """Build the question what is under `key`."""
-    return Command(Purpose.OTHER, owner=b"", fits=_fits_inspection, keys=(key,), script=_scripts.INSPECT)
-
-
-async def look(runtime: Runtime, key: bytes) -> list[Answer]:
-    """Ask every node what is under `key`, and return the answers in the order of the nodes."""
-    return await ask_all(runtime, look_for(key))
-
-
 def owners_of(runtime: Runtime) -> set[bytes]:
     """Return the owner values of this manager's leases."""
     return {holding.owner for holding in runtime.holdings.all}
-
-
-def _fits_inspection(reply: object) -> bool:
-    if not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (a pair)
-        return False
-    value, left = reply
-    if is_slots(value):
-        return isinstance(left, int)
-    if isinstance(value, list):  # readers, each with the milliseconds that it has left
-        values, lefts = value[::2], value[1::2]
-        pairs = len(values) == len(lefts) and all(isinstance(each, bytes) for each in values)
-        return pairs and all(isinstance(each, int) for each in (*lefts, left))
-    return (value is None or isinstance(value, bytes)) and isinstance(left, int)
 
 
 def _fits_deletion(reply: object) -> bool:
     return isinstance(reply, int)
 
 
-def holders_in(answer: Answer, kinds: Sequence[Kind] = KINDS) -> tuple[Holder, ...] | None:
-    """Return the holders that a node has under a key, as the key's kind reads it; None when it is silent."""
-    if not isinstance(answer.found, list):
+def holders_in(told: Told, kinds: Sequence[Kind] = KINDS) -> tuple[Holder, ...] | None:
+    """Return the holders that a node has under a key, as the key's kind reads it; None: it tells nothing.
+
+    A value that is a string is that of one holder, which stays as long as the key.
+    """
+    if isinstance(told, str):
         return None
-    found, left_ms = answer.found
+    found, left_ms = told
     if found is None:
         return ()
     for kind in kinds:
         holders = kind.read_key(found, left_ms)
         if holders is not None:
             return holders
-    return (Holder(owner=found, ttl=seconds(left_ms)),)  # another program's
+    return (Holder(owner=cast("bytes", found), ttl=seconds(left_ms)),)  # another program's
 
 
-def _kind_of(holder: Holder) -> str | None:
+def kind_of(holder: Holder) -> str | None:
+    """Return what sort of lock it is that a holder has; None: another program's."""
     return READ.name if holder.reads else _NAMES.get(holder.letter)
 
 
-def inspections(
-    nodes: Sequence[Node],
-    answers: Sequence[Answer],
-    seen: Sequence[tuple[Holder, ...] | None],
-    owners: set[bytes],
-) -> tuple[NodeInspection, ...]:
-    """Say what the answers to `look` mean, in which these holders were `seen`; the owner values stay here."""
-    return tuple(
-        inspection_of(node.name, answer.reason, holders, owners)
-        for node, answer, holders in zip(nodes, answers, seen, strict=True)
-    )
-
-
 def inspection_of(
-    node: str, reason: str, holders: tuple[Holder, ...] | None, owners: set[bytes]
+    node: str, told: Told, holders: tuple[Holder, ...] | None, owners: set[bytes]
 ) -> NodeInspection:
-    """Say what one node has, or why that is not known."""
-    if holders is None:
-        return NodeInspection(node=node, held=None, reason=reason)
+    """Say what a node has that told of these holders; their owner values are secrets that stay here."""
+    if isinstance(told, str) or holders is None:
+        return NodeInspection(node=node, held=None, reason=str(told))
     if not holders:
         return NodeInspection(node=node, held=False)
     first, readers = holders[0], [holder for holder in holders if holder.reads]
@@ -223,7 +171,7 @@ def inspection_of(
         holder=first.label,
         since=first.since,
         ttl=first.ttl,
-        kind=_kind_of(first),
+        kind=kind_of(first),
         readers=tuple(
             ReaderInspection(
                 holder=reader.label, since=reader.since, ttl=reader.ttl, ours=reader.owner in owners

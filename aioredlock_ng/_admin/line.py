@@ -12,7 +12,7 @@ from .. import _scripts
 from .._core.command import Command, Purpose
 from .._core.fencing import SHIFT, at
 from .._core.keyspace import SEATS, TICKETS, mark_key, marks_begin
-from .inspection import ask_all
+from .look import ask_all
 from .survey import SilentNode
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from .._node.client_node import ClientNode
 from .._node.pipe import PUSH
 from .._round.round import Round, all_answered
 from ..errors import NodeVote
-from .inspection import ask
+from .look import ask
 from .trial import Step, question, trial
 
 if TYPE_CHECKING:

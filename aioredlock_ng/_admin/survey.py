@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal, cast, final
@@ -12,24 +10,24 @@ from typing import TYPE_CHECKING, Final, Literal, cast, final
 import anyio
 
 from .._core.command import Command, Purpose, Silence
-from .._core.keyspace import is_lock
+from .._core.keyspace import locks_among
 from .._core.quorum import majority
 from .._core.rights import glob_escaped
 from .._kinds import KINDS
-from .._kinds.kind import Holder, Kind
+from .._kinds.answers import seconds
+from .._kinds.kind import Kind
 from .._kinds.read_write import READ
 from .inspection import (
     MAX_READERS,
     NodeInspection,
     PermitInspection,
     ReaderInspection,
-    ask,
     holders_in,
     inspection_of,
-    inspections,
-    look,
+    kind_of,
     owners_of,
 )
+from .look import Told, ask, look
 
 if TYPE_CHECKING:
     from .._node import Node
@@ -40,10 +38,6 @@ SCAN_COUNT: Final = 500
 
 SCAN_TIME: Final = 5.0
 """Seconds that all nodes are searched for locks, at most."""
-
-INSPECTED_AT_ONCE: Final = 8
-"""Locks that are asked for at the same time: a client node takes a connection of its pool for each, and
-locks need some, too."""
 
 
 @final
@@ -139,7 +133,8 @@ class Survey:
     silent: tuple[SilentNode, ...]
     """Nodes whose part of the picture is missing."""
     at: float
-    """When it was made, in Unix seconds by this manager's clock."""
+    """When it was begun to ask for these locks, in Unix seconds by this manager's clock: by the nodes' clocks
+    none is held for longer than its `ttl` from then on, unless it is extended."""
 
 
 async def survey(
@@ -149,29 +144,26 @@ async def survey(
     search = _Search(prefix, limit)
     if not keys:
         await search.run_on_all(runtime)
+    at = runtime.wall()
     locks = await _inspect(runtime, prefix, keys or sorted(search.found), kinds)
     return Survey(
         locks=tuple(lock for lock in locks if keys or lock.state != "free"),  # some have ended meanwhile
         truncated=search.truncated,
         silent=_all_silent(runtime.nodes, search.failed, locks),
-        at=runtime.wall(),
+        at=at,
     )
 
 
 async def _inspect(
     runtime: Runtime, prefix: bytes, keys: Sequence[bytes], kinds: Sequence[Kind]
 ) -> list[LockInspection]:
-    """Ask all nodes for all `keys`, some at a time."""
-    owners = owners_of(runtime)
-    locks = []
-    for first in range(0, len(keys), INSPECTED_AT_ONCE):
-        batch = keys[first : first + INSPECTED_AT_ONCE]
-        found = await asyncio.gather(*(look(runtime, key) for key in batch))
-        for key, answers in zip(batch, found, strict=True):
-            name = key[len(prefix) :].decode(errors="surrogateescape")
-            seen = [holders_in(answer, kinds) for answer in answers]
-            nodes = inspections(runtime.nodes, answers, seen, owners)
-            locks.append(_lock(name, nodes, seen, owners))
+    """Ask all nodes for all `keys`, many at a time."""
+    reader = _Reader([node.name for node in runtime.nodes], kinds, owners_of(runtime))
+    locks: list[LockInspection] = []
+    while len(locks) < len(keys):
+        first = len(locks)
+        for key, row in zip(keys[first:], await look(runtime, keys[first:]), strict=False):
+            locks.append(reader.lock(key[len(prefix) :].decode(errors="surrogateescape"), row))
     return locks
 
 
@@ -204,18 +196,15 @@ class _Search:
                 self.failed[number] = reply.reason
                 return
             cursor, keys = cast("tuple[bytes, list[bytes]]", reply)  # checked by `fits`
-            for key in keys:
-                self._add(key)
+            # Not all were asked for, and others' keys are none of our business (R16).
+            self._add(locks_among(self.prefix, keys) - self.found)
             if int(cursor) == 0:
                 return
 
-    def _add(self, key: bytes) -> None:
-        if not is_lock(self.prefix, key) or key in self.found:
-            return  # not asked for, and others' keys are none of our business (R16)
-        if len(self.found) < self.limit:
-            self.found.add(key)
-        else:
-            self.truncated = True
+    def _add(self, locks: set[bytes]) -> None:
+        room = self.limit - len(self.found)
+        self.found.update(locks if len(locks) <= room else sorted(locks)[:room])
+        self.truncated = self.truncated or len(locks) > room
 
 
 def scan(prefix: bytes, cursor: bytes = b"0", count: int = SCAN_COUNT) -> Command:
@@ -224,36 +213,76 @@ def scan(prefix: bytes, cursor: bytes = b"0", count: int = SCAN_COUNT) -> Comman
     return Command(Purpose.OTHER, owner=b"", fits=_fits_scan, keys=(), args=args, verb=b"SCAN")
 
 
-def _lock(
-    name: str,
-    nodes: tuple[NodeInspection, ...],
-    seen: Sequence[tuple[Holder, ...] | None],
-    owners: set[bytes],
-) -> LockInspection:
-    """Put together what the nodes have of each holder; the owner values are secrets that stay here."""
-    of_one: dict[tuple[bytes, int | None], list[NodeInspection]] = defaultdict(list)
-    for node, holders in zip(nodes, seen, strict=True):
-        for holder in holders or ():
-            of_one[holder.owner, holder.slot].append(inspection_of(node.node, "", (holder,), owners))
-    quorum, readers, permits = majority(len(nodes)), [], []
-    for has in of_one.values():
-        ttl, held_by = _stays(has, quorum), len(has)
-        # Where a downgrade was not heard of, a reader still writes (R23).
-        if reader := next((node.readers[0] for node in has if node.readers), None):
-            readers.append(replace(reader, ttl=ttl, held_by=held_by))
-        elif has[0].permits:
-            permits.append(replace(has[0].permits[0], ttl=ttl, held_by=held_by))
-    permits.sort(key=lambda permit: (permit.slot, -permit.held_by))
-    agreed: list[NodeInspection] = max(of_one.values(), key=len, default=[])
-    readers.sort(key=lambda reader: (reader.held_by, reader.ttl or math.inf), reverse=True)
-    return LockInspection(
-        name=name,
-        nodes=nodes,
-        agreed=tuple(agreed),
-        readers=tuple(readers[:MAX_READERS]),
-        more_readers=any(node.more_readers for node in nodes) or len(readers) > MAX_READERS,
-        permits=tuple(permits),
-    )
+@final
+class _Reader:
+    """Puts together what nodes tell of a lock; the holders' owner values are secrets that stay here."""
+
+    def __init__(self, nodes: Sequence[str], kinds: Sequence[Kind], owners: set[bytes]) -> None:
+        self._nodes = nodes
+        self._quorum = majority(len(nodes))
+        self._kinds = kinds
+        self._owners = owners
+
+    def lock(self, name: str, row: tuple[Told, ...]) -> LockInspection:
+        """Say what all nodes have of a lock, each having told its part of the `row`."""
+        values = [told[0] for told in row if not isinstance(told, str)]
+        if values and type(values[0]) is bytes and values.count(values[0]) == len(values):
+            return self._alike(name, row, values[0])
+        return self._unlike(name, row)
+
+    def _alike(self, name: str, row: tuple[Told, ...], value: bytes) -> LockInspection:
+        """All that tell have the same string, as nearly always: one holder, which is read once."""
+        (holder,) = holders_in((value, -1), self._kinds) or ()
+        ours, label, since, kind = value in self._owners, holder.label, holder.since, kind_of(holder)
+        nodes = [
+            NodeInspection(node=node, held=None, reason=told)
+            if isinstance(told, str)
+            else NodeInspection(
+                node=node, held=True, ours=ours, holder=label, since=since, ttl=seconds(told[1]), kind=kind
+            )
+            for node, told in zip(self._nodes, row, strict=True)
+        ]
+        return LockInspection(
+            name=name, nodes=tuple(nodes), agreed=tuple([node for node in nodes if node.held])
+        )
+
+    def _unlike(self, name: str, row: tuple[Told, ...]) -> LockInspection:
+        """Group what they have by its holders."""
+        nodes: list[NodeInspection] = []
+        of_one: dict[tuple[bytes, int | None], list[NodeInspection]] = {}
+        for node, told in zip(self._nodes, row, strict=True):
+            holders = holders_in(told, self._kinds)
+            whole = inspection_of(node, told, holders, self._owners)
+            nodes.append(whole)
+            for holder in holders or ():
+                part = whole if holders == (holder,) else inspection_of(node, told, (holder,), self._owners)
+                of_one.setdefault((holder.owner, holder.slot), []).append(part)
+        agreed: list[NodeInspection] = max(of_one.values(), key=len, default=[])
+        readers, permits = self._shared(of_one.values())
+        return LockInspection(
+            name=name,
+            nodes=tuple(nodes),
+            agreed=tuple(agreed),
+            readers=tuple(readers[:MAX_READERS]),
+            more_readers=any(node.more_readers for node in nodes) or len(readers) > MAX_READERS,
+            permits=tuple(permits),
+        )
+
+    def _shared(
+        self, of_one: Iterable[list[NodeInspection]]
+    ) -> tuple[list[ReaderInspection], list[PermitInspection]]:
+        """Return the readers and the permits among the holders, of each of which these nodes have a part."""
+        readers, permits = [], []
+        for has in of_one:
+            ttl, held_by = _stays(has, self._quorum), len(has)
+            # Where a downgrade was not heard of, a reader still writes (R23).
+            if reader := next((node.readers[0] for node in has if node.readers), None):
+                readers.append(replace(reader, ttl=ttl, held_by=held_by))
+            elif has[0].permits:
+                permits.append(replace(has[0].permits[0], ttl=ttl, held_by=held_by))
+        permits.sort(key=lambda permit: (permit.slot, -permit.held_by))
+        readers.sort(key=lambda reader: (reader.held_by, reader.ttl or math.inf), reverse=True)
+        return readers, permits
 
 
 def _stays(has: Sequence[NodeInspection], quorum: int) -> float | None:
@@ -271,7 +300,7 @@ def _fits_scan(reply: object) -> bool:
         return False
     cursor, keys = reply
     there = isinstance(cursor, bytes) and cursor.isdigit() and isinstance(keys, list)
-    return there and all(isinstance(key, bytes) for key in keys)
+    return there and {bytes}.issuperset(map(type, keys))
 
 
 def _silent(node: NodeInspection) -> bool:
@@ -285,6 +314,6 @@ def _all_silent(
     reasons = dict(failed)
     for lock in locks:
         for number, entry in enumerate(lock.nodes):
-            if _silent(entry):
+            if entry.held is None and _silent(entry):
                 reasons.setdefault(number, entry.reason)
     return tuple(SilentNode(node=nodes[number].name, reason=reasons[number]) for number in sorted(reasons))

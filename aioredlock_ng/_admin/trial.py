@@ -21,8 +21,8 @@ from .._node.packing import words
 from .._node.pipe import untagged
 from .._round.round import keep
 from .._specs import primitive_of
-from .inspection import look_for
 from .line import look_for_line
+from .look import look_for, read_one
 
 if TYPE_CHECKING:
     from .._session.runtime import Runtime
@@ -81,7 +81,7 @@ def trial(runtime: Runtime) -> Sequence[Step]:
         ),
         Step(PING, heartbeat(names[0].encode())),
         Step(TYPE, question(b"TYPE", keys=two.keys[:1])),
-        Step("look", look),
+        Step("look", look, read_one),
         Step(IN_FULL, in_full),
         # Without a vote this one was not acquired, and there is nothing to release.
         Step("release", one.release(mine, TRIAL_TTL, fence), one.kind.release.read, votes=True),
@@ -115,7 +115,7 @@ def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) 
     # What needs no vote adds the reader, too: without one it was not acquired.
     added = reads.top_up(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("give back a read lock", added, reads.kind.top_up.read, part=part)
-    yield Step("look at a read lock", look_for(reads.keys[0]), part=part)
+    yield Step("look at a read lock", look_for(reads.keys[0]), read_one, part=part)
     yield voted("release one of two", reads.release(beside, TRIAL_TTL, fence), reads.kind.release.read)
     released = reads.release(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("release a read lock", released, reads.kind.release.read, part=part)
@@ -132,7 +132,7 @@ def _trial_of_permits(runtime: Runtime, name: str, owner: bytes, fence: int) -> 
     yield Step("permit", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire, votes=True, part=part)
     added = lock.at(0).top_up(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("give back a permit", added, lock.kind.top_up.read, part=part)
-    yield Step("look at a permit", look_for(lock.keys[0]), part=part)
+    yield Step("look at a permit", look_for(lock.keys[0]), read_one, part=part)
     released = lock.release(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("release a permit", released, lock.kind.release.read, part=part)
     if fence:

@@ -15,6 +15,7 @@ one slot, and no lock's name may begin as one of the package's own keys does.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -73,6 +74,7 @@ def sentinel_key(prefix: bytes) -> bytes:
     return prefix + _SENTINEL.encode()
 
 
-def is_lock(prefix: bytes, key: bytes) -> bool:
-    """Whether `key` can be a lock's: under the prefix, and none of the package's own."""
-    return key.startswith(prefix) and not key[len(prefix) :].startswith(_OWN)
+def locks_among(prefix: bytes, keys: Iterable[bytes]) -> set[bytes]:
+    """Return which of `keys` can be locks': under the prefix, and none of the package's own."""
+    own = tuple(prefix + begin for begin in _OWN)
+    return {key for key in keys if key.startswith(prefix) and not key.startswith(own)}

@@ -8,7 +8,7 @@ from typing import Final
 
 import hiredis
 
-from .._core.command import STAMP_SIZE, Command, Proof, Script
+from .._core.command import STAMP_SIZE, Command, Proof, Purpose, Script
 
 MAX_HEADS: Final = 4096
 """Beginnings of commands that are kept packed: a lock's key is asked for again and again."""
@@ -39,7 +39,9 @@ def _head(verb: bytes, script: Script | None, keys: tuple[bytes, ...]) -> tuple[
 
 def pack_once(command: Command) -> bytes:
     """Pack a command for all nodes; what a connection adds, stamp and tag, is counted but not in it."""
-    count, begins = _packed_head(command.verb, command.script, command.keys)
+    looks = command.purpose is Purpose.OTHER  # at many keys, perhaps, which are not worth to be kept
+    head = _packed_head.__wrapped__ if looks else _packed_head
+    count, begins = head(command.verb, command.script, command.keys)
     args = command.args
     count += len(args) + (0 if command.script is None else _added_to(command))
     command.packed = b"*%d\r\n%b%b" % (count, begins, _packed(args).partition(b"\r\n")[2])

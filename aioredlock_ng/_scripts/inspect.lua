@@ -1,43 +1,70 @@
--- The holders of a lock, and for how long its key is there yet.
--- KEYS[1]  the lock
--- ARGV[1]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, value, ms}: value is false when the lock is free; ms is -1 when there is no expiry.
+-- The holders of locks, and for how long their keys are there yet.
+-- KEYS     the locks
+-- ARGV[1]  how many bytes the answer may have, more or less: once it has them, the other locks are left out
+-- ARGV[2]  the tag of this request, with which the answer begins (R15)
+-- returns  {tag, value, ms, …}: of each lock, in their order, but for those that are left out, which the first never is.
+--          value is false when the lock is free; ms is -1 when there is no expiry.
 --          Of a value that is too long to be ours, only the beginning: it could be of any size.
 --          Where readers are, the value is {owner, ms, …}: those that end last, each with how long it reads yet; one
 --          more than are shown, which tells that there are more.
---          The plain WRONGTYPE error where something else is: redis.call would wrap it in words that differ from
---          server to server.
 --          Where a semaphore's slots are, the value is {slot, owner, ms, …}, by the slots' numbers.
-local MOST = 101
-local value = owner_at(KEYS[1])
-if type(value) == 'table' then
+--          Where something else is, the value is {error}, the plain WRONGTYPE error: redis.call would wrap it in words
+--          that differ from server to server, and it is no reason to tell nothing of the others.
+local MOST, ENTRY = 101, 16
+local room = tonumber(ARGV[1])
+-- An owner value as it is shown, and what it takes of the room.
+local function shown(owner)
+  owner = string.sub(owner, 1, 1024)
+  room = room - #owner - ENTRY
+  return owner
+end
+-- The slots under a key; nil where there are none.
+local function slots_of(key)
   local _, ms = clock()
-  local is_hash, ends = pcall(slots_at, KEYS[1], ms, '')
+  local is_hash, ends = pcall(slots_at, key, ms, '')
   if not (is_hash and ends) then
-    return value
+    return nil
   end
-  local found = {}
+  local found, slots = {}, {}
   for slot in pairs(ends) do
     found[#found + 1] = slot
   end
   table.sort(found)
-  local slots = {}
   for i, slot in ipairs(found) do
-    local held = redis.call('HGET', KEYS[1], slot) or ''
-    slots[3 * i - 2], slots[3 * i - 1], slots[3 * i] = slot, string.sub(held, 15, 1038), ends[slot] - ms + 1
+    local held = redis.call('HGET', key, slot) or ''
+    slots[3 * i - 2], slots[3 * i - 1], slots[3 * i] = slot, shown(string.sub(held, 15)), ends[slot] - ms + 1
   end
-  return {ARGV[1], slots, redis.call('PTTL', KEYS[1])}
+  return slots
 end
-local left = redis.call('PTTL', KEYS[1])
-if value ~= 'readers' or redis.pcall('GET', KEYS[1]) == value then
-  return {ARGV[1], value and string.sub(value, 1, 1024), left}
+-- The readers under a key.
+local function readers_of(key)
+  local _, ms = clock()
+  local last, readers = redis.call('ZREVRANGE', key, 0, MOST - 1, 'WITHSCORES'), {}
+  for i = 1, #last, 2 do
+    if tonumber(last[i + 1]) >= ms then
+      readers[#readers + 1] = shown(last[i])
+      readers[#readers + 1] = tonumber(last[i + 1]) - ms + 1
+    end
+  end
+  return readers
 end
-local _, ms = clock()
-local last, readers = redis.call('ZREVRANGE', KEYS[1], 0, MOST - 1, 'WITHSCORES'), {}
-for i = 1, #last, 2 do
-  if tonumber(last[i + 1]) >= ms then
-    readers[#readers + 1] = string.sub(last[i], 1, 1024)
-    readers[#readers + 1] = tonumber(last[i + 1]) - ms + 1
+local answer = {ARGV[2]}
+for i, key in ipairs(KEYS) do
+  local value = owner_at(key)
+  if type(value) == 'table' then
+    if not string.find(value.err, 'WRONGTYPE', 1, true) then
+      return value  -- it is refused: so are all the others
+    end
+    value = slots_of(key) or {value.err}
+  elseif value == 'readers' and redis.pcall('GET', key) ~= value then
+    value = readers_of(key)
+  elseif value then
+    value = shown(value)
+  end
+  room = room - ENTRY
+  answer[2 * i], answer[2 * i + 1] = value, redis.call('PTTL', key)
+  if room <= 0 then
+    break
   end
 end
-return {ARGV[1], readers, left}
+return answer

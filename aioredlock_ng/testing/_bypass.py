@@ -30,7 +30,6 @@ _REPLIES: Final[dict[Purpose, Reply]] = {
 }
 _LOOKS: Final[dict[bytes, Reply]] = {b"SCAN": [b"0", []], b"DEL": 0, b"TIME": [b"0", b"0"], b"PUBLISH": 0}
 _SCRIPTED_LOOKS: Final[dict[str, Reply]] = {
-    _scripts.INSPECT.name: [None, -2],
     _scripts.ANNOUNCE.name: 1,
     _scripts.OBSERVE.name: [1, 0, b""],
     _scripts.INIT.name: b"1:-:0:0:0:0:0:0:init:",
@@ -83,6 +82,8 @@ class _Willing:
             return b"OK"
         if command.purpose is not Purpose.OTHER:
             return _REPLIES[command.purpose]
+        if command.script is _scripts.INSPECT:
+            return [None, -2] * len(command.keys)
         return _LOOKS[command.verb] if command.script is None else _SCRIPTED_LOOKS[command.script.name]
 
     async def greet(self) -> None:
@@ -118,7 +119,7 @@ class _Unwilling(_Willing):
         if command.purpose is Purpose.RELEASE:
             return [0, _LEFT_MS, 0]
         if command.script is _scripts.INSPECT:
-            return [b"another client", _LEFT_MS]
+            return [b"another client", _LEFT_MS] * len(command.keys)
         if command.script is _scripts.OBSERVE:
             return [1, 1, b""]
         return super().reply(command)

@@ -33,6 +33,9 @@ _INSPECTED_BYTES: Final = 1024
 _INSPECTED_READERS: Final = 101
 """How many readers it returns."""
 
+_ENTRY_BYTES: Final = 16
+"""How much room it reckons with for each lock and holder, beside a holder's value."""
+
 
 def _set_all(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
     owner, ttl_ms, _, _, _, *stamp = argv
@@ -212,18 +215,39 @@ def _init(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> bytes:
     return sentinel
 
 
-def _inspect(server: MemoryProcess, keys: list[bytes], _argv: list[bytes]) -> list[Any]:
-    left = server.pttl(keys[0])
+def _inspect(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
+    answer: list[Any] = []
+    room = int(argv[0])
+    for key in keys:
+        value, holders = _under(server, key)
+        answer += [value, server.pttl(key)]
+        room -= sum(len(holder) + _ENTRY_BYTES for holder in holders) + _ENTRY_BYTES
+        if room <= 0:
+            break
+    return answer
+
+
+def _under(server: MemoryProcess, key: bytes) -> tuple[Any, list[Any]]:
+    """Return what is under a key, as `inspect.lua` tells it, and the values of its holders."""
     try:
-        value = server.get(keys[0])
+        value = server.get(key)
     except CommandError:
-        if (slots := slots_under(server, keys[0], _INSPECTED_BYTES)) is not None:
-            return [slots, left]
-        now = server.time_us() // 1000
-        last = sorted(server.scores(keys[0]).items(), key=lambda item: (item[1], item[0]), reverse=True)
-        live = [(owner, ends - now + 1) for owner, ends in last[:_INSPECTED_READERS] if ends >= now]
-        return [[part for reader in live for part in reader], left]
-    return [None if value is None else value[:_INSPECTED_BYTES], left]
+        if (slots := slots_under(server, key, _INSPECTED_BYTES)) is not None:
+            return slots, slots[1::3]
+        try:
+            readers = _readers_under(server, key)
+        except CommandError as error:
+            return [str(error).encode()], []
+        return readers, readers[::2]
+    cut = None if value is None else value[:_INSPECTED_BYTES]
+    return cut, [] if cut is None else [cut]
+
+
+def _readers_under(server: MemoryProcess, key: bytes) -> list[Any]:
+    now = server.time_us() // 1000
+    last = sorted(server.scores(key).items(), key=lambda item: (item[1], item[0]), reverse=True)
+    live = [(owner, ends) for owner, ends in last[:_INSPECTED_READERS] if ends >= now]
+    return [part for owner, ends in live for part in (owner[:_INSPECTED_BYTES], ends - now + 1)]
 
 
 SCRIPTS: Final[dict[bytes, Callable[[MemoryProcess, list[bytes], list[bytes]], Any]]] = {

@@ -11,8 +11,8 @@ from redis.asyncio import Redis
 
 from aioredlock_ng import LockInspection, LockManager, NodeState, Survey
 from aioredlock_ng._admin import survey as survey_module
-from aioredlock_ng._admin.inspection import ask as ask_node
-from aioredlock_ng._admin.inspection import look_for
+from aioredlock_ng._admin.look import ask as ask_node
+from aioredlock_ng._admin.look import look_for
 from tests.conformance.tools import FOREIGN, WRONG, Masters
 from tests.servers import Nodes, ask, eventually, lock_keys
 
@@ -238,6 +238,20 @@ async def test_a_small_pool_is_enough(by_clients: LockManager, shared_nodes: Nod
         assert not [one for one in await by_clients.diagnose() if one.level == "error"]
         survey = await by_clients.survey()
         assert (len(survey.locks), survey.silent) == (201, ())
+
+
+@pytest.mark.parametrize("by_clients", CLIENTS[1:2], indirect=True)
+async def test_a_value_that_a_client_cannot_decode_hides_no_other(
+    by_clients: LockManager, shared_nodes: Nodes
+) -> None:
+    """It is asked for each lock alone then, and is silent for that one."""
+    async with by_clients.lock("a"), by_clients.lock("c"):
+        await eventually(lambda: all(ask(url, "EXISTS", "redlock:c") for url in shared_nodes.urls))
+        ask(shared_nodes.urls[0], "SET", "redlock:b", b"\xff")
+        survey = await by_clients.survey("a", "b", "c")
+    assert found(survey) == {"a": ("held", 5), "b": ("free", 0), "c": ("held", 5)}
+    assert [node.reason for node in survey.locks[1].nodes] == ["UnicodeDecodeError", *[""] * 4]
+    assert [silent.reason for silent in survey.silent] == ["UnicodeDecodeError"]
 
 
 @pytest.mark.parametrize("by_clients", CLIENTS[1:2], indirect=True)

@@ -10,9 +10,9 @@ MUTATIONS = (
         name="a survey counts the readers of several nodes for one",
         edits=(
             Edit(
-                "survey:_lock",
-                "of_one[holder.owner, holder.slot]",
-                'of_one[b"" if holder.reads else holder.owner, holder.slot]',
+                "_Reader._unlike",
+                "(holder.owner, holder.slot)",
+                '(b"" if holder.reads else holder.owner, holder.slot)',
             ),
         ),
         test="unit/test_readers_seen.py::test_a_lock_is_held_if_a_majority_has_one_of_its_readers",
@@ -22,6 +22,18 @@ MUTATIONS = (
         name="readers that were not shown are deleted, too",
         edits=(Edit("_as_agreed", "(reader.holder, reader.since) in known", "known"),),
         test="cli/test_release.py::test_readers_that_were_not_shown_are_left_alone[others-1]",
+    ),
+    Mutation(
+        rule="R42",
+        name="of the locks that an answer leaves out some are passed over",
+        edits=(Edit("survey:_inspect", "first = len(locks)", "first = len(locks) and len(locks) + 1"),),
+        test="unit/test_survey_batches.py::test_what_an_answer_leaves_out_is_asked_for_again",
+    ),
+    Mutation(
+        rule="R42",
+        name="a key that is forbidden hides others from a survey",
+        edits=(Edit("_may_be_of_one_key", "denied(reason)", "False"),),
+        test="unit/test_survey_batches.py::test_a_forbidden_key_is_no_reason_to_tell_nothing_of_the_others",
     ),
     Mutation(
         rule="R19",

@@ -255,6 +255,26 @@ async def test_a_line_says_that_a_right_is_missing(right: str, grant: Callable[.
     assert -1 not in left.values(), left
 
 
+async def test_a_survey_tells_of_locks_beside_a_forbidden_one(grant: Callable[..., str]) -> None:
+    """Many are asked for by one script, and a right to one of them is missing: it alone is not told of."""
+    whole = grant(LINE)
+    patterns = "~redlock:ok* ~redlock:{meta} ~redlock:fence:{redlock:ok*"
+    url = grant(" ".join([LINE.replace("~redlock:*", patterns), *ADMINISTRATION]), user="less")
+    async with (
+        LockManager([whole]) as holder,
+        LockManager([url]) as manager,
+        holder.lock("ok:1"),
+        holder.lock("forbidden"),
+        holder.lock("ok:2"),
+    ):
+        survey = await manager.survey()
+    assert [(lock.name, lock.state) for lock in survey.locks] == [
+        ("forbidden", "unknown"), ("ok:1", "held"), ("ok:2", "held"),
+    ]  # fmt: skip
+    (silent,) = survey.silent
+    assert denied(silent.reason)
+
+
 async def test_a_forbidden_name_fails_alone(grant: Callable[..., str]) -> None:
     """Names that are asked for in one turn share a script (R42), and a right to one of them is missing."""
     patterns = "~redlock:ok* ~redlock:{meta} ~redlock:fence:{redlock:ok*"

@@ -14,7 +14,7 @@ from aioredlock_ng._admin.inspection import holders_in
 from aioredlock_ng._admin.survey import survey
 from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._core.command import Answer, Reply, Script
-from aioredlock_ng._core.keyspace import RESERVED_NAMES, is_lock, mark_key
+from aioredlock_ng._core.keyspace import RESERVED_NAMES, locks_among, mark_key
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds import KINDS
 from aioredlock_ng._kinds.answers import fits_int, read_grant, seconds
@@ -127,14 +127,14 @@ def test_answers_are_read_by_the_kind():
 def test_a_key_is_read_by_the_kind_that_knows_it():
     """What no kind knows is another program's; a free key has no holders, a silent node tells nothing."""
     kinds = (*KINDS, LAMP)
-    (lamp,) = holders_in(Answer(Vote.GRANTED, found=[b"lit by hall", 1500]), kinds) or ()
+    (lamp,) = holders_in((b"lit by hall", 1500), kinds) or ()
     assert (lamp.label, lamp.since, lamp.ttl) == ("hall", None, 1.5)
-    (mutex,) = holders_in(Answer(Vote.GRANTED, found=[OWNER, -1]), kinds) or ()
+    (mutex,) = holders_in((OWNER, -1), kinds) or ()
     assert (mutex.label, mutex.since, mutex.ttl) == ("me", 1763640000.0, None)
-    (other,) = holders_in(Answer(Vote.GRANTED, found=[b"lit by hall", 1500])) or ()
+    (other,) = holders_in((b"lit by hall", 1500)) or ()
     assert (other.label, other.ttl) == (None, 1.5)
-    assert holders_in(Answer(Vote.GRANTED, found=[None, -2]), kinds) == ()
-    assert holders_in(Answer(Vote.SILENT, "down"), kinds) is None
+    assert holders_in((None, -2), kinds) == ()
+    assert holders_in("down", kinds) is None
 
 
 def test_no_holder_shows_its_owner_value():
@@ -164,4 +164,4 @@ def test_no_lock_can_be_named_like_what_a_kind_keeps_beside_it(kind: Kind):
     """Every mark is reserved, and a search for locks passes its keys over (R16)."""
     for mark in ("fence", *kind.beside):
         assert f"{mark}:{{" in RESERVED_NAMES
-        assert not is_lock(b"p:", mark_key(b"p:", mark, b"p:a"))
+        assert not locks_among(b"p:", [mark_key(b"p:", mark, b"p:a")])

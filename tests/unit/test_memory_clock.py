@@ -255,7 +255,7 @@ async def test_a_restart_is_another_process() -> None:
 @virtual
 async def test_a_flush_takes_the_data_only() -> None:
     """After FLUSHALL the process is the same, and connections and scripts are still there."""
-    inspect = [b"EVALSHA", INSPECT.digest, b"1", KEY, b"tag"]
+    inspect = [b"EVALSHA", INSPECT.digest, b"1", KEY, b"9", b"tag"]
     async with world(3) as w:
         node = w.nodes[0]
         node.execute(ACQUIRE)

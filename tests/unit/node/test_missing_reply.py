@@ -7,7 +7,7 @@ from typing import Any, Final
 import hiredis
 import pytest
 
-from aioredlock_ng._admin.inspection import look_for
+from aioredlock_ng._admin.look import look_for
 from aioredlock_ng._core.command import Command, Proof, Silence
 from aioredlock_ng._core.quarantine import ExpectedSentinel
 from aioredlock_ng._kinds.mutex import MUTEX

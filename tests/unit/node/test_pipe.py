@@ -5,8 +5,7 @@ from __future__ import annotations
 import hiredis
 import pytest
 
-from aioredlock_ng import _scripts
-from aioredlock_ng._admin.inspection import _fits_inspection
+from aioredlock_ng._admin.look import look_for
 from aioredlock_ng._core.command import Command, Purpose, Silence
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
@@ -164,9 +163,7 @@ STREAM = (
 
 def put_stream(watched: Watched) -> list[Recorder]:
     """Put the commands that STREAM answers."""
-    look = Command(
-        Purpose.OTHER, owner=b"", fits=_fits_inspection, keys=(b"redlock:a",), script=_scripts.INSPECT
-    )
+    look = look_for(b"redlock:a")
     commands = [ONE.acquire(OWNER, 1.0), ONE.acquire(OTHER, 1.0), scripted("extend")]
     commands += [scripted("release"), look, ONE.acquire(OTHER, 1.0), echo(0)]
     return [watched.put(command) for command in commands]
@@ -243,9 +240,7 @@ def test_a_sink_may_put_a_command_while_it_takes_a_reply(watched: Watched) -> No
 
 # -- what cannot be trusted ----------------------------------------------------------------------
 
-INSPECTION = Command(
-    Purpose.OTHER, owner=b"", fits=_fits_inspection, keys=(b"redlock:a",), script=_scripts.INSPECT
-)
+INSPECTION = look_for(b"redlock:a", b"redlock:b")
 WRONG_SHAPES = [
     pytest.param(ONE.acquire(OWNER, 1.0), b":1\r\n", id="set-int"),
     pytest.param(ONE.acquire(OWNER, 1.0), b"+PONG\r\n", id="set-other-status"),

@@ -1,0 +1,155 @@
+"""Asking nodes from outside: one or all of them, and what they have under locks' keys.
+
+One script tells of many locks, in the same words for all nodes.  It costs client and server a fraction of
+what as many scripts do, and each lock is answered for as if it had been asked for alone: a key of another
+type is the answer of that lock.  A node leaves locks out once its answer is long, and is asked for the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+from .. import _scripts
+from .._core.command import Answer, Command, Purpose, Reply, Silence
+from .._core.quorum import Vote
+from .._core.rights import denied
+from .._kinds.semaphore import is_slots
+from .._round.round import Round, all_answered, keep
+
+if TYPE_CHECKING:
+    from .._node import Node
+    from .._session.runtime import Runtime
+
+MAX_BATCH: Final = 128
+"""Locks that one script tells of: it holds up a server for a fifth of a millisecond."""
+
+MAX_ANSWER: Final = 16_384
+"""Bytes from which on an answer leaves out the other locks of its batch.  Of one lock it may have more to
+tell: 100 readers, or 256 permits, with the longest of labels."""
+
+ASKED_ALONE: Final = 8
+"""Locks that a node is asked for one by one at the same time: a client node takes a connection of its pool
+for each, and locks need some, too."""
+
+_ENTRY: Final = 2
+"""What an answer says of each lock: what is under the key, and the milliseconds that the key has left."""
+
+_OF_ONE_KEY: Final = ("CROSSSLOT", UnicodeDecodeError.__name__)
+"""How reasons begin, beside those for want of a right, that may concern one key of several, or what they are
+together: servers of a Redis Cluster; a client that decodes answers, and cannot."""
+
+Told: TypeAlias = "tuple[object, int] | str"
+"""What a node told of a key: what is there, and the milliseconds that the key has left; or why it told
+nothing."""
+
+
+async def ask_all(runtime: Runtime, command: Command) -> list[Answer]:
+    """Ask every node, and return what they say in their order; silence is an answer."""
+    round_ = Round(runtime.outbox, keep)
+    round_.ask(command, runtime.node_timeout)
+    await round_.wait(all_answered)
+    return [answer for answer in round_.answers if answer is not None]
+
+
+async def ask(runtime: Runtime, node: Node, command: Command, timeout: float) -> Reply:
+    """Ask one node, and return what it says, or its silence."""
+    round_ = Round(runtime.outbox.over(node), keep)
+    round_.ask(command, timeout)
+    await round_.wait(all_answered)
+    (answer,) = round_.answers
+    assert answer is not None, "all answered"
+    if answer.vote is Vote.SILENT:
+        return Silence(answer.reason)
+    return answer.found  # type: ignore[return-value]  # `keep` put the reply there
+
+
+def look_for(*keys: bytes) -> Command:
+    """Build the question what is under `keys`."""
+    return Command(
+        Purpose.OTHER,
+        owner=b"",
+        fits=partial(fits_look, len(keys)),
+        keys=keys,
+        args=(b"%d" % MAX_ANSWER,),
+        script=_scripts.INSPECT,
+    )
+
+
+async def look(runtime: Runtime, keys: Sequence[bytes]) -> list[tuple[Told, ...]]:
+    """Ask every node for the first of `keys`, for one at least; return what was told of each, node by node.
+
+    They are as many as one script tells of, on every node that answers.
+    """
+    batch = keys[:MAX_BATCH]
+    answers = await ask_all(runtime, look_for(*batch))
+    columns = [told(answer.found, answer.reason, len(batch)) for answer in answers]
+    if len(batch) > 1:
+        count = min(map(len, columns))
+        for number, answer in enumerate(answers):
+            if answer.vote is Vote.SILENT and _may_be_of_one_key(answer.reason):
+                columns[number] = await _one_by_one(runtime, runtime.nodes[number], batch[:count])
+    return list(zip(*columns, strict=False))  # of some locks only some nodes have told yet
+
+
+async def _one_by_one(runtime: Runtime, node: Node, keys: Sequence[bytes]) -> list[Told]:
+    """Ask a node for each of `keys` alone: a forbidden one is no reason to tell nothing of the others."""
+    found: list[Told] = []
+    for first in range(0, len(keys), ASKED_ALONE):
+        looks = [look_for(key) for key in keys[first : first + ASKED_ALONE]]
+        replies = await asyncio.gather(*(ask(runtime, node, each, runtime.node_timeout) for each in looks))
+        for reply in replies:
+            found += told(reply, reply.reason if isinstance(reply, Silence) else "", 1)
+    return found
+
+
+def _may_be_of_one_key(reason: str) -> bool:
+    return denied(reason) or reason.startswith(_OF_ONE_KEY)
+
+
+def told(found: object, reason: str, count: int) -> list[Told]:
+    """Return what an answer to `look_for` tells of each lock; of all `count` the reason for a silence."""
+    if not isinstance(found, list):
+        return [reason] * count
+    entries: list[Told] = list(zip(found[::_ENTRY], found[1::_ENTRY], strict=True))
+    if list in set(map(type, found)):
+        entries = [_error_in(entry[0]) or entry for entry in entries]
+    return entries
+
+
+def read_one(reply: Reply) -> Answer:
+    """Read the answer to `look_for` one key; an error in its place is silence."""
+    answer = keep(reply)
+    (entry,) = told(answer.found, answer.reason, 1)
+    return Answer(Vote.SILENT, entry) if isinstance(entry, str) else answer
+
+
+def _error_in(value: object) -> str:
+    """Return the error that stands in the place of what is under a key; empty where there is none."""
+    if not isinstance(value, list) or len(value) != 1:
+        return ""
+    return cast("bytes", value[0]).decode(errors="replace")
+
+
+def fits_look(count: int, reply: object) -> bool:
+    """Whether it is an answer to `look_for` so many keys: it may leave out some, but not the first."""
+    if not isinstance(reply, list) or len(reply) % _ENTRY or not 0 < len(reply) <= _ENTRY * count:
+        return False
+    values = reply[::_ENTRY]
+    plain = {bytes, NoneType}.issuperset(map(type, values)) or all(map(_fits_value, values))
+    return plain and {int}.issuperset(map(type, reply[1::_ENTRY]))
+
+
+def _fits_value(value: object) -> bool:
+    """Whether it is what a node has under a key: nothing, a value, readers or slots; or an error."""
+    if not isinstance(value, list):
+        return value is None or isinstance(value, bytes)
+    if is_slots(value):
+        return True
+    values, lefts = value[::2], value[1::2]  # readers, each with the milliseconds that it has left
+    if not all(isinstance(each, bytes) for each in values):
+        return False
+    return len(value) == 1 or (len(values) == len(lefts) and all(isinstance(left, int) for left in lefts))
