@@ -2,7 +2,7 @@
 
 import { getSession, post } from "./api.js";
 import { countUp, serverNow, startTicking } from "./clock.js";
-import { byId, setAttribute, setText, show } from "./dom.js";
+import { byId, clear, setAttribute, setText, show } from "./dom.js";
 import { openLock, renderLock } from "./lockpage.js";
 import { renderNodes } from "./nodes.js";
 import { closeRelease, openRelease, startRelease } from "./release.js";
@@ -96,7 +96,7 @@ function draw() {
     show(byId("loading"), false);
     stream.interval = head.interval;
     renderStatus(head);
-    countUp(byId("updated"), head.at, "", "updated ");
+    countUp(byId("updated"), head.at, "", "updated % ago");
     if (byId("view-overview").hidden) return;
     renderNodes(head);
     renderSparks(store);
@@ -122,16 +122,21 @@ function renderReleaseButton() {
 
 const mustSignIn = () => session.needs_token && !session.signed_in;
 
-async function start() {
+async function start(notKept = "") {
   session = await getSession();
   if (session === null) {
     setLost("The server does not answer, trying again");
-    setTimeout(start, SESSION_PAUSE);
+    setTimeout(start, SESSION_PAUSE, notKept);
     return;
   }
   setLost("");
-  if (mustSignIn()) toSignIn("");
+  if (mustSignIn()) toSignIn(notKept);
   else route();
+}
+
+async function signedIn() {
+  await start("The browser has not kept the cookie of the session.");
+  if (document.body.dataset.view === "overview") byId("main").focus({ preventScroll: true });
 }
 
 // Asked before the stream is opened again.
@@ -149,7 +154,7 @@ function toSignIn(reason) {
   stream.close();
   closeRelease();
   session = { ...session, signed_in: false };
-  store.clear();
+  forget();
   lastLock = null;
   setLost("");
   setProblem("");
@@ -157,6 +162,13 @@ function toSignIn(reason) {
   show(byId("sign-out"), false);
   view("sign-in");
   openSignIn(reason);
+}
+
+// Nothing of what was shown stays in the document.
+function forget() {
+  store.clear();
+  for (const list of document.querySelectorAll("[data-told]")) clear(list);
+  document.title = "Locks";
 }
 
 async function signOut() {
@@ -227,7 +239,7 @@ byId("skip").addEventListener("click", (event) => {
 byId("sign-out").addEventListener("click", signOut);
 byId("release").addEventListener("click", () => openRelease(current, lastLock));
 
-startSignIn(start);
+startSignIn(signedIn);
 startRelease(() => toSignIn("Your session is over."));
 startTicking(() => {
   stream.watch();

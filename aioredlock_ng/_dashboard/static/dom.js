@@ -52,6 +52,13 @@ export function keyed(parent, items, keyOf, make, update) {
   arrange(parent, now.values());
 }
 
+// Empties `parent`, whatever filled it.
+export function clear(parent) {
+  views.delete(parent);
+  delete parent.dataset.name;
+  parent.replaceChildren();
+}
+
 function arrange(parent, ordered) {
   const focused = parent.contains(document.activeElement) ? document.activeElement : null;
   let here = parent.firstElementChild;

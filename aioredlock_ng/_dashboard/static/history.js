@@ -1,6 +1,6 @@
 // What has happened to one lock since its page was opened, the newest first.
 
-import { byId, el, show } from "./dom.js";
+import { byId, clear, el, show } from "./dom.js";
 import { moment, setName, span } from "./text.js";
 
 const LONGEST = 500;
@@ -10,7 +10,7 @@ const told = new Set(); // as JSON: a stream that was opened again may tell the 
 
 export function clearHistory() {
   told.clear();
-  byId("history").replaceChildren();
+  clear(byId("history"));
   show(byId("history-empty"), true);
 }
 

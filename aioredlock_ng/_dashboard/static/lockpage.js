@@ -65,8 +65,8 @@ function renderSummary(lock) {
 // Rows with cells for `columns`, pairs of a key and what shows an item in a cell.
 function rows(body, items, columns) {
   const newRow = () => {
-    const cells = columns.map(([key]) => el("td", { "data-field": key, class: key === "fence" ? "rare" : null }));
-    return { node: el("tr", {}, ...cells), cells };
+    const cells = columns.map(([key]) => el("td", { role: "cell", "data-field": key }));
+    return { node: el("tr", { role: "row" }, ...cells), cells };
   };
   const update = (view, [, item]) => columns.forEach(([, tell], place) => tell(view.cells[place], item, view.node));
   keyed(body, [...items.entries()], ([place]) => place, newRow, update);
@@ -87,7 +87,7 @@ function renderVotes(lock) {
 const VOTES = {
   true: ["held", "held"],
   false: ["not held", "empty"],
-  null: ["silent", "unknown"],
+  null: ["no vote", "unknown"],
 };
 
 function showVote(td, { held, reason }, tr) {

@@ -35,7 +35,7 @@ function update(view, [, node]) {
   setIcon(view.icon, SHAPES[node.state] ?? "unknown");
   setName(view.name, node.node);
   setText(view.state, node.state);
-  countDown(view.votes, node.votes_in === null ? null : node.at + node.votes_in, "", "votes in ");
+  countDown(view.votes, node.votes_in === null ? null : node.at + node.votes_in, "", "votes in %");
   setText(view.trip, node.round_trip === null ? "" : milliseconds(node.round_trip));
   const off = node.clock !== null && Math.abs(node.clock) > CLOCK_TOLERATED;
   setText(view.clock, node.clock === null ? "" : `clock ${signed(node.clock)}`);

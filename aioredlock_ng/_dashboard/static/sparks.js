@@ -46,7 +46,8 @@ function update(view, points, look) {
   const most = Math.max(0, ...points);
   setText(view.number, last === null ? "–" : count(last));
   setText(view.most, most ? `at most ${count(most)}` : "none lately");
-  setAttribute(view.node, "data-level", look === "loss" && most > 0 ? "warning" : null);
+  setAttribute(view.path, "data-level", look === "loss" && most > 0 ? "warning" : null);
+  setAttribute(view.number, "data-level", look === "loss" && last > 0 ? "warning" : null);
   setAttribute(view.picture, "aria-label", `${view.title}: now ${last ?? "unknown"}, at most ${most}`);
   setAttribute(view.path, "d", look === "loss" ? bars(points, most) : line(points, most));
   setAttribute(view.area, "d", look === "loss" ? "" : areas(points, most));
@@ -69,7 +70,8 @@ function runs(points) {
 
 const stroke = (run, points, most) => run.map((place) => `${x(place, points)} ${y(points[place], most)}`).join("L");
 
-const line = (points, most) => runs(points).map((run) => `M${stroke(run, points, most)}`).join("");
+// The last bit has a single point seen, too.
+const line = (points, most) => runs(points).map((run) => `M${stroke(run, points, most)}h.01`).join("");
 
 function areas(points, most) {
   const closed = (run) => {

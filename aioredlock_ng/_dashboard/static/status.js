@@ -30,14 +30,14 @@ function renderAvailability(head) {
   // Beside the text and not within: a live region would read out every second of it.
   const lasts = head.available ? null : head.unavailable_for;
   const until = lasts === null ? null : head.at + lasts;
-  countDown(byId("availability-for"), until, head.available ? "" : "until more nodes are up", "for ");
+  countDown(byId("availability-for"), until, head.available ? "" : "until more nodes are up", "for %");
 }
 
 const answeredLevel = ({ answered, quorum, nodes }) =>
   answered < quorum ? "bad" : answered < nodes.length ? "warning" : "good";
 
 function marginText({ margin, nodes }) {
-  if (margin < 0) return `${counted(-margin, "node")} more must come up`;
+  if (margin < 0) return `${count(-margin)} more ${margin === -1 ? "node" : "nodes"} must come up`;
   if (margin === 0) return `None of ${nodes.length} nodes may fail`;
   return `${margin} of ${nodes.length} nodes may fail`;
 }

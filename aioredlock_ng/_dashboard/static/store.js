@@ -55,10 +55,10 @@ export class Store {
   }
 
   #look(head) {
-    heard(head.at);
     const before = this.head;
     this.head = head;
     if (before?.at === head.at) return; // told again, to a stream that was opened again
+    heard(head.at);
     const missed = before && head.at - before.at > 3 * head.interval + 2;
     for (const [name, value] of Object.entries(SERIES)) {
       const points = this.series[name];

@@ -12,6 +12,7 @@ export class LockTable {
   #sort = { column: COLUMNS[0], down: false };
   #filter = { text: "", state: "", kind: "" };
   #page = 0;
+  #asked = false; // whether the reader waits for what is found
   #order = []; // entries as they were sorted last: nearly right the next time, and so quickly sorted
 
   // `changed` is called where the reader has asked for something else.
@@ -25,6 +26,7 @@ export class LockTable {
   // Shows another page, or the same one in another order.
   #again(page = 0) {
     this.#page = page;
+    this.#asked = true;
     this.#changed();
   }
 
@@ -103,7 +105,13 @@ export class LockTable {
     this.#page = Math.max(0, Math.min(this.#page, pages - 1));
     const first = this.#page * PAGE;
     const rows = found.slice(first, first + PAGE);
-    keyed(byId("locks-body"), rows, ({ name }) => name, newRow, update);
+    const body = byId("locks-body");
+    const focused = document.activeElement.closest("#locks-body tr")?.sectionRowIndex ?? null;
+    keyed(body, rows, ({ name }) => name, newRow, update);
+    // The one that had the focus is gone: what stands in its place has it, so that a reader's place is kept.
+    if (focused !== null && !body.contains(document.activeElement)) {
+      linkOf(body.rows[Math.min(focused, rows.length - 1)])?.focus({ preventScroll: true });
+    }
     this.#renderTools(found.length, pages, first, rows.length);
   }
 
@@ -114,7 +122,8 @@ export class LockTable {
       setAttribute(head, "aria-sort", sorted ? (down ? "descending" : "ascending") : null);
     }
     byId("sort-by").value = column.key;
-    setText(byId("sort-direction"), down ? "descending ↓" : "ascending ↑");
+    setText(byId("sort-direction"), down ? "↓" : "↑");
+    setAttribute(byId("sort-direction"), "aria-label", down ? "Descending" : "Ascending");
     const filtered = Object.values(this.#filter).some(Boolean);
     show(byId("clear"), filtered);
     show(byId("locks"), found > 0);
@@ -124,6 +133,9 @@ export class LockTable {
     byId("page-next").disabled = this.#page >= pages - 1;
     for (const id of ["page-previous", "page-next"]) show(byId(id), pages > 1);
     setText(byId("page-text"), pagesText(found, this.#store.locks.size, first, size));
+    // Read out when it was asked for, and not at every change.
+    if (this.#asked) setText(byId("found"), byId(found ? "page-text" : "locks-empty").textContent);
+    this.#asked = false;
   }
 }
 
