@@ -3,7 +3,7 @@
 import { getSession, post } from "./api.js";
 import { countUp, serverNow, startTicking } from "./clock.js";
 import { byId, clear, setAttribute, setText, show } from "./dom.js";
-import { openLock, renderLock } from "./lockpage.js";
+import { openLock, renderLock, renderRow } from "./lockpage.js";
 import { renderNodes } from "./nodes.js";
 import { closeRelease, openRelease, startRelease } from "./release.js";
 import { openSignIn, startSignIn } from "./signin.js";
@@ -48,8 +48,21 @@ let drawing = false;
 
 function took() {
   setLost("");
-  setProblem(store.head.version === WIRE_VERSION ? "" : "The server is of another version than this page: reload it.");
+  setProblem("");
+  if (store.head.version !== WIRE_VERSION) outdated();
+  if (current !== null && lastLock === null) renderRow(store.locks.get(current)?.row);
   draw();
+}
+
+// The server is another one by now: its page is loaded, once for each version.
+function outdated() {
+  const version = String(store.head.version);
+  if (sessionStorage.getItem("version") === version) {
+    setProblem("The server is of another version than this page: reload it.");
+  } else {
+    sessionStorage.setItem("version", version);
+    location.reload();
+  }
 }
 
 function tookLock(event) {

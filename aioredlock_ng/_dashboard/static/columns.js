@@ -4,7 +4,7 @@ import { countDown, countUp } from "./clock.js";
 import { el, setAttribute, setIcon, setText } from "./dom.js";
 import { count, counted, encodeName, kindText, setName } from "./text.js";
 
-export const STATES = { held: "held", partial: "warning", unknown: "unknown", free: "empty" };
+export const STATES = { held: "held", partial: "warning", unknown: "unknown", free: "hollow" };
 
 export const shared = (row) => row.readers + row.permits;
 

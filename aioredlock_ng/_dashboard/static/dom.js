@@ -78,7 +78,7 @@ const SHAPES = {
   waiting: ["M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1Z", "M8 4.2V8l2.6 2"],
   unknown: ["M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1Z", "M6 6.2a2 2 0 1 1 2.8 1.9q-.8.4-.8 1.3m0 2v.2"],
   held: ["M8 4.5a3.5 3.5 0 1 0 0 7 3.5 3.5 0 0 0 0-7Z", ""],
-  empty: ["M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1Z", ""],
+  hollow: ["M8 1a7 7 0 1 0 0 14A7 7 0 0 0 8 1Z", ""],
 };
 
 export function icon(shape) {

@@ -8,13 +8,26 @@ import { counted, kindText, moment, setName } from "./text.js";
 
 const FEW = 3; // readers or permits of a node that are named; the rest is counted
 
+const PATIENCE = 2; // looks at all locks after which one should have been heard of
+
+let looks = 0; // at all locks, before this one was heard of
+
 // Begins the page of a lock that nothing is known of yet, but perhaps its row in the table.
 export function openLock(name, row) {
+  looks = 0;
   setName(byId("lock-name"), name);
-  show(byId("lock-asking"), true);
   clearHistory();
   for (const id of ["lock-votes", "lock-shares", "lock-queue"]) show(byId(id), false);
-  renderSummary(row ? { ...row, name } : null);
+  renderRow(row);
+}
+
+// Shows what the table has of it; the server may have no more, where the name is another program's.
+export function renderRow(row) {
+  looks += 1;
+  show(byId("lock-asking"), true);
+  const known = "Nothing more is known of it: no lock of this library has such a name.";
+  setText(byId("lock-asking"), looks > PATIENCE + 1 ? known : "Asking the nodes…");
+  renderSummary(row ?? null);
 }
 
 export function renderLock({ lock, happened }) {
@@ -56,7 +69,8 @@ function renderSummary(lock) {
     const dd = el("dd", { "data-field": key });
     return { node: el("div", {}, el("dt", {}, title), dd), dd };
   };
-  keyed(byId("lock-summary"), lock ? FACTS : [], ([key]) => key, newFact, ({ dd }, [, , tell]) => tell(dd, lock));
+  const facts = lock ? FACTS.filter(([key]) => key !== "fence" || lock.fence !== null) : [];
+  keyed(byId("lock-summary"), facts, ([key]) => key, newFact, ({ dd }, [, , tell]) => tell(dd, lock));
   setAttribute(byId("view-lock"), "data-state", lock?.state);
 }
 
@@ -82,11 +96,13 @@ function renderVotes(lock) {
     ["ttl", (td, node) => showTimeLeft(td, node.held ? "held" : "free", node.until)],
     ["fence", (td, node) => setText(td, number(node.fence))],
   ]);
+  const fences = lock.by_node.some(({ fence }) => fence !== null);
+  byId("lock-votes").classList.toggle("no-fences", !fences);
 }
 
 const VOTES = {
   true: ["held", "held"],
-  false: ["not held", "empty"],
+  false: ["not held", "hollow"],
   null: ["no vote", "unknown"],
 };
 

@@ -87,9 +87,10 @@ async function confirm() {
   const { holder, since, state } = lock;
   const readers = lock.readers.map((each) => [each.holder, each.since]);
   const permits = lock.permits.map((each) => [each.slot, each.holder, each.since]);
+  const said = { name: lockName, holder, since, state, readers, permits, more: Boolean(lock.more) };
   byId("release-confirm").disabled = true;
   setText(byId("release-confirm"), "Releasing…");
-  const answer = await post("release", { name: lockName, holder, since, state, readers, permits });
+  const answer = await post("release", said);
   setText(byId("release-confirm"), "Release");
   if (shown === lock) react(answer);
 }

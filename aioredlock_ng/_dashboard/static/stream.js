@@ -6,7 +6,7 @@ import { encodeName } from "./text.js";
 const EVENTS = ["state", "change", "lock", "problem"];
 const FIRST_PAUSE = 1; // seconds
 const LONGEST_PAUSE = 30;
-const SILENCE = 20; // seconds beyond three intervals after which a stream counts as lost
+const SILENCE = 40; // seconds beyond three intervals after which a stream counts as lost
 
 export class Stream {
   #source = null;
