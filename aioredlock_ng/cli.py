@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Final, NoReturn, final
 
 from . import __version__
-from ._cli import demo, doctor, init, release, run, status, trace, watch
+from ._cli import dashboard, demo, doctor, init, release, run, status, trace, watch
 from ._cli.common import FAILED, INTERRUPTED, USAGE, OutputError, UsageError, document
 
-COMMANDS: Final = (demo, run, status, watch, trace, doctor, init, release)
+COMMANDS: Final = (demo, run, status, watch, trace, dashboard, doctor, init, release)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

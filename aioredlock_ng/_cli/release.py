@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
-from .._seen.agreed import as_agreed, gone, why_not
+from .._seen.agreed import Agreed, gone, why_not
 from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, document, make_manager
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _release(arguments: argparse.Namespace) -> _Outcome:
             return _Outcome(lock=lock, code=FAILED, error=_UNCHANGED)
         # The question may have been open for hours: what was agreed to is the end of this holder's lock.
         (now,) = _look(arguments)[1].locks
-        if not as_agreed(lock, now):
+        if not Agreed.of(lock).covers(now):
             return _Outcome(lock=lock, code=FAILED, error=f"it has changed hands meanwhile: {_UNCHANGED}")
     nodes = asyncio.run(_delete(make_manager(arguments), arguments.name))
     code = 0 if sum(map(gone, nodes)) >= seen.quorum else UNAVAILABLE

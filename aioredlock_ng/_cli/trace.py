@@ -77,11 +77,12 @@ async def _trace(manager: LockManager, arguments: argparse.Namespace, stream: Te
 async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: TextIO) -> None:
     """Look again and again, and print what has happened meanwhile."""
     from .._seen.events import events
+    from .._seen.following import look_at
     from ._terminal import write
 
     before: Picture | None = None
     while True:
-        at, now = await _look(manager, arguments.name)
+        at, _, _, now = await look_at(manager, arguments.name)
         now = now if before is None else now.on(before)
         happened = events(before, now)
         if happened and arguments.json:
@@ -91,18 +92,6 @@ async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: T
             write([_as_line(event, at) for event in happened], stream)
         before = now
         await asyncio.sleep(arguments.interval)
-
-
-async def _look(manager: LockManager, name: str) -> tuple[float, Picture]:
-    """Look at the line first: one that leaves it for the lock is seen to hold that, not to be nowhere."""
-    from .._seen.events import picture
-
-    loop = asyncio.get_running_loop()
-    queue = await manager.queue(name)
-    asked = loop.time()
-    survey = await manager.survey(name)
-    (lock,) = survey.locks
-    return survey.at, picture(lock.nodes, queue, asked=asked, answered=loop.time())
 
 
 def _as_json(event: Event, at: float) -> str:

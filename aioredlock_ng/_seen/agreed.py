@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, TypeAlias, final
 
 if TYPE_CHECKING:
-    from .. import LockInspection, NodeInspection
+    from .. import LockInspection, NodeInspection, PermitInspection, ReaderInspection
+
+One: TypeAlias = tuple[str | None, float | None]
+"""A holder: its label, and since when."""
 
 
-def as_agreed(shown: LockInspection, now: LockInspection) -> bool:
-    """Whether the lock is that of the holder that was shown, or of readers that were all shown.
+@final
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Agreed:
+    """The lock as it was shown, whose end was agreed to."""
 
-    Where more read than can be shown, the end of all of them was agreed to.
-    """
-    if shown.permits and now.permits:
-        seen = {(permit.holder, permit.since) for permit in shown.permits}
-        return all((permit.holder, permit.since) in seen for permit in now.permits)
-    if not (shown.shared and now.shared):
-        return _holder(shown) == _holder(now)
-    known = {(reader.holder, reader.since) for reader in shown.readers}
-    return shown.more_readers or all((reader.holder, reader.since) in known for reader in now.readers)
+    state: str
+    holder: str | None
+    since: float | None
+    shared: bool
+    """Whether readers have it."""
+    readers: frozenset[One]
+    more_readers: bool
+    """Whether there were more than could be shown: the end of all of them was agreed to."""
+    permits: frozenset[One]
+
+    @classmethod
+    def of(cls, lock: LockInspection) -> Agreed:
+        """Return what is shown of a lock."""
+        return cls(
+            state=lock.state,
+            holder=lock.holder,
+            since=lock.since,
+            shared=lock.shared,
+            readers=frozenset(map(_one, lock.readers)),
+            more_readers=lock.more_readers,
+            permits=frozenset(map(_one, lock.permits)),
+        )
+
+    def covers(self, now: LockInspection) -> bool:
+        """Whether it is still the lock of that holder, or of readers or permits that were all shown."""
+        if self.permits and now.permits:
+            return self.permits.issuperset(map(_one, now.permits))
+        if self.shared and now.shared:
+            return self.more_readers or self.readers.issuperset(map(_one, now.readers))
+        shown = (self.shared, self.state, self.holder, self.since)
+        return shown == (now.shared, now.state, now.holder, now.since)
 
 
-def _holder(lock: LockInspection) -> tuple[object, ...]:
-    """Return what tells one holder's lock from another's."""
-    return lock.shared, lock.state, lock.holder, lock.since
+def _one(each: ReaderInspection | PermitInspection) -> One:
+    return each.holder, each.since
 
 
 def gone(node: NodeInspection) -> bool:

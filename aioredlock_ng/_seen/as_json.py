@@ -33,7 +33,7 @@ def as_json(overview: Overview) -> dict[str, Any]:
             for node in overview.nodes
         ],
         "locks": [
-            {**lock_as_json(lock), "queue": _queue_as_json(overview.queues.get(lock.name))}
+            {**lock_as_json(lock), "queue": queue_as_json(overview.queues.get(lock.name))}
             for lock in survey.locks
         ],
         "truncated": survey.truncated,
@@ -81,7 +81,7 @@ def _permit_as_json(permit: PermitInspection) -> dict[str, Any]:
     return {"slot": permit.slot, "holder": permit.holder, "since": permit.since, "ttl": permit.ttl}
 
 
-def _queue_as_json(queue: QueueInspection | None) -> dict[str, Any] | None:
+def queue_as_json(queue: QueueInspection | None) -> dict[str, Any] | None:
     """Return what ``status --json`` has of a line; None when it was not looked at."""
     if queue is None:
         return None

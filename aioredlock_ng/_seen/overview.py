@@ -62,15 +62,16 @@ async def look(
     *,
     quarantine: float | None = None,
     queues: bool = False,
+    limit: int = 1000,
 ) -> Overview:
-    """Look at the nodes, and at the locks `names`, or all; with `queues`, also at their lines.
+    """Look at the nodes, and at the locks `names`, or at `limit` of all; with `queues`, also at their lines.
 
     Of all locks it is the lines of the first fair ones.  See `unavailable_for` for `quarantine`.
     """
     from .. import ConfigurationError
 
     try:
-        survey = await manager.survey(*names)
+        survey = await manager.survey(*names, limit=limit)
         fair = [lock.name for lock in survey.locks if lock.kind == "fair"][:_MAX_LINES]
         lines = {name: await manager.queue(name) for name in names or fair} if queues else {}
     except ConfigurationError as error:

@@ -28,7 +28,7 @@ from aioredlock_ng import (
 from aioredlock_ng._cli import _terminal
 from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printable
-from aioredlock_ng._seen.agreed import as_agreed
+from aioredlock_ng._seen.agreed import Agreed
 from aioredlock_ng._seen.as_json import as_json
 from aioredlock_ng._seen.overview import Overview, look
 from tests.unit.worlds import opened, virtual, world
@@ -231,10 +231,10 @@ def test_permits_for_programs() -> None:
 @pytest.mark.parametrize(("now", "agreed"), [(POOL, True), (pool(POOL.permits[0]), True), (READ, False)])
 def test_permits_that_were_not_shown_are_left_alone(now: LockInspection, agreed: bool) -> None:
     """What was agreed to is the end of those that were shown (`release`)."""
-    assert as_agreed(POOL, now) is agreed
+    assert Agreed.of(POOL).covers(now) is agreed
     another = PermitInspection(slot=1, holder="another", since=NOW, ttl=9.0, held_by=3)
-    assert not as_agreed(POOL, pool(*POOL.permits, another))
-    assert not as_agreed(lock("gpu", *[held()] * 3), POOL)
+    assert not Agreed.of(POOL).covers(pool(*POOL.permits, another))
+    assert not Agreed.of(lock("gpu", *[held()] * 3)).covers(POOL)
 
 
 LINE = QueueInspection(

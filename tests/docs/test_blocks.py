@@ -165,7 +165,7 @@ def test_the_pages_that_are_a_way_through_have_commands() -> None:
 TITLED: Final = [title for block in BLOCKS for title in re.findall(r'^title="([\w.]+\.py)"$', block.info)]
 """What the pages call the programs that a reader puts into a file."""
 
-KNOWN: Final = ("cd", "docker", "export", "python3", "redis-cli", "redis-server")
+KNOWN: Final = ("cd", "chmod", "docker", "export", "openssl", "python3", "redis-cli", "redis-server")
 """Programs of the reader's machine, and the two long commands that tests/environments looks at."""
 
 

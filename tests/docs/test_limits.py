@@ -32,9 +32,9 @@ UNITS: Final = {
     "MiB": 2.0**20,
 }
 
-OUTSIDE: Final = ("_cli", "_demo", "contrib", "testing")
-"""Folders whose numbers are none of a manager's: they bound commands, the demonstration, answers to HTTP
-requests and tests."""
+OUTSIDE: Final = ("_cli", "_dashboard", "_demo", "_seen", "contrib", "testing")
+"""Folders whose numbers are none of a manager's: they bound commands, the dashboard, the demonstration,
+answers to HTTP requests and tests."""
 
 NO_LIMITS: Final = {
     "_acquire/owners:OWNER_BITS": "assumption A5 has it",

@@ -20,7 +20,7 @@ NEEDED: Final = {"anyio", "hiredis", "redis"}
 """Distributions that the package is installed with; each is imported under its own name."""
 
 OPTIONAL: Final = {
-    "aiohttp": {"contrib"},
+    "aiohttp": {"_cli", "contrib"},
     "fastapi": {"contrib"},
     "starlette": {"contrib"},
     "pydantic": {"contrib"},

@@ -23,10 +23,19 @@ _manager.py   where the lock manager is found
 _locked.py    the dependency that holds a lock
 _names.py     lock names from the parameters of a request
 _answers.py   lock errors as HTTP answers and WebSocket closes
+_page.py      the page of nodes and locks
 """
 
 from ._answers import LOCK_RESPONSES, add_exception_handlers
 from ._locked import locked
 from ._manager import ManagerDep, get_lock_manager
+from ._page import locks_router
 
-__all__ = ["LOCK_RESPONSES", "ManagerDep", "add_exception_handlers", "get_lock_manager", "locked"]
+__all__ = [
+    "LOCK_RESPONSES",
+    "ManagerDep",
+    "add_exception_handlers",
+    "get_lock_manager",
+    "locked",
+    "locks_router",
+]

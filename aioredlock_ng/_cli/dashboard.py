@@ -1,0 +1,181 @@
+"""``aioredlock-ng dashboard``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ipaddress
+import logging
+import os
+import signal
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .._dashboard.access import LOOPBACK
+from .common import UsageError, add_node_options, clients_quarantine, duration, make_manager
+
+if TYPE_CHECKING:
+    from .. import LockManager
+    from .._dashboard.site import Site
+    from .common import Subcommands
+
+_DESCRIPTION: Final = """\
+Serves a web page that shows the nodes and all locks, live, until it is interrupted: who holds what, since
+when and for how long yet, who waits in line, and what happens to one lock.
+
+Browsers of this machine alone can see it, unless --bind says otherwise, which needs a token.  With a token
+the page asks for it first.  With --allow-release, locks can be released on the page; that needs a token,
+too, and is logged."""
+
+_PORT: Final = 8377
+
+_LAST_PORT: Final = 65535
+
+_SHUTDOWN: Final = 1.0
+"""Seconds for which an answer may go on at the end."""
+
+_LONGEST_TOKEN: Final = 4096
+"""Bytes of a token's file, at most."""
+
+
+def add(commands: Subcommands) -> None:
+    """Add the parser."""
+    parser = commands.add_parser(
+        "dashboard",
+        help="serve a web page that shows nodes and locks live",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--bind",
+        type=_address,
+        default=("127.0.0.1", _PORT),
+        metavar="HOST:PORT",
+        help=f"where to listen (default: 127.0.0.1:{_PORT}); port 0: a free one",
+    )
+    parser.add_argument(
+        "--interval",
+        type=duration,
+        default=2.0,
+        metavar="TIME",
+        help="time between two looks while a page is open; longer where a look would take more than a "
+        "twentieth of a processor (default: %(default)s s)",
+    )
+    parser.add_argument(
+        "--token-file", type=Path, metavar="FILE", help="a file with the token that opens the page: nobody "
+        "but its owner may read it, and it has 16 characters or more"
+    )  # fmt: skip
+    parser.add_argument("--allow-release", action="store_true", help="let the page release locks")
+    parser.add_argument(
+        "--allow-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a further name by which browsers may call the page, behind a proxy, say; may be repeated",
+    )
+    add_node_options(parser)
+    parser.set_defaults(run=_run)
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Read ``HOST:PORT``."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"expected HOST:PORT, such as 127.0.0.1:{_PORT}, got {text!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    try:
+        from ..contrib._page import PageOptions
+        from ..contrib.aiohttp import _page as _
+    except ModuleNotFoundError as error:
+        raise UsageError(f"dashboard needs {error.name}: pip install 'aioredlock_ng[dashboard]'") from None
+    from ._terminal import logged_by
+
+    token = None if arguments.token_file is None else _token(arguments.token_file)
+    host, _ = arguments.bind
+    if token is None and not _is_loopback(host):
+        raise UsageError(f"dashboard: others than this machine can reach {host}: give --token-file")
+    if token is None and arguments.allow_release:
+        raise UsageError("dashboard: --allow-release needs a token: give --token-file")
+    try:
+        options = PageOptions.checked(
+            token=token,
+            allow_release=arguments.allow_release,
+            hosts=_hosts(host, arguments.allow_host),
+            interval=arguments.interval,
+            quarantine=clients_quarantine(),
+            counted=False,
+        )
+    except ValueError as error:
+        raise UsageError(f"dashboard: {error}") from None
+    manager = make_manager(arguments)
+    log = logging.StreamHandler()
+    log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    with logged_by(log):
+        return asyncio.run(_serve(manager, options.site(manager), arguments.bind))
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _hosts(host: str, allowed: list[str]) -> set[str] | None:
+    """Return by which names browsers may call the page; None: by any.
+
+    On this machine its own names are known.  Elsewhere there is a token, whose session no other name gets.
+    """
+    if _is_loopback(host):
+        return {host, *LOOPBACK, *allowed}
+    return {host, *allowed} if allowed else None
+
+
+def _token(path: Path) -> str:
+    """Read the token, which no other user may be able to read."""
+    try:
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            content = file.read(_LONGEST_TOKEN + 1)
+    except OSError as error:
+        raise UsageError(f"--token-file: cannot read {path}: {error.strerror}") from None
+    if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
+        raise UsageError(f"--token-file: others can read {path}: chmod 600 {path}")
+    token = content.strip().decode(errors="replace")
+    if len(content) > _LONGEST_TOKEN or not token.isprintable():
+        raise UsageError(f"--token-file: {path} is no line of text of at most {_LONGEST_TOKEN} bytes")
+    return token
+
+
+async def _serve(manager: LockManager, site: Site, bind: tuple[str, int]) -> int:
+    """Serve until a signal comes; Ctrl-C is the ordinary end."""
+    from aiohttp import web
+
+    from ..contrib.aiohttp._page import add_page
+    from ._signals import until_signal
+
+    app = web.Application()
+    add_page(app, "", lambda: site)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN)
+    await runner.setup()
+    try:
+        server = web.TCPSite(runner, *bind)
+        try:
+            await server.start()
+        except OSError as error:
+            raise UsageError(f"dashboard: cannot listen on {bind[0]}:{bind[1]}: {error.strerror}") from None
+        host, port, *_ = runner.addresses[0]
+        print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
+        ended_by = await until_signal(_forever())
+    finally:
+        await runner.cleanup()
+        await manager.aclose()
+    return 128 + signal.SIGTERM if ended_by == signal.SIGTERM else 0
+
+
+async def _forever() -> None:
+    await asyncio.Event().wait()

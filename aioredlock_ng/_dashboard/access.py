@@ -1,0 +1,143 @@
+"""Who may look, and who may release: sign-in, sessions, and which requests come from the page itself."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, final
+from urllib.parse import urlsplit
+
+MIN_TOKEN: Final = 16
+"""Characters of a token, at least: with five tries a minute none is found."""
+
+MAX_SESSIONS: Final = 100
+"""Sessions at the same time, at most; of more the oldest ends."""
+
+SESSION_TIME: Final = 12 * 3600.0
+"""Seconds until a session ends by itself."""
+
+MAX_WRONG: Final = 5
+"""Wrong tokens in a minute from one address, at most; then it has to wait."""
+
+WRONG_TIME: Final = 60.0
+"""Seconds for which a wrong token counts."""
+
+ADDRESSES: Final = 256
+"""Groups of addresses whose wrong tokens are counted, so that no number of addresses takes more room."""
+
+LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+"""How a browser on this machine calls it."""
+
+
+@final
+class Access:
+    """The sign-in of one page."""
+
+    def __init__(
+        self,
+        *,
+        token: str | None,
+        may_release: bool,
+        hosts: Collection[str] | None,
+        clock: Callable[[], float],
+    ) -> None:
+        """Let in by `token`, or all when it is None; `hosts` is what the page may be called (None: anything).
+
+        `clock` returns seconds that never go back.
+
+        Raises:
+            ValueError: the token is too short, or there is none although locks may be released.
+        """
+        if token is not None and len(token) < MIN_TOKEN:
+            raise ValueError(f"a token needs at least {MIN_TOKEN} characters, got {len(token)}")
+        if may_release and token is None:
+            raise ValueError("releasing locks needs a token: whatever reaches the page could do it")
+        self.needs_token = token is not None
+        self.may_release = may_release
+        self._token = _digest(token or "")
+        self._hosts = None if hosts is None else {host.lower() for host in hosts}
+        self._clock = clock
+        self._sessions: OrderedDict[bytes, float] = OrderedDict()
+        self._wrong: dict[int, deque[float]] = {}
+
+    # -- which requests ------------------------------------------------------------------------------
+
+    def knows_host(self, headers: Mapping[str, str]) -> bool:
+        """Whether the page is called by a name of its own.
+
+        Another name that leads here is a site's that had a browser's DNS answer it with this address, so
+        that its scripts may read what they get (DNS rebinding).
+        """
+        return self._hosts is None or host_of(headers.get("host", "")) in self._hosts
+
+    @staticmethod
+    def is_own(headers: Mapping[str, str]) -> bool:
+        """Whether a request that changes something comes from the page itself, or from no browser.
+
+        A form of another site cannot send JSON, and a script of it cannot without being asked first; a
+        browser also says where a request comes from.
+        """
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return False
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return False
+        origin = headers.get("origin")
+        return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+
+    # -- sign-in -------------------------------------------------------------------------------------
+
+    def must_wait(self, address: str) -> float:
+        """Return the seconds until a token is looked at that comes from this address."""
+        wrong = self._wrong.get(_group(address), deque())
+        return max(0.0, wrong[0] + WRONG_TIME - self._clock()) if len(wrong) == MAX_WRONG else 0.0
+
+    def sign_in(self, token: str, address: str) -> str | None:
+        """Return the secret of a new session; None when the token is wrong."""
+        now = self._clock()
+        if not self.needs_token or not hmac.compare_digest(_digest(token), self._token):
+            self._wrong.setdefault(_group(address), deque(maxlen=MAX_WRONG)).append(now)
+            return None
+        secret = secrets.token_urlsafe(32)
+        self._sessions[_digest(secret)] = now + SESSION_TIME
+        if len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return secret
+
+    def signed_in(self, secret: str | None) -> bool:
+        """Whether a request may see the page; `secret` is the session's that came with it."""
+        return not self.needs_token or self._has_session(secret)
+
+    def may_release_now(self, secret: str | None) -> bool:
+        """Whether it may also release locks."""
+        return self.may_release and self._has_session(secret)
+
+    def sign_out(self, secret: str | None) -> None:
+        """End a session."""
+        self._sessions.pop(_digest(secret or ""), None)
+
+    def _has_session(self, secret: str | None) -> bool:
+        if secret is None:
+            return False
+        ends = self._sessions.get(
+            _digest(secret)
+        )  # by a digest: how long that takes tells nothing of the secret
+        return ends is not None and self._clock() < ends
+
+
+def host_of(host: str) -> str:
+    """Return the name in a Host header, without its port and without an IPv6 address's brackets."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return ""
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()
+
+
+def _group(address: str) -> int:
+    return hash(address) % ADDRESSES

@@ -1,0 +1,285 @@
+"""One look at a time for all that watch, and what each of them is told.
+
+However many streams are open, the nodes are asked once in an interval; and not at all while none is.  A
+stream has no queue: it is told what has changed since the look that it heard of, or, where it was too slow
+for that, all there is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import math
+import secrets
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final, final
+
+from .. import ConfigurationError, LockError
+from .._log import report
+from .._seen.events import Picture, events
+from .._seen.following import look_at
+from .._seen.overview import look
+from . import wire
+
+if TYPE_CHECKING:
+    from .. import LockManager
+    from .._seen.following import Glimpse
+    from .._seen.overview import Overview
+
+MAX_ROWS: Final = 5000
+"""Locks that are shown, at most."""
+
+MAX_STREAMS: Final = 100
+"""Streams that are open at the same time, at most."""
+
+MAX_FOLLOWED: Final = 16
+"""Locks whose own pages are open at the same time, at most: each is two questions more."""
+
+MAX_HISTORY: Final = 500
+"""Events of one lock that are kept for pages that are opened later, at most."""
+
+REST: Final = 20
+"""The time between two looks is at least so many times the processor time that the last one took."""
+
+LONGEST_REST: Final = 60.0
+"""Seconds between two looks, at most, however long one takes; unless more are asked for."""
+
+
+LINGER: Final = 5.0
+"""Seconds for which looking goes on after the last stream has ended: pages are loaded anew."""
+
+
+class TooManyError(Exception):
+    """No further stream can be opened, or no page of a further lock; the message says which."""
+
+
+@final
+class Feed:
+    """What the streams of one page show."""
+
+    def __init__(
+        self, manager: LockManager, *, interval: float, quarantine: float | None = None, counted: bool = False
+    ) -> None:
+        """Look through `manager` every `interval` seconds; see `unavailable_for` for `quarantine`.
+
+        With `counted` the page also shows what the manager itself has counted.
+        """
+        self._manager = manager
+        self._interval = self._rest = interval
+        self._quarantine = quarantine
+        self._counted = counted
+        self._streams = 0
+        self._left = -math.inf
+        """When the last stream was closed, by the loop's clock."""
+        self._followed: dict[str, _Followed] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._number = 0
+        """Of the last look."""
+        self._last: _Look | None = None
+        """None while no stream is open: what was seen then would say nothing of now."""
+        self._looked = asyncio.Event()
+        """Set at the next look."""
+        self._closed = False
+        self._name = secrets.token_hex(4)
+        """Tells this feed's looks from those of an earlier process."""
+
+    @contextmanager
+    def open(self, name: str | None = None, heard: str = "") -> Iterator[Stream]:
+        """Open a stream, which also follows the lock `name`; the first one has the nodes looked at.
+
+        `heard` is the ``id`` of the last event that an earlier stream of this page had.
+
+        Raises:
+            TooManyError: as many are open as may be.
+        """
+        if self._streams >= MAX_STREAMS:
+            raise TooManyError(f"{MAX_STREAMS} pages are open: close one")
+        followed = None if name is None else self._follow(name)
+        self._streams += 1
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look_again_and_again())
+        try:
+            yield Stream(self, followed, self._numbered(heard))
+        finally:
+            self._streams -= 1
+            self._left = asyncio.get_running_loop().time()
+            if followed is not None:
+                followed.pages -= 1
+
+    def _numbered(self, heard: str) -> int:
+        """Return the number of the look that an ``id`` is of; 0 when it is none of ours."""
+        feed, _, number = heard.partition("-")
+        ours = feed == self._name and number.isdecimal() and len(number) <= len(str(self._number))
+        return min(int(number), self._number) if ours else 0
+
+    def _follow(self, name: str) -> _Followed:
+        followed = self._followed.get(name)
+        if followed is None:
+            if len(self._followed) >= MAX_FOLLOWED:
+                raise TooManyError(f"the pages of {MAX_FOLLOWED} locks are open: close one")
+            followed = self._followed[name] = _Followed(name)
+        followed.pages += 1
+        return followed
+
+    def close(self) -> None:
+        """End all streams."""
+        self._closed = True
+        self._looked.set()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def heard_of(self, number: int) -> _Look | None:
+        """Return the last look; wait for one that comes after look `number`.  None at the end."""
+        while not self._closed and (self._last is None or self._last.number <= number):
+            await self._looked.wait()
+        return None if self._closed else self._last
+
+    def mark(self, last: _Look) -> str:
+        """Return what tells a stream that is opened anew what was heard before."""
+        return f"id: {self._name}-{last.number}\n\n"
+
+    async def look_at(self, followed: _Followed, number: int) -> None:
+        """Look at a lock whose page was opened after look `number`: until the next it would show nothing."""
+        with suppress(ConfigurationError, LockError):  # the next look says so
+            await followed.look(self._manager, number)
+
+    async def _look_again_and_again(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._number += 1  # what the first look is compared with is nothing that a stream has heard of
+        try:
+            while self._streams or loop.time() < self._left + LINGER:
+                began = time.thread_time()
+                self._followed = {name: each for name, each in self._followed.items() if each.pages}
+                self._last = await self._look()
+                looked, self._looked = self._looked, asyncio.Event()
+                looked.set()
+                used = time.thread_time() - began
+                self._rest = max(self._interval, min(LONGEST_REST, REST * used))
+                await asyncio.sleep(self._rest)
+        finally:
+            self._looking = self._last = None
+
+    async def _look(self) -> _Look:
+        self._number += 1
+        before = self._last or _NOTHING
+        try:
+            for followed in tuple(self._followed.values()):
+                await followed.look(self._manager, self._number)
+            overview = await look(self._manager, quarantine=self._quarantine, queues=True, limit=MAX_ROWS)
+            if overview.survey is None:
+                return before.problem(self._number, overview.problem)
+            return self._found(overview, before)
+        except (ConfigurationError, LockError) as error:
+            return before.problem(self._number, str(error))
+        except Exception as error:  # noqa: BLE001 (a page that stands still would be taken for locks that do)
+            report(logging.ERROR, "the dashboard could not look at the nodes", exc_info=error)
+            return before.problem(self._number, "the nodes could not be looked at: the log says why")
+
+    def _found(self, overview: Overview, before: _Look) -> _Look:
+        table = wire.table(overview, before.table)
+        change = wire.change(before.table, table)
+        head = wire.head(
+            overview,
+            self._manager.statistics() if self._counted else None,
+            interval=self._rest,
+            shown=table,
+            happened=change.happened if before.head else {},
+        )
+        told = {"head": head, "locks": change.changed, "gone": change.gone}
+        return _Look(self._number, table, head, event("change", told))
+
+
+@final
+class Stream:
+    """What one page is told."""
+
+    def __init__(self, feed: Feed, followed: _Followed | None, heard: int) -> None:
+        self._feed = feed
+        self._followed = followed
+        self._heard = heard
+
+    async def next(self) -> str | None:
+        """Wait until there is something new, and return it as server-sent events; None at the end."""
+        last = await self._feed.heard_of(self._heard)
+        if last is None:
+            return None
+        text = last.change if self._heard == last.number - 1 else last.whole
+        if self._followed is not None:
+            if self._followed.seen is None:
+                await self._feed.look_at(self._followed, last.number)
+            text += self._followed.message(self._heard, last.number)
+        self._heard = last.number
+        return text + self._feed.mark(last)
+
+
+@final
+class _Look:
+    """What one look has found, as it is told."""
+
+    def __init__(
+        self, number: int, table: wire.Table, head: Mapping[str, Any], change: str, problem: str = ""
+    ) -> None:
+        self.number = number
+        self.table = table
+        self.head = head
+        self.change = change
+        """For those that heard of the look before."""
+        self._problem = problem
+
+    @functools.cached_property
+    def whole(self) -> str:
+        """For all others: made once, and only if there are such."""
+        state = event("state", {"head": self.head, "locks": self.table.rows}) if self.head else ""
+        return state + self._problem
+
+    def problem(self, number: int, detail: str) -> _Look:
+        """Return the look that found nothing out: what was seen before stays, and is known to be old."""
+        told = event("problem", {"detail": detail})
+        return _Look(number, self.table, self.head, told, told)
+
+
+_NOTHING: Final = _Look(0, wire.NOTHING_YET, {}, "")
+
+
+@final
+class _Followed:
+    """One lock whose page is open."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pages = 0
+        self.seen: Picture | None = None
+        self._at = 0.0
+        self._lock: dict[str, Any] | None = None
+        self._history: deque[tuple[int, dict[str, Any]]] = deque(maxlen=MAX_HISTORY)
+        """What has happened, each with the number of the look that saw it."""
+
+    async def look(self, manager: LockManager, number: int) -> None:
+        """Look at it, and note what has happened since the last time."""
+        try:
+            glimpse = await look_at(manager, self.name)
+        except ValueError:
+            return  # another program's key: no lock of ours can have such a name, and the table shows it
+        self._note(glimpse, number)
+
+    def _note(self, glimpse: Glimpse, number: int) -> None:
+        now = glimpse.picture if self.seen is None else glimpse.picture.on(self.seen)
+        self._history += ((number, wire.told(each, glimpse.at)) for each in events(self.seen, now))
+        self._at, self.seen = glimpse.at, now
+        self._lock = wire.in_full(glimpse.lock, glimpse.at, glimpse.queue)
+
+    def message(self, heard: int, last: int) -> str:
+        """Say how it is, and what has happened to it since look `heard`, until look `last`."""
+        if self._lock is None:
+            return ""
+        happened = [each for number, each in self._history if heard < number <= last]
+        return event("lock", {"name": self.name, "at": self._at, "lock": self._lock, "happened": happened})
+
+
+def event(name: str, data: object) -> str:
+    """Return one server-sent event (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+    return f"event: {name}\ndata: {wire.dumped(data)}\n\n"

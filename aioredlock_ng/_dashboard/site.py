@@ -1,0 +1,259 @@
+"""The page's own little web site: a request in, an answer out, whichever web server is around it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import logging
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
+from http import HTTPStatus
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final, final
+
+from .._log import report
+from . import releasing
+from .feed import Feed, Stream, TooManyError, event
+from .wire import dumped
+
+if TYPE_CHECKING:
+    from .. import LockManager
+    from .access import Access
+
+MAX_BODY: Final = 64 * 1024
+"""Bytes of a request's body, at most: a release names up to 256 permits."""
+
+HEADERS: Final[dict[str, str]] = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every answer: nothing but the page's own files is loaded or run, and nothing of it is kept."""
+
+_TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a browser asks."""
+
+    method: str
+    path: str
+    """Below the page, whose own is empty."""
+    headers: Mapping[str, str]
+    """By their names in lower case."""
+    lock: str | None
+    """What the query calls so: a name as a JSON text, which a URL can have whatever bytes the name has."""
+    address: str
+    """Where it comes from."""
+    body: Callable[[], Awaitable[bytes]]
+    """Called when its length is known to be small."""
+    mount: str
+    """The path of the page, which alone gets its cookie."""
+    encrypted: bool
+    """Whether it came by HTTPS."""
+
+    @property
+    def cookie(self) -> str:
+        """How its cookie is called: cookies of a host are those of all its ports."""
+        port = self.headers.get("host", "").rpartition(":")[2]
+        return f"aioredlock_ng_{port}" if port.isdecimal() else "aioredlock_ng"
+
+    @property
+    def secret(self) -> str | None:
+        """The secret of its session."""
+        for part in self.headers.get("cookie", "").split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == self.cookie:
+                return value
+        return None
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What it gets."""
+
+    status: int = HTTPStatus.OK
+    headers: Mapping[str, str] = dataclasses.field(default_factory=HEADERS.copy)
+    body: bytes = b""
+    events: Events | None = None
+    """An open stream in place of the body: what sends it also closes it."""
+
+
+@final
+class Events:
+    """An open stream of server-sent events."""
+
+    def __init__(self, opened: AbstractContextManager[Stream], allowed: Callable[[], bool]) -> None:
+        self._opened = opened
+        self._stream = opened.__enter__()
+        self._allowed = allowed
+        self._over = False
+        self._gone = False
+
+    async def next(self) -> str | None:
+        """Wait for more, and return it; None when there will be no more."""
+        text = None if self._over else await self._stream.next()
+        if text is None or self._allowed():
+            return text
+        self._over = True
+        return event("signed-out", {})
+
+    def close(self) -> None:
+        """Let go of it."""
+        if not self._gone:
+            self._gone = True
+            self._opened.__exit__(None, None, None)
+
+    __del__ = close
+    """An answer that was never sent."""
+
+
+@final
+class Site:
+    """All that the page's server does."""
+
+    def __init__(self, manager: LockManager, feed: Feed, access: Access) -> None:
+        """Show what `feed` sees, and release locks through `manager`, for those that `access` lets in."""
+        self._manager = manager
+        self._feed = feed
+        self._access = access
+
+    def close(self) -> None:
+        """End all streams: a server that stops waits for its answers to end."""
+        self._feed.close()
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer a request."""
+        if not self._access.knows_host(request.headers):
+            return _error(HTTPStatus.MISDIRECTED_REQUEST, "this page has another name: see --allow-host")
+        if request.method == "GET":
+            return self._get(request)
+        if request.method != "POST":
+            return _error(HTTPStatus.METHOD_NOT_ALLOWED, "GET or POST")
+        if not self._access.is_own(request.headers):
+            return _error(HTTPStatus.FORBIDDEN, "not from this page")
+        body = await _read(request)
+        if not isinstance(body, dict):
+            return _error(HTTPStatus.BAD_REQUEST, "the body is no JSON object of a few kilobytes")
+        return await self._post(request, body)
+
+    # -- GET -----------------------------------------------------------------------------------------
+
+    def _get(self, request: Request) -> Answer:
+        if request.path == "session":
+            return _json(
+                {
+                    "signed_in": self._access.signed_in(request.secret),
+                    "needs_token": self._access.needs_token,
+                    "may_release": self._access.may_release,
+                }
+            )
+        if request.path == "events":
+            return self._events(request)
+        file = _files().get(request.path or "index.html")
+        if file is None:
+            return _error(HTTPStatus.NOT_FOUND, "there is no such page")
+        kind, content = file
+        return Answer(headers={**HEADERS, "Content-Type": kind}, body=content)
+
+    def _events(self, request: Request) -> Answer:
+        allowed = functools.partial(self._access.signed_in, request.secret)
+        if not allowed():
+            return _error(HTTPStatus.UNAUTHORIZED, "sign in first")
+        name = None if request.lock is None else _name(request.lock)
+        if name is None and request.lock is not None:
+            return _error(HTTPStatus.BAD_REQUEST, "lock is no JSON text")
+        try:
+            events = Events(self._feed.open(name, request.headers.get("last-event-id", "")), allowed)
+        except TooManyError as error:
+            return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        return Answer(headers={**HEADERS, "Content-Type": "text/event-stream"}, events=events)
+
+    # -- POST ----------------------------------------------------------------------------------------
+
+    async def _post(self, request: Request, body: dict[str, Any]) -> Answer:
+        if request.path == "sign-in":
+            return self._sign_in(request, body)
+        if request.path == "sign-out":
+            self._access.sign_out(request.secret)
+            return Answer(status=HTTPStatus.NO_CONTENT)
+        if request.path == "release":
+            return await self._release(request, body)
+        return _error(HTTPStatus.NOT_FOUND, "there is no such page")
+
+    def _sign_in(self, request: Request, body: dict[str, Any]) -> Answer:
+        wait = math.ceil(self._access.must_wait(request.address))
+        if wait:
+            answer = _error(HTTPStatus.TOO_MANY_REQUESTS, f"too many wrong tokens: wait {wait} s")
+            return dataclasses.replace(answer, headers={**answer.headers, "Retry-After": str(wait)})
+        secret = self._access.sign_in(str(body.get("token", "")), request.address)
+        if secret is None:
+            report(logging.WARNING, "dashboard: a wrong token from %s", request.address)
+            return _error(HTTPStatus.UNAUTHORIZED, "this is not the token")
+        cookie = f"{request.cookie}={secret}; Path={request.mount}; HttpOnly; SameSite=Strict"
+        cookie += "; Secure" if request.encrypted else ""
+        return Answer(status=HTTPStatus.NO_CONTENT, headers={**HEADERS, "Set-Cookie": cookie})
+
+    async def _release(self, request: Request, body: dict[str, Any]) -> Answer:
+        if not self._access.signed_in(request.secret):
+            return _error(HTTPStatus.UNAUTHORIZED, "sign in first")
+        if not self._access.may_release_now(request.secret):
+            return _error(HTTPStatus.FORBIDDEN, "this page releases no locks: see --allow-release")
+        asked = releasing.asked(body)
+        if asked is None:
+            return _error(HTTPStatus.BAD_REQUEST, "it is not said which lock, and what of it was shown")
+        status, said = await releasing.release(self._manager, *asked, address=request.address)
+        return _json(said, status)
+
+
+def _json(value: object, status: int = HTTPStatus.OK) -> Answer:
+    headers = {**HEADERS, "Content-Type": "application/json"}
+    return Answer(status=status, headers=headers, body=dumped(value).encode())
+
+
+def _error(status: int, detail: str) -> Answer:
+    return _json({"detail": detail}, status)
+
+
+async def _read(request: Request) -> object:
+    """Return the JSON value in a body; None when there is none, or it is too long."""
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > MAX_BODY:
+        return None
+    try:
+        return json.loads(await request.body())
+    except (ValueError, RecursionError):
+        return None
+
+
+def _name(text: str) -> str | None:
+    try:
+        name = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return name if isinstance(name, str) else None
+
+
+@functools.cache
+def _files() -> Mapping[str, tuple[str, bytes]]:
+    """Return the files of the page with their types, by their names."""
+    folder = resources.files(__package__) / "static"
+    return {
+        file.name: (kind, file.read_bytes())
+        for file in folder.iterdir()
+        if (kind := _TYPES.get(f".{file.name.rpartition('.')[2]}"))
+    }

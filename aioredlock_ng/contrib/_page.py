@@ -1,0 +1,66 @@
+"""What the integrations share to show the page of nodes and locks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from .._dashboard.access import Access
+from .._dashboard.feed import Feed
+from .._dashboard.site import Site
+
+if TYPE_CHECKING:
+    from .. import LockManager
+
+WRITE_TIME: Final = 30.0
+"""Seconds that a browser may take for what it was sent, before its stream is ended."""
+
+SHORTEST: Final = 0.2
+LONGEST: Final = 3600.0
+"""Seconds between two looks."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageOptions:
+    """The options of a page, checked when it is made."""
+
+    access: Access
+    interval: float
+    quarantine: float | None
+    counted: bool
+
+    @classmethod
+    def checked(
+        cls,
+        *,
+        token: str | None,
+        allow_release: bool,
+        hosts: Iterable[str] | None,
+        interval: float,
+        quarantine: float | None = None,
+        counted: bool = True,
+    ) -> PageOptions:
+        """Return them.
+
+        Raises:
+            TypeError, ValueError: one of them cannot be; the message has it, and what would be right.
+        """
+        if isinstance(hosts, str):
+            raise TypeError(f"hosts must be several names, got {hosts!r}")
+        if not SHORTEST <= interval <= LONGEST:
+            raise ValueError(f"interval must be {SHORTEST:g} to {LONGEST:g} seconds, got {interval!r}")
+        names = None if hosts is None else frozenset(hosts)
+        access = Access(token=token, may_release=allow_release, hosts=names, clock=_now)
+        return cls(access=access, interval=interval, quarantine=quarantine, counted=counted)
+
+    def site(self, manager: LockManager) -> Site:
+        """Make the site that shows what a manager sees."""
+        feed = Feed(manager, interval=self.interval, quarantine=self.quarantine, counted=self.counted)
+        return Site(manager, feed, self.access)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

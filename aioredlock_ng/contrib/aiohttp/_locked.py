@@ -1,0 +1,146 @@
+"""Handlers that run under a lock."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from http import HTTPStatus
+from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, final
+
+from aiohttp import web
+
+from ... import Lock, LockOptions, Mode
+from ..._decorator import Sort, sort_of
+from ..._template import template_fields
+from .._http import Refusal, check_options, check_status, label_of, lock_or_none
+from ._answers import HTTPRefused
+from ._keys import LEASE, MANAGER, TAKEN, locked_handlers, path_of
+
+P = ParamSpec("P")
+R = TypeVar("R", bound=web.StreamResponse)
+
+KeyFunction: TypeAlias = Callable[[web.Request], str | Awaitable[str]]
+"""Makes a lock's name from a request; sync or async."""
+
+
+def locked(
+    key: str | KeyFunction,
+    *,
+    status_code: int = HTTPStatus.CONFLICT,
+    mode: Mode | None = None,
+    permits: int | None = None,
+    **options: Unpack[LockOptions],
+) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
+    """Run a handler under a lock: a function, a method, or a method of a `web.View`.
+
+    The lease is in ``request[LEASE]``.  The lock is released before the response that the handler returns
+    is sent; what a handler streams itself, or exchanges over a WebSocket, is under the lock.
+
+    What the template gets is the text of the path: ``/orders/42`` and ``/orders/042`` are two locks.
+    Either route by ``{order_id:[1-9][0-9]*}``, or make the name with a function:
+    ``locked(lambda request: f"order:{int(request.match_info['order_id'])}")``.  A function may also be
+    async and read the body, which the handler can read again.
+
+    Args:
+        key: the lock's name: a template, filled from ``request.match_info``, or a function of the request.
+        status_code: the answer while another request holds the lock.
+        mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without `at_least`;
+            None: a mutex.
+        permits: so many requests hold the lock at once: the `LockManager.semaphore` of that name, which has
+            neither `at_least` nor `reentrant`.
+        **options: those of `LockManager.lock`.  Without a `blocking_timeout`, requests wait their turn as
+            long as it takes.  `label` is the template, or the function's name, unless given.
+
+    Raises:
+        TypeError, ValueError: at decoration: what could not work at any request.
+    """
+    check_status(status_code)
+    name_of = _filling(key) if isinstance(key, str) else _calling(key)
+    if options.get("label") is None:
+        options["label"] = label_of(key)
+    sort = sort_of(mode, permits)
+    check_options(options, sort)
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"locked() wants an async handler, got {function!r}")
+
+        @functools.wraps(function)
+        async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
+            request = _request_in((*args, *kwargs.values()))
+            lock = _lock(request, await name_of(request), sort, options)
+            request[TAKEN] = status_code
+            async with lock as lease:
+                request[TAKEN] = HTTPStatus.CONFLICT  # locks of the handler's own have nothing to do with it
+                request[LEASE] = lease
+                return await function(*args, **kwargs)
+
+        locked_handlers.add(under_lock)
+        return under_lock
+
+    return decorate
+
+
+def _filling(template: str) -> Callable[[web.Request], Awaitable[str]]:
+    """Return what fills a template; fail with one that no path could fill."""
+    template_fields(template)  # raises for a malformed one
+    try:
+        sample = template.format_map(_AnyPath())
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(f"template {template!r}: paths have texts only: {error}") from error
+    check_options({}, name=sample)
+
+    async def fill(request: web.Request) -> str:
+        try:
+            return template.format_map(request.match_info)
+        except KeyError as error:
+            raise RuntimeError(
+                f"template {template!r}: {{{error.args[0]}}} is not in the route "
+                f"{request.method} {path_of(request.match_info.route)}"
+            ) from error
+
+    return fill
+
+
+@final
+class _AnyPath(dict[str, str]):
+    """A path in which every part is there, for trying a template."""
+
+    def __missing__(self, key: str) -> str:
+        return "any"
+
+
+def _calling(key: KeyFunction) -> Callable[[web.Request], Awaitable[str]]:
+    """Return what calls a user's function."""
+    if not callable(key):
+        raise TypeError(f"locked() wants a template or a function of the request, got {key!r}")
+
+    async def call(request: web.Request) -> str:
+        name = key(request)
+        return await name if inspect.isawaitable(name) else name
+
+    return call
+
+
+def _request_in(arguments: Iterable[object]) -> web.Request:
+    """Find the request among the arguments of a handler."""
+    for argument in arguments:
+        if isinstance(argument, web.Request):
+            return argument
+        if isinstance(argument, web.View):
+            return argument.request
+    raise TypeError("a locked() handler was called without a request")
+
+
+def _lock(request: web.Request, name: str, sort: Sort, options: LockOptions) -> Lock:
+    manager = request.config_dict.get(MANAGER)
+    if manager is None:
+        raise RuntimeError(
+            "this application has no lock manager: call aioredlock_ng.contrib.aiohttp.setup(app, nodes) "
+            "before it starts"
+        )
+    lock = lock_or_none(manager, name, sort, options)
+    if lock is None:
+        raise HTTPRefused(Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "no lock can have this name", None))
+    return lock

@@ -1,0 +1,121 @@
+"""The page of nodes and locks, as a router."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, suppress
+from typing import Any, Final, final
+
+import anyio
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.types import Receive, Scope, Send
+
+from ... import LockManager
+from ..._dashboard.site import Events, Site
+from ..._dashboard.site import Request as PageRequest
+from .._page import WRITE_TIME, PageOptions
+from ._manager import get_lock_manager
+
+STREAM_TIME: Final = 20.0
+"""Seconds after which a stream ends, and the browser opens the next: servers of ASGI applications wait for
+answers to end before they tell the application that it should."""
+
+
+def locks_router(
+    manager: LockManager | None = None,
+    *,
+    token: str | None = None,
+    allow_release: bool = False,
+    hosts: Iterable[str] | None = None,
+    interval: float = 2.0,
+    dependencies: Sequence[Any] = (),
+) -> APIRouter:
+    """Show nodes and locks, live, on a page of the application; what ``aioredlock-ng dashboard`` shows.
+
+        app.include_router(locks_router(dependencies=[Depends(admins_only)]), prefix="/locks")
+
+    Whatever reaches the application sees the page, unless a `token` or one of the `dependencies` stands
+    before it: it shows names of locks, labels of their holders (host names, by default) and of nodes.
+
+    Args:
+        manager: what looks; None: the application's, as `get_lock_manager` finds it.
+        token: what opens the page, in its sign-in form: 16 characters or more, from a secret store.
+        allow_release: whether locks can be released on the page; needs a token.
+        hosts: the host names by which the page may be called, without ports; None: any.  Give them where
+            browsers reach an application that has no sign-in of its own: else a foreign site may read the
+            page through them (DNS rebinding).
+        interval: seconds between two looks at the nodes while a page is open, 0.2 to 3600.  The time is
+            longer where looking would take more than a twentieth of a processor.
+        dependencies: of all its routes.
+
+    Raises:
+        TypeError, ValueError: a bad value, with the value in the message.
+    """
+    options = PageOptions.checked(token=token, allow_release=allow_release, hosts=hosts, interval=interval)
+    if manager is not None and not isinstance(manager, LockManager):
+        raise TypeError(f"manager must be a LockManager, got {manager!r}")
+    router = APIRouter(dependencies=dependencies, include_in_schema=False)
+    find = get_lock_manager if manager is None else lambda: manager
+    shown: list[tuple[LockManager, Site]] = []
+
+    async def answer(
+        request: Request,
+        file: str = "",
+        manager: LockManager = Depends(find),  # noqa: B008 (`find` is no name of the module)
+    ) -> Response:
+        if not shown or shown[0][0] is not manager:  # another run of the application has another one
+            shown[:] = [(manager, options.site(manager))]
+        answer = await shown[0][1].answer(_request(request, file))
+        if answer.events is not None:
+            return _Stream(answer.headers, answer.events)
+        return Response(status_code=answer.status, headers=dict(answer.headers), content=answer.body)
+
+    router.add_api_route("/", answer, methods=["GET"])
+    router.add_api_route("/{file}", answer, methods=["GET", "POST"])
+    return router
+
+
+def _request(request: Request, file: str) -> PageRequest:
+    return PageRequest(
+        method=request.method,
+        path=file,
+        headers={name.lower(): value for name, value in request.headers.items()},
+        lock=request.query_params.get("lock"),
+        address="" if request.client is None else request.client.host,
+        body=request.body,
+        mount=request.url.path.rpartition("/")[0] + "/",
+        encrypted=request.url.scheme == "https",
+    )
+
+
+@final
+class _Stream(Response):
+    """Sends a stream until it ends, or its browser has gone, or takes nothing any more."""
+
+    def __init__(self, headers: Mapping[str, str], events: Events) -> None:
+        super().__init__(headers=dict(headers))
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with closing(self._events):
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._until_disconnect, receive, tasks.cancel_scope)
+                with anyio.move_on_after(STREAM_TIME):
+                    await self._send(send)
+                tasks.cancel_scope.cancel()
+            with suppress(OSError):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send) -> None:
+        with suppress(OSError, TimeoutError):
+            while (text := await self._events.next()) is not None:
+                with anyio.fail_after(WRITE_TIME):
+                    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+
+    @staticmethod
+    async def _until_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()

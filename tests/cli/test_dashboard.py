@@ -1,0 +1,168 @@
+"""``aioredlock-ng dashboard``: what it refuses, and that it serves until it is told to stop."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from aioredlock_ng.cli import main
+from tests.environments.interpreters import ROOT
+from tests.servers import Nodes
+
+DASHBOARD = (sys.executable, "-m", "aioredlock_ng", "dashboard")
+NODES = "redis://127.0.0.1:1"
+TOKEN = "correct horse battery staple"
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    """Write a token that its owner alone can read."""
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    path.chmod(0o600)
+    return path
+
+
+@contextmanager
+def running(urls: Sequence[str], *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start it on a free port; gives where it says that it serves."""
+    command = [*DASHBOARD, "--nodes", ",".join(urls), "--bind", "127.0.0.1:0", *arguments]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def get(url: str, data: bytes | None = None, **headers: str) -> tuple[int, bytes]:
+    """Ask for a page."""
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers)) as answer:  # noqa: S310
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def post(url: str, body: dict[str, str]) -> int:
+    """Send what the page would, and return the status."""
+    return get(url, json.dumps(body).encode(), **{"Content-Type": "application/json"})[0]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 128 + signal.SIGTERM)])
+def test_it_serves_until_it_is_told_to_stop(number: signal.Signals, code: int, shared_nodes: Nodes) -> None:
+    """It says where, answers by names of this machine alone, and ends with a stream open."""
+    with running(shared_nodes.urls) as (process, url):
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", url)
+        assert b"<!doctype html>" in get(url)[1]
+        assert json.loads(get(f"{url}session")[1])["needs_token"] is False
+        assert get(url, Host="evil.example")[0] == 421
+        with urllib.request.urlopen(f"{url}events") as stream:  # noqa: S310
+            assert stream.readline() == b"event: state\n"
+            process.send_signal(number)
+            assert process.wait(60) == code
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+@pytest.mark.process
+def test_a_token_is_read_and_told_to_nobody(token_file: Path, shared_nodes: Nodes) -> None:
+    """The page asks for it; wrong ones are logged without what they were."""
+    with running(shared_nodes.urls, "--token-file", str(token_file), "--allow-release") as (process, url):
+        assert json.loads(get(f"{url}session")[1]) == {
+            "signed_in": False,
+            "needs_token": True,
+            "may_release": True,
+        }
+        assert post(f"{url}sign-in", {"token": "wrong token, a long one"}) == 401
+        assert post(f"{url}sign-in", {"token": TOKEN}) == 204
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=60)
+    assert "WARNING dashboard: a wrong token from 127.0.0.1" in log
+    assert TOKEN not in log
+    assert "a long one" not in log
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Return why a command line is refused."""
+    try:
+        code = main(["dashboard", "--nodes", NODES, *arguments])
+    except SystemExit as error:
+        code = error.code  # type: ignore[assignment]
+    assert code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--bind", "0.0.0.0:8377"], "others than this machine can reach 0.0.0.0: give --token-file"),
+        (["--bind", "[::]:8377"], "others than this machine can reach ::: give --token-file"),
+        (["--bind", "locks.example:80"], "others than this machine can reach locks.example"),
+        (["--allow-release"], "--allow-release needs a token: give --token-file"),
+        (["--bind", "8377"], "expected HOST:PORT, such as 127.0.0.1:8377, got '8377'"),
+        (["--bind", "127.0.0.1:99999"], "expected HOST:PORT"),
+        (["--interval", "0.1"], "interval must be 0.2 to 3600 seconds, got 0.1"),
+        (["--token-file", "/nowhere"], "cannot read /nowhere: No such file or directory"),
+    ],
+)
+def test_wrong_usage_is_told(arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What would be open to others is not opened; and every refusal says what would be right."""
+    assert why in refused(capsys, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "why"),
+    [
+        (b"correct horse battery staple", 0o640, "others can read"),
+        (b"correct horse battery staple", 0o604, "chmod 600"),
+        (b"short", 0o600, "a token needs at least 16 characters, got 5"),
+        (b"", 0o600, "got 0"),
+        (b"two lines\nof a long file", 0o600, "no line of text"),
+        (b"x" * 5000, 0o600, "no line of text"),
+    ],
+)
+def test_a_bad_token_is_refused(
+    content: bytes, mode: int, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without telling what it is."""
+    path = tmp_path / "token"
+    path.write_bytes(content)
+    path.chmod(mode)
+    said = refused(capsys, "--token-file", str(path))
+    assert why in said
+    assert not content or content.decode() not in said.replace(str(path), "")
+
+
+def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """As a usage error, not as a traceback."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"cannot listen on 127.0.0.1:{port}" in refused(capsys, "--bind", f"127.0.0.1:{port}")
+
+
+@pytest.mark.process
+def test_without_aiohttp_it_says_what_to_install() -> None:
+    """It is an extra."""
+    code = "import sys; sys.modules['aiohttp'] = None; from aioredlock_ng.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "dashboard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "dashboard needs aiohttp: pip install 'aioredlock_ng[dashboard]'" in done.stderr

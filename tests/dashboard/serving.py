@@ -1,0 +1,70 @@
+"""The page in an application of each framework, on a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import aiohttp
+import uvicorn
+from aiohttp import web
+from fastapi import FastAPI
+
+from aioredlock_ng import LockManager
+from aioredlock_ng.contrib.aiohttp import add_locks_page, setup
+from aioredlock_ng.contrib.fastapi import locks_router
+
+TOKEN: Final = "correct horse battery staple"
+HOSTS: Final = frozenset({"127.0.0.1", "locks.example"})
+
+
+@contextlib.asynccontextmanager
+async def by_aiohttp(manager: LockManager, **options: Any) -> AsyncIterator[str]:
+    """Serve the page at /locks/ of an aiohttp application; gives the URL of the server."""
+    app = web.Application()
+    setup(app, manager)
+    add_locks_page(app, **options)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=20)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def by_fastapi(manager: LockManager, **options: Any) -> AsyncIterator[str]:
+    """Serve it at /locks/ of a FastAPI application."""
+    app = FastAPI()
+    app.state.lock_manager = manager
+    app.include_router(locks_router(**options), prefix="/locks")
+    config = uvicorn.Config(app, port=0, log_level="critical", lifespan="off")
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server._serve())
+    while not server.started:
+        await asyncio.sleep(0.001)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+FRAMEWORKS: Final[dict[str, Callable[..., contextlib.AbstractAsyncContextManager[str]]]] = {
+    "aiohttp": by_aiohttp,
+    "fastapi": by_fastapi,
+}
+
+
+async def sign_in(client: aiohttp.ClientSession, token: str = TOKEN) -> int:
+    """Sign in as the page does; the client keeps the cookie."""
+    async with client.post("/locks/sign-in", json={"token": token}) as response:
+        return response.status
+
+
+def jar() -> aiohttp.CookieJar:
+    """Make a jar that keeps cookies of an address, as browsers do."""
+    return aiohttp.CookieJar(unsafe=True)

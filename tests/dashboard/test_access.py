@@ -1,0 +1,142 @@
+"""Who is let in, and which requests are the page's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from aioredlock_ng._dashboard import access
+from aioredlock_ng._dashboard.access import (
+    LOOPBACK,
+    MAX_SESSIONS,
+    MAX_WRONG,
+    SESSION_TIME,
+    WRONG_TIME,
+    Access,
+)
+
+TOKEN = "correct horse battery"
+JSON = {"content-type": "application/json", "host": "locks.example:8377"}
+
+
+class Clock:
+    """Seconds that a test counts."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """Return them."""
+        return self.now
+
+
+def make(clock: Clock | None = None, **options: object) -> Access:
+    """Make the access to a page."""
+    given = {"token": TOKEN, "may_release": True, "hosts": None, "clock": clock or Clock(), **options}
+    return Access(**given)  # type: ignore[arg-type]
+
+
+def test_a_session_is_what_the_token_opens() -> None:
+    """Looking and releasing need it; another secret is none, nor is one that was signed out."""
+    page = make()
+    secret = page.sign_in(TOKEN, "1.2.3.4")
+    assert secret is not None
+    assert page.signed_in(secret)
+    assert page.may_release_now(secret)
+    for other in (None, "", "x", secret[:-1], TOKEN):
+        assert not page.signed_in(other)
+        assert not page.may_release_now(other)
+    page.sign_out(secret)
+    assert not page.signed_in(secret)
+
+
+def test_without_a_token_all_may_look_and_none_may_release() -> None:
+    """Such a page has nothing to sign in with; and a page that releases must have a token."""
+    page = make(token=None, may_release=False)
+    assert page.signed_in(None)
+    assert not page.may_release_now(None)
+    assert page.sign_in("", "a") is None
+    with pytest.raises(ValueError, match="needs a token"):
+        make(token=None)
+    with pytest.raises(ValueError, match="at least 16 characters, got 5"):
+        make(token="short")
+
+
+def test_a_page_that_only_shows_releases_nothing() -> None:
+    """The session is good for looking."""
+    page = make(may_release=False)
+    secret = page.sign_in(TOKEN, "a")
+    assert page.signed_in(secret)
+    assert not page.may_release_now(secret)
+
+
+def test_sessions_end() -> None:
+    """After some hours; and of too many the oldest."""
+    clock = Clock()
+    page = make(clock)
+    secret = page.sign_in(TOKEN, "a")
+    clock.now += SESSION_TIME
+    assert not page.signed_in(secret)
+    first, *others = [page.sign_in(TOKEN, "a") for _ in range(MAX_SESSIONS + 1)]
+    assert not page.signed_in(first)
+    assert all(map(page.signed_in, others))
+
+
+def test_wrong_tokens_make_an_address_wait() -> None:
+    """After five in a minute, also for the right one; others do not wait for it."""
+    clock = Clock()
+    page = make(clock)
+    for _ in range(MAX_WRONG):
+        assert page.must_wait("bad") == 0
+        assert page.sign_in("wrong" * 9, "bad") is None
+        clock.now += 1
+    assert page.must_wait("bad") == WRONG_TIME - MAX_WRONG
+    assert any(page.must_wait(f"other {number}") == 0 for number in range(10))
+    clock.now += WRONG_TIME - MAX_WRONG
+    assert page.must_wait("bad") == 0
+
+
+def test_wrong_tokens_take_bounded_room() -> None:
+    """However many addresses there are."""
+    page = make()
+    for number in range(10 * access.ADDRESSES):
+        page.sign_in("wrong" * 9, str(number))
+    assert len(page._wrong) <= access.ADDRESSES
+    assert all(len(times) <= MAX_WRONG for times in page._wrong.values())
+
+
+@pytest.mark.parametrize(
+    ("host", "known"),
+    [
+        ("localhost:8377", True), ("LOCALHOST", True), ("127.0.0.1:1", True), ("[::1]:8377", True),
+        ("::1", False), ("localhost.:8377", True), ("evil.example:8377", False), ("", False),
+        ("127.0.0.1.evil.example", False), ("127.0.0.1@evil.example", False), ("[", False),
+        ("evil.example#127.0.0.1", False),
+    ],
+)  # fmt: skip
+def test_only_its_own_names_are_known(host: str, known: bool) -> None:
+    """A foreign name that leads here is one that a site has made its visitors' browsers use."""
+    assert make(hosts=LOOPBACK).knows_host({"host": host}) is known
+    assert make(hosts=None).knows_host({"host": host})
+
+
+@pytest.mark.parametrize(
+    ("headers", "own"),
+    [
+        ({}, True),
+        ({"origin": "http://locks.example:8377"}, True),
+        ({"origin": "https://locks.example:8377", "sec-fetch-site": "same-origin"}, True),
+        ({"content-type": "application/json; charset=utf-8"}, True),
+        ({"content-type": "text/plain"}, False),
+        ({"content-type": "application/x-www-form-urlencoded"}, False),
+        ({"content-type": ""}, False),
+        ({"origin": "http://evil.example"}, False),
+        ({"origin": "http://locks.example:9999"}, False),
+        ({"origin": "null"}, False),
+        ({"sec-fetch-site": "cross-site"}, False),
+        ({"sec-fetch-site": "same-site"}, False),
+        ({"sec-fetch-site": "none"}, False),
+    ],
+)
+def test_only_its_own_requests_change_anything(headers: dict[str, str], own: bool) -> None:
+    """Neither a form nor a script of another site can send such a request (cross-site request forgery)."""
+    assert Access.is_own({**JSON, **headers}) is own

@@ -1,0 +1,235 @@
+"""One look for all that watch: on virtual time, over masters in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from aioredlock_ng._dashboard import feed as feeds
+from aioredlock_ng._dashboard.feed import LINGER, MAX_FOLLOWED, MAX_STREAMS, Feed, Stream, TooManyError
+from aioredlock_ng.testing import MemoryNode
+from tests.dashboard.reading import Page
+from tests.unit.worlds import PREFIX, World, sim, virtual, within, world
+
+EVERY = 5.0
+
+
+@contextlib.contextmanager
+def watched(w: World, name: str | None = None, *, feed: Feed | None = None) -> Iterator[tuple[Page, Stream]]:
+    """Open a page."""
+    with (feed or Feed(w.manager, interval=EVERY)).open(name) as stream:
+        yield Page(), stream
+
+
+async def hear(page: Page, stream: Stream) -> Page:
+    """Wait for what comes next."""
+    async with within(10 * EVERY):
+        text = await stream.next()
+    assert text is not None
+    page.hear(text)
+    return page
+
+
+def searches(node: MemoryNode) -> int:
+    """Return how often a node was searched for locks."""
+    return sum(words[0] == b"SCAN" for words in node.executed)
+
+
+@virtual
+async def test_ten_pages_are_one_look_in_an_interval() -> None:
+    """All see the same table; the nodes are asked as for one."""
+    async with world() as w, w.manager.lock("a"):
+        feed = Feed(w.manager, interval=EVERY)
+        with contextlib.ExitStack() as stack:
+            pages = [stack.enter_context(watched(w, feed=feed)) for _ in range(10)]
+            for _ in range(4):
+                await asyncio.gather(*(hear(*each) for each in pages))
+            assert [searches(node) for node in w.nodes] == [4, 4, 4]
+            for page, _ in pages:
+                assert page.events == ["state", "change", "change", "change"]
+                assert page.locks["a"]["state"] == "held"
+                assert page.head["up"] == 3
+
+
+@virtual
+async def test_nodes_are_left_alone_while_no_page_is_open() -> None:
+    """A page that is loaded anew is not much; after that nothing is asked, until the next one."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=EVERY)
+        with watched(w, feed=feed) as page:
+            await hear(*page)
+        await asyncio.sleep(LINGER + EVERY)
+        before = searches(w.nodes[0])
+        assert before <= 2
+        await asyncio.sleep(100 * EVERY)
+        assert searches(w.nodes[0]) == before
+        async with w.manager.lock("a"):
+            with watched(w, feed=feed) as (page2, stream):
+                assert (await hear(page2, stream)).events == ["state"]
+                assert list(page2.locks) == ["a"]
+                assert page2.head["since_last"]["granted"] == 0  # it was not seen whether that was just now
+
+
+@virtual
+async def test_a_page_that_was_slow_is_told_all() -> None:
+    """It has no queue: what it missed is in the state."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=EVERY)
+        with watched(w, feed=feed) as slow, watched(w, feed=feed) as quick:
+            await hear(*slow)
+            await hear(*quick)
+            async with w.manager.lock("missed"):
+                await hear(*quick)
+            lease = await w.manager.lock("kept").acquire()
+            await hear(*quick)
+            page = await hear(*slow)
+            assert page.events == ["state", "state"]
+            assert list(page.locks) == list(quick[0].locks) == ["kept"]
+            await lease.release()
+            await hear(*slow)
+            assert page.events[-1] == "change"
+            assert not page.locks
+
+
+@virtual
+async def test_a_page_goes_on_where_its_stream_broke_off() -> None:
+    """By the id of what it heard last; an id of another process, or of long ago, brings the whole state."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=EVERY)
+        with watched(w, feed=feed) as (page, stream):
+            await hear(page, stream)
+            with feed.open(heard=page.last_id) as again:
+                await hear(page, again)
+                assert page.events == ["state", "change"]
+            for other in (
+                "",
+                "x",
+                f"x-{page.last_id}",
+                page.last_id + "0" * 99,
+                page.last_id.split("-")[0] + "-1",
+            ):
+                with feed.open(heard=other) as again:
+                    assert (await hear(Page(), again)).events == ["state"], other
+
+
+@virtual
+async def test_a_lock_is_followed() -> None:
+    """From the first moment, with what happens to it: in the order in which it does, and each thing once."""
+    async with world() as w, w.process(holder="you") as other:
+        feed = Feed(w.manager, interval=EVERY)
+        with watched(w, feed=feed) as first:
+            await hear(*first)
+            with watched(w, "a", feed=feed) as (page, stream):
+                at = sim().time()
+                await hear(page, stream)
+                assert sim().time() - at < 1  # and does not wait for the next look
+                assert page.lock["state"] == "free"
+                async with other.lock("a"):
+                    await hear(page, stream)
+                    assert (page.lock["holder"], page.locks["a"]["holder"]) == ("you", "you")
+                    assert [node["held"] for node in page.lock["by_node"]] == [True] * 3
+                await hear(page, stream)
+                assert [each["what"] for each in page.happened] == ["free", "granted", "released"]
+                with watched(w, "a", feed=feed) as later:
+                    await hear(*later)
+                    assert later[0].happened == page.happened
+
+
+@virtual
+async def test_a_key_that_no_lock_can_have_is_shown() -> None:
+    """Another program's, with bytes that are no UTF-8: it is in the table, and has no page of its own."""
+    async with world() as w:
+        for node in w.nodes:
+            node.set(PREFIX + b"\xff", b"x", None)
+        with watched(w, "\udcff") as (page, stream):
+            await hear(page, stream)
+            assert list(page.locks) == ["\udcff"]
+            assert "lock" not in page.events
+
+
+@virtual
+async def test_what_was_seen_stays_while_nothing_can_be() -> None:
+    """A page says that it is old; and goes on when it is over."""
+    async with world() as w, w.manager.lock("a"):
+        feed = Feed(w.manager, interval=EVERY)
+        with watched(w, feed=feed) as (page, stream):
+            await hear(page, stream)
+            with pytest.MonkeyPatch.context() as patch:
+
+                async def fail(*_: object, **__: object) -> None:
+                    raise RuntimeError("a bug")
+
+                patch.setattr(feeds, "look", fail)
+                await hear(page, stream)
+                assert page.problem == "the nodes could not be looked at: the log says why"
+                with watched(w, feed=feed) as later:
+                    await hear(*later)
+                    assert later[0].events == ["state", "problem"]
+            assert list(page.locks) == ["a"]
+            await hear(page, stream)
+            assert page.problem is None
+
+
+@virtual
+async def test_a_manager_that_is_closed_is_a_problem_not_an_end() -> None:
+    """The page says so, for as long as it is open."""
+    async with world() as w:
+        with watched(w) as (page, stream):
+            await hear(page, stream)
+            await w.manager.aclose()
+            await hear(page, stream)
+            assert page.problem is not None
+            assert "closed" in page.problem
+
+
+@virtual
+async def test_streams_and_pages_are_so_many() -> None:
+    """More are refused, and take nothing from those that are open."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=EVERY)
+        with contextlib.ExitStack() as stack:
+            for number in range(MAX_FOLLOWED):
+                stack.enter_context(feed.open(f"lock {number}"))
+            with pytest.raises(TooManyError, match="locks are open"), feed.open("one more"):
+                pass
+            stack.enter_context(feed.open("lock 0"))
+            for _ in range(MAX_STREAMS - MAX_FOLLOWED - 1):
+                stack.enter_context(feed.open())
+            with pytest.raises(TooManyError, match="close one"), feed.open():
+                pass
+        await asyncio.sleep(LINGER + 2 * EVERY)
+        with feed.open("one more"):
+            pass
+
+
+@virtual
+async def test_all_streams_end_when_the_page_goes() -> None:
+    """Also one that waits for its first news."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=EVERY)
+        with feed.open() as stream:
+            waiting = asyncio.create_task(stream.next())
+            await asyncio.sleep(0)
+            feed.close()
+            assert await waiting is None
+            assert await stream.next() is None
+
+
+@virtual
+async def test_a_look_that_costs_much_is_made_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most a twentieth of a processor: the page is told how long it is from one look to the next."""
+    spent = iter(range(1000))
+    monkeypatch.setattr(
+        feeds.time, "thread_time", lambda: next(spent) * 0.5
+    )  # each look takes half a second of it
+    async with world() as w:
+        feed = Feed(w.manager, interval=1.0)
+        with watched(w, feed=feed) as (page, stream):
+            await hear(page, stream)
+            at = sim().time()
+            await hear(page, stream)
+            assert sim().time() - at == pytest.approx(10.0, abs=0.5)
+            assert page.head["interval"] == 10.0

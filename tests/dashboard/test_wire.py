@@ -1,0 +1,137 @@
+"""What a page is told: rows, what has changed, and what that means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import (
+    LockInspection,
+    NodeInspection,
+    PermitInspection,
+    ReaderInspection,
+    SilentNode,
+    Survey,
+)
+from aioredlock_ng._dashboard import wire
+from aioredlock_ng._seen.overview import Overview
+from aioredlock_ng.testing.sim_loop import EPOCH
+
+NODES = "abc"
+
+
+def held(
+    holder: str | None = "me", ttl: float | None = 9.0, since: float = EPOCH, **more: Any
+) -> dict[str, Any]:
+    """Make what a node has of one holder."""
+    return {"held": True, "holder": holder, "since": since, "ttl": ttl, "kind": "mutex", **more}
+
+
+def lock(name: str, found: dict[str, Any], on: int = 3, silent: int = 0, **more: Any) -> LockInspection:
+    """Make a lock that so many nodes have alike, and so many do not tell of."""
+    nodes = [NodeInspection(node=node, **found) for node in NODES[:on]]
+    nodes += [NodeInspection(node=node, held=None, reason="no answer") for node in NODES[on : on + silent]]
+    nodes += [NodeInspection(node=node, held=False) for node in NODES[on + silent :]]
+    return LockInspection(name=name, nodes=tuple(nodes), agreed=tuple(nodes[:on]), **more)
+
+
+def seen(*locks: LockInspection, at: float = 0.0, silent: int = 0) -> Overview:
+    """Make what was seen so many seconds after the first look."""
+    missing = tuple(SilentNode(node=node, reason="no answer") for node in NODES[:silent])
+    survey = Survey(locks=locks, truncated=False, silent=missing, at=EPOCH + at)
+    return Overview(nodes=(None,) * 3, survey=survey)  # type: ignore[arg-type]  # nothing here looks at them
+
+
+def readers(*who: str) -> LockInspection:
+    """Make a lock that these read."""
+    found = tuple(ReaderInspection(holder=each, since=EPOCH, ttl=9.0, held_by=3) for each in who)
+    return lock("a", held(who[0], kind="read", readers=found), readers=found)
+
+
+def happened(*looks: Overview) -> dict[str, int]:
+    """Say what has happened between the last two of some looks."""
+    before = table = wire.NOTHING_YET
+    for look in looks:
+        before, table = table, wire.table(look, table)
+    return {what: count for what, count in wire.change(before, table).happened.items() if count}
+
+
+ME, YOU = lock("a", held()), lock("a", held("you"))
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "expected"),
+    [
+        (seen(), seen(ME, at=2), {"granted": 1}),
+        (seen(ME), seen(ME, at=2), {"extended": 1}),
+        (seen(ME), seen(lock("a", held(ttl=7.0)), at=2), {}),
+        (seen(ME), seen(at=2), {"released": 1}),
+        (seen(ME), seen(at=9), {"expired": 1}),
+        (seen(ME), seen(YOU, at=2), {"handed_over": 1}),
+        (seen(ME), seen(YOU, at=10), {"expired": 1, "granted": 1}),
+        (seen(readers("x", "y")), seen(readers("x", "z", "u"), at=1), {"released": 1, "granted": 2}),
+        (seen(ME), seen(lock("a", held(ttl=7.0), on=1), at=2), {"released": 1}),
+        (seen(), seen(lock("a", held(), on=1), at=2), {}),
+        (seen(lock("a", held(ttl=None))), seen(at=900), {"released": 1}),
+    ],
+    ids=[
+        "granted", "extended", "nothing", "released", "expired", "handed over", "expired, granted", "readers",
+        "a majority has let it go", "a try that won nothing", "no end",
+    ],
+)  # fmt: skip
+def test_what_happened_between_two_looks(first: Overview, then: Overview, expected: dict[str, int]) -> None:
+    """By what a majority shows: a lock that is gone at its end was not released, and its holder not told."""
+    assert happened(first, then) == expected
+
+
+def test_what_was_not_heard_has_not_happened() -> None:
+    """While too few nodes answer nothing is granted or released; the next whole look counts."""
+    mute = seen(lock("a", held(ttl=8.0), on=1, silent=2), at=1, silent=2)
+    assert happened(seen(ME), mute) == {}
+    assert happened(seen(ME), seen(at=1, silent=2)) == {}
+    assert happened(seen(ME), mute, seen(lock("a", held(ttl=7.0)), at=2)) == {}
+    assert happened(seen(ME), seen(at=1, silent=2), seen(at=20)) == {"expired": 1}
+
+
+def test_an_end_is_told_anew_when_it_has_moved() -> None:
+    """Five nodes never say the same to the millisecond; rows that hardly differ are not sent again."""
+    before = wire.table(seen(ME), wire.NOTHING_YET)
+    alike = wire.table(seen(lock("a", held(ttl=7.2)), at=2), before)
+    assert wire.change(before, alike).changed == {}
+    moved = wire.table(seen(lock("a", held(ttl=7.3)), at=2), before)
+    assert wire.change(before, moved).changed["a"]["until"] == EPOCH + 9.3
+    gone = wire.change(before, wire.table(seen(at=2), before))
+    assert (gone.changed, gone.gone) == ({}, ["a"])
+
+
+def test_an_end_does_not_drift_away_in_small_steps() -> None:
+    """It is held against what was told, not against the last look."""
+    table = wire.table(seen(ME), wire.NOTHING_YET)
+    for step in range(1, 4):
+        table = wire.table(seen(lock("a", held(ttl=9 - step + 0.1 * step)), at=step), table)
+    assert table.rows["a"]["until"] == EPOCH + 9.3
+
+
+def test_whatever_bytes_a_name_has_it_is_one_line_of_ascii() -> None:
+    """Names of other programs: line ends, which would end an event, and bytes that are no UTF-8."""
+    name = b"\xff\r\n\n\xe2\x80\xa8".decode(errors="surrogateescape")
+    sent = wire.dumped({name: 1})
+    assert sent.isascii()
+    assert sent.isprintable()
+    assert json.loads(sent) == {name: 1}
+
+
+def test_permits_are_told_by_their_slots() -> None:
+    """Two holders of one slot, of which one has a minority, are one permit."""
+    found = tuple(
+        PermitInspection(slot=slot, holder=who, since=EPOCH, ttl=9.0)
+        for slot, who in [(0, "x"), (0, "y"), (3, "z")]
+    )
+    pool = lock("gpu", held("x", kind="semaphore", permits=found), permits=found)
+    row = wire.table(seen(pool), wire.NOTHING_YET).rows["gpu"]
+    assert (row["permits"], row["readers"], row["kind"]) == (2, 0, "semaphore")
+    full = wire.in_full(pool, EPOCH, None)
+    assert [each["slot"] for each in full["permits"]] == [0, 0, 3]
+    assert [node["held"] for node in full["by_node"]] == [True] * 3
