@@ -50,7 +50,8 @@ LONGEST_REST: Final = 60.0
 
 
 LINGER: Final = 5.0
-"""Seconds for which looking goes on after the last stream has ended: pages are loaded anew."""
+"""Seconds for which looking goes on after the last stream, or the last one of a lock, has ended: pages are
+loaded anew."""
 
 
 class TooManyError(Exception):
@@ -109,6 +110,7 @@ class Feed:
             self._left = asyncio.get_running_loop().time()
             if followed is not None:
                 followed.pages -= 1
+                followed.left = self._left
 
     def _numbered(self, heard: str) -> int:
         """Return the number of the look that an ``id`` is of; 0 when it is none of ours."""
@@ -120,10 +122,18 @@ class Feed:
         followed = self._followed.get(name)
         if followed is None:
             if len(self._followed) >= MAX_FOLLOWED:
+                self._forget_pages(math.inf)
+            if len(self._followed) >= MAX_FOLLOWED:
                 raise TooManyError(f"the pages of {MAX_FOLLOWED} locks are open: close one")
             followed = self._followed[name] = _Followed(name)
         followed.pages += 1
         return followed
+
+    def _forget_pages(self, before: float) -> None:
+        """Follow no longer what no page has shown since then."""
+        for name, each in tuple(self._followed.items()):
+            if not each.pages and each.left < before:
+                del self._followed[name]
 
     def close(self) -> None:
         """End all streams."""
@@ -138,9 +148,9 @@ class Feed:
             await self._looked.wait()
         return None if self._closed else self._last
 
-    def mark(self, last: _Look) -> str:
-        """Return what tells a stream that is opened anew what was heard before."""
-        return f"id: {self._name}-{last.number}\n\n"
+    def marked(self, text: str, last: _Look) -> str:
+        """Have the last event of some tell what was heard, for a stream that is opened anew."""
+        return f"{text[:-1]}id: {self._name}-{last.number}\n\n"
 
     async def look_at(self, followed: _Followed, number: int) -> None:
         """Look at a lock whose page was opened after look `number`: until the next it would show nothing."""
@@ -153,7 +163,7 @@ class Feed:
         try:
             while self._streams or loop.time() < self._left + LINGER:
                 began = time.thread_time()
-                self._followed = {name: each for name, each in self._followed.items() if each.pages}
+                self._forget_pages(loop.time() - LINGER)
                 self._last = await self._look()
                 looked, self._looked = self._looked, asyncio.Event()
                 looked.set()
@@ -213,7 +223,7 @@ class Stream:
                 await self._feed.look_at(self._followed, last.number)
             text += self._followed.message(self._heard, last.number)
         self._heard = last.number
-        return text + self._feed.mark(last)
+        return self._feed.marked(text, last)
 
 
 @final
@@ -252,6 +262,8 @@ class _Followed:
     def __init__(self, name: str) -> None:
         self.name = name
         self.pages = 0
+        self.left = 0.0
+        """When the last page that showed it was closed, by the loop's clock."""
         self.seen: Picture | None = None
         self._at = 0.0
         self._lock: dict[str, Any] | None = None

@@ -54,8 +54,9 @@ class Request:
     """Below the page, whose own is empty."""
     headers: Mapping[str, str]
     """By their names in lower case."""
-    lock: str | None
-    """What the query calls so: a name as a JSON text, which a URL can have whatever bytes the name has."""
+    query: Mapping[str, str]
+    """``lock``: a name as a JSON text, which a URL can have whatever bytes the name has; ``heard``: the id of
+    the last event that the page had, since what opens a stream in a browser can send no header."""
     address: str
     """Where it comes from."""
     body: Callable[[], Awaitable[bytes]]
@@ -174,11 +175,12 @@ class Site:
         allowed = functools.partial(self._access.signed_in, request.secret)
         if not allowed():
             return _error(HTTPStatus.UNAUTHORIZED, "sign in first")
-        name = None if request.lock is None else _name(request.lock)
-        if name is None and request.lock is not None:
+        lock = request.query.get("lock")
+        name = None if lock is None else _name(lock)
+        if name is None and lock is not None:
             return _error(HTTPStatus.BAD_REQUEST, "lock is no JSON text")
         try:
-            events = Events(self._feed.open(name, request.headers.get("last-event-id", "")), allowed)
+            events = Events(self._feed.open(name, request.query.get("heard", "")), allowed)
         except TooManyError as error:
             return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
         return Answer(headers={**HEADERS, "Content-Type": "text/event-stream"}, events=events)

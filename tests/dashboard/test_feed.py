@@ -139,6 +139,35 @@ async def test_a_lock_is_followed() -> None:
 
 
 @virtual
+async def test_a_locks_page_goes_on_where_its_stream_broke_off() -> None:
+    """Its history has no gap, and nothing twice; also where the nodes were looked at meanwhile."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=EVERY)
+        with feed.open():  # another page, so that looking goes on
+            page = Page()
+            with feed.open("a") as stream:
+                await hear(page, stream)
+            async with w.manager.lock("a"):
+                await asyncio.sleep(EVERY)
+                with feed.open("a", page.last_id) as stream:
+                    await hear(page, stream)
+            with feed.open("a", page.last_id) as stream:
+                await hear(page, stream)
+        assert [each["what"] for each in page.happened] == ["free", "granted", "released"]
+
+
+@virtual
+async def test_pages_that_are_closed_are_not_in_the_way() -> None:
+    """What is followed for a while longer makes room for what is asked for now."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=EVERY)
+        with feed.open():
+            for number in range(2 * MAX_FOLLOWED):
+                with feed.open(f"lock {number}"):
+                    assert len(feed._followed) <= MAX_FOLLOWED
+
+
+@virtual
 async def test_a_key_that_no_lock_can_have_is_shown() -> None:
     """Another program's, with bytes that are no UTF-8: it is in the table, and has no page of its own."""
     async with world() as w:

@@ -38,7 +38,7 @@ async def listen(client: aiohttp.ClientSession, looks: int, lock: str | None = N
         while looks:
             text = (await response.content.readuntil(b"\n\n")).decode()
             page.hear(text)
-            looks -= text.startswith("id:")
+            looks -= "\nid: " in text
     return page
 
 

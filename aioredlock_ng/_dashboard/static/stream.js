@@ -5,6 +5,7 @@ import { encodeName } from "./text.js";
 
 const EVENTS = ["state", "change", "lock", "problem"];
 const FIRST_PAUSE = 1; // seconds
+const QUICK_PAUSE = 0.2;
 const LONGEST_PAUSE = 30;
 const SILENCE = 40; // seconds beyond three intervals after which a stream counts as lost
 
@@ -14,6 +15,8 @@ export class Stream {
   #timer = 0;
   #failures = 0;
   #heard = 0;
+  #worked = false; // whether anything came since it was opened
+  #last = ""; // what the server calls the last that came
   interval = 1; // seconds between two events, as the server says
 
   // `on` has a method for each event, and besides: signedOut(), lost(detail), mayOpen(), which asks the server
@@ -26,10 +29,12 @@ export class Stream {
   // Opens it, with what happens to one lock besides, or without (null).
   open(lock = null) {
     this.close();
+    if (lock !== this.#lock) this.#last = "";
     this.#lock = lock;
     const source = new EventSource(this.#address());
     this.#source = source;
     this.#heard = performance.now();
+    this.#worked = false;
     for (const name of EVENTS) source.addEventListener(name, (event) => this.#take(source, name, event));
     source.addEventListener("signed-out", () => {
       this.close();
@@ -52,13 +57,16 @@ export class Stream {
   }
 
   #address() {
-    return this.#lock === null ? "events" : `events?lock=${encodeName(this.#lock)}`;
+    const heard = `events?heard=${encodeURIComponent(this.#last)}`;
+    return this.#lock === null ? heard : `${heard}&lock=${encodeName(this.#lock)}`;
   }
 
   #take(source, name, event) {
     if (this.#source !== source) return;
     this.#heard = performance.now();
     this.#failures = 0;
+    this.#worked = true;
+    this.#last = event.lastEventId;
     this.on[name](JSON.parse(event.data));
   }
 
@@ -66,9 +74,11 @@ export class Stream {
   async #fail() {
     const refused = this.#source.readyState === EventSource.CLOSED;
     this.close();
-    const pause = Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** this.#failures) * (0.75 + Math.random() / 2);
-    this.#failures += 1;
-    this.on.lost(null);
+    // Some servers end streams now and then, to be able to stop: only a second failure is one.
+    const [first, worked] = this.#worked ? [QUICK_PAUSE, true] : [FIRST_PAUSE, false];
+    const pause = Math.min(LONGEST_PAUSE, first * 2 ** this.#failures) * (0.75 + Math.random() / 2);
+    if (!worked) this.#failures += 1;
+    if (!worked) this.on.lost(null);
     this.#again(pause);
     const timer = this.#timer;
     const detail = refused ? await whyNoStream(this.#address()) : null;

@@ -102,7 +102,7 @@ def _request(request: web.Request) -> Request:
         method=request.method,
         path=request.match_info["file"],
         headers={name.lower(): value for name, value in request.headers.items()},
-        lock=request.query.get("lock"),
+        query=request.query,
         address=request.remote or "",
         body=request.read,
         mount=request.rel_url.raw_path.rpartition("/")[0] + "/",

@@ -80,7 +80,7 @@ def _request(request: Request, file: str) -> PageRequest:
         method=request.method,
         path=file,
         headers={name.lower(): value for name, value in request.headers.items()},
-        lock=request.query_params.get("lock"),
+        query=request.query_params,
         address="" if request.client is None else request.client.host,
         body=request.body,
         mount=request.url.path.rpartition("/")[0] + "/",
