@@ -10,7 +10,12 @@ async function ask(path, options) {
   } catch {
     // No content, or a proxy's page: the status says it.
   }
-  return { ok: answer.ok, status: answer.status, body, retryAfter: Number(answer.headers.get("Retry-After")) || 0 };
+  return {
+    ok: answer.ok,
+    status: answer.status,
+    body,
+    retryAfter: Number(answer.headers.get("Retry-After")) || 0,
+  };
 }
 
 export const detailOf = ({ status, body }) =>

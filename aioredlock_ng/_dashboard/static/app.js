@@ -180,8 +180,8 @@ function toSignIn(reason) {
 // Nothing of what was shown stays in the document.
 function forget() {
   store.clear();
+  current = null;
   for (const list of document.querySelectorAll("[data-told]")) clear(list);
-  document.title = "Locks";
 }
 
 async function signOut() {

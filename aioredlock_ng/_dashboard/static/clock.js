@@ -26,7 +26,8 @@ const RUNNING = "[data-until], [data-since]";
 
 function refresh(node) {
   const { until, since, pattern = "%" } = node.dataset;
-  const text = until === undefined ? span(Math.floor(serverNow() - since)) : span(Math.ceil(until - serverNow()));
+  const text =
+    until === undefined ? span(Math.floor(serverNow() - since)) : span(Math.ceil(until - serverNow()));
   setText(node, pattern.replace("%", text));
 }
 

@@ -49,21 +49,36 @@ export const COLUMNS = [
       cell.append(link);
     },
   },
-  { key: "state", title: "State", order: (row) => row.state, show: (cell, row) => showState(cell, row.state) },
+  {
+    key: "state",
+    title: "State",
+    order: (row) => row.state,
+    show: (cell, row) => showState(cell, row.state),
+  },
   {
     key: "kind",
     title: "Kind",
     order: (row) => row.kind,
-    show: (cell, row) => number(cell, kindText(row.kind), row.kind === null),
+    show: (cell, row) => number(cell, kindText(row), row.kind === null),
   },
-  { key: "holder", title: "Holder", order: (row) => row.holder, show: (cell, row) => setName(cell, row.holder) },
+  {
+    key: "holder",
+    title: "Holder",
+    order: (row) => row.holder,
+    show: (cell, row) => setName(cell, row.holder),
+  },
   {
     key: "age",
     title: "Age",
     order: (row) => (row.since === null ? null : -row.since),
     show: (cell, row) => countUp(cell, row.since),
   },
-  { key: "ttl", title: "TTL left", order: (row) => row.until, show: (cell, row) => showTimeLeft(cell, row.state, row.until) },
+  {
+    key: "ttl",
+    title: "TTL left",
+    order: (row) => row.until,
+    show: (cell, row) => showTimeLeft(cell, row.state, row.until),
+  },
   {
     key: "nodes",
     title: "Nodes",

@@ -63,7 +63,8 @@ function arrange(parent, ordered) {
   const focused = parent.contains(document.activeElement) ? document.activeElement : null;
   let here = parent.firstElementChild;
   for (const { node } of ordered) {
-    if (here !== node && here?.nextElementSibling === node) here.remove(); // one that moves down moves once
+    if (here !== node && here?.nextElementSibling === node)
+      here.remove(); // one that moves down moves once
     else if (here !== node) parent.insertBefore(node, here);
     here = node.nextElementSibling;
   }

@@ -7,10 +7,9 @@ import { addHistory, clearHistory } from "./history.js";
 import { counted, kindText, moment, setName } from "./text.js";
 
 const FEW = 3; // readers or permits of a node that are named; the rest is counted
+const LOOKS = 3; // times that the row is shown, after which the lock itself should have been heard of
 
-const PATIENCE = 2; // looks at all locks after which one should have been heard of
-
-let looks = 0; // at all locks, before this one was heard of
+let looks = 0;
 
 // Begins the page of a lock that nothing is known of yet, but perhaps its row in the table.
 export function openLock(name, row) {
@@ -21,12 +20,13 @@ export function openLock(name, row) {
   renderRow(row);
 }
 
-// Shows what the table has of it; the server may have no more, where the name is another program's.
+// Shows what the table has of it, until more is heard.  Of a name that no lock of the library can have, the
+// server tells no more.
 export function renderRow(row) {
   looks += 1;
+  const waits = looks <= LOOKS;
+  setText(byId("lock-asking"), waits ? "Asking the nodes…" : "No lock of this library has such a name.");
   show(byId("lock-asking"), true);
-  const known = "Nothing more is known of it: no lock of this library has such a name.";
-  setText(byId("lock-asking"), looks > PATIENCE + 1 ? known : "Asking the nodes…");
   renderSummary(row ?? null);
 }
 
@@ -53,7 +53,7 @@ function sharers(lock) {
 
 const FACTS = [
   ["state", "State", (dd, lock) => showState(dd, lock.state)],
-  ["kind", "Kind", (dd, lock) => setText(dd, lock.state === "free" ? "–" : kindText(lock.kind))],
+  ["kind", "Kind", (dd, lock) => setText(dd, kindText(lock))],
   ["holder", "Holder", (dd, lock) => setName(dd, lock.holder)],
   ["ttl", "TTL left", (dd, lock) => showTimeLeft(dd, lock.state, lock.until)],
   ["age", "Age", (dd, lock) => countUp(dd, lock.since)],
@@ -70,7 +70,13 @@ function renderSummary(lock) {
     return { node: el("div", {}, el("dt", {}, title), dd), dd };
   };
   const facts = lock ? FACTS.filter(([key]) => key !== "fence" || lock.fence !== null) : [];
-  keyed(byId("lock-summary"), facts, ([key]) => key, newFact, ({ dd }, [, , tell]) => tell(dd, lock));
+  keyed(
+    byId("lock-summary"),
+    facts,
+    ([key]) => key,
+    newFact,
+    ({ dd }, [, , tell]) => tell(dd, lock),
+  );
   setAttribute(byId("view-lock"), "data-state", lock?.state);
 }
 
@@ -82,20 +88,25 @@ function rows(body, items, columns) {
     const cells = columns.map(([key]) => el("td", { role: "cell", "data-field": key }));
     return { node: el("tr", { role: "row" }, ...cells), cells };
   };
-  const update = (view, [, item]) => columns.forEach(([, tell], place) => tell(view.cells[place], item, view.node));
+  const update = (view, [, item]) =>
+    columns.forEach(([, tell], place) => tell(view.cells[place], item, view.node));
   keyed(body, [...items.entries()], ([place]) => place, newRow, update);
 }
 
 function renderVotes(lock) {
   show(byId("lock-votes"), true);
-  rows(byId("votes-body"), lock.by_node.map((node) => ({ ...node, lock })), [
-    ["node", (td, node, tr) => (setName(td, node.node), setAttribute(tr, "data-node", node.node))],
-    ["vote", showVote],
-    ["holder", showNodeHolder],
-    ["age", (td, node) => countUp(td, node.since)],
-    ["ttl", (td, node) => showTimeLeft(td, node.held ? "held" : "free", node.until)],
-    ["fence", (td, node) => setText(td, number(node.fence))],
-  ]);
+  rows(
+    byId("votes-body"),
+    lock.by_node.map((node) => ({ ...node, lock })),
+    [
+      ["node", (td, node, tr) => (setName(td, node.node), setAttribute(tr, "data-node", node.node))],
+      ["vote", showVote],
+      ["holder", showNodeHolder],
+      ["age", (td, node) => countUp(td, node.since)],
+      ["ttl", (td, node) => showTimeLeft(td, node.held ? "held" : "free", node.until)],
+      ["fence", (td, node) => setText(td, number(node.fence))],
+    ],
+  );
   const fences = lock.by_node.some(({ fence }) => fence !== null);
   byId("lock-votes").classList.toggle("no-fences", !fences);
 }
@@ -123,8 +134,15 @@ function showNodeHolder(td, node) {
   const several = [...node.readers.map(({ holder }) => holder), ...node.permits.map(permitText)];
   if (several.length) {
     const rest = several.length - FEW;
-    const more = rest > 0 || node.more_readers ? ` and ${Math.max(rest, 0) || ""} more`.replace("  ", " ") : "";
-    setName(td, several.slice(0, FEW).map((text) => text ?? "–").join(", ") + more);
+    const more =
+      rest > 0 || node.more_readers ? ` and ${Math.max(rest, 0) || ""} more`.replace("  ", " ") : "";
+    setName(
+      td,
+      several
+        .slice(0, FEW)
+        .map((text) => text ?? "–")
+        .join(", ") + more,
+    );
   } else {
     setName(td, node.held ? node.holder : null);
   }
@@ -162,8 +180,10 @@ function renderQueue({ queue, nodes }) {
     ["since", (td, { since }) => countUp(td, since)],
     ["known-to", (td, { known_to: known }) => setText(td, `${known}/${nodes}`)],
   ]);
-  const notes = [waiters.length ? "" : "Nothing waits in line.", queue.more_waiters ? "There are more in line." : ""];
+  const notes = [
+    waiters.length ? "" : "Nothing waits in line.",
+    queue.more_waiters ? "There are more in line." : "",
+  ];
   for (const { node, reason } of silent) notes.push(`${node} did not tell its line: ${reason}.`);
   setName(byId("queue-note"), notes.filter(Boolean).join(" ") || " ");
 }
-

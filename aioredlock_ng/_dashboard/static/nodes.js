@@ -36,11 +36,17 @@ function update(view, [, node]) {
   setName(view.name, node.node);
   setText(view.state, node.state);
   countDown(view.votes, node.votes_in === null ? null : node.at + node.votes_in, "", "votes in %");
-  setText(view.trip, node.round_trip === null ? "" : milliseconds(node.round_trip));
-  const off = node.clock !== null && Math.abs(node.clock) > CLOCK_TOLERATED;
-  setText(view.clock, node.clock === null ? "" : `clock ${signed(node.clock)}`);
+  // What was measured before a node went down says nothing of now.
+  const { round_trip: trip, clock } = node.state === "down" ? { round_trip: null, clock: null } : node;
+  setText(view.trip, trip === null ? "" : milliseconds(trip));
+  const off = clock !== null && Math.abs(clock) > CLOCK_TOLERATED;
+  setText(view.clock, clock === null ? "" : `clock ${signed(clock)}`);
   setAttribute(view.clock, "data-level", off ? "warning" : null);
-  setAttribute(view.clock, "title", off ? "The node's clock is that far ahead of the server's, or behind (−)" : null);
+  setAttribute(
+    view.clock,
+    "title",
+    off ? "The node's clock is that far ahead of the server's, or behind (−)" : null,
+  );
   reason(view.reason, node.reason, "");
   reason(view.silent, node.silent === node.reason ? null : node.silent, "not all was read: ");
 }

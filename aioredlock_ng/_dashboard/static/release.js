@@ -48,7 +48,7 @@ function factsOf(lock) {
     ...lock.readers.map(({ holder, since }) => holderLine(holder, since)),
   ];
   const state = lock.state === "held" ? "" : `, ${lock.state}`;
-  const facts = [fact("Name", "name", named(lockName)), fact("Kind", "kind", kindText(lock.kind) + state)];
+  const facts = [fact("Name", "name", named(lockName)), fact("Kind", "kind", kindText(lock) + state)];
   if (several.length) {
     const rest = several.length - MOST_NAMED;
     const more = rest > 0 ? [el("li", {}, `and ${rest} more`)] : lock.more ? [el("li", {}, "and more")] : [];
@@ -59,7 +59,8 @@ function factsOf(lock) {
   return facts;
 }
 
-const fact = (title, key, ...value) => el("div", {}, el("dt", {}, title), el("dd", { "data-field": key }, ...value));
+const fact = (title, key, ...value) =>
+  el("div", {}, el("dt", {}, title), el("dd", { "data-field": key }, ...value));
 
 function named(text) {
   const node = el("span", { class: "name" });
@@ -74,7 +75,8 @@ function sinceOf(since) {
   return [`${moment(since)} (`, age, ")"];
 }
 
-const holderLine = (holder, since, before = "") => el("li", {}, before, named(holder), ", since ", ...sinceOf(since));
+const holderLine = (holder, since, before = "") =>
+  el("li", {}, before, named(holder), ", since ", ...sinceOf(since));
 
 function message(text) {
   setText(byId("release-message"), text);
@@ -127,7 +129,10 @@ function done({ deleted, nodes, left }) {
   show(byId("release-warning"), false);
   show(byId("release-confirm"), false);
   const lines = left.map(({ node, reason }) => el("li", {}, named(node), ": ", named(reason)));
-  byId("release-left").replaceChildren(el("li", {}, `Deleted on ${deleted} of ${counted(nodes, "node")}.`), ...lines);
+  byId("release-left").replaceChildren(
+    el("li", {}, `Deleted on ${deleted} of ${counted(nodes, "node")}.`),
+    ...lines,
+  );
   show(byId("release-left"), true);
   setText(byId("release-cancel"), "Close");
   byId("release-cancel").focus();

@@ -18,7 +18,13 @@ const COUNTERS = ["held", "waiting", "acquired", "refused", "gave_up", "extended
 
 export function renderSparks({ head, series }) {
   const shown = SPARKS.filter(({ manager }) => !manager || head.manager !== null);
-  keyed(byId("sparks"), shown, ({ key }) => key, newSpark, (view, { key, look }) => update(view, series[key], look));
+  keyed(
+    byId("sparks"),
+    shown,
+    ({ key }) => key,
+    newSpark,
+    (view, { key, look }) => update(view, series[key], look),
+  );
   show(byId("manager"), head.manager !== null);
   if (head.manager === null) return;
   const told = COUNTERS.map((name) => `${name.replace("_", " ")} ${count(head.manager[name])}`);
@@ -32,7 +38,12 @@ function newSpark({ key, title, look }) {
   const area = svg("path", { class: "spark-area" });
   const picture = svg(
     "svg",
-    { viewBox: `0 0 ${POINTS - 1} ${HEIGHT}`, preserveAspectRatio: "none", class: "spark-picture", role: "img" },
+    {
+      viewBox: `0 0 ${POINTS - 1} ${HEIGHT}`,
+      preserveAspectRatio: "none",
+      class: "spark-picture",
+      role: "img",
+    },
     area,
     path,
   );
@@ -68,10 +79,14 @@ function runs(points) {
   return found;
 }
 
-const stroke = (run, points, most) => run.map((place) => `${x(place, points)} ${y(points[place], most)}`).join("L");
+const stroke = (run, points, most) =>
+  run.map((place) => `${x(place, points)} ${y(points[place], most)}`).join("L");
 
 // The last bit has a single point seen, too.
-const line = (points, most) => runs(points).map((run) => `M${stroke(run, points, most)}h.01`).join("");
+const line = (points, most) =>
+  runs(points)
+    .map((run) => `M${stroke(run, points, most)}h.01`)
+    .join("");
 
 function areas(points, most) {
   const closed = (run) => {

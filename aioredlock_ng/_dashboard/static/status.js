@@ -12,7 +12,11 @@ export function renderStatus(head) {
   if (head === null) return;
   renderAvailability(head);
   setText(byId("margin"), marginText(head));
-  setAttribute(byId("margin"), "data-level", head.margin < 0 ? "bad" : head.margin === 0 ? "warning" : "good");
+  setAttribute(
+    byId("margin"),
+    "data-level",
+    head.margin < 0 ? "bad" : head.margin === 0 ? "warning" : "good",
+  );
   const size = head.nodes.length;
   setText(byId("answered"), `${head.answered} of ${size} answered, ${head.quorum} are needed`);
   setAttribute(byId("answered"), "data-level", answeredLevel(head));
@@ -43,7 +47,8 @@ function marginText({ margin, nodes }) {
 }
 
 function leftOut(head) {
-  const shown = head.shown < head.total ? `${count(head.shown)} of ${count(head.total)} locks are listed.` : "";
+  const shown =
+    head.shown < head.total ? `${count(head.shown)} of ${count(head.total)} locks are listed.` : "";
   return `${shown} ${head.truncated ? "There may be more locks than were looked at." : ""}`.trim();
 }
 

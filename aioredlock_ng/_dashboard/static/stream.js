@@ -19,8 +19,8 @@ export class Stream {
   #last = ""; // what the server calls the last that came
   interval = 1; // seconds between two events, as the server says
 
-  // `on` has a method for each event, and besides: signedOut(), lost(detail), mayOpen(), which asks the server
-  // whether the session is still there.
+  // `on` has a method for each event, and besides: signedOut(), lost(detail), and mayOpen(), which asks the
+  // server whether the session is still there.
   constructor(on) {
     this.on = on;
     addEventListener("online", () => this.#timer && this.#again(0));

@@ -34,7 +34,12 @@ export class LockTable {
     for (const column of COLUMNS) {
       const button = el("button", { type: "button", "data-sort": column.key }, column.title);
       button.addEventListener("click", () => this.#sortBy(column));
-      const attributes = { role: "columnheader", scope: "col", "data-column": column.key, class: column.less };
+      const attributes = {
+        role: "columnheader",
+        scope: "col",
+        "data-column": column.key,
+        class: column.less,
+      };
       byId("locks-head").append(el("th", attributes, button));
       byId("sort-by").append(el("option", { value: column.key }, `by ${column.title.toLowerCase()}`));
     }
@@ -59,7 +64,10 @@ export class LockTable {
       fields.text.focus();
     });
     byId("sort-by").addEventListener("change", ({ target }) =>
-      this.#sortBy(COLUMNS.find(({ key }) => key === target.value), false),
+      this.#sortBy(
+        COLUMNS.find(({ key }) => key === target.value),
+        false,
+      ),
     );
     byId("sort-direction").addEventListener("click", () => this.#sortBy(this.#sort.column));
     byId("page-previous").addEventListener("click", () => this.#turn(-1));
@@ -77,7 +85,9 @@ export class LockTable {
     const { text, state, kind } = this.#filter;
     if (state && row.state !== state) return false;
     if (kind && (row.kind ?? "other") !== kind) return false;
-    return !text || lower.includes(text) || name.includes(text) || (row.holder ?? "").toLowerCase().includes(text);
+    return (
+      !text || lower.includes(text) || name.includes(text) || (row.holder ?? "").toLowerCase().includes(text)
+    );
   };
 
   #compare = (one, other) => {

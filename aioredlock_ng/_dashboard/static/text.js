@@ -81,7 +81,8 @@ export function moment(at) {
   return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${time}`;
 }
 
-export const kindText = (kind) => kind ?? "other program";
+// A key that tells no kind is another program's; without a key there is nothing to tell.
+export const kindText = ({ kind, held_by: held }) => kind ?? (held ? "other program" : "–");
 
 // The part of an address that means one lock: lone surrogates are escaped by JSON, which URLs cannot hold.
 export const encodeName = (name) => encodeURIComponent(JSON.stringify(name));
