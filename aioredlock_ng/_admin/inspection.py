@@ -92,6 +92,12 @@ class NodeInspection:
     """Whether there are more than the 100 in `readers`."""
     permits: tuple[PermitInspection, ...] = ()
     """The permits of a semaphore that are held, by their slots; empty of any other lock."""
+    fence_counter: int | None = None
+    """Where the node's counter of the name's fences stands, while a holder or readers have the name (R10).
+
+    By itself it does not tell the holder's fence: this node may be behind the others, or ahead of them; see
+    `LockInspection.highest_fence`.  None without a counter, and of semaphores, whose slots have one each.
+    """
 
     @property
     def wrong_type(self) -> bool:
@@ -140,7 +146,7 @@ def holders_in(told: Told, kinds: Sequence[Kind] = KINDS) -> tuple[Holder, ...] 
     """
     if isinstance(told, str):
         return None
-    found, left_ms = told
+    found, left_ms, _ = told
     if found is None:
         return ()
     for kind in kinds:
@@ -148,6 +154,11 @@ def holders_in(told: Told, kinds: Sequence[Kind] = KINDS) -> tuple[Holder, ...] 
         if holders is not None:
             return holders
     return (Holder(owner=cast("bytes", found), ttl=seconds(left_ms)),)  # another program's
+
+
+def count_in(stored: bytes | None) -> int | None:
+    """Return what a counter has; None where there is none, or another program's."""
+    return int(stored) if stored is not None and stored.isdigit() else None
 
 
 def kind_of(holder: Holder) -> str | None:
@@ -190,4 +201,5 @@ def inspection_of(
             for each in holders
             if each.slot is not None
         ),
+        fence_counter=count_in(told[2]),
     )

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Literal, cast, final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, final
 
-import anyio
-
-from .._core.command import Command, Purpose, Silence
-from .._core.keyspace import locks_among
+from .._core.fencing import certified
 from .._core.quorum import majority
-from .._core.rights import glob_escaped
 from .._kinds import KINDS
 from .._kinds.answers import seconds
 from .._kinds.kind import Kind
@@ -22,22 +18,18 @@ from .inspection import (
     NodeInspection,
     PermitInspection,
     ReaderInspection,
+    count_in,
     holders_in,
     inspection_of,
     kind_of,
     owners_of,
 )
-from .look import Told, ask, look
+from .look import Told, look
+from .search import Search
 
 if TYPE_CHECKING:
     from .._node import Node
     from .._session.runtime import Runtime
-
-SCAN_COUNT: Final = 500
-"""Keys that a node looks at for one SCAN: a fraction of a millisecond of its time."""
-
-SCAN_TIME: Final = 5.0
-"""Seconds that all nodes are searched for locks, at most."""
 
 
 @final
@@ -101,6 +93,21 @@ class LockInspection:
         return self.agreed[0].since if self.agreed else None
 
     @property
+    def highest_fence(self) -> int | None:
+        """The highest fence that can have been given out under the name so far, the holder's included (R10).
+
+        It is the holder's own, but for what nodes cannot tell.  A process that hands a mutex on among its
+        tasks (R43) takes up to 64 fences at once: the holder's is this one, or up to 63 less.  A holder with
+        ``fencing=False`` has none, and this is an earlier one's.  Readers may have less, from before it was
+        given out.  A try that is under way, and no lease yet, may still end with a higher one.
+
+        None: no majority has the holder and a counter at one number; or it is a semaphore, whose slots have
+        counters of their own.
+        """
+        counters = (node.fence_counter for node in self.agreed if node.fence_counter is not None)
+        return certified(counters, majority(len(self.nodes)))
+
+    @property
     def ttl(self) -> float | None:
         """Seconds until no majority holds it any more; of a partial one, until its last key is gone.
 
@@ -141,7 +148,7 @@ async def survey(
     runtime: Runtime, prefix: bytes, keys: Sequence[bytes], limit: int, kinds: Sequence[Kind] = KINDS
 ) -> Survey:
     """Look at `keys`; without any, at those of every lock that a node has, `limit` of them at most."""
-    search = _Search(prefix, limit)
+    search = Search(prefix, limit)
     if not keys:
         await search.run_on_all(runtime)
     at = runtime.wall()
@@ -168,52 +175,6 @@ async def _inspect(
 
 
 @final
-@dataclass(slots=True)
-class _Search:
-    """What a search for locks has found so far, on all nodes together."""
-
-    prefix: bytes
-    limit: int
-    found: set[bytes] = field(default_factory=set)
-    failed: dict[int, str] = field(default_factory=dict)
-    """Why nodes could not be searched, by their number."""
-    truncated: bool = False
-
-    async def run_on_all(self, runtime: Runtime) -> None:
-        """Search all nodes at the same time."""
-        with anyio.move_on_after(SCAN_TIME) as time:
-            async with anyio.create_task_group() as tasks:
-                for number, node in enumerate(runtime.nodes):
-                    tasks.start_soon(self._run, runtime, number, node)
-        self.truncated = self.truncated or time.cancelled_caught
-
-    async def _run(self, runtime: Runtime, number: int, node: Node) -> None:
-        """Search one node from the beginning to the end of its keys."""
-        cursor = b"0"
-        while not self.truncated:
-            reply = await ask(runtime, node, scan(self.prefix, cursor), runtime.node_timeout)
-            if isinstance(reply, Silence):
-                self.failed[number] = reply.reason
-                return
-            cursor, keys = cast("tuple[bytes, list[bytes]]", reply)  # checked by `fits`
-            # Not all were asked for, and others' keys are none of our business (R16).
-            self._add(locks_among(self.prefix, keys) - self.found)
-            if int(cursor) == 0:
-                return
-
-    def _add(self, locks: set[bytes]) -> None:
-        room = self.limit - len(self.found)
-        self.found.update(locks if len(locks) <= room else sorted(locks)[:room])
-        self.truncated = self.truncated or len(locks) > room
-
-
-def scan(prefix: bytes, cursor: bytes = b"0", count: int = SCAN_COUNT) -> Command:
-    """Build one step of a search for the keys that begin with `prefix`."""
-    args = (cursor, b"MATCH", glob_escaped(prefix) + b"*", b"COUNT", b"%d" % count)
-    return Command(Purpose.OTHER, owner=b"", fits=_fits_scan, keys=(), args=args, verb=b"SCAN")
-
-
-@final
 class _Reader:
     """Puts together what nodes tell of a lock; the holders' owner values are secrets that stay here."""
 
@@ -232,19 +193,26 @@ class _Reader:
 
     def _alike(self, name: str, row: tuple[Told, ...], value: bytes) -> LockInspection:
         """All that tell have the same string, as nearly always: one holder, which is read once."""
-        (holder,) = holders_in((value, -1), self._kinds) or ()
+        (holder,) = holders_in((value, -1, None), self._kinds) or ()
         ours, label, since, kind = value in self._owners, holder.label, holder.since, kind_of(holder)
-        nodes = [
-            NodeInspection(node=node, held=None, reason=told)
-            if isinstance(told, str)
-            else NodeInspection(
-                node=node, held=True, ours=ours, holder=label, since=since, ttl=seconds(told[1]), kind=kind
-            )
-            for node, told in zip(self._nodes, row, strict=True)
-        ]
-        return LockInspection(
-            name=name, nodes=tuple(nodes), agreed=tuple([node for node in nodes if node.held])
+        nodes = tuple(
+            [
+                NodeInspection(node=node, held=None, reason=told)
+                if isinstance(told, str)
+                else NodeInspection(
+                    node=node,
+                    held=True,
+                    ours=ours,
+                    holder=label,
+                    since=since,
+                    ttl=seconds(told[1]),
+                    kind=kind,
+                    fence_counter=count_in(told[2]),
+                )
+                for node, told in zip(self._nodes, row, strict=True)
+            ]
         )
+        return LockInspection(name=name, nodes=nodes, agreed=tuple([node for node in nodes if node.held]))
 
     def _unlike(self, name: str, row: tuple[Told, ...]) -> LockInspection:
         """Group what they have by its holders."""
@@ -293,14 +261,6 @@ def _stays(has: Sequence[NodeInspection], quorum: int) -> float | None:
     left = sorted((node.ttl for node in has if node.ttl is not None), reverse=True)
     rank = (quorum if len(has) >= quorum else 1) - (len(has) - len(left))
     return left[rank - 1] if left and rank >= 1 else None
-
-
-def _fits_scan(reply: object) -> bool:
-    if not isinstance(reply, list) or len(reply) != 2:  # noqa: PLR2004 (a pair)
-        return False
-    cursor, keys = reply
-    there = isinstance(cursor, bytes) and cursor.isdigit() and isinstance(keys, list)
-    return there and {bytes}.issuperset(map(type, keys))
 
 
 def _silent(node: NodeInspection) -> bool:

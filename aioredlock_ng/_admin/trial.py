@@ -62,7 +62,7 @@ def trial(runtime: Runtime) -> Sequence[Step]:
     ends = runtime.tries.read_clocks().owner_ends
     mine, other = runtime.owners.new() + ends, runtime.owners.new() + ends
     fence = TRIAL_FENCE if runtime.options.fencing else 0
-    look = look_for(two.keys[1])
+    look = look_for(runtime.options.prefix, two.keys[1])
     tag = b"in full"
     in_full = Command(
         Purpose.OTHER,
@@ -115,7 +115,7 @@ def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) 
     # What needs no vote adds the reader, too: without one it was not acquired.
     added = reads.top_up(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("give back a read lock", added, reads.kind.top_up.read, part=part)
-    yield Step("look at a read lock", look_for(reads.keys[0]), read_one, part=part)
+    yield Step("look at a read lock", look_for(runtime.options.prefix, reads.keys[0]), read_one, part=part)
     yield voted("release one of two", reads.release(beside, TRIAL_TTL, fence), reads.kind.release.read)
     released = reads.release(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("release a read lock", released, reads.kind.release.read, part=part)
@@ -132,7 +132,7 @@ def _trial_of_permits(runtime: Runtime, name: str, owner: bytes, fence: int) -> 
     yield Step("permit", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire, votes=True, part=part)
     added = lock.at(0).top_up(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("give back a permit", added, lock.kind.top_up.read, part=part)
-    yield Step("look at a permit", look_for(lock.keys[0]), read_one, part=part)
+    yield Step("look at a permit", look_for(runtime.options.prefix, lock.keys[0]), read_one, part=part)
     released = lock.release(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("release a permit", released, lock.kind.release.read, part=part)
     if fence:

@@ -53,6 +53,12 @@ counter that has expired was last set `MIN_FENCE_TTL` seconds ago or earlier, so
 lost its data lies above all that F can have been.  What is needed is that the node's own clock does not run
 backwards across that loss.
 
+**From outside.**  Where a majority has one owner's L, and F at one number X, no fence that was given out is
+above X: any certificate shares a node with that majority, and F does not fall.  X is the owner's own T, if it
+has a certificate: at the node that both share only the owner raises F, and to nothing but T.  (Unless that
+node has forgotten both since, and was topped up: then X may be above T.)  What nodes do not know is k, and
+whether the owner asked for a fence at all: else F is an earlier one's.
+
 **How fast F grows.**  Raises end ten seconds ahead and ballots do not pass the node's time; what acquires add
 beyond that must not be more than time makes up for, and a number is worth a microsecond.  An acquire of one
 number takes two at the most, and longer than that.  One of `MAX_BLOCK` may be 64 microseconds ahead, and

@@ -1,9 +1,10 @@
--- The holders of locks, and for how long their keys are there yet.
--- KEYS     the locks
+-- The holders of locks, for how long their keys are there yet, and where their counters stand.
+-- KEYS     each lock, and its counter
 -- ARGV[1]  how many bytes the answer may have, more or less: once it has them, the other locks are left out
 -- ARGV[2]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, value, ms, …}: of each lock, in their order, but for those that are left out, which the first never is.
---          value is false when the lock is free; ms is -1 when there is no expiry.
+-- returns  {tag, value, ms, count, …}: of each lock, in their order, but for those that are left out, which the first never is.
+--          value is false when the lock is free; ms is -1 when there is no expiry.  count is what the counter has, false
+--          where it has nothing, and where no holder or readers are (R10): slots have counters of their own (R25).
 --          Of a value that is too long to be ours, only the beginning: it could be of any size.
 --          Where readers are, the value is {owner, ms, …}: those that end last, each with how long it reads yet; one
 --          more than are shown, which tells that there are more.
@@ -48,8 +49,14 @@ local function readers_of(key)
   end
   return readers
 end
+-- What a counter has, as far as it can be a number.
+local function count_of(counter)
+  local stored = redis.pcall('GET', counter)
+  return type(stored) == 'string' and #stored <= 16 and stored
+end
 local answer = {ARGV[2]}
-for i, key in ipairs(KEYS) do
+for i = 1, #KEYS, 2 do
+  local key, count = KEYS[i], false
   local value = owner_at(key)
   if type(value) == 'table' then
     if not string.find(value.err, 'WRONGTYPE', 1, true) then
@@ -57,12 +64,13 @@ for i, key in ipairs(KEYS) do
     end
     value = slots_of(key) or {value.err}
   elseif value == 'readers' and redis.pcall('GET', key) ~= value then
-    value = readers_of(key)
+    value, count = readers_of(key), count_of(KEYS[i + 1])
   elseif value then
-    value = shown(value)
+    value, count = shown(value), count_of(KEYS[i + 1])
   end
   room = room - ENTRY
-  answer[2 * i], answer[2 * i + 1] = value, redis.call('PTTL', key)
+  local last = #answer
+  answer[last + 1], answer[last + 2], answer[last + 3] = value, redis.call('PTTL', key), count
   if room <= 0 then
     break
   end

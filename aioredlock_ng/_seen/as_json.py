@@ -52,6 +52,7 @@ def lock_as_json(lock: LockInspection) -> dict[str, Any]:
         "ttl": lock.ttl,
         "held_by": lock.held_by,
         "shared": lock.shared,
+        "highest_fence": lock.highest_fence,
         "readers": [{**_reader_as_json(reader), "held_by": reader.held_by} for reader in lock.readers],
         "more_readers": lock.more_readers,
         "permits": [{**_permit_as_json(permit), "held_by": permit.held_by} for permit in lock.permits],
@@ -67,6 +68,7 @@ def lock_as_json(lock: LockInspection) -> dict[str, Any]:
                 "readers": [_reader_as_json(reader) for reader in node.readers],
                 "more_readers": node.more_readers,
                 "permits": [_permit_as_json(permit) for permit in node.permits],
+                "fence_counter": node.fence_counter,
             }
             for node in lock.nodes
         ],

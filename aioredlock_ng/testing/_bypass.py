@@ -83,7 +83,7 @@ class _Willing:
         if command.purpose is not Purpose.OTHER:
             return _REPLIES[command.purpose]
         if command.script is _scripts.INSPECT:
-            return [None, -2] * len(command.keys)
+            return [None, -2, None] * (len(command.keys) // 2)
         return _LOOKS[command.verb] if command.script is None else _SCRIPTED_LOOKS[command.script.name]
 
     async def greet(self) -> None:
@@ -119,7 +119,7 @@ class _Unwilling(_Willing):
         if command.purpose is Purpose.RELEASE:
             return [0, _LEFT_MS, 0]
         if command.script is _scripts.INSPECT:
-            return [b"another client", _LEFT_MS] * len(command.keys)
+            return [b"another client", _LEFT_MS, None] * (len(command.keys) // 2)
         if command.script is _scripts.OBSERVE:
             return [1, 1, b""]
         return super().reply(command)

@@ -33,6 +33,9 @@ _INSPECTED_BYTES: Final = 1024
 _INSPECTED_READERS: Final = 101
 """How many readers it returns."""
 
+_COUNTER_BYTES: Final = 16
+"""How long what it returns of a counter is, at most."""
+
 _ENTRY_BYTES: Final = 16
 """How much room it reckons with for each lock and holder, beside a holder's value."""
 
@@ -218,29 +221,36 @@ def _init(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> bytes:
 def _inspect(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
     answer: list[Any] = []
     room = int(argv[0])
-    for key in keys:
-        value, holders = _under(server, key)
-        answer += [value, server.pttl(key)]
+    for key, counter in zip(keys[::2], keys[1::2], strict=True):
+        value, holders, counts = _under(server, key)
+        answer += [value, server.pttl(key), _count_of(server, counter) if counts else None]
         room -= sum(len(holder) + _ENTRY_BYTES for holder in holders) + _ENTRY_BYTES
         if room <= 0:
             break
     return answer
 
 
-def _under(server: MemoryProcess, key: bytes) -> tuple[Any, list[Any]]:
-    """Return what is under a key, as `inspect.lua` tells it, and the values of its holders."""
+def _under(server: MemoryProcess, key: bytes) -> tuple[Any, list[Any], bool]:
+    """Return what is under a key, as `inspect.lua` tells it, its holders, and if it tells their counter."""
     try:
         value = server.get(key)
     except CommandError:
         if (slots := slots_under(server, key, _INSPECTED_BYTES)) is not None:
-            return slots, slots[1::3]
+            return slots, slots[1::3], False
         try:
             readers = _readers_under(server, key)
         except CommandError as error:
-            return [str(error).encode()], []
-        return readers, readers[::2]
+            return [str(error).encode()], [], False
+        return readers, readers[::2], True
     cut = None if value is None else value[:_INSPECTED_BYTES]
-    return cut, [] if cut is None else [cut]
+    return cut, [] if cut is None else [cut], cut is not None
+
+
+def _count_of(server: MemoryProcess, counter: bytes) -> bytes | None:
+    with suppress(CommandError):
+        stored = server.get(counter)
+        return stored if stored is not None and len(stored) <= _COUNTER_BYTES else None
+    return None
 
 
 def _readers_under(server: MemoryProcess, key: bytes) -> list[Any]:

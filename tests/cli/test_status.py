@@ -134,6 +134,7 @@ async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
         "readers",
         "more_readers",
         "permits",
+        "highest_fence",
         "queue",
         "nodes",
     }
@@ -141,8 +142,10 @@ async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
     assert (evil["shared"], evil["readers"], evil["more_readers"]) == (False, [], False)
     assert (evil["kind"], evil["nodes"][0]["kind"], foreign["kind"]) == ("mutex", "mutex", None)
     assert (evil["state"], evil["holder"], evil["held_by"]) == ("held", "billing-7", 5)
+    assert evil["highest_fence"] == evil["nodes"][0]["fence_counter"] > time.time() * 1000
+    assert (foreign["highest_fence"], foreign["nodes"][0]["fence_counter"]) == (None, None)
     assert datetime.fromtimestamp(evil["since"], UTC).year >= 2024
-    of_node = {"node", "held", "kind", "holder", "since", "ttl", "reason", "permits"}
+    of_node = {"node", "held", "kind", "holder", "since", "ttl", "reason", "permits", "fence_counter"}
     of_node |= {"readers", "more_readers"}
     assert set(evil["nodes"][0]) == of_node
     assert (wrong["state"], wrong["nodes"][0]["held"]) == ("partial", None)

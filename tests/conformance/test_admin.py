@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aioredlock_ng import LockInspection, LockManager, NodeState, Survey
-from aioredlock_ng._admin import survey as survey_module
+from aioredlock_ng._admin import search as search_module
 from aioredlock_ng._admin.look import ask as ask_node
 from aioredlock_ng._admin.look import look_for
 from tests.conformance.tools import FOREIGN, WRONG, Masters
@@ -116,7 +116,7 @@ async def test_many_keys_are_searched_step_by_step(
     masters: Masters, make_manager: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Locks among thousands of other keys are all found, and a limit ends the search."""
-    monkeypatch.setattr(survey_module, "SCAN_COUNT", 50)
+    monkeypatch.setattr(search_module, "SCAN_COUNT", 50)
     for number, master in enumerate(masters):
         master.put([(b"other:%d" % i, b"x", None) for i in range(2000)])
         master.put([(b"redlock:%d" % i, FOREIGN, 60.0) for i in range(number * 20, number * 20 + 60)])
@@ -162,7 +162,7 @@ async def test_a_large_value_is_not_sent_whole(masters: Masters, make_manager: C
     manager = await make_manager()
     runtime = manager._life.runtime
     for node in runtime.nodes:
-        reply = await ask_node(runtime, node, look_for(b"redlock:large"), 1.0)
+        reply = await ask_node(runtime, node, look_for(b"redlock:", b"redlock:large"), 1.0)
         assert isinstance(reply, list)
         assert len(reply[0]) <= 1024
     assert found(await manager.survey()) == {"large": ("held", 5)}

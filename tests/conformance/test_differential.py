@@ -223,7 +223,7 @@ class Player:
             lambda _: (_scripts.EXTEND_MANY, pairs[:-1], ttl, keep, *with_fences),
             lambda s: (_scripts.EXTEND_MANY, [*plain, SENTINEL], ttl, b"", *owners, *self.stamp(s)),
             lambda _: (_scripts.RELEASE_MANY, plain, loud, *owners),
-            lambda _: (_scripts.INSPECT, plain, self.random.choice((1, 100, 1000))),
+            lambda _: (_scripts.INSPECT, pairs[:-1], self.random.choice((1, 100, 1000))),
         ]
 
     def of_nodes(self) -> list[Choice]:

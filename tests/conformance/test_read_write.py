@@ -191,7 +191,9 @@ async def test_an_inspection_shows_those_that_read(stage: ReadWriteStage, many: 
     """The one that ends last first, with the milliseconds of each; none that has ended, at most 101."""
     crowd = {f"reader-{number}": float(100 + number) for number in range(150 if many else 0)}
     await stage.put_readers(ours=20, others=30, ended=-5, **crowd)
-    value, left = await stage.node.run(_scripts.INSPECT, locks("a"), 1)
+    stage.put(counters("a")[0], b"41", 60.0)
+    value, left, count = await stage.node.run(_scripts.INSPECT, [*locks("a"), *counters("a")], 1)
+    assert count == b"41"
     assert waits(left, max(30.0, *crowd.values()) if crowd else 30)
     assert len(value) == 2 * (101 if many else 2)
     owners = [f"reader-{number}".encode() for number in range(149, 48, -1)] if many else [OTHERS, OURS]

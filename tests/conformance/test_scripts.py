@@ -80,10 +80,10 @@ def shortened(state: State) -> tuple[bytes, float]:
     return OURS, min(state.ttl or TTL, TTL)
 
 
-def inspected(state: State) -> tuple[Any, int]:
-    """Return what is told of a key: the value, or the error, and how long it stays."""
+def inspected(state: State) -> tuple[Any, int, None]:
+    """Return what is told of a key: the value, or the error, how long it stays, and that nothing counts."""
     left = -2 if state.value is None else -1 if state.ttl is None else round(state.ttl * 1000)
-    return [WRONG_TYPE] if state.value == WRONG else state.value, left
+    return [WRONG_TYPE] if state.value == WRONG else state.value, left, None
 
 
 def expected(what: str, states: Sequence[State]) -> tuple[Any, list[tuple[bytes | str | None, float | None]]]:
@@ -131,7 +131,7 @@ def command(what: str, keys: tuple[bytes, ...]) -> Command:
             script=_scripts.SET_ALL,
         )
     if what == "inspect":
-        return look_for(*keys)
+        return look_for(b"redlock:", *keys)
     if what == "stay":
         return mutex.release(OURS, TTL, stays=TTL)
     if what == "delete":
@@ -232,9 +232,9 @@ async def test_values_and_keys_are_bytes(master: Master) -> None:
         assert master.locks() == [key]
         assert await node.ask(mutex.release(OURS, TTL)) == [1, 0, 0]
         master.put([(key, b"\x00\r\n\xff", None)])
-        assert await node.ask(command("inspect", (key,))) == [b"\x00\r\n\xff", -1]
+        assert await node.ask(command("inspect", (key,))) == [b"\x00\r\n\xff", -1, None]
         master.put([(key, b"", None)])
-        assert await node.ask(command("inspect", (key,))) == [b"", -1]
+        assert await node.ask(command("inspect", (key,))) == [b"", -1, None]
         assert await node.ask(mutex.release(OURS, TTL)) == [0, -1, 0, 1]
 
 

@@ -22,6 +22,7 @@ from tests.conformance.stage import (
     TTL,
     TTL_MS,
     Stage,
+    counters,
     locks,
     slot_counters,
 )
@@ -332,13 +333,15 @@ async def test_a_release_lifts_the_counter_of_its_slot(stage: SlotStage) -> None
 async def test_an_inspection_shows_the_slots_that_are_held(stage: SlotStage) -> None:
     """By their numbers, with the milliseconds of each; none that has ended."""
     await stage.put_slots((11, OTHERS, 20), (2, OURS, 30), (3, OURS, -1))
-    value, left = await stage.node.run(_scripts.INSPECT, [LOCK], 1)
+    stage.put(counters("a")[0], b"41", 60.0)
+    value, left, count = await stage.node.run(_scripts.INSPECT, [LOCK, *counters("a")], 1)
+    assert count is None, "slots have counters of their own"
     assert value[::3] == [2, 11]
     assert value[1::3] == [OURS, OTHERS]
     assert [waits(ms, seconds) for ms, seconds in zip(value[2::3], (30, 20), strict=True)] == [True, True]
     assert alike(left, 30_000)
     stage.put(LOCK, {b"name": b"value"})
-    ((error,), left) = await stage.node.run(_scripts.INSPECT, [LOCK], 1)
+    ((error,), left, _) = await stage.node.run(_scripts.INSPECT, [LOCK, *counters("a")], 1)
     assert (error.partition(b" ")[0], left) == (b"WRONGTYPE", -1)
 
 

@@ -36,6 +36,12 @@ MUTATIONS = (
         test="unit/test_survey_batches.py::test_a_forbidden_key_is_no_reason_to_tell_nothing_of_the_others",
     ),
     Mutation(
+        rule="R10",
+        name="a single node's counter is shown as the fence",
+        edits=(Edit("LockInspection.highest_fence", "majority(len(self.nodes))", "1"),),
+        test="unit/test_fences_seen.py::test_a_node_that_is_ahead_or_behind_is_in_the_minority",
+    ),
+    Mutation(
         rule="R19",
         name="a name that is something else's is waited for",
         edits=(Edit("Acquisition._undo", "misuse is not None", "False"),),

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aioredlock_ng import LockManager, LockTakenError
-from aioredlock_ng._admin.survey import scan
+from aioredlock_ng._admin.search import scan
 from aioredlock_ng._core.command import Purpose
 from aioredlock_ng._core.keyspace import RESERVED_NAMES
 from aioredlock_ng._node.packing import pack_once

@@ -415,7 +415,7 @@ async def looking(manager: LockManager) -> None:
     assert_type(found[0].ttl, float | None)
     assert_type(found[0].since, float | None)
     assert_type((found[0].ours, found[0].wrong_type), tuple[bool, bool])
-    assert_type(found[0].kind, str | None)
+    assert_type((found[0].kind, found[0].fence_counter), tuple[str | None, int | None])
     assert_type((found[0].readers, found[0].more_readers), tuple[tuple[ReaderInspection, ...], bool])
     assert_type(await manager.force_release("a"), tuple[NodeInspection, ...])
 
@@ -430,7 +430,7 @@ async def surveying(manager: LockManager) -> None:
     assert_type(survey.silent, tuple[SilentNode, ...])
     lock = survey.locks[0]
     assert_type((lock.name, lock.held_by, lock.holder), tuple[str, int, str | None])
-    assert_type((lock.since, lock.ttl), tuple[float | None, float | None])
+    assert_type((lock.since, lock.ttl, lock.highest_fence), tuple[float | None, float | None, int | None])
     assert_type(lock.nodes, tuple[NodeInspection, ...])
     assert_type((lock.kind, lock.shared, lock.more_readers), tuple[str | None, bool, bool])
     assert_type(lock.readers, tuple[ReaderInspection, ...])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import ConfigurationError, LockInspection, LockManager, NodeInspection, NodeState, Survey
-from aioredlock_ng._admin import survey as survey_module
+from aioredlock_ng._admin import search as search_module
 from aioredlock_ng.testing import MemoryNode, _memory_data
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.unit.worlds import (
@@ -294,7 +294,7 @@ async def test_a_survey_ends_at_its_limit() -> None:
 @virtual
 async def test_a_survey_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node with too many keys for the time is left, and the survey says so."""
-    monkeypatch.setattr(survey_module, "SCAN_TIME", 1.0)
+    monkeypatch.setattr(search_module, "SCAN_TIME", 1.0)
     async with world(3, latency=0.01) as w:
         w.occupy("a", 60.0)
         # A node that never comes to the end of its keys.

@@ -127,13 +127,13 @@ def test_answers_are_read_by_the_kind():
 def test_a_key_is_read_by_the_kind_that_knows_it():
     """What no kind knows is another program's; a free key has no holders, a silent node tells nothing."""
     kinds = (*KINDS, LAMP)
-    (lamp,) = holders_in((b"lit by hall", 1500), kinds) or ()
+    (lamp,) = holders_in((b"lit by hall", 1500, None), kinds) or ()
     assert (lamp.label, lamp.since, lamp.ttl) == ("hall", None, 1.5)
-    (mutex,) = holders_in((OWNER, -1), kinds) or ()
+    (mutex,) = holders_in((OWNER, -1, None), kinds) or ()
     assert (mutex.label, mutex.since, mutex.ttl) == ("me", 1763640000.0, None)
-    (other,) = holders_in((b"lit by hall", 1500)) or ()
+    (other,) = holders_in((b"lit by hall", 1500, None)) or ()
     assert (other.label, other.ttl) == (None, 1.5)
-    assert holders_in((None, -2), kinds) == ()
+    assert holders_in((None, -2, None), kinds) == ()
     assert holders_in("down", kinds) is None
 
 

@@ -255,7 +255,7 @@ async def test_a_restart_is_another_process() -> None:
 @virtual
 async def test_a_flush_takes_the_data_only() -> None:
     """After FLUSHALL the process is the same, and connections and scripts are still there."""
-    inspect = [b"EVALSHA", INSPECT.digest, b"1", KEY, b"9", b"tag"]
+    inspect = [b"EVALSHA", INSPECT.digest, b"2", KEY, KEY, b"9", b"tag"]
     async with world(3) as w:
         node = w.nodes[0]
         node.execute(ACQUIRE)
@@ -265,4 +265,4 @@ async def test_a_flush_takes_the_data_only() -> None:
         assert node.keys == ()
         assert (node.identity, node._connections) == before
         assert before[1]
-        assert node.execute(inspect) == b"*3\r\n$3\r\ntag\r\n$-1\r\n:-2\r\n"
+        assert node.execute(inspect) == b"*4\r\n$3\r\ntag\r\n$-1\r\n:-2\r\n$-1\r\n"

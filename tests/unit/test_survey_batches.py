@@ -13,6 +13,7 @@ from aioredlock_ng import LockInspection, NodeInspection, _scripts
 from aioredlock_ng._admin import look as look_module
 from aioredlock_ng._admin.inspection import MAX_READERS
 from aioredlock_ng._admin.survey import _Reader
+from aioredlock_ng._core.keyspace import COUNTER, mark_key
 from aioredlock_ng._core.slots import MAX_PERMITS
 from aioredlock_ng.testing import MemoryNode
 from aioredlock_ng.testing._memory_data import Hash
@@ -38,7 +39,7 @@ def keys(number: int) -> list[bytes]:
 def looks(node: MemoryNode) -> list[int]:
     """Return of how many locks each script was asked that a node has executed."""
     digest = _scripts.INSPECT.digest
-    return [int(words[2]) for words in node.executed if words[0] == b"EVALSHA" and words[1] == digest]
+    return [int(words[2]) // 2 for words in node.executed if words[0] == b"EVALSHA" and words[1] == digest]
 
 
 def put_readers(node: MemoryNode, key: bytes, *owners: bytes, ttl: float = 60.0) -> None:
@@ -89,6 +90,8 @@ def put_anything(random: Random, node: MemoryNode, key: bytes) -> None:
         put_permits(node, key, *owners)
     elif what == 5:
         node._server.data[key] = [b"a list"], None
+    if random.random() < 0.7:
+        node.set(mark_key(PREFIX, COUNTER, key), random.choice((b"2", b"4", b"none")), 60.0)
 
 
 @pytest.mark.parametrize("room", [1, 300, 2000, look_module.MAX_ANSWER])
@@ -116,6 +119,7 @@ def test_a_lock_is_told_as_if_it_were_asked_for_alone(room: int, monkeypatch: py
             assert sim().time() == began, "else their times would differ"
             assert [lock.nodes for lock in survey.locks] == [await w.manager.inspect(name) for name in names]
             assert {lock.state for lock in survey.locks} >= {"held", "partial", "free"}
+            assert {lock.highest_fence for lock in survey.locks} == {None, 2, 4}
             assert {lock.kind for lock in survey.locks} == {None, "mutex", "read", "semaphore"}
 
     virtual(main)()
@@ -300,16 +304,19 @@ async def test_a_survey_of_no_locks_asks_nothing() -> None:
 @pytest.mark.parametrize(
     ("reply", "fits"),
     [
-        ([None, -2], True), ([b"x", 5], True), ([b"x", 5, None, -2], True), ([[b"WRONGTYPE"], -1], True),
-        ([[b"r", 5, b"s", 6], 7], True), ([[3, b"o", 5], 7], True), ([[], 7], True),
-        ([], False), ([b"x"], False), ([b"x", 5, b"y"], False), ([b"x", b"5"], False), ([5, 5], False),
-        ([b"x", 5, None, -2, b"y", 5], False), ([[5], 7], False), ([[b"r", b"s"], 7], False),
-        ([[b"r", 5, b"s"], 7], False), ([[3, b"o", 5, 4], 7], False), (None, False), (b"x", False),
+        ([None, -2, None], True), ([b"x", 5, b"7"], True), ([b"x", 5, b"7", None, -2, None], True),
+        ([[b"WRONGTYPE"], -1, None], True), ([[b"r", 5, b"s", 6], 7, None], True), ([[], 7, None], True),
+        ([[3, b"o", 5], 7, None], True),
+        ([], False), ([b"x"], False), ([b"x", 5], False), ([b"x", 5, b"7", b"y"], False),
+        ([b"x", b"5", None], False), ([5, 5, None], False), ([b"x", 5, 7], False), ([b"x", 5, [b"7"]], False),
+        ([b"x", 5, None, None, -2, None, b"y", 5, None], False), ([[5], 7, None], False),
+        ([[b"r", b"s"], 7, None], False), ([[b"r", 5, b"s"], 7, None], False),
+        ([[3, b"o", 5, 4], 7, None], False), (None, False), (b"x", False),
     ],
 )  # fmt: skip
 def test_what_can_be_an_answer(reply: object, fits: bool) -> None:
     """Of two locks it may leave out the second; what else comes shows that replies are out of step (R15)."""
-    assert look_module.look_for(b"a", b"b").fits(reply) is fits
+    assert look_module.look_for(PREFIX, b"a", b"b").fits(reply) is fits
 
 
 @virtual

@@ -34,7 +34,7 @@ def mutex(name: str, *, fenced: bool) -> Primitive:
 
 def look() -> Command:
     """Build the question that follows a plain vote."""
-    command = look_for(SENTINEL)
+    command = look_for(b"redlock:", SENTINEL)
     return Command(command.purpose, owner=b"", fits=_fits_sentinel, keys=(SENTINEL,), verb=b"GET")
 
 
@@ -48,7 +48,7 @@ def fenced_commands() -> list[Command]:
         *(lock.raise_(OURS, fence) for lock in locks),
         heartbeat(b"nonce"),
         *(lock.top_up(OURS, 10.0, fence) for lock in locks),
-        *(look_for(lock.keys[0]) for lock in locks),
+        *(look_for(b"redlock:", lock.keys[0]) for lock in locks),
         *(lock.release(OURS, 10.0, fence) for lock in locks),
     ]
 

@@ -155,7 +155,7 @@ STREAM = (
     b"+OK\r\n$-1\r\n"
     + tagged(3, b":-1\r\n")
     + tagged(4, b"*3\r\n:1\r\n:0\r\n:0\r\n")
-    + tagged(5, b"*2\r\n$6\r\nab\r\ncd\r\n:42\r\n")
+    + tagged(5, b"*3\r\n$6\r\nab\r\ncd\r\n:42\r\n$-1\r\n")
     + b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
     + b":7\r\n"
 )
@@ -163,7 +163,7 @@ STREAM = (
 
 def put_stream(watched: Watched) -> list[Recorder]:
     """Put the commands that STREAM answers."""
-    look = look_for(b"redlock:a")
+    look = look_for(b"redlock:", b"redlock:a")
     commands = [ONE.acquire(OWNER, 1.0), ONE.acquire(OTHER, 1.0), scripted("extend")]
     commands += [scripted("release"), look, ONE.acquire(OTHER, 1.0), echo(0)]
     return [watched.put(command) for command in commands]
@@ -174,7 +174,7 @@ EXPECTED = [
     None,
     -1,
     [1, 0, 0],
-    [b"ab\r\ncd", 42],
+    [b"ab\r\ncd", 42, None],
     Silence("OOM command not allowed when used memory > 'maxmemory'."),
     7,
 ]
@@ -240,7 +240,7 @@ def test_a_sink_may_put_a_command_while_it_takes_a_reply(watched: Watched) -> No
 
 # -- what cannot be trusted ----------------------------------------------------------------------
 
-INSPECTION = look_for(b"redlock:a", b"redlock:b")
+INSPECTION = look_for(b"redlock:", b"redlock:a", b"redlock:b")
 WRONG_SHAPES = [
     pytest.param(ONE.acquire(OWNER, 1.0), b":1\r\n", id="set-int"),
     pytest.param(ONE.acquire(OWNER, 1.0), b"+PONG\r\n", id="set-other-status"),
