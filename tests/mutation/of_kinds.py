@@ -20,7 +20,7 @@ MUTATIONS = (
     Mutation(
         rule="R20",
         name="readers that were not shown are deleted, too",
-        edits=(Edit("_as_agreed", "(reader.holder, reader.since) in known", "known"),),
+        edits=(Edit("Agreed.covers", "self.readers.issuperset(map(_one, now.readers))", "True"),),
         test="cli/test_release.py::test_readers_that_were_not_shown_are_left_alone[others-1]",
     ),
     Mutation(
