@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import os
@@ -145,10 +146,11 @@ def _token(path: Path) -> str:
         raise UsageError(f"--token-file: cannot read {path}: {error.strerror}") from None
     if os.name == "posix" and stat.S_IMODE(mode) & 0o077:
         raise UsageError(f"--token-file: others can read {path}: chmod 600 {path}")
-    token = content.strip().decode(errors="replace")
-    if len(content) > _LONGEST_TOKEN or not token.isprintable():
-        raise UsageError(f"--token-file: {path} is no line of text of at most {_LONGEST_TOKEN} bytes")
-    return token
+    with contextlib.suppress(UnicodeDecodeError):
+        token = content.strip().decode()
+        if len(content) <= _LONGEST_TOKEN and token.isprintable():
+            return token
+    raise UsageError(f"--token-file: {path} is no line of text of at most {_LONGEST_TOKEN} bytes")
 
 
 async def _serve(manager: LockManager, site: Site, bind: tuple[str, int]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from .._dashboard.access import Access
+from .._dashboard.access import Access, host_of
 from .._dashboard.feed import Feed
 from .._dashboard.site import Site
 
@@ -48,11 +48,13 @@ class PageOptions:
         Raises:
             TypeError, ValueError: one of them cannot be; the message has it, and what would be right.
         """
-        if isinstance(hosts, str):
-            raise TypeError(f"hosts must be several names, got {hosts!r}")
+        if token is not None and not isinstance(token, str):
+            raise TypeError(f"token must be a str, got {type(token).__name__}")  # and not what it is
+        if not isinstance(interval, (int, float)):
+            raise TypeError(f"interval must be a number of seconds, got {interval!r}")
         if not SHORTEST <= interval <= LONGEST:
             raise ValueError(f"interval must be {SHORTEST:g} to {LONGEST:g} seconds, got {interval!r}")
-        names = None if hosts is None else frozenset(hosts)
+        names = None if hosts is None else _names(hosts)
         access = Access(token=token, may_release=allow_release, hosts=names, clock=_now)
         return cls(access=access, interval=interval, quarantine=quarantine, counted=counted)
 
@@ -60,6 +62,19 @@ class PageOptions:
         """Make the site that shows what a manager sees."""
         feed = Feed(manager, interval=self.interval, quarantine=self.quarantine, counted=self.counted)
         return Site(manager, feed, self.access)
+
+
+def _names(hosts: Iterable[str]) -> frozenset[str]:
+    """Return the names as they stand in Host headers, where no other would ever be found."""
+    if isinstance(hosts, (str, bytes)):
+        raise TypeError(f"hosts must be several names, got {hosts!r}")
+    names = frozenset(hosts)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"hosts must be names, got {name!r}")
+        if not name or host_of(f"[{name}]" if name.count(":") > 1 else name) != name.lower():
+            raise ValueError(f"hosts must be names without ports, got {name!r}")
+    return names
 
 
 def _now() -> float:
