@@ -74,6 +74,11 @@ class Access:
         return self._hosts is None or host_of(headers.get("host", "")) in self._hosts
 
     @staticmethod
+    def is_foreign(headers: Mapping[str, str]) -> bool:
+        """Whether another site asks: it cannot read the answer, but would have the nodes looked at."""
+        return headers.get("sec-fetch-site", "none") not in ("same-origin", "none")
+
+    @staticmethod
     def is_own(headers: Mapping[str, str]) -> bool:
         """Whether a request that changes something comes from the page itself, or from no browser.
 
@@ -85,7 +90,7 @@ class Access:
         if headers.get("sec-fetch-site", "same-origin") != "same-origin":
             return False
         origin = headers.get("origin")
-        return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        return origin is None or origin.partition("://")[2].lower() == headers.get("host", "").lower()
 
     # -- sign-in -------------------------------------------------------------------------------------
 
@@ -121,9 +126,7 @@ class Access:
     def _has_session(self, secret: str | None) -> bool:
         if secret is None:
             return False
-        ends = self._sessions.get(
-            _digest(secret)
-        )  # by a digest: how long that takes tells nothing of the secret
+        ends = self._sessions.get(_digest(secret))  # by a digest: its time tells nothing of the secret
         return ends is not None and self._clock() < ends
 
 

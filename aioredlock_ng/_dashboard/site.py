@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import functools
 import json
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 MAX_BODY: Final = 64 * 1024
 """Bytes of a request's body, at most: a release names up to 256 permits."""
+
+READ_TIME: Final = 10.0
+"""Seconds that a request's body may take."""
 
 HEADERS: Final[dict[str, str]] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -61,10 +65,13 @@ class Request:
     """Where it comes from."""
     body: Callable[[], Awaitable[bytes]]
     """Called when its length is known to be small."""
-    mount: str
-    """The path of the page, which alone gets its cookie."""
-    encrypted: bool
-    """Whether it came by HTTPS."""
+    https: bool
+    """Whether it came by HTTPS to this server."""
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether its browser sent it by HTTPS, perhaps to a proxy before this server."""
+        return self.https or self.headers.get("origin", "").startswith("https:")
 
     @property
     def cookie(self) -> str:
@@ -99,11 +106,11 @@ class Events:
     """An open stream of server-sent events."""
 
     def __init__(self, opened: AbstractContextManager[Stream], allowed: Callable[[], bool]) -> None:
+        self._gone = True
         self._opened = opened
         self._stream = opened.__enter__()
         self._allowed = allowed
-        self._over = False
-        self._gone = False
+        self._over = self._gone = False
 
     async def next(self) -> str | None:
         """Wait for more, and return it; None when there will be no more."""
@@ -175,6 +182,8 @@ class Site:
         allowed = functools.partial(self._access.signed_in, request.secret)
         if not allowed():
             return _error(HTTPStatus.UNAUTHORIZED, "sign in first")
+        if self._access.is_foreign(request.headers):
+            return _error(HTTPStatus.FORBIDDEN, "not from this page")
         lock = request.query.get("lock")
         name = None if lock is None else _name(lock)
         if name is None and lock is not None:
@@ -206,7 +215,8 @@ class Site:
         if secret is None:
             report(logging.WARNING, "dashboard: a wrong token from %s", request.address)
             return _error(HTTPStatus.UNAUTHORIZED, "this is not the token")
-        cookie = f"{request.cookie}={secret}; Path={request.mount}; HttpOnly; SameSite=Strict"
+        # Without a path a browser takes that of the page, which a proxy may have put elsewhere.
+        cookie = f"{request.cookie}={secret}; HttpOnly; SameSite=Strict"
         cookie += "; Secure" if request.encrypted else ""
         return Answer(status=HTTPStatus.NO_CONTENT, headers={**HEADERS, "Set-Cookie": cookie})
 
@@ -232,13 +242,16 @@ def _error(status: int, detail: str) -> Answer:
 
 
 async def _read(request: Request) -> object:
-    """Return the JSON value in a body; None when there is none, or it is too long."""
+    """Return the JSON value in a body; None when there is none, or it is too long, or does not come."""
     length = request.headers.get("content-length", "")
     if not length.isdecimal() or int(length) > MAX_BODY:
         return None
+    if "transfer-encoding" in request.headers:  # what that says counts, and the length is not kept to
+        return None
     try:
-        return json.loads(await request.body())
-    except (ValueError, RecursionError):
+        async with asyncio.timeout(READ_TIME):
+            return json.loads(await request.body())
+    except (ValueError, RecursionError, OSError):
         return None
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
 
 import aiohttp
 import pytest
+import starlette.requests
 from aiohttp import web
 
 from aioredlock_ng import LockManager, ReleaseOutcome
+from aioredlock_ng._dashboard import feed
+from aioredlock_ng._dashboard.site import Answer, Site
+from aioredlock_ng.contrib.aiohttp import _page as aiohttp_page
 from aioredlock_ng.contrib.aiohttp import add_locks_page
 from aioredlock_ng.contrib.fastapi import _page as fastapi_page
 from aioredlock_ng.contrib.fastapi import locks_router
@@ -253,13 +259,123 @@ async def test_a_server_that_stops_does_not_wait_for_pages(
         stream.close()
 
 
+@each_framework
+async def test_a_page_too_many_is_told_so(
+    framework: str, manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And leaves nothing behind that would complain later."""
+    monkeypatch.setattr(feed, "MAX_STREAMS", 1)
+    async with FRAMEWORKS[framework](manager) as url, aiohttp.ClientSession(url) as client:
+        async with client.get("/locks/events"), client.get("/locks/events") as response:
+            assert (response.status, await response.json()) == (
+                503,
+                {"detail": "1 pages are open: close one"},
+            )
+        gc.collect()
+
+
+async def test_a_browser_that_takes_nothing_is_cut_off(
+    manager: LockManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what it does not take, which would else stay in the server for as long as it likes."""
+    much = ": nothing\n" * 3_000_000
+    ended = asyncio.Event()
+
+    class Endless:
+        async def next(self) -> str:
+            return much
+
+        def close(self) -> None:
+            ended.set()
+
+    monkeypatch.setattr(aiohttp_page, "WRITE_TIME", 0.2)
+    monkeypatch.setattr(Site, "_events", lambda *_: Answer(events=Endless()))  # type: ignore[arg-type]
+    async with FRAMEWORKS["aiohttp"](manager) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(b"GET /locks/events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        await ended.wait()
+        assert len(await reader.read()) < len(much)
+        writer.close()
+
+
+async def test_a_stream_that_is_not_read_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ASGI servers have no end of an answer sent before the browser has taken the rest: not for ever."""
+    monkeypatch.setattr(fastapi_page, "STREAM_TIME", 0.1)
+    monkeypatch.setattr(fastapi_page, "WRITE_TIME", 0.1)
+    sent: list[str] = []
+    closed: list[bool] = []
+
+    class Endless:
+        async def next(self) -> str:
+            return "much"
+
+        def close(self) -> None:
+            closed.append("body" in sent)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append("body" if "body" in message else "start")
+        if "body" in message:
+            await asyncio.Event().wait()
+
+    async def receive() -> MutableMapping[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with asyncio.timeout(5):
+        await fastapi_page._Stream({}, Endless())({}, receive, send)  # type: ignore[arg-type]
+    assert sent == ["start", "body", "body"]
+    assert closed == [True]
+
+
+async def test_a_request_that_breaks_off_is_no_error(
+    manager: LockManager, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the server: its browser has gone."""
+    head = b"POST /locks/release HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    async with FRAMEWORKS["aiohttp"](manager, token=TOKEN) as url:
+        for _ in range(3):
+            _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            writer.write(head + b"Content-Length: 99\r\n\r\n{")
+            await writer.drain()
+            async with aiohttp.ClientSession(url) as client, client.get("/locks/session"):
+                writer.close()  # which the server hears of behind the half request
+        async with aiohttp.ClientSession(url) as client, client.get("/locks/session"):
+            pass
+    assert not caplog.records
+
+
+async def test_what_starlette_says_of_it_is_understood() -> None:
+    """It has an exception of its own."""
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.disconnect"}
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/",
+        "headers": [],
+        "query_string": b"",
+        "scheme": "http",
+    }
+    asked = fastapi_page._request(starlette.requests.Request(scope, receive), "release")
+    with pytest.raises(ConnectionResetError):
+        await asked.body()
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [
         ({"allow_release": True}, "releasing locks needs a token"),
         ({"token": "short"}, "at least 16 characters"),
         ({"interval": 0.1}, "interval must be 0.2 to 3600 seconds, got 0.1"),
+        ({"interval": "2"}, "interval must be a number of seconds, got '2'"),
         ({"hosts": "localhost"}, "several names"),
+        ({"hosts": ["locks.example:8377"]}, "names without ports, got 'locks.example:8377'"),
+        ({"hosts": ["[::1]"]}, r"names without ports, got '\[::1\]'"),
+        ({"hosts": [""]}, "names without ports, got ''"),
+        ({"hosts": [1]}, "hosts must be names, got 1"),
+        ({"token": b"correct horse battery staple"}, "token must be a str, got bytes$"),
         ({"manager": "redis://x"}, "manager must be a LockManager"),
     ],
 )

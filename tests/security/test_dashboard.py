@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 
 from aioredlock_ng import LockManager
+from aioredlock_ng._dashboard import site
 from aioredlock_ng._dashboard.access import MAX_WRONG
 from tests.dashboard.serving import FRAMEWORKS, HOSTS, TOKEN, jar, sign_in
 from tests.servers import Nodes, ask
@@ -107,9 +109,77 @@ async def test_the_cookie_is_the_pages_alone(client: aiohttp.ClientSession) -> N
     async with client.post("/locks/sign-in", json={"token": TOKEN}) as response:
         (cookie,) = response.headers.getall("Set-Cookie")
     name, *attributes = cookie.split("; ")
-    assert set(attributes) == {"Path=/locks/", "HttpOnly", "SameSite=Strict"}
+    assert set(attributes) == {"HttpOnly", "SameSite=Strict"}
+    (kept,) = client.cookie_jar
+    assert kept["path"] == "/locks"  # what a browser takes by itself, also where a proxy has put the page
     assert TOKEN not in cookie
     assert name.startswith(f"aioredlock_ng_{client._base_url.port}=")  # cookies know no ports
+
+
+async def test_the_cookie_of_an_encrypted_page_stays_encrypted(client: aiohttp.ClientSession) -> None:
+    """Also where a proxy before the server has the key: browsers say how they see the page."""
+    origin = str(client._base_url).rstrip("/").replace("http:", "https:")
+    async with client.post("/locks/sign-in", json={"token": TOKEN}, headers={"Origin": origin}) as response:
+        assert response.status == 204
+        assert response.headers["Set-Cookie"].endswith("; Secure")
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "://", "x", "http://"])
+async def test_an_origin_that_is_none_is_another_site(origin: str, client: aiohttp.ClientSession) -> None:
+    """It is no error of the server."""
+    async with client.post("/locks/sign-in", json={"token": TOKEN}, headers={"Origin": origin}) as response:
+        assert response.status == 403
+
+
+async def test_another_site_cannot_have_the_nodes_looked_at(client: aiohttp.ClientSession) -> None:
+    """Its scripts could not read a stream, but the server would keep it, and ask the nodes."""
+    await sign_in(client)
+    for other in ("cross-site", "same-site"):
+        async with client.get("/locks/events", headers={"Sec-Fetch-Site": other}) as response:
+            assert response.status == 403
+    async with client.get("/locks/events", headers={"Sec-Fetch-Site": "same-origin"}) as response:
+        assert response.status == 200
+
+
+SIGN_IN = b"POST /locks/sign-in HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\n2\r\n",
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n",
+        b"Content-Length: 70000\r\n\r\n{",
+        b"Content-Length: 99999999999999999999\r\n\r\n{",
+        b"\r\n",
+    ],
+    ids=["chunked", "chunked, with a length", "long", "very long", "none"],
+)
+async def test_a_body_of_unknown_length_is_not_read(body: bytes, client: aiohttp.ClientSession) -> None:
+    """It might have no end; none that it is sent before it is signed in fills the server's memory."""
+    assert client._base_url is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port)
+    try:
+        writer.write(SIGN_IN + body)
+        async with asyncio.timeout(5):
+            assert b" 400 " in await reader.readline()
+    finally:
+        writer.close()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    client: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it an error of the server when the connection ends in the middle of one."""
+    monkeypatch.setattr(site, "READ_TIME", 0.1)
+    assert client._base_url is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", client._base_url.port)
+    try:
+        writer.write(SIGN_IN + b"Content-Length: 99\r\n\r\n{")
+        async with asyncio.timeout(5):
+            assert b" 400 " in await reader.readline()
+    finally:
+        writer.close()
 
 
 async def test_every_answer_says_what_may_run(client: aiohttp.ClientSession) -> None:

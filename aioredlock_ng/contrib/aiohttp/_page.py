@@ -36,7 +36,8 @@ def add_locks_page(
     Args:
         app: not started.
         path: where the page is, below the application's own path.
-        manager: what looks; None: the one that `setup` gives the application.
+        manager: what looks; None: the one that `setup` gives this very application.  For a sub-app give
+            its parent's, ``parent[MANAGER]``.
         token: what opens the page, in its sign-in form: 16 characters or more, from a secret store.
         allow_release: whether locks can be released on the page; needs a token.
         hosts: the host names by which the page may be called, without ports; None: any.  Give them where
@@ -60,7 +61,10 @@ def add_locks_page(
 def _manager_of(app: web.Application, manager: LockManager | None) -> LockManager:
     manager = manager or app.get(MANAGER)
     if manager is None:
-        raise RuntimeError("the locks page finds no lock manager: call setup(app, nodes), or give one")
+        raise RuntimeError(
+            "the locks page finds no lock manager: call setup(app, nodes), or give one (in a sub-app, "
+            "manager=parent[MANAGER])"
+        )
     return manager
 
 
@@ -84,7 +88,8 @@ def add_page(app: web.Application, path: str, make: Callable[[], Site]) -> None:
         with closing(answer.events):
             response = web.StreamResponse(headers=answer.headers)
             await response.prepare(request)
-            await _send(answer.events, response)
+            if not await _send(answer.events, response) and request.transport is not None:
+                request.transport.abort()  # else what it does not take stays here for as long as it likes
         return response
 
     async def to_folder(request: web.Request) -> web.StreamResponse:
@@ -105,16 +110,16 @@ def _request(request: web.Request) -> Request:
         query=request.query,
         address=request.remote or "",
         body=request.read,
-        mount=request.rel_url.raw_path.rpartition("/")[0] + "/",
-        encrypted=request.secure,
+        https=request.secure,
     )
 
 
-async def _send(events: Events, response: web.StreamResponse) -> None:
-    """Send a stream until it ends, or its browser has gone, or takes nothing any more."""
+async def _send(events: Events, response: web.StreamResponse) -> bool:
+    """Send a stream until it ends; False when its browser has gone, or takes nothing any more."""
     try:
         while (text := await events.next()) is not None:
             async with asyncio.timeout(WRITE_TIME):
                 await response.write(text.encode())
     except (ConnectionError, TimeoutError):
-        response.force_close()
+        return False
+    return True

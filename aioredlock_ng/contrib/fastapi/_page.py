@@ -8,6 +8,7 @@ from typing import Any, Final, final
 
 import anyio
 from fastapi import APIRouter, Depends, Request, Response
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from ... import LockManager
@@ -76,15 +77,20 @@ def locks_router(
 
 
 def _request(request: Request, file: str) -> PageRequest:
+    async def body() -> bytes:
+        try:
+            return await request.body()
+        except ClientDisconnect:
+            raise ConnectionResetError from None
+
     return PageRequest(
         method=request.method,
         path=file,
         headers={name.lower(): value for name, value in request.headers.items()},
         query=request.query_params,
         address="" if request.client is None else request.client.host,
-        body=request.body,
-        mount=request.url.path.rpartition("/")[0] + "/",
-        encrypted=request.url.scheme == "https",
+        body=body,
+        https=request.url.scheme == "https",
     )
 
 
@@ -105,14 +111,16 @@ class _Stream(Response):
                 with anyio.move_on_after(STREAM_TIME):
                     await self._send(send)
                 tasks.cancel_scope.cancel()
-            with suppress(OSError):
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        with (
+            suppress(OSError),
+            anyio.move_on_after(WRITE_TIME),
+        ):  # what was sent before may still be under way
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send) -> None:
-        with suppress(OSError, TimeoutError):
+        with suppress(OSError):
             while (text := await self._events.next()) is not None:
-                with anyio.fail_after(WRITE_TIME):
-                    await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
+                await send({"type": "http.response.body", "body": text.encode(), "more_body": True})
 
     @staticmethod
     async def _until_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
