@@ -28,6 +28,7 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "cli/test_watch.py",
         "contrib/fastapi/test_server.py",
         "contrib/test_two_servers.py",
+        "dashboard/test_browser.py",
         "environments/test_pythons.py",
         "faults/test_clients.py",
         "faults/test_fair.py",

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from .._seen.overview import availability, unavailable_for
 from .common import (
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from .. import Finding, LockManager
     from ._terminal import Line
     from .common import Subcommands
+
+_FURTHER: Final = (
+    "What goes on: status, watch, trace NAME, dashboard. Metrics: contrib.prometheus, contrib.opentelemetry."
+)
 
 
 def add(commands: Subcommands) -> None:
@@ -68,7 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
             }
             print(document("doctor", fields), file=stream)
         elif shown:
-            write(_lines(shown, count), stream)
+            write(_lines(shown, count, quiet=arguments.quiet), stream)
     return UNAVAILABLE if wait else FAILED if count["error"] else 0
 
 
@@ -79,8 +83,8 @@ async def _diagnose(manager: LockManager, quarantine: float | None) -> tuple[tup
         await manager.aclose()
 
 
-def _lines(findings: Sequence[Finding], count: Counter[str]) -> list[Line]:
-    """Return the findings node by node, and a summary."""
+def _lines(findings: Sequence[Finding], count: Counter[str], *, quiet: bool) -> list[Line]:
+    """Return the findings node by node, what tells of all that no check sees, and a summary."""
     from ._terminal import Line, printable
 
     lines: list[Line] = []
@@ -95,4 +99,5 @@ def _lines(findings: Sequence[Finding], count: Counter[str]) -> list[Line]:
             lines.append(Line(f"           {printable(finding.advice)}"))
     worst = "error" if count["error"] else "warning" if count["warning"] else "ok"
     summary = f"{count['error']} errors, {count['warning']} warnings, {count['ok']} checks ok"
-    return [*lines[1:], Line(""), Line(summary, worst)]
+    further = [] if quiet else [Line(""), Line(_FURTHER)]
+    return [*lines[1:], *further, Line(""), Line(summary, worst)]

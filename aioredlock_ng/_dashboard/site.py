@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .. import LockManager
     from .access import Access
 
-MAX_BODY: Final = 64 * 1024
-"""Bytes of a request's body, at most: a release names up to 256 permits."""
+MAX_BODY: Final = 512 * 1024
+"""Bytes of a request's body, at most: a release names up to 256 holders, with labels of up to a kilobyte."""
 
 READ_TIME: Final = 10.0
 """Seconds that a request's body may take."""
@@ -156,7 +156,7 @@ class Site:
             return _error(HTTPStatus.FORBIDDEN, "not from this page")
         body = await _read(request)
         if not isinstance(body, dict):
-            return _error(HTTPStatus.BAD_REQUEST, "the body is no JSON object of a few kilobytes")
+            return _error(HTTPStatus.BAD_REQUEST, f"the body is no JSON object of at most {MAX_BODY} bytes")
         return await self._post(request, body)
 
     # -- GET -----------------------------------------------------------------------------------------

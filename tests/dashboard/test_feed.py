@@ -127,9 +127,11 @@ async def test_a_lock_is_followed() -> None:
                 await hear(page, stream)
                 assert sim().time() - at < 1  # and does not wait for the next look
                 assert page.lock["state"] == "free"
-                async with other.lock("a"):
+                async with other.lock("a") as lease:
                     await hear(page, stream)
                     assert (page.lock["holder"], page.locks["a"]["holder"]) == ("you", "you")
+                    assert page.lock["fence"] == page.locks["a"]["fence"] == lease.fence
+                    assert [node["fence"] for node in page.lock["by_node"]] == [lease.fence] * 3
                     assert [node["held"] for node in page.lock["by_node"]] == [True] * 3
                 await hear(page, stream)
                 assert [each["what"] for each in page.happened] == ["free", "granted", "released"]

@@ -207,7 +207,7 @@ async def test_releasing_must_be_allowed(framework: str, manager: LockManager) -
         b'{"name": "a", "state": "held", "holder": null, "since": null, "readers": [3], "permits": []}',
         b'{"name": "a", "state": "held", "holder": null, "since": null, "readers": [], "permits": [[0]]}',
         b'{"name": "a", "state": "held", "holder": null, "since": null, "permits": []}',
-        b"x" * 70_000,
+        b"x" * 600_000,
     ],
     ids=lambda body: repr(body[:40]) + str(len(body)),
 )  # fmt: skip

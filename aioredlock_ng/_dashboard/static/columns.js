@@ -106,7 +106,7 @@ export const COLUMNS = [
   },
   {
     key: "fence",
-    title: "Fence",
+    title: "Fence ≤",
     less: "rarest",
     order: (row) => row.fence,
     show: (cell, row) => number(cell, row.fence === null ? "–" : String(row.fence), row.fence === null),

@@ -59,7 +59,7 @@ const FACTS = [
   ["age", "Age", (dd, lock) => countUp(dd, lock.since)],
   ["since", "Since", (dd, lock) => setText(dd, lock.since === null ? "–" : moment(lock.since))],
   ["nodes", "Nodes", (dd, lock) => setText(dd, `${lock.held_by} of ${lock.nodes}`)],
-  ["fence", "Fence", (dd, lock) => setText(dd, number(lock.fence))],
+  ["fence", "Fence ≤", (dd, lock) => setText(dd, number(lock.fence))],
   ["shared", "Shared", (dd, lock) => setText(dd, sharers(lock))],
   ["waiting", "Queue", (dd, lock) => setText(dd, waitingText(lock))],
 ];

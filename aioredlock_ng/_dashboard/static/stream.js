@@ -91,7 +91,10 @@ export class Stream {
       const may = await this.on.mayOpen();
       if (this.#timer !== timer) return; // closed, or opened otherwise, meanwhile
       if (may) this.open(this.#lock);
-      else this.#again(Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** this.#failures++));
+      else {
+        this.on.lost(null);
+        this.#again(Math.min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** this.#failures++));
+      }
     }, pause * 1000);
     this.#timer = timer;
   }

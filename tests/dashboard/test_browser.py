@@ -1,0 +1,237 @@
+"""The page in a real browser: it lives, works by keyboard, stays whole whatever names there are, releases."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from aioredlock_ng import LockManager
+from aioredlock_ng.contrib.aiohttp import add_locks_page
+from aioredlock_ng.testing import LocalNodes
+from tests.dashboard.browsing import Complaints, browser, window
+from tests.dashboard.serving import TOKEN, by_aiohttp
+from tests.servers import Nodes, ask
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    '"><script>alert(1)</script>',
+    "javascript:alert(1)",
+    "\u202egpj.exe",
+    "\x00\x1b[31m\r\n\r\ndata: {}",
+    "x" * 1000,
+    "__proto__",
+    "#lock=%22a%22",
+)
+
+
+@pytest.fixture
+async def manager(shared_nodes: Nodes) -> AsyncIterator[LockManager]:
+    """Open a manager over real nodes."""
+    async with LockManager(shared_nodes.urls, holder="the shop", ttl=30) as manager:
+        yield manager
+
+
+@pytest.fixture
+def complaints() -> AsyncIterator[Complaints]:
+    """Collect what browsers complain of; at the end there is nothing."""
+    complaints = Complaints()
+    yield complaints
+    assert not complaints.heard
+
+
+def rows(page: Any) -> Any:
+    """Find the rows of the table."""
+    return page.locator("#locks-body tr")
+
+
+async def shows(locator: Any, text: str) -> None:
+    """Wait until something says so."""
+    await locator.filter(has_text=text).first.wait_for()
+
+
+async def test_the_page_lives(manager: LockManager, complaints: Complaints) -> None:
+    """Locks come and go; each can be found, and is followed on a page of its own, all of it by keyboard."""
+    async with (
+        by_aiohttp(manager, interval=0.2) as url,
+        browser() as chromium,
+        window(chromium, complaints, f"{url}/locks") as page,
+    ):
+        await shows(page.locator("#availability-text"), "Locks can be acquired")
+        assert await page.locator("#nodes > li").count() == len(manager.statistics().nodes)
+        async with manager.lock("orders"), manager.lock("printer", fair=True):
+            await shows(rows(page), "printer")
+            assert await rows(page).count() == 2
+            await page.keyboard.press("/")
+            await page.keyboard.type("ord")
+            await rows(page).filter(has_text="printer").wait_for(state="detached")
+            assert await rows(page).count() == 1
+            await rows(page).locator("a").focus()
+            await page.keyboard.press("Enter")
+            await shows(page.locator("#lock-name"), "orders")
+            await shows(page.locator("#history > li"), "Held by the shop")
+            assert await page.locator("#votes-body tr[data-vote]").count() == len(manager.statistics().nodes)
+            assert await page.locator("#release").is_hidden()
+        await shows(page.locator("#history > li"), "eleased")
+        await page.locator("#view-lock[data-state=free]").wait_for()
+        await page.keyboard.press("Escape")
+        await page.locator("#view-overview").wait_for()
+        await page.locator("#clear").click()
+        await rows(page).first.wait_for(state="detached")
+
+
+FOREIGN = "document.querySelectorAll('img[src=x], script:not([src]), b, [onerror], [onmouseover]').length"
+"""How much there is that names would have made."""
+
+
+async def test_hostile_names_are_text(
+    manager: LockManager, shared_nodes: Nodes, complaints: Complaints
+) -> None:
+    """Those of locks and holders, in the table and on their own pages: nothing of them is run or loaded."""
+    for url in shared_nodes.urls:
+        ask(url, "SET", b"redlock:\xff<b>", "x")  # type: ignore[arg-type]
+    async with (
+        LockManager(shared_nodes.urls, holder="<b onmouseover=alert(1)>", ttl=30) as other,
+        by_aiohttp(manager, interval=0.2) as url,
+        browser() as chromium,
+        window(chromium, complaints, f"{url}/locks") as page,
+    ):
+        leases = [await other.lock(name).acquire() for name in HOSTILE]
+        await rows(page).nth(len(HOSTILE)).wait_for()  # and the key of another program
+        assert await rows(page).count() == len(HOSTILE) + 1
+        assert await page.evaluate(FOREIGN) == 0
+        for number in range(len(HOSTILE) + 1):
+            link = rows(page).nth(number).locator("a.name")
+            name = await link.get_attribute("data-name")
+            assert name is not None
+            await link.click()
+            await page.locator("#view-lock").wait_for()
+            assert await page.locator("#lock-name").get_attribute("data-name") == name
+            if "0xff" not in name:  # which is no lock of this library
+                await page.locator("#view-lock[data-state=held]").wait_for()
+            assert await page.evaluate(FOREIGN) == 0
+            await page.keyboard.press("Escape")
+            await rows(page).first.wait_for()
+        assert await page.evaluate("({}).state") is None  # no prototype has been written to
+        assert "\u202e" not in await page.locator("body").inner_text()
+        for lease in leases:
+            await lease.release()
+
+
+async def test_a_lock_is_released_after_a_question(manager: LockManager, complaints: Complaints) -> None:
+    """Signed in, by what the dialog shows; what has changed hands meanwhile must be agreed to anew."""
+    async with (
+        by_aiohttp(manager, interval=0.2, token=TOKEN, allow_release=True) as url,
+        browser() as chromium,
+        window(chromium, complaints, f"{url}/locks#lock=%22stuck%22") as page,
+    ):
+        await page.locator("#token").fill("not the token at all")
+        await page.keyboard.press("Enter")
+        await shows(page.locator("#sign-in-error"), "not the token")
+        await page.locator("#token").fill(TOKEN)
+        await page.keyboard.press("Enter")
+        first = await manager.lock("stuck").acquire()
+        await page.locator("#view-lock[data-state=held]").wait_for()
+        await page.locator("#release").click()
+        facts = page.locator("#release-facts")
+        assert "the shop" in await facts.inner_text()
+        await first.release()
+        async with manager.lock("stuck"):
+            await page.locator("#release-confirm").click()
+            await shows(page.locator("#release-message"), "changed hands meanwhile: nothing was deleted")
+        await page.keyboard.press("Escape")
+        await page.locator("#view-lock[data-state=free]").wait_for()
+        lease = await manager.lock("stuck").acquire()
+        await page.locator("#view-lock[data-state=held]").wait_for()
+        await page.locator("#release").click()
+        await page.locator("#release-confirm").click()
+        await shows(page.locator("#release-left"), "Deleted on")
+        assert all(not node.held for node in await manager.inspect("stuck"))
+        await lease.release()
+        await page.keyboard.press("Escape")
+        await page.locator("#sign-out").click()
+        await page.locator("#sign-in-form").wait_for()
+        assert "stuck" not in await page.locator("body").inner_text()
+    complaints.heard[:] = [each for each in complaints.heard if "status of 4" not in each]  # asked for above
+
+
+async def test_trouble_is_told(make_nodes: Any, complaints: Complaints) -> None:
+    """A node that is down, no quorum, a server that is gone: in words, and in the window's title."""
+    nodes: LocalNodes = make_nodes(3)
+    async with LockManager(nodes.urls, ttl=30) as manager, browser() as chromium:
+        app = web.Application()
+        add_locks_page(app, manager=manager, interval=0.2)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/locks/"
+        async with window(chromium, complaints, url) as page:
+            await shows(page.locator("#margin"), "1 of 3 nodes may fail")
+            assert not (await page.title()).startswith("(!)")
+            nodes.kill(0)
+            await page.locator("#nodes > li:not([data-state=up])").first.wait_for()
+            await page.locator("#margin[data-level=warning]").wait_for()
+            assert (await page.title()).startswith("(!)")
+            nodes.kill(1)
+            await page.locator("#availability[data-state=unavailable]").wait_for()
+            await runner.cleanup()
+            await page.locator("#banner-stream").wait_for()
+    complaints.heard[:] = [each for each in complaints.heard if "net::ERR" not in each]  # the server is gone
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(400, "light"), (400, "dark"), (1280, "light"), (1600, "light"), (1600, "dark")]
+)
+async def test_it_fits(width: int, scheme: str, manager: LockManager, complaints: Complaints) -> None:
+    """From a phone to a wall: nothing is pushed out of sight, a name and its time are always there."""
+    async with (
+        by_aiohttp(manager, interval=0.2) as url,
+        browser() as chromium,
+        window(
+            chromium,
+            complaints,
+            f"{url}/locks",
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+        ) as page,
+        manager.lock("a-name-without-any-place-to-break-it-" * 10),
+        manager.semaphore("gpu", permits=4),
+    ):
+        await shows(rows(page), "gpu")
+        for view in ("#", "#lock=%22gpu%22"):
+            await page.evaluate("hash => { location.hash = hash }", view)
+            if view != "#":
+                await page.locator("#view-lock[data-state=held]").wait_for()
+            wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            assert await page.evaluate(wider) <= 0, view
+        await page.keyboard.press("Escape")
+        for column in ("name", "ttl"):
+            cell = rows(page).locator(f"td[data-column={column}]").first
+            assert await cell.is_visible()
+            assert (await cell.bounding_box())["width"] > 80
+        paper = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert all((int(part) > 127) is (scheme == "light") for part in re.findall(r"\d+", paper)[:3])
+
+
+async def test_many_locks_are_few_rows(manager: LockManager, complaints: Complaints) -> None:
+    """However many there are, a hundred are in the document; the others are found by search."""
+    number = 1500
+    leases = await asyncio.gather(*(manager.lock(f"order:{each:05}").acquire() for each in range(number)))
+    async with (
+        by_aiohttp(manager, interval=0.2) as url,
+        browser() as chromium,
+        window(chromium, complaints, f"{url}/locks") as page,
+    ):
+        await shows(page.locator("#totals"), f"{number:,}")
+        assert await rows(page).count() == 100
+        await page.locator("#page-next").click()
+        await shows(rows(page), "order:00100")
+        await page.locator("#search").fill("order:01499")
+        await shows(rows(page), "order:01499")
+        assert await rows(page).count() == 1
+    await asyncio.gather(*(lease.release() for lease in leases))
