@@ -1,6 +1,7 @@
 """A web page that shows nodes and locks live, for `aioredlock-ng dashboard` and for users' applications.
 
-wire.py     what goes to the page: values to JSON, and what has changed since the last look
+wire.py     what goes to the page: values to JSON
+table.py    the rows of one look, and what has changed since the look before
 feed.py     one look at a time for all that watch, and their streams
 access.py   sign-in, sessions, and which requests come from the page itself
 site.py     a request in, an answer out: for any web server

@@ -23,15 +23,13 @@ from .._log import report
 from .._seen.events import Picture, events
 from .._seen.following import look_at
 from .._seen.overview import look
+from . import table as tables
 from . import wire
 
 if TYPE_CHECKING:
-    from .. import LockManager
+    from .. import LockManager, Survey
     from .._seen.following import Glimpse
     from .._seen.overview import Overview
-
-MAX_ROWS: Final = 5000
-"""Locks that are shown, at most."""
 
 MAX_STREAMS: Final = 100
 """Streams that are open at the same time, at most."""
@@ -179,24 +177,36 @@ class Feed:
         try:
             for followed in tuple(self._followed.values()):
                 await followed.look(self._manager, self._number)
-            overview = await look(self._manager, quarantine=self._quarantine, queues=True, limit=MAX_ROWS)
+            overview = await look(
+                self._manager, quarantine=self._quarantine, queues=True, limit=tables.MAX_ROWS
+            )
             if overview.survey is None:
                 return before.problem(self._number, overview.problem)
-            return self._found(overview, before)
+            missing = [name for name in tables.not_found(overview, before.table) if self._may_be_ours(name)]
+            again = await self._manager.survey(*missing) if missing else None
+            return self._found(overview, before, again)
         except (ConfigurationError, LockError) as error:
             return before.problem(self._number, str(error))
         except Exception as error:  # noqa: BLE001 (a page that stands still would be taken for locks that do)
             report(logging.ERROR, "the dashboard could not look at the nodes", exc_info=error)
             return before.problem(self._number, "the nodes could not be looked at: the log says why")
 
-    def _found(self, overview: Overview, before: _Look) -> _Look:
-        table = wire.table(overview, before.table)
-        change = wire.change(before.table, table)
+    def _may_be_ours(self, name: str) -> bool:
+        try:
+            self._manager.lock(name)
+        except ValueError:
+            return False  # another program's key, that no lock can have
+        return True
+
+    def _found(self, overview: Overview, before: _Look, again: Survey | None) -> _Look:
+        table = tables.table(overview, before.table, again)
+        change = tables.change(before.table, table)
         head = wire.head(
             overview,
             self._manager.statistics() if self._counted else None,
             interval=self._rest,
-            shown=table,
+            total=len(table.rows),
+            truncated=table.truncated,
             happened=change.happened if before.head else {},
         )
         told = {"head": head, "locks": change.changed, "gone": change.gone}
@@ -231,7 +241,7 @@ class _Look:
     """What one look has found, as it is told."""
 
     def __init__(
-        self, number: int, table: wire.Table, head: Mapping[str, Any], change: str, problem: str = ""
+        self, number: int, table: tables.Table, head: Mapping[str, Any], change: str, problem: str = ""
     ) -> None:
         self.number = number
         self.table = table
@@ -252,7 +262,7 @@ class _Look:
         return _Look(number, self.table, self.head, told, told)
 
 
-_NOTHING: Final = _Look(0, wire.NOTHING_YET, {}, "")
+_NOTHING: Final = _Look(0, tables.NOTHING_YET, {}, "")
 
 
 @final

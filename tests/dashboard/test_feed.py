@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from aioredlock_ng._dashboard import feed as feeds
+from aioredlock_ng._dashboard import table as tables
 from aioredlock_ng._dashboard.feed import LINGER, MAX_FOLLOWED, MAX_STREAMS, Feed, Stream, TooManyError
 from aioredlock_ng.testing import MemoryNode
 from tests.dashboard.reading import Page
@@ -202,6 +203,45 @@ async def test_what_was_seen_stays_while_nothing_can_be() -> None:
             assert list(page.locks) == ["a"]
             await hear(page, stream)
             assert page.problem is None
+
+
+@virtual
+async def test_a_lock_that_no_node_tells_of_is_unknown() -> None:
+    """And not gone: what was known of it stays, and nothing has happened to it."""
+    async with world() as w, w.manager.lock("a", ttl=1000), w.process() as other:
+        for node in w.nodes:
+            node.set(PREFIX + b"\xff", b"another program's", None)
+        with watched(w, feed=Feed(other, interval=EVERY)) as (page, stream):
+            holder = (await hear(page, stream)).locks["a"]["holder"]
+            for node in w.nodes:
+                node.freeze()
+            await hear(page, stream)
+            assert page.head["answered"] == 0
+            assert (page.locks["a"]["state"], page.locks["a"]["holder"]) == ("unknown", holder)
+            for node in w.nodes:
+                node.thaw()
+            while page.locks["a"]["state"] != "held":
+                await hear(page, stream)
+                assert page.problem is None
+                happened = page.head["since_last"]
+                assert not any(happened[what] for what in ("released", "expired", "handed_over"))
+
+
+@virtual
+async def test_locks_for_which_there_is_no_room_do_not_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search finds others of them each time: the page goes on with those that it has shown."""
+    monkeypatch.setattr(tables, "MAX_ROWS", 3)
+    async with world() as w, contextlib.AsyncExitStack() as stack:
+        for number in range(3):
+            await stack.enter_async_context(w.manager.lock(f"old {number}", ttl=1000))
+        with watched(w) as (page, stream):
+            assert len((await hear(page, stream)).locks) == 3
+            for number in range(9):
+                await stack.enter_async_context(w.manager.lock(f"new {number}", ttl=1000))
+            await hear(page, stream)
+            assert list(page.locks) == ["old 0", "old 1", "old 2"]
+            assert page.head["truncated"]
+            assert not any(page.head["since_last"].values())
 
 
 @virtual

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from aioredlock_ng import (
     SilentNode,
     Survey,
 )
+from aioredlock_ng._dashboard import table as tables
 from aioredlock_ng._dashboard import wire
 from aioredlock_ng._seen.overview import Overview
 from aioredlock_ng.testing.sim_loop import EPOCH
@@ -44,18 +48,31 @@ def seen(*locks: LockInspection, at: float = 0.0, silent: int = 0) -> Overview:
     return Overview(nodes=(None,) * 3, survey=survey)  # type: ignore[arg-type]  # nothing here looks at them
 
 
-def readers(*who: str) -> LockInspection:
+def readers(*who: str, more: bool = False) -> LockInspection:
     """Make a lock that these read."""
     found = tuple(ReaderInspection(holder=each, since=EPOCH, ttl=9.0, held_by=3) for each in who)
-    return lock("a", held(who[0], kind="read", readers=found), readers=found)
+    return lock("a", held(who[0], kind="read", readers=found), readers=found, more_readers=more)
+
+
+def pool(*, votes: Mapping[str, int] | None = None, silent: int = 0, **ttls: float) -> LockInspection:
+    """Make a semaphore whose permits these have for so long; on three nodes, or as many as tell."""
+    told_by = dict.fromkeys(ttls, 3 - silent) | dict(votes or {})
+    found = tuple(
+        PermitInspection(slot=ord(who), holder=who, since=EPOCH, ttl=ttl, held_by=told_by[who])
+        for who, ttl in ttls.items()
+    )
+    has = held(found[0].holder, ttl=found[0].ttl, kind="semaphore", permits=found)
+    return lock("a", has, 3 - silent, silent, permits=found)
 
 
 def happened(*looks: Overview) -> dict[str, int]:
     """Say what has happened between the last two of some looks."""
-    before = table = wire.NOTHING_YET
+    before = table = tables.NOTHING_YET
     for look in looks:
-        before, table = table, wire.table(look, table)
-    return {what: count for what, count in wire.change(before, table).happened.items() if count}
+        missing = tuple(lock(name, {}, 0, 3) for name in tables.not_found(look, table))
+        again = dataclasses.replace(look.survey, locks=missing) if missing and look.survey else None
+        before, table = table, tables.table(look, table, again)
+    return {what: count for what, count in tables.change(before, table).happened.items() if count}
 
 
 ME, YOU = lock("a", held()), lock("a", held("you"))
@@ -71,13 +88,29 @@ ME, YOU = lock("a", held()), lock("a", held("you"))
         (seen(ME), seen(at=9), {"expired": 1}),
         (seen(ME), seen(YOU, at=2), {"handed_over": 1}),
         (seen(ME), seen(YOU, at=10), {"expired": 1, "granted": 1}),
-        (seen(readers("x", "y")), seen(readers("x", "z", "u"), at=1), {"released": 1, "granted": 2}),
+        (
+            seen(readers("x", "y")),
+            seen(readers("x", "z", "u"), at=1),
+            {"released": 1, "granted": 2, "extended": 1},
+        ),
+        (seen(pool(x=2.0, y=9.0)), seen(pool(y=7.0), at=2), {"expired": 1}),
+        (seen(pool(x=9.0, y=9.0)), seen(pool(y=7.0), at=2), {"released": 1}),
+        (seen(pool(x=9.0, y=9.0)), seen(pool(x=7.0, y=9.0), at=2), {"extended": 1}),
+        (seen(pool(x=2.0, y=9.0)), seen(pool(y=7.0, z=9.0), at=2), {"expired": 1, "granted": 1}),
+        (seen(pool(x=9.0)), seen(pool(x=7.0, y=9.0, votes={"y": 1}), at=2), {}),
+        (seen(pool(x=9.0, y=9.0)), seen(pool(x=7.0, y=7.0, votes={"y": 1}, silent=1), at=2), {}),
+        (seen(pool(x=9.0)), seen(pool(x=7.0, y=7.0, votes={"y": 1}, silent=1), at=2), {}),
+        (seen(readers("x", "y", more=True)), seen(readers("x", "z", more=True), at=1), {}),
+        (seen(readers("x", "y", more=True)), seen(readers("x"), at=1), {}),
         (seen(ME), seen(lock("a", held(ttl=7.0), on=1), at=2), {"released": 1}),
         (seen(), seen(lock("a", held(), on=1), at=2), {}),
         (seen(lock("a", held(ttl=None))), seen(at=900), {"released": 1}),
     ],
     ids=[
         "granted", "extended", "nothing", "released", "expired", "handed over", "expired, granted", "readers",
+        "a permit expired", "a permit released", "a permit extended", "a permit expired, another granted",
+        "a try for a permit", "a permit of which too few tell", "a try of which too few tell",
+        "too many readers", "no longer too many",
         "a majority has let it go", "a try that won nothing", "no end",
     ],
 )  # fmt: skip
@@ -97,20 +130,20 @@ def test_what_was_not_heard_has_not_happened() -> None:
 
 def test_an_end_is_told_anew_when_it_has_moved() -> None:
     """Five nodes never say the same to the millisecond; rows that hardly differ are not sent again."""
-    before = wire.table(seen(ME), wire.NOTHING_YET)
-    alike = wire.table(seen(lock("a", held(ttl=7.2)), at=2), before)
-    assert wire.change(before, alike).changed == {}
-    moved = wire.table(seen(lock("a", held(ttl=7.3)), at=2), before)
-    assert wire.change(before, moved).changed["a"]["until"] == EPOCH + 9.3
-    gone = wire.change(before, wire.table(seen(at=2), before))
+    before = tables.table(seen(ME), tables.NOTHING_YET)
+    alike = tables.table(seen(lock("a", held(ttl=7.2)), at=2), before)
+    assert tables.change(before, alike).changed == {}
+    moved = tables.table(seen(lock("a", held(ttl=7.3)), at=2), before)
+    assert tables.change(before, moved).changed["a"]["until"] == EPOCH + 9.3
+    gone = tables.change(before, tables.table(seen(at=2), before))
     assert (gone.changed, gone.gone) == ({}, ["a"])
 
 
 def test_an_end_does_not_drift_away_in_small_steps() -> None:
     """It is held against what was told, not against the last look."""
-    table = wire.table(seen(ME), wire.NOTHING_YET)
+    table = tables.table(seen(ME), tables.NOTHING_YET)
     for step in range(1, 4):
-        table = wire.table(seen(lock("a", held(ttl=9 - step + 0.1 * step)), at=step), table)
+        table = tables.table(seen(lock("a", held(ttl=9 - step + 0.1 * step)), at=step), table)
     assert table.rows["a"]["until"] == EPOCH + 9.3
 
 
@@ -129,9 +162,47 @@ def test_permits_are_told_by_their_slots() -> None:
         PermitInspection(slot=slot, holder=who, since=EPOCH, ttl=9.0)
         for slot, who in [(0, "x"), (0, "y"), (3, "z")]
     )
-    pool = lock("gpu", held("x", kind="semaphore", permits=found), permits=found)
-    row = wire.table(seen(pool), wire.NOTHING_YET).rows["gpu"]
+    gpu = lock("gpu", held("x", kind="semaphore", permits=found), permits=found)
+    row = tables.table(seen(gpu), tables.NOTHING_YET).rows["gpu"]
     assert (row["permits"], row["readers"], row["kind"]) == (2, 0, "semaphore")
-    full = wire.in_full(pool, EPOCH, None)
+    full = wire.in_full(gpu, EPOCH, None)
     assert [each["slot"] for each in full["permits"]] == [0, 0, 3]
     assert [node["held"] for node in full["by_node"]] == [True] * 3
+
+
+def test_a_lock_that_cannot_be_heard_of_stays_as_it_was() -> None:
+    """Its row says that it is unknown, and what was known: that none answers does not make it free."""
+    before = tables.table(seen(ME), tables.NOTHING_YET)
+    mute = seen(at=2, silent=3)
+    assert tables.not_found(mute, before) == ["a"]
+    again = Survey(locks=(lock("a", {}, 0, 3),), truncated=False, silent=(), at=EPOCH + 2)
+    row = tables.table(mute, before, again).rows["a"]
+    assert (row["state"], row["held_by"], row["holder"], row["until"]) == ("unknown", 0, "me", EPOCH + 9)
+    free = Survey(locks=(lock("a", {}, 0),), truncated=False, silent=(), at=EPOCH + 2)
+    assert not tables.table(mute, before, free).rows
+    assert tables.not_found(seen(at=2), before) == []
+
+
+def test_of_too_many_locks_the_same_ones_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search finds others each time: those are not granted, and the ones before not released."""
+    monkeypatch.setattr(tables, "MAX_ROWS", 2)
+    a, b, c, d = (lock(name, held()) for name in "abcd")
+    before = tables.table(truncated(a, b), tables.NOTHING_YET)
+    found = truncated(c, d, at=1)
+    assert tables.not_found(found, before) == ["a", "b"]
+    again = Survey(locks=(a, lock("b", {}, 0)), truncated=False, silent=(), at=EPOCH + 1)
+    now = tables.table(found, before, again)
+    assert list(now.rows) == ["a", "c"]
+    assert now.truncated
+    assert +Counter(tables.change(before, now).happened) == {"released": 1, "extended": 1}
+    fits = tables.table(seen(a, c, at=1), now)
+    assert not fits.truncated
+    assert tables.change(fits, tables.table(seen(a, c, d, at=1), fits)).happened["granted"] == 0
+    assert tables.table(seen(a, c, d, at=1), fits).truncated
+
+
+def truncated(*locks: LockInspection, at: float = 0.0) -> Overview:
+    """Make what was seen of too many locks."""
+    found = seen(*locks, at=at)
+    assert found.survey is not None
+    return dataclasses.replace(found, survey=dataclasses.replace(found.survey, truncated=True))

@@ -149,7 +149,7 @@ SIGN_IN = b"POST /locks/sign-in HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: app
     [
         b"Transfer-Encoding: chunked\r\n\r\n2\r\n",
         b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n",
-        b"Content-Length: 70000\r\n\r\n{",
+        b"Content-Length: %d\r\n\r\n{" % (site.MAX_BODY + 1),
         b"Content-Length: 99999999999999999999\r\n\r\n{",
         b"\r\n",
     ],
