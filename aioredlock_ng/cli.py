@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Distributed locks over independent Redis or Valkey masters.",
         epilog="`aioredlock-ng COMMAND --help` tells more about each.",
     )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"%(prog)s {__version__}")
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for command in COMMANDS:

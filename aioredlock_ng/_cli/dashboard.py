@@ -64,8 +64,8 @@ def add(commands: Subcommands) -> None:
         "twentieth of a processor (default: %(default)s s)",
     )
     parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="a file with the token that opens the page: nobody "
-        "but its owner may read it, and it has 16 characters or more"
+        "--token-file", type=Path, metavar="FILE", help="the token that opens the page: 16 characters "
+        "or more, in a file that its owner alone may read"
     )  # fmt: skip
     parser.add_argument("--allow-release", action="store_true", help="let the page release locks")
     parser.add_argument(

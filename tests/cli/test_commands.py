@@ -118,6 +118,7 @@ def test_what_is_behind_two_dashes_is_the_commands(argv: str, own: str, child: s
         ["status", "--node-timeout", "{}"],
         ["watch", "--interval", "{}"],
         ["trace", "job", "--for", "{}"],
+        ["dashboard", "--interval", "{}"],
         ["doctor", "--restart-quarantine", "{}"],
         ["init", "--restart-quarantine", "{}"],
         ["release", "job", "--node-timeout", "{}"],

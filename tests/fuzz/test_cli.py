@@ -66,12 +66,13 @@ OPTIONS = {
     "doctor": {"--json": None, "--quiet": None, "--restart-quarantine": numbers},
     "watch": {"--interval": numbers},
     "trace": {"--json": None, "--interval": numbers, "--for": numbers},
+    "dashboard": {"--bind": hostile, "--interval": numbers, "--allow-release": None, "--allow-host": hostile},
     "init": {"--force": None, "--json": None, "--restart-quarantine": numbers},
     "release": {"--yes": None, "--json": None},
     "demo": {},
 }
 NODES = {"--nodes": urls, "--prefix": hostile, "--node-timeout": numbers}
-NEVER_ENDS = ("watch", "trace", "demo")
+NEVER_ENDS = ("watch", "trace", "dashboard", "demo")
 """Commands that ask nothing of their input: they are only tried with what must be refused."""
 
 
