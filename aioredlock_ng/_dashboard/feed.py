@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from .. import ConfigurationError, LockError
 from .._log import report
@@ -184,7 +184,7 @@ class Feed:
                 return before.problem(self._number, overview.problem)
             missing = [name for name in tables.not_found(overview, before.table) if self._may_be_ours(name)]
             again = await self._manager.survey(*missing) if missing else None
-            return self._found(overview, before, again)
+            return await self._found(overview, before, again)
         except (ConfigurationError, LockError) as error:
             return before.problem(self._number, str(error))
         except Exception as error:  # noqa: BLE001 (a page that stands still would be taken for locks that do)
@@ -198,9 +198,9 @@ class Feed:
             return False  # another program's key, that no lock can have
         return True
 
-    def _found(self, overview: Overview, before: _Look, again: Survey | None) -> _Look:
-        table = tables.table(overview, before.table, again)
-        change = tables.change(before.table, table)
+    async def _found(self, overview: Overview, before: _Look, again: Survey | None) -> _Look:
+        table = await _done(tables.table(overview, before.table, again))
+        change = await _done(tables.change(before.table, table))
         head = wire.head(
             overview,
             self._manager.statistics() if self._counted else None,
@@ -300,6 +300,16 @@ class _Followed:
             return ""
         happened = [each for number, each in self._history if heard < number <= last]
         return event("lock", {"name": self.name, "at": self._at, "lock": self._lock, "happened": happened})
+
+
+async def _done(steps: tables.Steps[tables.T]) -> tables.T:
+    """Do all the steps, and have others go on in between."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("tables.T", end.value)
+        await asyncio.sleep(0)
 
 
 def event(name: str, data: object) -> str:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, final
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, final
 
 from .wire import Row, row, until_of
 
 if TYPE_CHECKING:
     from .. import LockInspection, Survey
     from .._seen.overview import Overview
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator[None, None, T]
+"""Work in steps, between which a loop has others go on: thousands of locks would hold it up."""
+
+STEP: Final = 50
+"""Locks that one step deals with: a millisecond or two."""
 
 MAX_ROWS: Final = 5000
 """Locks that are shown, at most."""
@@ -71,7 +78,7 @@ def not_found(overview: Overview, before: Table) -> list[str]:
     return [name for name in before.held if name not in found]
 
 
-def table(overview: Overview, before: Table, again: Survey | None = None) -> Table:
+def table(overview: Overview, before: Table, again: Survey | None = None) -> Steps[Table]:
     """Make the rows of what was seen, and `again` of what a search has not found.
 
     Ends that have hardly moved stay as they were told.  Of too many locks those stay that were shown.
@@ -84,7 +91,9 @@ def table(overview: Overview, before: Table, again: Survey | None = None) -> Tab
     seen.sort(key=lambda each: each[0].name not in before.rows)
     rows: dict[str, Row] = {}
     held: dict[str, Held] = {}
-    for lock, at in seen[:MAX_ROWS]:
+    for number, (lock, at) in enumerate(seen[:MAX_ROWS]):
+        if number % STEP == 0:
+            yield
         old = before.rows.get(lock.name)
         rows[lock.name] = now = row(lock, at, overview.queues.get(lock.name))
         if old is not None:
@@ -98,14 +107,16 @@ def table(overview: Overview, before: Table, again: Survey | None = None) -> Tab
     return Table(at=survey.at, rows=rows, held=held, truncated=survey.truncated or len(seen) > MAX_ROWS)
 
 
-def change(before: Table, now: Table) -> Change:
+def change(before: Table, now: Table) -> Steps[Change]:
     """Say what has changed, and what that means."""
     happened = Counter[str]()
-    for name in before.held.keys() | now.held.keys():
+    for number, name in enumerate(before.held.keys() | now.held.keys()):
+        if number % STEP == 0:
+            yield
         old, new = before.held.get(name, _FREE), now.held.get(name, _FREE)
         looked_at = name in before.rows or not before.truncated
         if old is not new and looked_at:
-            happened += _happened(old, new, now.at)
+            happened.update(_happened(old, new, now.at))
     return Change(
         changed={name: row for name, row in now.rows.items() if before.rows.get(name) != row},
         gone=[name for name in before.rows if name not in now.rows],

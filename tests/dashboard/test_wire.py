@@ -6,7 +6,7 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,6 +24,25 @@ from aioredlock_ng._seen.overview import Overview
 from aioredlock_ng.testing.sim_loop import EPOCH
 
 NODES = "abc"
+
+
+def done(steps: tables.Steps[tables.T]) -> tables.T:
+    """Do all the steps at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return cast("tables.T", end.value)
+
+
+def table_of(*seen: Any) -> tables.Table:
+    """Make the table of what was seen."""
+    return done(tables.table(*seen))
+
+
+def change_of(before: tables.Table, now: tables.Table) -> tables.Change:
+    """Say what has changed."""
+    return done(tables.change(before, now))
 
 
 def held(
@@ -71,8 +90,8 @@ def happened(*looks: Overview) -> dict[str, int]:
     for look in looks:
         missing = tuple(lock(name, {}, 0, 3) for name in tables.not_found(look, table))
         again = dataclasses.replace(look.survey, locks=missing) if missing and look.survey else None
-        before, table = table, tables.table(look, table, again)
-    return {what: count for what, count in tables.change(before, table).happened.items() if count}
+        before, table = table, table_of(look, table, again)
+    return {what: count for what, count in change_of(before, table).happened.items() if count}
 
 
 ME, YOU = lock("a", held()), lock("a", held("you"))
@@ -130,20 +149,20 @@ def test_what_was_not_heard_has_not_happened() -> None:
 
 def test_an_end_is_told_anew_when_it_has_moved() -> None:
     """Five nodes never say the same to the millisecond; rows that hardly differ are not sent again."""
-    before = tables.table(seen(ME), tables.NOTHING_YET)
-    alike = tables.table(seen(lock("a", held(ttl=7.2)), at=2), before)
-    assert tables.change(before, alike).changed == {}
-    moved = tables.table(seen(lock("a", held(ttl=7.3)), at=2), before)
-    assert tables.change(before, moved).changed["a"]["until"] == EPOCH + 9.3
-    gone = tables.change(before, tables.table(seen(at=2), before))
+    before = table_of(seen(ME), tables.NOTHING_YET)
+    alike = table_of(seen(lock("a", held(ttl=7.2)), at=2), before)
+    assert change_of(before, alike).changed == {}
+    moved = table_of(seen(lock("a", held(ttl=7.3)), at=2), before)
+    assert change_of(before, moved).changed["a"]["until"] == EPOCH + 9.3
+    gone = change_of(before, table_of(seen(at=2), before))
     assert (gone.changed, gone.gone) == ({}, ["a"])
 
 
 def test_an_end_does_not_drift_away_in_small_steps() -> None:
     """It is held against what was told, not against the last look."""
-    table = tables.table(seen(ME), tables.NOTHING_YET)
+    table = table_of(seen(ME), tables.NOTHING_YET)
     for step in range(1, 4):
-        table = tables.table(seen(lock("a", held(ttl=9 - step + 0.1 * step)), at=step), table)
+        table = table_of(seen(lock("a", held(ttl=9 - step + 0.1 * step)), at=step), table)
     assert table.rows["a"]["until"] == EPOCH + 9.3
 
 
@@ -163,7 +182,7 @@ def test_permits_are_told_by_their_slots() -> None:
         for slot, who in [(0, "x"), (0, "y"), (3, "z")]
     )
     gpu = lock("gpu", held("x", kind="semaphore", permits=found), permits=found)
-    row = tables.table(seen(gpu), tables.NOTHING_YET).rows["gpu"]
+    row = table_of(seen(gpu), tables.NOTHING_YET).rows["gpu"]
     assert (row["permits"], row["readers"], row["kind"]) == (2, 0, "semaphore")
     full = wire.in_full(gpu, EPOCH, None)
     assert [each["slot"] for each in full["permits"]] == [0, 0, 3]
@@ -172,14 +191,14 @@ def test_permits_are_told_by_their_slots() -> None:
 
 def test_a_lock_that_cannot_be_heard_of_stays_as_it_was() -> None:
     """Its row says that it is unknown, and what was known: that none answers does not make it free."""
-    before = tables.table(seen(ME), tables.NOTHING_YET)
+    before = table_of(seen(ME), tables.NOTHING_YET)
     mute = seen(at=2, silent=3)
     assert tables.not_found(mute, before) == ["a"]
     again = Survey(locks=(lock("a", {}, 0, 3),), truncated=False, silent=(), at=EPOCH + 2)
-    row = tables.table(mute, before, again).rows["a"]
+    row = table_of(mute, before, again).rows["a"]
     assert (row["state"], row["held_by"], row["holder"], row["until"]) == ("unknown", 0, "me", EPOCH + 9)
     free = Survey(locks=(lock("a", {}, 0),), truncated=False, silent=(), at=EPOCH + 2)
-    assert not tables.table(mute, before, free).rows
+    assert not table_of(mute, before, free).rows
     assert tables.not_found(seen(at=2), before) == []
 
 
@@ -187,18 +206,18 @@ def test_of_too_many_locks_the_same_ones_are_shown(monkeypatch: pytest.MonkeyPat
     """A search finds others each time: those are not granted, and the ones before not released."""
     monkeypatch.setattr(tables, "MAX_ROWS", 2)
     a, b, c, d = (lock(name, held()) for name in "abcd")
-    before = tables.table(truncated(a, b), tables.NOTHING_YET)
+    before = table_of(truncated(a, b), tables.NOTHING_YET)
     found = truncated(c, d, at=1)
     assert tables.not_found(found, before) == ["a", "b"]
     again = Survey(locks=(a, lock("b", {}, 0)), truncated=False, silent=(), at=EPOCH + 1)
-    now = tables.table(found, before, again)
+    now = table_of(found, before, again)
     assert list(now.rows) == ["a", "c"]
     assert now.truncated
-    assert +Counter(tables.change(before, now).happened) == {"released": 1, "extended": 1}
-    fits = tables.table(seen(a, c, at=1), now)
+    assert +Counter(change_of(before, now).happened) == {"released": 1, "extended": 1}
+    fits = table_of(seen(a, c, at=1), now)
     assert not fits.truncated
-    assert tables.change(fits, tables.table(seen(a, c, d, at=1), fits)).happened["granted"] == 0
-    assert tables.table(seen(a, c, d, at=1), fits).truncated
+    assert change_of(fits, table_of(seen(a, c, d, at=1), fits)).happened["granted"] == 0
+    assert table_of(seen(a, c, d, at=1), fits).truncated
 
 
 def truncated(*locks: LockInspection, at: float = 0.0) -> Overview:
@@ -206,3 +225,11 @@ def truncated(*locks: LockInspection, at: float = 0.0) -> Overview:
     found = seen(*locks, at=at)
     assert found.survey is not None
     return dataclasses.replace(found, survey=dataclasses.replace(found.survey, truncated=True))
+
+
+def test_many_locks_are_dealt_with_in_steps() -> None:
+    """An application's loop goes on in between: its leases are extended in time."""
+    many = seen(*(lock(f"lock {number}", held()) for number in range(1000)))
+    assert sum(1 for _ in tables.table(many, tables.NOTHING_YET)) == 1000 / tables.STEP
+    table = table_of(many, tables.NOTHING_YET)
+    assert sum(1 for _ in tables.change(tables.NOTHING_YET, table)) == 1000 / tables.STEP
