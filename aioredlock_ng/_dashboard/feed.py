@@ -13,22 +13,19 @@ import logging
 import math
 import secrets
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from .. import ConfigurationError, LockError
 from .._log import report
-from .._seen.events import Picture, events
-from .._seen.following import look_at
 from .._seen.overview import look
 from . import table as tables
 from . import wire
+from .followed import Followed
 
 if TYPE_CHECKING:
     from .. import LockManager, Survey
-    from .._seen.following import Glimpse
     from .._seen.overview import Overview
 
 MAX_STREAMS: Final = 100
@@ -37,15 +34,16 @@ MAX_STREAMS: Final = 100
 MAX_FOLLOWED: Final = 16
 """Locks whose own pages are open at the same time, at most: each is two questions more."""
 
-MAX_HISTORY: Final = 500
-"""Events of one lock that are kept for pages that are opened later, at most."""
-
 REST: Final = 20
 """The time between two looks is at least so many times the processor time that the last one took."""
 
 LONGEST_REST: Final = 60.0
 """Seconds between two looks, at most, however long one takes; unless more are asked for."""
 
+
+KEEP_ALIVE: Final = 15.0
+"""Seconds after which a stream without news sends a comment: proxies end what is silent, and a browser that
+is gone is found by what cannot be sent to it."""
 
 LINGER: Final = 5.0
 """Seconds for which looking goes on after the last stream, or the last one of a lock, has ended: pages are
@@ -74,7 +72,7 @@ class Feed:
         self._streams = 0
         self._left = -math.inf
         """When the last stream was closed, by the loop's clock."""
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, Followed] = {}
         self._looking: asyncio.Task[None] | None = None
         self._number = 0
         """Of the last look."""
@@ -97,15 +95,16 @@ class Feed:
         """
         if self._streams >= MAX_STREAMS:
             raise TooManyError(f"{MAX_STREAMS} pages are open: close one")
+        loop = asyncio.get_running_loop()
         followed = None if name is None else self._follow(name)
         self._streams += 1
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look_again_and_again())
+        if self._looking is None and not self._closed:
+            self._looking = loop.create_task(self._look_again_and_again())
         try:
             yield Stream(self, followed, self._numbered(heard))
         finally:
             self._streams -= 1
-            self._left = asyncio.get_running_loop().time()
+            self._left = loop.time()
             if followed is not None:
                 followed.pages -= 1
                 followed.left = self._left
@@ -116,14 +115,14 @@ class Feed:
         ours = feed == self._name and number.isdecimal() and len(number) <= len(str(self._number))
         return min(int(number), self._number) if ours else 0
 
-    def _follow(self, name: str) -> _Followed:
+    def _follow(self, name: str) -> Followed:
         followed = self._followed.get(name)
         if followed is None:
             if len(self._followed) >= MAX_FOLLOWED:
                 self._forget_pages(math.inf)
             if len(self._followed) >= MAX_FOLLOWED:
                 raise TooManyError(f"the pages of {MAX_FOLLOWED} locks are open: close one")
-            followed = self._followed[name] = _Followed(name)
+            followed = self._followed[name] = Followed(name)
         followed.pages += 1
         return followed
 
@@ -150,10 +149,10 @@ class Feed:
         """Have the last event of some tell what was heard, for a stream that is opened anew."""
         return f"{text[:-1]}id: {self._name}-{last.number}\n\n"
 
-    async def look_at(self, followed: _Followed, number: int) -> None:
+    async def look_at(self, followed: Followed, number: int) -> None:
         """Look at a lock whose page was opened after look `number`: until the next it would show nothing."""
         with suppress(ConfigurationError, LockError):  # the next look says so
-            await followed.look(self._manager, number)
+            await followed.look_first(self._manager, number)
 
     async def _look_again_and_again(self) -> None:
         loop = asyncio.get_running_loop()
@@ -210,27 +209,30 @@ class Feed:
             happened=change.happened if before.head else {},
         )
         told = {"head": head, "locks": change.changed, "gone": change.gone}
-        return _Look(self._number, table, head, event("change", told))
+        return _Look(self._number, table, head, wire.event("change", told))
 
 
 @final
 class Stream:
     """What one page is told."""
 
-    def __init__(self, feed: Feed, followed: _Followed | None, heard: int) -> None:
+    def __init__(self, feed: Feed, followed: Followed | None, heard: int) -> None:
         self._feed = feed
         self._followed = followed
         self._heard = heard
 
     async def next(self) -> str | None:
         """Wait until there is something new, and return it as server-sent events; None at the end."""
-        last = await self._feed.heard_of(self._heard)
+        try:
+            async with asyncio.timeout(KEEP_ALIVE):
+                last = await self._feed.heard_of(self._heard)
+        except TimeoutError:
+            return ": nothing new\n\n"
         if last is None:
             return None
         text = last.change if self._heard == last.number - 1 else last.whole
         if self._followed is not None:
-            if self._followed.seen is None:
-                await self._feed.look_at(self._followed, last.number)
+            await self._feed.look_at(self._followed, last.number)
             text += self._followed.message(self._heard, last.number)
         self._heard = last.number
         return self._feed.marked(text, last)
@@ -253,53 +255,16 @@ class _Look:
     @functools.cached_property
     def whole(self) -> str:
         """For all others: made once, and only if there are such."""
-        state = event("state", {"head": self.head, "locks": self.table.rows}) if self.head else ""
+        state = wire.event("state", {"head": self.head, "locks": self.table.rows}) if self.head else ""
         return state + self._problem
 
     def problem(self, number: int, detail: str) -> _Look:
         """Return the look that found nothing out: what was seen before stays, and is known to be old."""
-        told = event("problem", {"detail": detail})
+        told = wire.event("problem", {"detail": detail})
         return _Look(number, self.table, self.head, told, told)
 
 
 _NOTHING: Final = _Look(0, tables.NOTHING_YET, {}, "")
-
-
-@final
-class _Followed:
-    """One lock whose page is open."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.pages = 0
-        self.left = 0.0
-        """When the last page that showed it was closed, by the loop's clock."""
-        self.seen: Picture | None = None
-        self._at = 0.0
-        self._lock: dict[str, Any] | None = None
-        self._history: deque[tuple[int, dict[str, Any]]] = deque(maxlen=MAX_HISTORY)
-        """What has happened, each with the number of the look that saw it."""
-
-    async def look(self, manager: LockManager, number: int) -> None:
-        """Look at it, and note what has happened since the last time."""
-        try:
-            glimpse = await look_at(manager, self.name)
-        except ValueError:
-            return  # another program's key: no lock of ours can have such a name, and the table shows it
-        self._note(glimpse, number)
-
-    def _note(self, glimpse: Glimpse, number: int) -> None:
-        now = glimpse.picture if self.seen is None else glimpse.picture.on(self.seen)
-        self._history += ((number, wire.told(each, glimpse.at)) for each in events(self.seen, now))
-        self._at, self.seen = glimpse.at, now
-        self._lock = wire.in_full(glimpse.lock, glimpse.at, glimpse.queue)
-
-    def message(self, heard: int, last: int) -> str:
-        """Say how it is, and what has happened to it since look `heard`, until look `last`."""
-        if self._lock is None:
-            return ""
-        happened = [each for number, each in self._history if heard < number <= last]
-        return event("lock", {"name": self.name, "at": self._at, "lock": self._lock, "happened": happened})
 
 
 async def _done(steps: tables.Steps[tables.T]) -> tables.T:
@@ -310,8 +275,3 @@ async def _done(steps: tables.Steps[tables.T]) -> tables.T:
         except StopIteration as end:
             return cast("tables.T", end.value)
         await asyncio.sleep(0)
-
-
-def event(name: str, data: object) -> str:
-    """Return one server-sent event (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
-    return f"event: {name}\ndata: {wire.dumped(data)}\n\n"

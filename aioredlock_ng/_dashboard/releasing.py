@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from .. import ConfigurationError
+from .. import ConfigurationError, LockError
 from .._log import report
 from .._seen.agreed import Agreed, One, gone, why_not
 from .._seen.overview import look
@@ -55,6 +56,8 @@ async def release(
     """Delete a lock on all nodes if it is still as it was shown; return an HTTP status and what to say."""
     try:
         seen = await look(manager, (name,))
+    except LockError as error:
+        return HTTPStatus.SERVICE_UNAVAILABLE, {"detail": str(error)}
     except ValueError as error:
         return HTTPStatus.UNPROCESSABLE_ENTITY, {"detail": f"{error}: it is no lock of this library"}
     if seen.survey is None:
@@ -69,8 +72,12 @@ async def release(
         return HTTPStatus.CONFLICT, {"detail": f"{why}: nothing was changed", "lock": now}
     try:
         nodes = await manager.force_release(name)
-    except ConfigurationError as error:
+    except (ConfigurationError, LockError) as error:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"detail": str(error)}
+    except asyncio.CancelledError:
+        log = "lock %s may have been released from the dashboard by %s: the server stopped meanwhile"
+        report(logging.WARNING, log, ascii(name), address, lock=(name,), kind=lock.kind)
+        raise
     deleted = sum(map(gone, nodes))
     report(
         logging.WARNING,

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from .._log import report
 from . import releasing
-from .feed import Feed, Stream, TooManyError, event
-from .wire import dumped
+from .feed import Feed, Stream, TooManyError
+from .wire import dumped, event
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -62,11 +62,16 @@ class Request:
     """``lock``: a name as a JSON text, which a URL can have whatever bytes the name has; ``heard``: the id of
     the last event that the page had, since what opens a stream in a browser can send no header."""
     address: str
-    """Where it comes from."""
+    """Where it comes from; a proxy may have said so, and anything."""
     body: Callable[[], Awaitable[bytes]]
     """Called when its length is known to be small."""
     https: bool
     """Whether it came by HTTPS to this server."""
+
+    @property
+    def whence(self) -> str:
+        """Its address, as a line of a log may have it."""
+        return self.address if self.address.isprintable() else ascii(self.address)
 
     @property
     def encrypted(self) -> bool:
@@ -213,7 +218,7 @@ class Site:
             return dataclasses.replace(answer, headers={**answer.headers, "Retry-After": str(wait)})
         secret = self._access.sign_in(str(body.get("token", "")), request.address)
         if secret is None:
-            report(logging.WARNING, "dashboard: a wrong token from %s", request.address)
+            report(logging.WARNING, "dashboard: a wrong token from %s", request.whence)
             return _error(HTTPStatus.UNAUTHORIZED, "this is not the token")
         # Without a path a browser takes that of the page, which a proxy may have put elsewhere.
         cookie = f"{request.cookie}={secret}; HttpOnly; SameSite=Strict"
@@ -228,7 +233,7 @@ class Site:
         asked = releasing.asked(body)
         if asked is None:
             return _error(HTTPStatus.BAD_REQUEST, "it is not said which lock, and what of it was shown")
-        status, said = await releasing.release(self._manager, *asked, address=request.address)
+        status, said = await releasing.release(self._manager, *asked, address=request.whence)
         return _json(said, status)
 
 

@@ -40,6 +40,11 @@ def dumped(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 
+def event(name: str, data: object) -> str:
+    """Return one server-sent event (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+    return f"event: {name}\ndata: {dumped(data)}\n\n"
+
+
 def row(lock: LockInspection, at: float, queue: QueueInspection | None) -> Row:
     return {
         **_common(lock, at, queue),

@@ -13,7 +13,7 @@ from aioredlock_ng._dashboard import table as tables
 from aioredlock_ng._dashboard.feed import LINGER, MAX_FOLLOWED, MAX_STREAMS, Feed, Stream, TooManyError
 from aioredlock_ng.testing import MemoryNode
 from tests.dashboard.reading import Page
-from tests.unit.worlds import PREFIX, World, sim, virtual, within, world
+from tests.unit.worlds import LATENCY, PREFIX, World, sim, virtual, within, world
 
 EVERY = 5.0
 
@@ -139,6 +139,53 @@ async def test_a_lock_is_followed() -> None:
                 with watched(w, "a", feed=feed) as later:
                     await hear(*later)
                     assert later[0].happened == page.happened
+
+
+@virtual
+async def test_two_pages_of_a_lock_that_are_opened_at_once_have_one_history() -> None:
+    """It is looked at once for both: what a second look would see, the first page would never hear of."""
+    async with world() as w, w.process(holder="you") as other:
+        feed = Feed(w.manager, interval=EVERY)
+        with watched(w, feed=feed) as first:
+            await hear(*first)
+            with watched(w, "a", feed=feed) as one, watched(w, "a", feed=feed) as two:
+                hears = [asyncio.create_task(hear(*one))]
+                await asyncio.sleep(3 * LATENCY)
+                hears.append(asyncio.create_task(hear(*two)))
+                await asyncio.sleep(1.5 * LATENCY)
+                async with other.lock("a"):
+                    await asyncio.gather(*hears)
+                    await asyncio.gather(hear(*one), hear(*two))
+                for page, _ in (one, two):
+                    assert [each["what"] for each in page.happened] == ["free", "granted"]
+
+
+@virtual
+async def test_a_stream_without_news_says_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it is to the next look; and misses none for it."""
+    monkeypatch.setattr(feeds, "KEEP_ALIVE", 2.0)
+    async with world() as w:
+        feed = Feed(w.manager, interval=5.0)
+        with watched(w, feed=feed) as (page, stream):
+            await hear(page, stream)
+            at = sim().time()
+            for _ in range(2):
+                assert await stream.next() == ": nothing new\n\n"
+            assert sim().time() - at == pytest.approx(4.0, abs=0.1)
+            await hear(page, stream)
+            assert page.events == ["state", "change"]
+
+
+@virtual
+async def test_a_page_that_has_gone_leaves_the_nodes_alone() -> None:
+    """A browser that comes while the server stops has nothing looked at."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=EVERY)
+        feed.close()
+        tasks = asyncio.all_tasks()
+        with feed.open() as stream:
+            assert await stream.next() is None
+            assert asyncio.all_tasks() == tasks
 
 
 @virtual
