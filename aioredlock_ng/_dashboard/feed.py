@@ -113,7 +113,7 @@ class Feed:
         """Return the number of the look that an ``id`` is of; 0 when it is none of ours."""
         feed, _, number = heard.partition("-")
         ours = feed == self._name and number.isdecimal() and len(number) <= len(str(self._number))
-        return min(int(number), self._number) if ours else 0
+        return int(number) if ours and int(number) <= self._number else 0
 
     def _follow(self, name: str) -> Followed:
         followed = self._followed.get(name)
@@ -169,6 +169,7 @@ class Feed:
                 await asyncio.sleep(self._rest)
         finally:
             self._looking = self._last = None
+            self._forget_pages(math.inf)
 
     async def _look(self) -> _Look:
         self._number += 1

@@ -111,6 +111,7 @@ async def test_a_page_goes_on_where_its_stream_broke_off() -> None:
                 f"x-{page.last_id}",
                 page.last_id + "0" * 99,
                 page.last_id.split("-")[0] + "-1",
+                page.last_id.split("-")[0] + "-9",
             ):
                 with feed.open(heard=other) as again:
                     assert (await hear(Page(), again)).events == ["state"], other
@@ -204,6 +205,47 @@ async def test_a_locks_page_goes_on_where_its_stream_broke_off() -> None:
             with feed.open("a", page.last_id) as stream:
                 await hear(page, stream)
         assert [each["what"] for each in page.happened] == ["free", "granted", "released"]
+
+
+@virtual
+async def test_a_page_that_is_loaded_anew_has_its_history() -> None:
+    """Looking goes on for some seconds, also when it was the only page."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=1.0)
+        with watched(w, "a", feed=feed) as first:
+            await hear(*first)
+        async with w.manager.lock("a"):
+            await asyncio.sleep(LINGER - 1.5)
+            with watched(w, "a", feed=feed) as (page, stream):
+                await hear(page, stream)
+                assert [each["what"] for each in page.happened] == ["free", "granted"]
+
+
+@virtual
+async def test_a_lock_without_a_page_is_not_looked_at() -> None:
+    """Beside those of pages that are open, it was asked for a while longer."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=EVERY)
+        with feed.open() as stream:
+            with feed.open("a"):
+                await stream.next()
+            assert list(feed._followed) == ["a"]
+            await asyncio.sleep(LINGER + 2 * EVERY)
+            assert not feed._followed
+
+
+@virtual
+async def test_a_history_begins_anew_when_nothing_was_looked_at() -> None:
+    """What was seen long ago says nothing of when things have happened since."""
+    async with world() as w:
+        feed = Feed(w.manager, interval=EVERY)
+        with watched(w, "a", feed=feed) as first:
+            await hear(*first)
+        await asyncio.sleep(LINGER + 2 * EVERY)
+        async with w.manager.lock("a"):
+            with watched(w, "a", feed=feed) as (page, stream):
+                await hear(page, stream)
+                assert [each["what"] for each in page.happened] == ["held"]
 
 
 @virtual
