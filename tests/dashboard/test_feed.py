@@ -300,7 +300,7 @@ async def test_a_lock_that_no_node_tells_of_is_unknown() -> None:
     async with world() as w, w.manager.lock("a", ttl=1000), w.process() as other:
         for node in w.nodes:
             node.set(PREFIX + b"\xff", b"another program's", None)
-        with watched(w, feed=Feed(other, interval=EVERY)) as (page, stream):
+        with watched(w, "a", feed=Feed(other, interval=EVERY)) as (page, stream):
             holder = (await hear(page, stream)).locks["a"]["holder"]
             for node in w.nodes:
                 node.freeze()
@@ -314,6 +314,8 @@ async def test_a_lock_that_no_node_tells_of_is_unknown() -> None:
                 assert page.problem is None
                 happened = page.head["since_last"]
                 assert not any(happened[what] for what in ("released", "expired", "handed_over"))
+            history = [each["what"] for each in page.happened]
+            assert history == ["held"] + ["silent"] * 3 + ["agrees"] * 3
 
 
 @virtual

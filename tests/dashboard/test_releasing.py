@@ -22,6 +22,25 @@ async def ask(manager: LockManager) -> tuple[int, dict[str, object]]:
 
 
 @virtual
+async def test_what_too_few_nodes_tell_of_is_left_alone() -> None:
+    """Also when that is what was shown: it cannot be seen whose it is."""
+    async with world() as w:
+        w.occupy("a", None)
+        for node in w.nodes[:2]:
+            node.freeze()
+        wanted = asked({**SHOWN, "state": "unknown"})
+        assert wanted is not None
+        status, said = await release(w.manager, *wanted, address="1.2.3.4")
+        assert (status, said) == (
+            503,
+            {"detail": "1 of 3 nodes answered, 2 are needed: nothing was changed"},
+        )
+        assert all(w.holders("a"))
+        for node in w.nodes:
+            node.thaw()
+
+
+@virtual
 async def test_a_server_that_stops_meanwhile_tells_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """The nodes may have done it already: a release that nothing tells of would be a riddle."""
     async with world() as w:
