@@ -12,6 +12,7 @@ import aiohttp
 import pytest
 import starlette.requests
 from aiohttp import web
+from fastapi import FastAPI
 
 from aioredlock_ng import LockManager, ReleaseOutcome
 from aioredlock_ng._dashboard import feed
@@ -325,6 +326,61 @@ async def test_a_stream_that_is_not_read_ends(monkeypatch: pytest.MonkeyPatch) -
         await fastapi_page._Stream({}, Endless())({}, receive, send)  # type: ignore[arg-type]
     assert sent == ["start", "body", "body"]
     assert closed == [True]
+
+
+async def test_a_stream_ends_when_its_browser_has_gone() -> None:
+    """ASGI servers take what is sent then, and say nothing: it is heard from what they receive."""
+    closed: list[bool] = []
+
+    class Silent:
+        async def next(self) -> str:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        def close(self) -> None:
+            closed.append(True)
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        pass
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async with asyncio.timeout(5):
+        await fastapi_page._Stream({}, Silent())({}, receive, send)  # type: ignore[arg-type]
+    assert closed == [True]
+
+
+async def test_an_application_that_runs_again_shows_what_its_manager_sees(shared_nodes: Nodes) -> None:
+    """That of the run before is closed."""
+    router = locks_router()
+    for holder in ("first", "second"):
+        app = FastAPI()
+        app.include_router(router, prefix="/locks")
+        async with LockManager(shared_nodes.urls, holder=holder) as manager, manager.lock("a"):
+            app.state.lock_manager = manager
+            page = await first_look(app)
+        assert (page.locks["a"]["holder"], page.problem) == (holder, None)
+
+
+async def first_look(app: FastAPI) -> Page:
+    """Open a stream, and leave when it has told of the first look."""
+    told = bytearray()
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        told.extend(message.get("body", b""))
+
+    async def receive() -> MutableMapping[str, Any]:
+        while b"\nid: " not in told:
+            await asyncio.sleep(0.001)
+        return {"type": "http.disconnect"}
+
+    scope = {"type": "http", "method": "GET", "path": "/locks/events", "query_string": b"", "headers": []}
+    async with asyncio.timeout(10):
+        await app(scope, receive, send)
+    page = Page()
+    page.hear(told.decode())
+    return page
 
 
 async def test_a_request_that_breaks_off_is_no_error(
