@@ -159,6 +159,21 @@ async def test_a_lock_is_released_after_a_question(manager: LockManager, complai
     complaints.heard[:] = [each for each in complaints.heard if "status of 4" not in each]  # asked for above
 
 
+async def test_all_is_told_after_signing_in_again(manager: LockManager, complaints: Complaints) -> None:
+    """Nothing of what was shown is kept, so nothing may be taken for heard, though nothing has happened."""
+    async with (
+        by_aiohttp(manager, interval=600, token=TOKEN) as url,
+        manager.lock("orders"),
+        browser() as chromium,
+        window(chromium, complaints, f"{url}/locks") as page,
+    ):
+        for _ in range(2):
+            await page.locator("#token").fill(TOKEN)
+            await page.keyboard.press("Enter")
+            await shows(rows(page), "orders")
+            await page.locator("#sign-out").click()
+
+
 async def test_trouble_is_told(make_nodes: Any, complaints: Complaints) -> None:
     """A node that is down, no quorum, a server that is gone: in words, and in the window's title."""
     nodes: LocalNodes = make_nodes(3)
@@ -179,6 +194,7 @@ async def test_trouble_is_told(make_nodes: Any, complaints: Complaints) -> None:
             assert (await page.title()).startswith("(!)")
             nodes.kill(1)
             await page.locator("#availability[data-state=unavailable]").wait_for()
+            await shows(page.locator("#locks-empty"), "Too few nodes answered")
             await runner.cleanup()
             await page.locator("#banner-stream").wait_for()
     complaints.heard[:] = [each for each in complaints.heard if "net::ERR" not in each]  # the server is gone
@@ -212,7 +228,7 @@ async def test_it_fits(width: int, scheme: str, manager: LockManager, complaints
         await page.keyboard.press("Escape")
         for column in ("name", "ttl"):
             cell = rows(page).locator(f"td[data-column={column}]").first
-            assert await cell.is_visible()
+            await cell.wait_for()
             assert (await cell.bounding_box())["width"] > 80
         paper = await page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert all((int(part) > 127) is (scheme == "light") for part in re.findall(r"\d+", paper)[:3])

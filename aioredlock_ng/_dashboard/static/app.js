@@ -180,6 +180,7 @@ function toSignIn(reason) {
 // Nothing of what was shown stays in the document.
 function forget() {
   store.clear();
+  stream.forget();
   current = null;
   for (const list of document.querySelectorAll("[data-told]")) clear(list);
 }

@@ -50,6 +50,11 @@ export class Stream {
     this.#timer = 0;
   }
 
+  // What was heard is shown no longer: the next stream is to tell all.
+  forget() {
+    this.#last = "";
+  }
+
   // To be called now and then: a connection that died without a word is found by its silence.
   watch() {
     const silent = (performance.now() - this.#heard) / 1000;
