@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import aiohttp
+import pytest
 import uvicorn
 from aiohttp import web
 from fastapi import FastAPI
@@ -57,6 +58,9 @@ FRAMEWORKS: Final[dict[str, Callable[..., contextlib.AbstractAsyncContextManager
     "aiohttp": by_aiohttp,
     "fastapi": by_fastapi,
 }
+
+EACH: Final = ("aiohttp", pytest.param("fastapi", marks=pytest.mark.process))
+"""For ``parametrize`` and fixtures: in the quick tier, that of the command line."""
 
 
 async def sign_in(client: aiohttp.ClientSession, token: str = TOKEN) -> int:

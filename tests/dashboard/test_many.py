@@ -16,7 +16,7 @@ from tests.dashboard.serving import by_aiohttp
 
 LOCKS = 2000
 BROWSERS = 10
-LOOKS = 4
+LOOKS = 3
 
 
 def searches(url: str) -> int:

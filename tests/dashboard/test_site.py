@@ -22,10 +22,10 @@ from aioredlock_ng.contrib.aiohttp import add_locks_page
 from aioredlock_ng.contrib.fastapi import _page as fastapi_page
 from aioredlock_ng.contrib.fastapi import locks_router
 from tests.dashboard.reading import Page
-from tests.dashboard.serving import FRAMEWORKS, TOKEN, jar, sign_in
+from tests.dashboard.serving import EACH, FRAMEWORKS, TOKEN, jar, sign_in
 from tests.servers import Nodes, ask
 
-each_framework = pytest.mark.parametrize("framework", FRAMEWORKS)
+each_framework = pytest.mark.parametrize("framework", EACH)
 
 
 @pytest.fixture

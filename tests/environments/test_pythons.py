@@ -25,11 +25,7 @@ NEWEST = (*TOOLS, *WEB_TOOLS, "redis[hiredis]", "hiredis", "fastapi", "aiohttp")
 OLDEST_REDIS = (*TOOLS, "redis[hiredis]==5.0.1", "hiredis==3.2.*")
 OLDEST_WEB = (*TOOLS, *WEB_TOOLS, "fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.10.11")
 
-SUITE = (
-    "tests/unit/test_deadline.py",
-    "tests/conformance/test_fenced_acquire.py",
-    "tests/conformance/test_lock.py",
-)
+SUITE = ("tests/unit/test_deadline.py", "tests/conformance/test_lock.py")
 CONNECTIONS = ("tests/nodes/test_connection_real.py",)
 """What rests on redis-py's own connections."""
 CANCELLED_WEB = (

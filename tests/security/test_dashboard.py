@@ -11,13 +11,13 @@ import pytest
 from aioredlock_ng import LockManager
 from aioredlock_ng._dashboard import site
 from aioredlock_ng._dashboard.access import MAX_WRONG
-from tests.dashboard.serving import FRAMEWORKS, HOSTS, TOKEN, jar, sign_in
+from tests.dashboard.serving import EACH, FRAMEWORKS, HOSTS, TOKEN, jar, sign_in
 from tests.servers import Nodes, ask
 
 RELEASE = {"name": "prey", "state": "held", "holder": None, "since": None, "readers": [], "permits": []}
 
 
-@pytest.fixture(params=FRAMEWORKS)
+@pytest.fixture(params=EACH)
 async def client(request: pytest.FixtureRequest, shared_nodes: Nodes) -> AsyncIterator[aiohttp.ClientSession]:
     """Open a browser's session with a page that releases locks."""
     async with (

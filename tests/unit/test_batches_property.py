@@ -176,7 +176,7 @@ def test_together_is_as_alone(script: list[Step], fencing: bool, quarantine: int
 
 
 @pytest.mark.heavy
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(script=steps, fencing=st.booleans(), quarantine=st.sampled_from((0, 60)))
 def test_together_is_as_alone_often(script: list[Step], fencing: bool, quarantine: int) -> None:
     """The same, many times."""

@@ -26,7 +26,7 @@ LATENCY: Final = 0.004
 LENGTH: Final = 6.0
 """Seconds of a schedule."""
 QUICK: Final = range(8)
-LONG: Final = range(8, 26)
+LONG: Final = range(8, 18)
 
 
 class Pool:
