@@ -312,4 +312,4 @@ def test_no_order_of_calls_breaks_a_promise() -> None:
 @pytest.mark.campaign
 def test_no_order_of_calls_and_faults_breaks_a_promise() -> None:
     """The same while nodes freeze, crash, restart, forget and lose their connections, a majority, too."""
-    run_state_machine_as_test(Faults, settings=profile(70, stateful_step_count=60))
+    run_state_machine_as_test(Faults, settings=profile(50, stateful_step_count=60))
