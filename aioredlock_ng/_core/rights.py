@@ -31,7 +31,14 @@ ADMIN_RIGHTS: Final = "+scan +config|get +acl|getuser"
 
 DENIED: Final = re.compile(r"NOPERM|no permissions?|ACL failure|can't run this command", re.IGNORECASE)
 
-UNKNOWN: Final = re.compile(r"unknown command", re.IGNORECASE)
+UNKNOWN: Final = re.compile(
+    r"un(?:known|supported|recogni[sz]ed) (?:or unsupported )?command"
+    r"|command ['\"`]?[\w|]+['\"`]? (?:is )?(?:not support|not available)"
+    r"|command ['\"`][\w|]+['\"`] is not allowed"
+    r"|command is not available",
+    re.IGNORECASE,
+)
+"""How servers say that they do not know a command, and proxies that they do not pass it on."""
 
 
 def denied(reason: str) -> bool:

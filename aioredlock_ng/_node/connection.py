@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol, final
+from typing import Final, Protocol, final
 
 from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -18,12 +18,16 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from .._log import report
+from .addresses import Addresses
 from .failures import why
 from .handshake import RESP2, RESP3, Identity, LoginError, discard, identify, load_scripts, make_connection
 from .link import Link, notice_dead_peers
 from .parcel import Entry
 from .redis_sentinel import RedisSentinels
 from .urls import NodeUrl
+
+RESP3_AGAIN: Final = 0.25
+"""The share of a `connect_timeout` in which a peer that hung up at ``HELLO 3`` is asked once more."""
 
 
 class Endpoint(Protocol):
@@ -54,10 +58,13 @@ class UrlEndpoint:
         self._options = read.options
         self._connection_class = read.connection_class
         self._protocol = read.protocol
+        self._addresses = Addresses()
         self._redis_sentinels: RedisSentinels | None = None
         login: Mapping[str, str] = {}
         if read.service is not None:
-            self._redis_sentinels = RedisSentinels(read.service, read.connection_class, read.options)
+            self._redis_sentinels = RedisSentinels(
+                read.service, read.connection_class, read.options, self._addresses
+            )
             login = read.service.login
         self._secrets = [one for one in (read.options.get("password"), login.get("password")) if one]
         self._told = False
@@ -69,22 +76,46 @@ class UrlEndpoint:
 
         A server or proxy that refuses to log in by RESP3 is asked again, at once, by RESP2.
         """
-        refusal: Exception | None = None
+        self._addresses.start()
         try:
             async with asyncio.timeout(timeout):
-                if self._protocol == RESP3:
-                    try:
-                        return await self._connect(timeout, on_failure, RESP3)
-                    except LoginError as error:
-                        refusal = error.reason
-                connected = await self._connect(timeout, on_failure, RESP2)
-        except RedisError as error:
-            if self._is_given_away_by(error):
+                connected = await self._log_in(timeout, on_failure)
+        except Exception as error:
+            self._addresses.failed()
+            if isinstance(error, RedisError) and self._is_given_away_by(error):
                 raise RedisConnectionError(f"{type(error).__name__} at login") from None
+            if tried := self._addresses.tried:
+                error.add_note(f"at {tried}")
             raise
-        if refusal is not None:
-            self._fall_back(refusal)
+        self._addresses.succeeded()
         return connected
+
+    async def _log_in(
+        self, timeout: float, on_failure: Callable[[Entry, str], None]
+    ) -> tuple[Link, Identity]:
+        if self._protocol == RESP2:
+            return await self._connect(timeout, on_failure, RESP2)
+        try:
+            return await self._connect(timeout, on_failure, RESP3)
+        except LoginError as error:
+            refusal = error.reason
+        link, identity = await self._connect(timeout, on_failure, RESP2)
+        if isinstance(refusal, (RedisConnectionError, OSError)):
+            # It only hung up, and answers now: if it was away at that moment, this connection need not go
+            # without notices for as long as it lives.
+            try:
+                async with asyncio.timeout(timeout * RESP3_AGAIN):
+                    by_resp3 = await self._connect(timeout, on_failure, RESP3)
+            except asyncio.CancelledError:
+                link.give_up("connecting was cancelled")
+                raise
+            except Exception as error:  # noqa: BLE001 (whatever it is, there is a connection that works)
+                refusal = error.reason if isinstance(error, LoginError) else error
+            else:
+                link.give_up("it speaks RESP3 after all")
+                return by_resp3
+        self._fall_back(refusal)
+        return link, identity
 
     def _is_given_away_by(self, error: Exception) -> bool:
         """Whether the server repeats the password: HELLO and AUTH have it among their arguments."""
@@ -99,7 +130,7 @@ class UrlEndpoint:
         if self._redis_sentinels is not None:
             host, port = await self._redis_sentinels.master(timeout)
             options = options | {"host": host, "port": port}
-        connection = make_connection(self._connection_class, options, timeout, protocol)
+        connection = make_connection(self._connection_class, options, timeout, protocol, self._addresses)
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
             identity = await identify(connection)

@@ -29,13 +29,26 @@ def why(error: Exception) -> str:
         text = f"{text} {cause}"  # redis-py 5 leaves it out
     if isinstance(error, UnicodeError) or not text:
         return name
-    return text if isinstance(error, (RedisError, OSError)) else f"{name}: {text}"
+    notes = "".join(f" ({note})" for note in notes_of(error))
+    return f"{text}{notes}" if isinstance(error, (RedisError, OSError)) else f"{name}: {text}{notes}"
+
+
+def notes_of(error: Exception) -> tuple[str, ...]:
+    """Return what was added to an error on its way: where it was met, and at which question."""
+    return tuple(getattr(error, "__notes__", ()))
+
+
+_NAMELESS: Final = re.compile("command[.!]?$")
+"""The error of a proxy that does not know a command, and does not say which."""
 
 
 def withheld(error: Exception, command: str) -> bool:
     """Whether a server that is well refuses `command` as such: no right to it, or not under this name."""
     text = str(error).lower()
-    return command.lower() in text and (isinstance(error, NoPermissionError) or unknown(text))
+    named = command.lower() in text
+    if unknown(text):
+        return named or _NAMELESS.search(text) is not None
+    return named and isinstance(error, NoPermissionError)
 
 
 def in_our_words(reason: str) -> str:

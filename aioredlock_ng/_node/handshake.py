@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import contextlib
+import re
+import socket
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from redis.asyncio.connection import Connection, UnixDomainSocketConnection
+from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocketConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
 from .. import _scripts
+from .._core.rights import unknown
+from .addresses import Addresses, UnreachableError, is_address
 from .failures import withheld
 from .plain import facts_in, text
 
@@ -24,6 +29,8 @@ RESP2: Final = 2
 
 RESP3: Final = 3
 """The protocol in which a server can push messages: release notices (R13)."""
+
+_HUNG_UP: Final = re.compile("closed|reset|broken pipe|lost", re.IGNORECASE)
 
 MAX_HANDSHAKE: Final = 2**20
 """Bytes that a server may send until its connection is ours: some ten kilobytes of `INFO`, and digests."""
@@ -43,7 +50,11 @@ class Identity:
 
 
 def make_connection(
-    connection_class: type[Connection], options: Mapping[str, Any], timeout: float, protocol: int
+    connection_class: type[Connection],
+    options: Mapping[str, Any],
+    timeout: float,
+    protocol: int,
+    addresses: Addresses | None = None,
 ) -> Connection:
     """Make a connection object; nothing is sent.  Our settings win over a URL's `options`."""
     ours: dict[str, Any] = {
@@ -55,7 +66,51 @@ def make_connection(
         "redis_connect_func": log_in_by_resp3 if protocol == RESP3 else log_in,
         "decode_responses": False,
     }
-    return connection_class(**{**options, **ours})
+    connection = connection_class(**{**options, **ours})
+    if addresses is not None and isinstance(connection, ByName):
+        connection.addresses = addresses
+    return connection
+
+
+class ByName(Connection):
+    """Connects to any of the addresses of its host, where redis-py's own may wait for the first one alone."""
+
+    addresses: Addresses | None = None
+    _socket: socket.socket | None = None
+
+    async def _connect(self) -> None:
+        if self.addresses is not None and not is_address(self.host):
+            try:
+                self._socket = await self.addresses.connect(self.host, self.port)
+            except UnreachableError as error:
+                raise RedisConnectionError(str(error)) from error
+        try:
+            await super()._connect()  # type: ignore[no-untyped-call]
+        except BaseException:
+            if self._socket is not None:
+                self._socket.close()
+            raise
+        finally:
+            self._socket = None  # else it is the transport's
+
+    def _connection_arguments(self) -> Mapping[str, Any]:
+        arguments = dict(super()._connection_arguments())
+        if self._socket is not None:
+            host, _ = arguments.pop("host"), arguments.pop("port")
+            arguments["sock"] = self._socket
+            if "ssl" in arguments:
+                arguments["server_hostname"] = host
+        return arguments
+
+
+@final
+class PlainConnection(ByName):
+    """A connection over TCP."""
+
+
+@final
+class TlsConnection(ByName, SSLConnection):
+    """A connection over TLS."""
 
 
 @final
@@ -64,6 +119,19 @@ class UnixConnection(UnixDomainSocketConnection):
 
     async def _connect(self) -> None:
         self._reader, self._writer = await asyncio.open_unix_connection(path=self.path)
+
+
+@contextlib.contextmanager
+def _asking(command: str) -> Iterator[None]:
+    """Add what was asked to the error of a peer that hangs up: proxies may, at an unknown command."""
+    try:
+        yield
+    except RedisConnectionError as error:
+        if type(error) is RedisConnectionError and _HUNG_UP.search(str(error)):
+            error.add_note(
+                f"it hung up at {command}: a proxy without that command, or a server that goes down"
+            )
+        raise
 
 
 class LoginError(Exception):
@@ -77,8 +145,9 @@ class LoginError(Exception):
 async def log_in_by_resp3(connection: Connection) -> None:
     """Log in, make sure of RESP3, and tell a failure here from those before and after it."""
     try:
-        await log_in(connection)
-        await _expect_resp3(connection)
+        with _asking("HELLO"):
+            await log_in(connection)
+            await _expect_resp3(connection)
     except Exception as error:
         raise LoginError(error) from error
 
@@ -128,30 +197,35 @@ def discard(connection: Connection) -> None:
 async def identify(connection: Connection) -> Identity:
     """Ask the server for its identity; less is known where `INFO` is denied or renamed away."""
     facts: dict[bytes, bytes] = {}
-    for section in _SECTIONS:
-        await connection.send_command("INFO", section)
-    for _ in _SECTIONS:
-        try:
-            answer = await connection.read_response(disconnect_on_error=False)
-        except ResponseError as error:
-            if not withheld(error, "INFO"):
-                raise
-            continue
-        facts |= facts_in(answer)
+    with _asking("INFO"):
+        for section in _SECTIONS:
+            await connection.send_command("INFO", section)
+        for _ in _SECTIONS:
+            try:
+                answer = await connection.read_response(disconnect_on_error=False)
+            except ResponseError as error:
+                if not withheld(error, "INFO"):
+                    raise
+                continue
+            facts |= facts_in(answer)
     mode = facts.get(b"redis_mode") or facts.get(b"server_mode")
     run_id, role, eviction = map(text, map(facts.get, (b"run_id", b"role", b"maxmemory_policy")))
     return Identity(run_id, role, eviction, mode == b"cluster")
 
 
 async def load_scripts(connection: Connection) -> None:
-    """Have the server know our scripts; raises its `ResponseError` when it refuses one."""
-    for script in _scripts.ALL:
-        await connection.send_command("SCRIPT LOAD", script.source)
+    """Have the server know our scripts; raises its `ResponseError` when it refuses one.
+
+    One that does not know SCRIPT gets each script by its first EVAL (`Pipe`).
+    """
     refusal: ResponseError | None = None
-    for _ in _scripts.ALL:
-        try:
-            await connection.read_response(disconnect_on_error=False)
-        except ResponseError as error:  # every answer is read before the first refusal is raised
-            refusal = error
-    if refusal is not None:
+    with _asking("SCRIPT LOAD"):
+        for script in _scripts.ALL:
+            await connection.send_command("SCRIPT LOAD", script.source)
+        for _ in _scripts.ALL:
+            try:
+                await connection.read_response(disconnect_on_error=False)
+            except ResponseError as error:  # every answer is read before the first refusal is raised
+                refusal = error
+    if refusal is not None and not unknown(str(refusal)):
         raise refusal

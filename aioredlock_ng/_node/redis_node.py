@@ -16,7 +16,7 @@ from . import NodeState
 from .base import BaseNode
 from .channels import Channels, is_refusal
 from .connection import Endpoint
-from .failures import why
+from .failures import notes_of, why
 from .handshake import Identity
 from .link import Link, heartbeat
 from .packing import pack_stamp
@@ -181,9 +181,11 @@ class RedisNode(BaseNode):
         while True:
             try:
                 link, identity = await self._endpoint.connect(timeout, self._on_failure)
-            except TimeoutError:
+            except TimeoutError as error:
+                where = "".join(f" {note}" for note in notes_of(error))
                 hint = "; is TLS spoken there?" if self.name.startswith(("rediss:", "valkeys:")) else ""
-                self._become(NodeState.DOWN, f"no answer to connect and login within {timeout:.3g} s{hint}")
+                reason = f"no answer to connect and login within {timeout:.3g} s{where}{hint}"
+                self._become(NodeState.DOWN, reason)
             except Exception as error:  # noqa: BLE001 (a peer that is no Redis may raise anything here)
                 self._become(NodeState.DOWN, why(error))
             else:

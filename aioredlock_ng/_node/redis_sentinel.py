@@ -15,6 +15,7 @@ from redis.asyncio.connection import Connection
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
+from .addresses import Addresses
 from .failures import why
 from .handshake import RESP2, discard, make_connection
 from .link import Link
@@ -37,11 +38,16 @@ class RedisSentinels:
     """The Redis Sentinels of one service."""
 
     def __init__(
-        self, service: Service, connection_class: type[Connection], options: Mapping[str, Any]
+        self,
+        service: Service,
+        connection_class: type[Connection],
+        options: Mapping[str, Any],
+        addresses: Addresses,
     ) -> None:
         self._name = service.name
         self._hosts = list(service.hosts)
         self._connection_class = connection_class
+        self._addresses = addresses
         own = {name: value for name, value in options.items() if name not in _OF_THE_MASTER}
         self._options = own | dict(service.login)
         self._following: asyncio.Task[None] | None = None
@@ -78,7 +84,7 @@ class RedisSentinels:
 
     async def _ask(self, host: str, port: int, timeout: float) -> Address:
         options = {**self._options, "host": host, "port": port}
-        connection = make_connection(self._connection_class, options, timeout, RESP2)
+        connection = make_connection(self._connection_class, options, timeout, RESP2, self._addresses)
         try:
             await connection.connect()  # type: ignore[no-untyped-call]
             await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._name)

@@ -13,7 +13,7 @@ from redis.asyncio.connection import Connection, SSLConnection, UnixDomainSocket
 from redis.exceptions import RedisError
 
 from ..errors import ConfigurationError
-from .handshake import RESP3, UnixConnection, make_connection
+from .handshake import RESP3, PlainConnection, TlsConnection, UnixConnection, make_connection
 
 REDIS_SENTINEL_MARK: Final = "+sentinel"
 """Behind a scheme: not the server is named, but the Redis Sentinels that know it."""
@@ -30,6 +30,13 @@ DEFAULT_REDIS_SENTINEL_PORT: Final = 26379
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 _PORT: Final = re.compile(r"^[^:]*(:[0-9]{1,5})?$|\](:[0-9]{1,5})?$")
+
+_OURS: Final[Mapping[object, type[Any]]] = {
+    Connection: PlainConnection,
+    SSLConnection: TlsConnection,
+    UnixDomainSocketConnection: UnixConnection,
+}
+"""What stands for each of redis-py's connections."""
 
 _POOL_OPTIONS: Final = ("connection_class", "max_connections", "timeout")
 """What a redis-py URL may say about a pool; there is no pool here."""
@@ -125,9 +132,7 @@ class NodeUrl:
         if scheme in TLS_SCHEMES and options.get("ssl_cert_reqs") != "none":
             options.setdefault("ssl_check_hostname", True)  # redis-py 5 does not unless told
         connection_class: Any = options.get("connection_class", Connection)
-        self.connection_class = (
-            UnixConnection if connection_class is UnixDomainSocketConnection else connection_class
-        )
+        self.connection_class = _OURS.get(connection_class, connection_class)
         for option in _POOL_OPTIONS:
             options.pop(option, None)
         self.protocol = int(str(options.pop("protocol", RESP3)))

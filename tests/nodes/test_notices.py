@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
@@ -312,6 +313,8 @@ class Proxy:
         self.answers: dict[bytes | tuple[bytes, ...], bytes | None] = {b"HELLO": hello}
         """What commands, whole or by their verb, are answered by; None: by the server itself, empty: by
         hanging up."""
+        self.hang_ups = math.inf
+        """How often it hangs up, before the server answers to that command as well."""
         self.words: list[list[bytes]] = []
         self.writers: list[asyncio.StreamWriter] = []
 
@@ -332,11 +335,12 @@ class Proxy:
                 while (words := requests.gets()) is not False:
                     self.words.append(words)
                     answer = self.answers.get(tuple(words), self.answers.get(words[0]))
-                    if answer is None:
+                    if answer is None or (not answer and self.hang_ups <= 0):
                         back.write(hiredis.pack_command(tuple(words)))  # type: ignore[arg-type]
                     elif answer:
                         writer.write(answer)
                     else:
+                        self.hang_ups -= 1
                         return
         except ConnectionError:
             pass
@@ -373,6 +377,33 @@ async def proxied(
         await eventually(lambda: len(asyncio.all_tasks()) == 1, what="the proxy has ended")
 
 
+async def test_one_hang_up_at_login_does_not_cost_the_notices(
+    make_nodes: MakeNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server or proxy that restarts hangs up: the connection that works then is told of releases, too."""
+    (url,) = make_nodes(1).urls
+    async with proxied(url, b"") as (proxy, through):
+        proxy.hang_ups = 1
+        async with hearing(through) as it:
+            await it.hear()
+            assert proxy.hellos > 1
+    assert warnings(caplog) == []
+
+
+@pytest.mark.parametrize("verb", ["SCRIPT", "INFO"])
+async def test_a_proxy_that_hangs_up_at_a_command_is_told_by_that(make_nodes: MakeNodes, verb: str) -> None:
+    """Its silence says nothing, so the reason says what it was asked."""
+    (url,) = make_nodes(1).urls
+    told: list[str] = []
+    async with proxied(url) as (proxy, through):
+        proxy.answers[verb.encode()] = b""
+        with contextlib.suppress(QuorumUnavailableError):
+            async with LockManager([through]) as manager:
+                told.append(manager.statistics().nodes[0].reason)
+                await manager.lock("a", blocking=False).acquire()
+    assert f"it hung up at {verb}" in told[0]
+
+
 UNKNOWN = b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `locker`, `%b`, \r\n"
 
 
@@ -404,12 +435,14 @@ async def test_a_server_without_resp3_is_spoken_to_in_resp2(
             assert not it.node.hears(KEY)
             assert len(warnings(caplog)) == 1
             assert PASSWORD not in caplog.text
-            assert proxy.hellos == 1
-            proxy.writers[-1].transport.abort()
+            once = 2 if hello == b"" else 1  # one that only hung up is asked once more as soon as it answers
+            assert proxy.hellos == once
+            for writer in proxy.writers:
+                writer.transport.abort()
             await eventually(lambda: it.node.standing.state is not NodeState.UP)
             await it.up()
             assert await it.do(NAME.release(OWNER, 10.0)) == [1, 0, 0]
-            assert proxy.hellos == (1 if remembered else 2)
+            assert proxy.hellos == (1 if remembered else 2 * once)
             assert len(warnings(caplog)) == 1
         assert not [words for words in proxy.words if words[0] == b"SUBSCRIBE"]
 

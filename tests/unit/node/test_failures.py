@@ -29,6 +29,13 @@ REDIS_5 = "the server is older than Redis 6.0, or a proxy; give the client proto
         (NoPermissionError("this user has no permissions to run the 'ping' command"), True),
         (NoPermissionError("this user has no permissions to run the 'hello' command"), False),
         (ResponseError("unknown command `HELLO`, with args beginning with: `3`"), False),
+        (ResponseError("unsupported command 'ping'"), True),
+        (ResponseError("Unrecognized command"), True),
+        (ResponseError("Err unknown or unsupported command 'PING'"), True),
+        (ResponseError("command 'PING' is not allowed"), True),
+        (ResponseError("Command is not available: 'PING'. See the documentation"), True),
+        (ResponseError("unsupported command 'HELLO'"), False),
+        (ResponseError("OOM command not allowed when used memory > 'maxmemory'. (PING)"), False),
         (ResponseError("BUSY Redis is busy running a script, PING later"), False),
     ],
 )

@@ -1,0 +1,154 @@
+"""A name with several addresses, some of which lead nowhere: the others are found, and reasons name them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aioredlock_ng import LockManager, NodeState
+from aioredlock_ng.testing import LocalNodes
+from tests.nodes.standing import up
+from tests.servers import eventually, free_port
+
+NAME = "redis-1"
+Address = tuple[str, int]
+
+
+@contextlib.contextmanager
+def black_hole() -> Iterator[Address]:
+    """Give an address where connections are neither taken nor refused: its queue is full."""
+    with contextlib.ExitStack() as stack:
+        hole = stack.enter_context(socket.socket())
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(0)
+        for _ in range(3):
+            full = stack.enter_context(socket.socket())
+            full.setblocking(False)
+            full.connect_ex(hole.getsockname())
+        yield hole.getsockname()
+
+
+@pytest.fixture
+def hole() -> Iterator[Address]:
+    """Give one."""
+    with black_hole() as address:
+        yield address
+
+
+def leads_to(monkeypatch: pytest.MonkeyPatch, *addresses: Address) -> None:
+    """Have the resolver know one more name."""
+    real = socket.getaddrinfo
+
+    def resolve(host: Any, *args: Any, **options: Any) -> Any:
+        if host != NAME:
+            return real(host, *args, **options)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+def reason(manager: LockManager) -> str:
+    """Return why the manager's only node is not up."""
+    return manager.statistics().nodes[0].reason
+
+
+async def test_an_address_that_swallows_packets_does_not_hide_the_next(
+    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes, hole: Address
+) -> None:
+    """The second one is tried beside it."""
+    leads_to(monkeypatch, hole, ("127.0.0.1", nodes3.ports[0]))
+    urls = [f"redis://{NAME}:{nodes3.ports[0]}", *nodes3.urls[1:]]
+    async with LockManager(urls, connect_timeout=10.0) as manager:
+        await up(manager, within=9.0)
+        async with manager.lock("res") as lease:
+            assert len(lease.votes) == 3
+
+
+async def test_an_address_that_accepts_and_keeps_quiet_is_last_at_the_next_try(
+    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes
+) -> None:
+    """Such as a machine that hangs, or whose program does: only an answer to the login counts."""
+    with socket.socket() as quiet:
+        quiet.bind(("127.0.0.1", 0))
+        quiet.listen()
+        leads_to(monkeypatch, quiet.getsockname(), ("127.0.0.1", nodes3.ports[0]))
+        urls = [f"redis://{NAME}:{nodes3.ports[0]}", *nodes3.urls[1:]]
+        async with LockManager(urls, connect_timeout=0.3) as manager:
+            await up(manager)
+
+
+async def test_more_dead_addresses_than_one_try_has_time_for(
+    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes
+) -> None:
+    """What did not answer in one try comes last in the next one."""
+    with contextlib.ExitStack() as stack:
+        holes = [stack.enter_context(black_hole()) for _ in range(3)]
+        leads_to(monkeypatch, *holes, ("127.0.0.1", nodes3.ports[0]))
+        urls = [f"redis://{NAME}:{nodes3.ports[0]}", *nodes3.urls[1:]]
+        async with LockManager(urls, connect_timeout=0.4) as manager:
+            await up(manager)
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+async def test_the_reason_names_each_address_that_failed(
+    monkeypatch: pytest.MonkeyPatch, hole: Address, scheme: str
+) -> None:
+    """Those that were refused with why, and those that gave no answer."""
+    refused = ("127.0.0.1", free_port())
+    leads_to(monkeypatch, refused)
+    async with LockManager([f"{scheme}://{NAME}:1"]) as manager:
+        assert f"{NAME}:1" in reason(manager)
+        assert f"127.0.0.1:{refused[1]}: Connection refused" in reason(manager)
+    leads_to(monkeypatch, hole)
+    async with LockManager([f"{scheme}://{NAME}:1"], connect_timeout=0.2) as manager:
+        assert manager.statistics().nodes[0].state is NodeState.DOWN
+        assert f"no answer to connect and login within 0.2 s at 127.0.0.1:{hole[1]}" in reason(manager)
+
+
+async def test_redis_sentinels_are_found_by_any_of_their_addresses(
+    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes, hole: Address
+) -> None:
+    """A Redis Sentinel, too, is a name that may lead to several addresses."""
+    master = nodes3.ports[0]
+    answer = b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%d\r\n" % (len(str(master)), master)
+
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                for _ in range(data.count(b"SETINFO")):
+                    writer.write(b"+OK\r\n")
+                if b"SENTINEL" in data:
+                    writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(tell, "127.0.0.1", 0)
+    leads_to(monkeypatch, hole, server.sockets[0].getsockname())
+    try:
+        async with LockManager([f"redis+sentinel://{NAME}:26379/main", *nodes3.urls[1:]]) as manager:
+            await up(manager)
+    finally:
+        server.close()
+
+
+async def test_no_socket_is_left_of_the_addresses_that_lost(
+    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes, hole: Address
+) -> None:
+    """The manager keeps one connection; what was tried beside it is closed."""
+    made: list[socket.socket] = []
+    real = socket.socket
+
+    def noted(*args: Any, **options: Any) -> socket.socket:
+        made.append(real(*args, **options))
+        return made[-1]
+
+    leads_to(monkeypatch, hole, ("127.0.0.1", nodes3.ports[0]))
+    async with LockManager([f"redis://{NAME}:1", *nodes3.urls[1:]], connect_timeout=10.0) as manager:
+        monkeypatch.setattr("aioredlock_ng._node.addresses.socket.socket", noted)
+        await up(manager)
+        monkeypatch.undo()
+    await eventually(lambda: all(sock.fileno() == -1 for sock in made))
