@@ -243,7 +243,11 @@ class RedisNode(BaseNode):
         pause = max(HEARTBEAT, self.env.node_timeout)  # a node that is far away is not mute
         answered = link.pipe.answered
         while True:  # whatever is in flight at the first look, something was asked long before it
+            looked_at = self.env.clock.now()
             await asyncio.wait((link.lost,), timeout=pause)
+            away = self.env.clock.now() - looked_at
+            if away >= GIVE_UP_AFTER * pause:
+                await self._try_after_pause(link, away)
             if link.lost.done():
                 return
             if link.pipe.answered != answered or not len(link.pipe):
@@ -259,6 +263,18 @@ class RedisNode(BaseNode):
             self._repeat_releases(link)
             self._channels.send_unsent()
             self._greet()
+
+    async def _try_after_pause(self, link: Link, away: float) -> None:
+        """Ask for a sign of life at once, after this process stood still for `away` seconds.
+
+        The peer, or a NAT on the way, may have forgotten the connection without a word, and calls that were
+        made since then have no time for all the heartbeats of an ordinary silence.
+        """
+        answered = link.pipe.answered
+        self._greet()
+        await asyncio.wait((link.lost,), timeout=self.env.node_timeout)
+        if link.pipe.answered == answered:
+            link.give_up(f"no answer after this process stood still for {away:.3g} s")
 
     def _repeat_releases(self, link: Link) -> None:
         for release in self._ledger.due(self.env.clock.now()):

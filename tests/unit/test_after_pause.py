@@ -1,0 +1,73 @@
+"""A process that stood still: the first call finds out in its own time whether connections are forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+
+import pytest
+
+from aioredlock_ng import NodeState
+from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RedisNode
+from aioredlock_ng.testing import MemoryNode, SimLoop
+from tests.unit.worlds import TTL, turns, virtual, world
+
+PAUSE = 600.0
+
+
+def forget_connections(server: MemoryNode) -> None:
+    """Let whatever is sent on the connections there are go nowhere, as behind a NAT that has forgotten them."""
+    for wire in server.wires:
+        nowhere = copy.copy(wire)
+        nowhere.lanes, wire.lanes = wire.lanes, []
+        nowhere.cut()
+        for lane in nowhere.lanes:
+            lane._wire = nowhere
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.1, 0.25, 0.4, 0.49])
+@virtual
+async def test_the_first_call_after_a_pause_finds_new_connections(phase: float) -> None:
+    """Within its own second, whenever the process stood still between two heartbeats."""
+    async with world() as w:
+        await asyncio.sleep(3 + phase)
+        for server in w.nodes:
+            forget_connections(server)
+        SimLoop.running().suspend(PAUSE)
+        began = SimLoop.running().time()
+        async with w.manager.lock("a", blocking_timeout=1.0) as lease:
+            assert SimLoop.running().time() - began <= 1.0
+            assert lease.held
+        await turns(3)
+
+
+@virtual
+async def test_a_connection_that_is_well_is_kept_after_a_pause() -> None:
+    """One that answers goes on; a server that stands still costs its own connection, and nothing else."""
+    async with world() as w:
+        await asyncio.sleep(3)
+        nodes = [node for node in w.manager._life.nodes if isinstance(node, RedisNode)]
+        links = [node._link for node in nodes]
+        w.nodes[2].freeze()
+        SimLoop.running().suspend(PAUSE)
+        async with w.manager.lock("a", blocking_timeout=1.0):
+            await asyncio.sleep(2 * HEARTBEAT)
+        assert [node._link for node in nodes[:2]] == links[:2]
+        assert nodes[2].standing.state is NodeState.DOWN
+        w.nodes[2].thaw()
+        await asyncio.sleep(TTL)
+        assert all(node.standing.state is NodeState.UP for node in nodes)
+
+
+@virtual
+async def test_an_ordinary_silence_is_as_patient_as_ever() -> None:
+    """A server that stands still while this process does not is given up after all heartbeats, not before."""
+    async with world() as w:
+        await asyncio.sleep(3)
+        w.nodes[0].freeze()
+        node = w.manager._life.nodes[0]
+        await asyncio.sleep((GIVE_UP_AFTER - 1) * HEARTBEAT)
+        assert node.standing.state is NodeState.SUSPECT
+        w.nodes[0].thaw()
+        await asyncio.sleep(HEARTBEAT)
+        assert node.standing.state is NodeState.UP
