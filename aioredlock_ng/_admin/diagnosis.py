@@ -15,6 +15,7 @@ from .._core.command import Reply, Silence
 from .._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
 from .._node import NodeState
 from .._node.plain import plain
+from .._node.redis_node import RedisNode
 from .look import ask
 from .self_test import try_listening, try_locking, try_telling
 from .trial import question
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 PATIENCE: Final = 1.0
 """Seconds an answer is waited for, or a `node_timeout` where that is longer: a slow one is a finding, too."""
+
+LOOKS_ELSEWHERE: Final = 4
+"""Further connections to a node, to see whether its name always leads to the same server."""
 
 SAMPLES: Final = 5
 """Times that a node's clock is read: the quickest answer tells the time best."""
@@ -69,10 +73,13 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
     deaf = await try_listening(runtime, node, timeout)
     mute, uncounted = await try_telling(runtime, node, timeout)
     facts = info if isinstance(info, Silence) else _info(info)
+    run_id = standing.run_id or (None if isinstance(facts, Silence) else facts.get("run_id"))
+    others = await node.further_run_ids(LOOKS_ELSEWHERE) if isinstance(node, RedisNode) else frozenset[str]()
     gathered = NodeFacts(
         name=node.name,
         host=_host(node),
-        run_id=standing.run_id or (None if isinstance(facts, Silence) else facts.get("run_id")),
+        run_id=run_id,
+        other_run_ids=others - {run_id} if run_id else frozenset(),
         round_trip=statistics.median(round_trips) if round_trips else standing.round_trip,
         info=facts,
         config=config,

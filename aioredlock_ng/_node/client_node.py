@@ -36,6 +36,10 @@ CALL_LIMIT: Final = 10.0
 LOOK_AFTER: Final = 0.5
 """Seconds between looks at the server: whether it answers, and which releases to repeat."""
 
+STOOD_STILL: Final = 2.5
+"""Seconds without a look, after which this process is taken to have been paused: peers, or a NAT on the way,
+may have forgotten what lies idle in the client's pool."""
+
 _TAGS: Final = itertools.count(1)
 """The tags of calls, whichever manager makes them: several may have one client, with one pool (R15)."""
 
@@ -59,6 +63,8 @@ class ClientNode(BaseNode):
         self._calls.longest = env.connect_timeout
         if isinstance(self._caller, ClusterCaller):
             self._caller.prefix = env.prefix
+            if self._greeting is not None:
+                self._greeting.moves = True
 
     @property
     def clustered(self) -> bool:
@@ -186,9 +192,16 @@ class ClientNode(BaseNode):
                 self.settled.set()
             if self._state is not NodeState.DOWN:
                 self._repeat_releases()
+            looked_at = self.env.clock.now()
             with anyio.move_on_after(LOOK_AFTER):
                 await self._wanted.wait()
             self._wanted.clear()
+            if self.env.clock.now() - looked_at >= STOOD_STILL:
+                await self._drop_idle()
+
+    async def _drop_idle(self) -> None:
+        with anyio.move_on_after(self.env.connect_timeout):
+            await self._caller.drop_idle()
 
     def _repeat_releases(self) -> None:
         """Repeat the recorded releases, as far as there is room for releases."""
@@ -203,8 +216,7 @@ class ClientNode(BaseNode):
         reason = await self._ping()
         if reason and before in (NodeState.UP, NodeState.QUARANTINED):
             # It may only be a pooled connection that the server has closed, and others beside it in the pool.
-            with anyio.move_on_after(self.env.connect_timeout):
-                await self._caller.drop_idle()
+            await self._drop_idle()
             reason = await self._ping()
         if reason:
             self._become(NodeState.DOWN, reason)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Final, Protocol, final
 
 from redis.asyncio.connection import Connection
@@ -41,6 +42,9 @@ class Endpoint(Protocol):
         self, timeout: float, on_failure: Callable[[Entry, str], None]
     ) -> tuple[Link, Identity]:
         """Connect, log in, load the scripts; raises `OSError` or `RedisError` when that fails."""
+
+    def look_elsewhere(self) -> None:
+        """Go to another address of the name with the next connection, if it has one."""
 
 
 @final
@@ -117,6 +121,10 @@ class UrlEndpoint:
         self._fall_back(refusal)
         return link, identity
 
+    def look_elsewhere(self) -> None:
+        """As in `Endpoint`."""
+        self._addresses.failed()
+
     def _is_given_away_by(self, error: Exception) -> bool:
         """Whether the server repeats the password: HELLO and AUTH have it among their arguments."""
         if type(error) in (RedisConnectionError, RedisTimeoutError):
@@ -156,6 +164,22 @@ class UrlEndpoint:
                 reason,
                 node=self.name,
             )
+
+
+async def run_ids_behind(endpoint: Endpoint, timeout: float, count: int) -> frozenset[str]:
+    """Connect so many times, to other addresses of the name if it has some; return which masters answer.
+
+    It may refuse further connections: then less is known.
+    """
+    found: set[str] = set()
+    with suppress(Exception):
+        for _ in range(count):
+            endpoint.look_elsewhere()
+            link, identity = await endpoint.connect(timeout, lambda *_: None)
+            link.give_up("it was only to tell its run_id")
+            if identity.run_id is not None and identity.role in (None, "master"):
+                found.add(identity.run_id)
+    return frozenset(found)
 
 
 def _take_over(connection: Connection, on_failure: Callable[[Entry, str], None], *, resp3: bool) -> Link:

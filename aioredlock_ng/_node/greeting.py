@@ -24,6 +24,7 @@ from .._core.quarantine import (
 )
 from .._core.quorum_view import QuorumView
 from .._core.rights import glob_escaped
+from .._core.servers_seen import ONE_SERVER_EACH, SEVERAL_SERVERS, ServersSeen
 from .._log import report
 from .failures import in_our_words
 
@@ -88,6 +89,9 @@ class Greeting:
         """Whether the present connection's first greeting was answered."""
         self._answered = False
         """Whether the last greeting was answered with a sentinel, or with the lack of one."""
+        self._servers = ServersSeen()
+        self.moves = False
+        """Whether the node is a slot of a Redis Cluster, which may go to another server and come back."""
         self.distrusted = False
         """Whether the node's clock is suspected to have jumped (R14)."""
 
@@ -241,6 +245,8 @@ class Greeting:
         ):  # else this one was on its way already
             overtaken = found.wait is None and found.quarantine_ms and sentinel != self._restart_of
             self._restart_of = sentinel if overtaken else b""  # else done, or not ours to write
+        if self._servers.returns(identity) and not self.moves:
+            self._warn(f"{SEVERAL_SERVERS}; {ONE_SERVER_EACH}")
         self._log_findings(found)
         taken_from = "" if found.conflict else self._taken_from
         return Greeted(time_us / 1_000_000, same_server, changed, taken_from)

@@ -15,7 +15,7 @@ from .._log import report
 from . import NodeState
 from .base import BaseNode
 from .channels import Channels, is_refusal
-from .connection import Endpoint
+from .connection import Endpoint, run_ids_behind
 from .failures import notes_of, why
 from .handshake import Identity
 from .link import Link, heartbeat
@@ -209,6 +209,10 @@ class RedisNode(BaseNode):
                 return
             await asyncio.sleep(RECONNECT.backoff(attempt, self.env.random.random(), least=0.5))
             attempt += 1
+
+    async def further_run_ids(self, count: int) -> frozenset[str]:
+        """Connect so many times more; return what the servers that answer call themselves."""
+        return await run_ids_behind(self._endpoint, self.env.connect_timeout, count)
 
     def _why_unfit(self, identity: Identity) -> str:
         prefix = self.env.prefix

@@ -16,7 +16,7 @@ PAUSE = 600.0
 
 
 def forget_connections(server: MemoryNode) -> None:
-    """Let whatever is sent on the connections there are go nowhere, as behind a NAT that has forgotten them."""
+    """Let what is sent on the present connections go nowhere, as behind a NAT that has forgotten them."""
     for wire in server.wires:
         nowhere = copy.copy(wire)
         nowhere.lanes, wire.lanes = wire.lanes, []

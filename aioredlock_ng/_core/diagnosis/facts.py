@@ -44,6 +44,8 @@ class NodeFacts:
     down: str = ""
     """Why it cannot be asked anything; empty when it can."""
     run_id: str | None = None
+    other_run_ids: frozenset[str] = frozenset()
+    """What servers called themselves on further connections, where that was not `run_id`."""
     round_trip: float | None = None
     """Seconds."""
     info: Mapping[str, str] | Silence = NOT_ASKED

@@ -10,6 +10,7 @@ from ..command import Silence
 from ..fencing import RAISE_AHEAD_MS
 from ..quarantine import UNKNOWN_IDENTITY
 from ..quorum import majority
+from ..servers_seen import ONE_SERVER_EACH, SEVERAL_SERVERS
 from .checks import check_access, check_info, check_latency, check_locking, check_notices
 from .facts import NOT_ASKED, ClockReading, Facts, NodeFacts
 from .findings import Finding, Level, allow, bad, explained, ok, unchecked
@@ -90,6 +91,9 @@ def _identity(facts: Facts) -> Iterator[Finding]:
     for one, two in twice:
         message = f"nodes {one.name} and {two.name} are one server, which would vote twice (A4)"
         yield bad(None, "identity", "error", message, "name N different servers in the node list")
+    for node in facts.nodes:
+        if node.other_run_ids:
+            yield bad(node, "identity", "error", SEVERAL_SERVERS, ONE_SERVER_EACH)
     unknown = [node.name for node in facts.nodes if node.run_id is None and not node.down]
     if unknown:
         message = f"could not be checked: whether {', '.join(unknown)} are different servers"

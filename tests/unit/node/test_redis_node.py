@@ -163,6 +163,9 @@ class Door:
         self.links.append(link)
         return link, Identity(identity.run_id, self.role)
 
+    def look_elsewhere(self) -> None:
+        """Know of one server alone."""
+
 
 def verbs(server: MemoryNode) -> list[str]:
     """Return what the server executed: SET, or the script's purpose with its owner's number."""
