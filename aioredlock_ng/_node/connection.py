@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, Protocol, final
@@ -29,6 +30,10 @@ from .urls import NodeUrl
 
 RESP3_AGAIN: Final = 0.25
 """The share of a `connect_timeout` in which a peer that hung up at ``HELLO 3`` is asked once more."""
+
+_ABOUT_HELLO: Final = re.compile(
+    r"hello|proto|permission|unknown|un(?:supported|recogni[sz]ed)", re.IGNORECASE
+)
 
 
 class Endpoint(Protocol):
@@ -104,9 +109,9 @@ class UrlEndpoint:
         except LoginError as error:
             refusal = error.reason
         link, identity = await self._connect(timeout, on_failure, RESP2)
-        if isinstance(refusal, (RedisConnectionError, OSError)):
-            # It only hung up, and answers now: if it was away at that moment, this connection need not go
-            # without notices for as long as it lives.
+        if _may_pass(refusal):
+            # It answers now: if it was away at that moment, this connection need not go without notices for
+            # as long as it lives.
             try:
                 async with asyncio.timeout(timeout * RESP3_AGAIN):
                     by_resp3 = await self._connect(timeout, on_failure, RESP3)
@@ -152,7 +157,7 @@ class UrlEndpoint:
 
     def _fall_back(self, refusal: Exception) -> None:
         """Note that RESP2 was understood where RESP3 was not, and say so once."""
-        if isinstance(refusal, ResponseError):
+        if isinstance(refusal, ResponseError) and not _may_pass(refusal):
             self._protocol = RESP2  # it said so; one that only hung up is asked again next time
         if not self._told:
             self._told = True
@@ -164,6 +169,13 @@ class UrlEndpoint:
                 reason,
                 node=self.name,
             )
+
+
+def _may_pass(refusal: Exception) -> bool:
+    """Whether it is no answer to ``HELLO 3`` itself: a hang-up, or an error of a proxy without its server."""
+    if isinstance(refusal, ResponseError):
+        return _ABOUT_HELLO.search(str(refusal)) is None
+    return isinstance(refusal, (RedisConnectionError, OSError))
 
 
 async def run_ids_behind(endpoint: Endpoint, timeout: float, count: int) -> frozenset[str]:

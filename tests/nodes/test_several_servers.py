@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from aioredlock_ng import LockManager, NodeState
 from aioredlock_ng._core.servers_seen import SEVERAL_SERVERS
 from aioredlock_ng.testing import LocalNodes
-from tests.nodes.standing import state, up
+from tests.nodes.standing import state
 from tests.servers import eventually
 
 
