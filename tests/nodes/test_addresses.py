@@ -12,11 +12,9 @@ import pytest
 
 from aioredlock_ng import LockManager, NodeState
 from aioredlock_ng.testing import LocalNodes
+from tests.nodes.names import NAME, Address, leads_to
 from tests.nodes.standing import up
 from tests.servers import eventually, free_port
-
-NAME = "redis-1"
-Address = tuple[str, int]
 
 
 @contextlib.contextmanager
@@ -38,18 +36,6 @@ def hole() -> Iterator[Address]:
     """Give one."""
     with black_hole() as address:
         yield address
-
-
-def leads_to(monkeypatch: pytest.MonkeyPatch, *addresses: Address) -> None:
-    """Have the resolver know one more name."""
-    real = socket.getaddrinfo
-
-    def resolve(host: Any, *args: Any, **options: Any) -> Any:
-        if host != NAME:
-            return real(host, *args, **options)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
-
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
 
 def reason(manager: LockManager) -> str:

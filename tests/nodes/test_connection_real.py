@@ -36,6 +36,7 @@ from aioredlock_ng._node import NodeState
 from aioredlock_ng._node.redis_node import RECONNECT, RedisNode
 from aioredlock_ng._round.batch import MAX_BATCH
 from aioredlock_ng.testing import LocalNodes
+from tests.nodes.names import NAME, leads_to
 from tests.nodes.standing import state, up
 from tests.servers import ask, eventually, kill_connections, lock_keys, skip_unless_available
 
@@ -202,6 +203,22 @@ async def test_a_certificate_of_another_authority_is_refused(
     async with LockManager(urls, connect_timeout=5.0) as manager:
         for vote in await denied(manager):
             assert re.search("certificate", vote.reason, re.IGNORECASE), vote.reason
+
+
+async def test_a_certificate_is_compared_with_the_name_in_the_url(
+    tls_nodes: LocalNodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever of the name's addresses is reached: it is not the address that counts."""
+    urls = [url.replace("//127.0.0.1", "//localhost") for url in tls_nodes.urls[:2]]
+    leads_to(monkeypatch, ("127.0.0.1", tls_nodes.ports[2]))
+    async with LockManager(
+        [*urls, tls_nodes.urls[2].replace("//127.0.0.1", f"//{NAME}")], connect_timeout=5.0
+    ) as manager:
+        await works(manager)
+        await eventually(lambda: state(manager, 2) is NodeState.DOWN)
+        reason = manager.statistics().nodes[2].reason
+        assert "certificate" in reason
+        assert f"at 127.0.0.1:{tls_nodes.ports[2]}" in reason
 
 
 async def test_plain_text_to_a_tls_port_and_back_are_refused(tls_nodes: LocalNodes, one: LocalNodes) -> None:
