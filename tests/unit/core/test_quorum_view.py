@@ -110,6 +110,29 @@ def test_a_clock_that_went_back_closes_it_for_a_day_at_most() -> None:
     assert view.closed_for(0.0) == LONGEST_CLOSED_MS / 1000 < 90_000
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations(((0, STRAY), (1, OURS), (2, b"")))))
+def test_nothing_is_written_while_a_node_may_be_a_strays(order: tuple[tuple[int, bytes], ...]) -> None:
+    """Two nodes that were not heard may show that the other quorum has to go: no conflict, and no claim."""
+    view = view_of(*order)
+    assert not view.conflict
+    assert not view.may_write
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [[(9000, BY_USE), (5000, BY_USE)], [(5000, BY_INIT), (9000, BY_USE)], [(9000, BY_INIT), (5000, BY_INIT)]],
+    ids=["older use", "init before use", "older init"],
+)
+@pytest.mark.parametrize("last", [0, 1])
+def test_the_claim_of_a_quorum_is_the_highest_of_its_nodes(
+    claims: list[tuple[int, bytes]], last: int
+) -> None:
+    """Whichever is heard last: it is what is written, and what decides who takes a node back."""
+    heard = [*enumerate(stored(5, age_ms=age, how=how) for age, how in claims)]
+    claim = view_of(heard[1 - last], heard[last]).claim()
+    assert (claim.born_ms, claim.how) == (NOW_MS - claims[0][0], claims[0][1])
+
+
 # -- a node that stays another quorum's -----------------------------------------------------------------
 
 OLDER = stored(3, age_ms=9000)

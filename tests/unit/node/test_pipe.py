@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import hiredis
 import pytest
 
 from aioredlock_ng._admin.look import look_for
 from aioredlock_ng._core.command import Command, Purpose, Silence
+from aioredlock_ng._hold.top_up import TopUp
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._node.link import heartbeat
@@ -423,6 +426,24 @@ def test_anything_else_goes_again_only_while_it_is_waited_for(
         assert isinstance(sink.reply, Silence)
         assert sink.reply.reason.startswith("NOSCRIPT")
         assert [entry[1] for entry, _ in watched.failures] == [sink]
+
+
+@dataclass
+class Lease:
+    """A lease, as far as a top-up looks at it."""
+
+    held: bool = True
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_top_up_goes_again_only_while_its_lease_is_held(watched: Watched, held: bool) -> None:
+    """One that met NOSCRIPT after the loss would bring keys back, and perhaps no release follows (R9)."""
+    lease, command = Lease(), scripted("top_up")
+    watched.pipe.put(command, TopUp(lease), 0)
+    watched.pipe.take()
+    lease.held = held
+    watched.pipe.feed(NOSCRIPT)
+    assert watched.sent() == ([(*words(command, in_full=True), TAGS[2])] if held else [])
 
 
 @pytest.mark.parametrize("purpose", ["acquire", "extend", "top_up"])
