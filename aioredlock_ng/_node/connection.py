@@ -123,6 +123,7 @@ class UrlEndpoint:
             else:
                 link.give_up("it speaks RESP3 after all")
                 return by_resp3
+        link.resp3_in_doubt = _may_pass(refusal)
         self._fall_back(refusal)
         return link, identity
 

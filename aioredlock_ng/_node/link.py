@@ -45,6 +45,8 @@ class Link(asyncio.Protocol):
         self._keep = keep
         self.resp3 = resp3
         """Whether the server can push messages, as RESP3 does."""
+        self.resp3_in_doubt = False
+        """Whether it speaks RESP2 only because its peer hung up at ``HELLO 3``: RESP3 may work by now."""
         self._lost: asyncio.Future[str] = self.loop.create_future()
         self._ended: asyncio.Future[None] = self.loop.create_future()
         flush_soon = flusher(self.loop).soon

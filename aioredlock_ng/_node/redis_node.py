@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, final
 
 from .._core.command import Command, Proof, Purpose, Reply, Silence, Sink
@@ -33,6 +35,10 @@ nothing since the last look although something was asked is SUSPECT."""
 
 GIVE_UP_AFTER: Final = 5
 """Heartbeats without any answer after which a connection is given up and made anew."""
+
+RESP3_LOOK: Final = 60.0
+"""Seconds, from half as many to half as many more, between looks whether a peer that hung up at ``HELLO 3``
+speaks RESP3 by now."""
 
 STALE_ROLE: Final = "READONLY"
 """In the error of a master that has become a replica; older servers put their own words before it."""
@@ -246,6 +252,7 @@ class RedisNode(BaseNode):
         mute = 0
         pause = max(HEARTBEAT, self.env.node_timeout)  # a node that is far away is not mute
         answered = link.pipe.answered
+        resp3_look_at = self._next_resp3_look() if link.resp3_in_doubt else math.inf
         while True:  # whatever is in flight at the first look, something was asked long before it
             looked_at = self.env.clock.now()
             await asyncio.wait((link.lost,), timeout=pause)
@@ -267,6 +274,20 @@ class RedisNode(BaseNode):
             self._repeat_releases(link)
             self._channels.send_unsent()
             self._greet()
+            if self.env.clock.now() >= resp3_look_at:
+                await self._try_resp3(link)
+                resp3_look_at = self._next_resp3_look()
+
+    def _next_resp3_look(self) -> float:
+        return self.env.clock.now() + RESP3_LOOK * (0.5 + self.env.random.random())
+
+    async def _try_resp3(self, link: Link) -> None:
+        """Leave a connection that cannot tell of releases as soon as another one can."""
+        with suppress(Exception):
+            other, _ = await self._endpoint.connect(self.env.connect_timeout, lambda *_: None)
+            other.give_up("it was only to try RESP3")
+            if other.resp3:
+                link.give_up("RESP3 works by now: release notices need it")
 
     async def _try_after_pause(self, link: Link, away: float) -> None:
         """Ask for a sign of life at once, after this process stood still for `away` seconds.

@@ -7,6 +7,24 @@ from .mutation import Edit, Mutation, TextEdit
 MUTATIONS = (
     Mutation(
         rule="R15",
+        name="a process that stood still keeps connections that do not answer",
+        edits=(Edit("RedisNode._watch", "away >= GIVE_UP_AFTER * pause", "False"),),
+        test="unit/test_after_pause.py::test_the_first_call_after_a_pause_finds_new_connections[0.0]",
+    ),
+    Mutation(
+        rule="R12",
+        name="a server that answers again after another one is not noticed",
+        edits=(
+            Edit(
+                "ServersSeen.returns",
+                "identity in self._seen and identity != next(reversed(self._seen))",
+                "False",
+            ),
+        ),
+        test="unit/core/test_servers_seen.py::test_a_server_that_answers_again_after_another_was_alive[aba-a]",
+    ),
+    Mutation(
+        rule="R15",
         name="a caller that stops waiting takes its command out of the queue",
         edits=(
             Edit(

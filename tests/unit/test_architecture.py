@@ -67,7 +67,7 @@ LONG_MODULES = {
     "_local/local_queue.py": 355,
     "_manager.py": 605,
     "_node/pipe.py": 340,
-    "_node/redis_node.py": 350,
+    "_node/redis_node.py": 375,
     "_options.py": 385,
     "events.py": 350,
 }

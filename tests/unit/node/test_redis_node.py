@@ -21,7 +21,7 @@ from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng._node.link import Link
 from aioredlock_ng._node.packing import words
 from aioredlock_ng._node.pipe import MAX_IN_FLIGHT, RESERVED_FOR_RELEASES
-from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RedisNode
+from aioredlock_ng._node.redis_node import GIVE_UP_AFTER, HEARTBEAT, RECONNECT, RESP3_LOOK, RedisNode
 from aioredlock_ng.testing import MemoryNode, SimLoop, _memory_data, _memory_server, memory_node
 
 KEY = b"redlock:a"
@@ -153,6 +153,8 @@ class Door:
         self._inner = memory_node._MemoryEndpoint(server, server.wires[0])
         self.name, self.address = self._inner.name, self._inner.address
         self.role = role
+        self.resp3 = True
+        """Whether further connections speak RESP3; if not, that may change."""
         self.attempts: list[float] = []
         self.links: list[Link] = []
 
@@ -160,6 +162,7 @@ class Door:
         """Connect to the master in memory."""
         self.attempts.append(now())
         link, identity = await self._inner.connect(timeout, on_failure)
+        link.resp3, link.resp3_in_doubt = self.resp3, not self.resp3
         self.links.append(link)
         return link, Identity(identity.run_id, self.role)
 
@@ -176,6 +179,27 @@ def verbs(server: MemoryNode) -> list[str]:
         what, value = (scripts[said_words[1]], said_words[4]) if script else ("set", said_words[2])
         said.append(f"{what} {int(value.partition(b':')[0], 16)}")
     return said
+
+
+@simulated
+async def test_a_connection_that_fell_back_to_resp2_is_replaced_once_resp3_works() -> None:
+    """A peer that hung up at HELLO 3 is tried again about once a minute, on a connection of its own."""
+    server = MemoryNode(latency=LATENCY)
+    door = Door(server)
+    door.resp3 = False
+    async with running(RedisNode(door)) as it:
+        await asyncio.sleep(10 * RESP3_LOOK)
+        assert it.states == ["up"], "what works is kept"
+        assert not it.node.can_hear
+        assert 7 <= len(door.attempts) <= 21
+        assert all(link._transport.aborted for link in door.links[1:]), "no further one is left"
+        door.resp3 = True
+        await asyncio.sleep(1.6 * RESP3_LOOK)
+        assert it.node.can_hear
+        assert it.states == ["up", "down", "up"]
+        made = len(door.attempts)
+        await asyncio.sleep(10 * RESP3_LOOK)
+        assert len(door.attempts) == made
 
 
 # -- connecting ----------------------------------------------------------------------------------
