@@ -87,12 +87,12 @@ class Addresses:
                 for task in done:
                     address = under_way.pop(task)
                     if (error := task.exception()) is None:
-                        self._failed.update(under_way.values())  # they are slower, if they answer at all
                         self._tried = [address]
                         return task.result()
                     self._failed.add(address)
                     reasons.append(f"{_shown(address)}: {_why(error)}")
         finally:
+            self._failed.update(under_way.values())  # another one was quicker, or the time is up
             for task in under_way:
                 task.add_done_callback(_close)  # also one that was connected in the same moment
                 task.cancel()

@@ -144,6 +144,7 @@ class UrlEndpoint:
         if self._redis_sentinels is not None:
             host, port = await self._redis_sentinels.master(timeout)
             options = options | {"host": host, "port": port}
+            self._addresses.start()  # the Redis Sentinel's own is not what is told of the master
         connection = make_connection(self._connection_class, options, timeout, protocol, self._addresses)
         try:
             await connection.connect()  # type: ignore[no-untyped-call]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -96,11 +96,9 @@ async def test_the_reason_names_each_address_that_failed(
         assert f"no answer to connect and login within 0.2 s at 127.0.0.1:{hole[1]}" in reason(manager)
 
 
-async def test_redis_sentinels_are_found_by_any_of_their_addresses(
-    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes, hole: Address
-) -> None:
-    """A Redis Sentinel, too, is a name that may lead to several addresses."""
-    master = nodes3.ports[0]
+@contextlib.asynccontextmanager
+async def telling(master: int) -> AsyncIterator[Address]:
+    """Run a Redis Sentinel that knows where the master is, and no more."""
     answer = b"*2\r\n$9\r\n127.0.0.1\r\n$%d\r\n%d\r\n" % (len(str(master)), master)
 
     async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,12 +111,33 @@ async def test_redis_sentinels_are_found_by_any_of_their_addresses(
         writer.close()
 
     server = await asyncio.start_server(tell, "127.0.0.1", 0)
-    leads_to(monkeypatch, hole, server.sockets[0].getsockname())
     try:
-        async with LockManager([f"redis+sentinel://{NAME}:26379/main", *nodes3.urls[1:]]) as manager:
-            await up(manager)
+        yield server.sockets[0].getsockname()
     finally:
         server.close()
+
+
+async def test_redis_sentinels_are_found_by_any_of_their_addresses(
+    monkeypatch: pytest.MonkeyPatch, nodes3: LocalNodes, hole: Address
+) -> None:
+    """A Redis Sentinel, too, is a name that may lead to several addresses, however many there are of them."""
+    async with telling(nodes3.ports[0]) as sentinel:
+        leads_to(monkeypatch, hole, sentinel)
+        url = f"redis+sentinel://{NAME}:1,{NAME}:2,{NAME}:3/main"
+        async with LockManager([url, *nodes3.urls[1:]]) as manager:
+            await up(manager)
+
+
+async def test_the_address_of_a_redis_sentinel_is_not_told_as_the_masters(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is the master that cannot be reached."""
+    port = free_port()
+    async with telling(port) as sentinel:
+        leads_to(monkeypatch, sentinel)
+        async with LockManager([f"redis+sentinel://{NAME}:1/main"]) as manager:
+            assert f"127.0.0.1:{port}" in reason(manager)
+            assert str(sentinel[1]) not in reason(manager)
 
 
 async def test_no_socket_is_left_of_the_addresses_that_lost(
