@@ -66,8 +66,9 @@ async def swap(client: Redis[bytes], port: int) -> None:
     """Let a client's connections lead to another server from now on, as after a failover."""
     pool = client.connection_pool
     pool.connection_kwargs["port"] = port
+    for connection in (*pool._available_connections, *pool._in_use_connections):
+        connection.port = port  # where it connects to the next time
     await pool.disconnect()
-    pool.reset()
 
 
 async def replicate(master: LocalNodes, replica: LocalNodes) -> None:

@@ -303,20 +303,20 @@ async def test_a_server_whose_info_has_another_name_is_fine(
 
 
 @pytest.mark.parametrize(
-    ("rights", "word"),
+    ("rights", "words"),
     [
-        (MINIMAL.replace(" +set", ""), "can't run this command"),
+        (MINIMAL.replace(" +set", ""), "can't run this command|no permissions to run the 'set' command"),
         (MINIMAL.replace("~redlock:*", "~other:*"), "key"),
         (MINIMAL.replace(" +script|load", ""), "script"),
     ],
 )
-async def test_a_right_that_is_missing_is_named(one: LocalNodes, rights: str, word: str) -> None:
+async def test_a_right_that_is_missing_is_named(one: LocalNodes, rights: str, words: str) -> None:
     """The vote is silent and its reason the server's words, without the value that was refused."""
     (url,) = one.urls
     grant(url, rights)
     async with LockManager([as_user(url)]) as manager:
         reason = await denied_because(manager)
-        assert word in reason.lower(), reason
+        assert re.search(words, reason.lower()), reason
         assert not owner_in(reason)
 
 
@@ -625,7 +625,8 @@ async def test_a_renamed_command_is_a_reason_without_arguments(
     (url,) = nodes.urls
     async with LockManager([url], ttl=1.0) as fenced:
         reason = "" if command in ("PING", "SCRIPT") else await denied_because(fenced)
-        assert re.search(f"unknown command '{command}'|Unknown Redis command" if reason else "", reason)
+        in_script = "Unknown Redis command|Unknown command called from script"  # Redis' words, Valkey's
+        assert re.search(f"unknown command '{command}'|{in_script}" if reason else "", reason)
         assert not owner_in(reason + caplog.text)
     async with LockManager([url], ttl=1.0, fencing=False) as manager:
         if command in ("PING", "SCRIPT"):  # an error is a sign of life, too; EVAL loads a script as well
