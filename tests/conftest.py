@@ -21,6 +21,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Final
 
+import hypothesis
 import pytest
 
 from aioredlock_ng.testing.local_nodes import LocalNodes
@@ -34,6 +35,11 @@ TESTS: Final = Path(__file__).parent
 # Without bytecode each of some thousand child processes, and each worker, would compile all modules anew.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# No example fails for want of time, and a clone that one may not write to needs no database of examples.
+# Before tests are imported: `@settings` take what they leave open when they are defined.
+hypothesis.settings.register_profile("unhurried", deadline=None, database=None, print_blob=True)
+hypothesis.settings.load_profile("unhurried")
 
 gc.disable()  # nothing that is imported and collected becomes garbage; see `pytest_collection_finish`
 
@@ -77,10 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Have no example fail for want of time; keep what is there by now out of ``gc.collect()``."""
-    if (hypothesis := sys.modules.get("hypothesis")) is not None:  # importing it takes long
-        hypothesis.settings.register_profile("unhurried", deadline=None)
-        hypothesis.settings.load_profile("unhurried")
+    """Keep what is there by now out of ``gc.collect()``."""
     gc.collect()
     gc.freeze()
     gc.enable()

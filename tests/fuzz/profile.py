@@ -23,8 +23,6 @@ def profile(examples: int, **more: Any) -> settings:
     return settings(
         max_examples=examples * (FACTOR if LONG else 1),
         derandomize=not LONG,
-        deadline=None,
         suppress_health_check=list(HealthCheck),
-        print_blob=True,
         **more,
     )

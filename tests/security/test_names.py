@@ -42,7 +42,7 @@ NAMES: Final = st.one_of(
     st.text(alphabet="a:{}*?[]\\\r\n\0 fencemt", min_size=1, max_size=12),
 ).filter(lambda name: len(name.encode(errors="surrogatepass")) <= MAX_NAME_BYTES)
 
-SETTINGS: Final = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+SETTINGS: Final = settings(max_examples=150, derandomize=True)
 
 
 def is_usable(name: str) -> bool:

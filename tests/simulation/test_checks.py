@@ -305,7 +305,7 @@ def test_no_succession():
 
 # -- the dumb twins ----------------------------------------------------------------------------
 
-SETTINGS: Final = settings(derandomize=True, deadline=None)
+SETTINGS: Final = settings(derandomize=True)
 
 instants = st.integers(0, 12).map(float)
 

@@ -357,7 +357,7 @@ def crowded(draw: Any) -> History:
     return history
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=25, derandomize=True)
 @given(crowded(), st.booleans())
 def test_labels_do_not_overlap(history, wrong):
     """In a crowd, too, no label is written over another or outside of the picture."""
@@ -378,7 +378,7 @@ def test_labels_do_not_overlap(history, wrong):
         assert row[-1][1] <= width
 
 
-@settings(max_examples=25, derandomize=True, deadline=None)
+@settings(max_examples=25, derandomize=True)
 @given(crowded(), st.integers(40, 200))
 def test_text_of_a_crowd(history, width):
     """In a crowd, too, each fault is named as far as there is room, and no line is too long."""

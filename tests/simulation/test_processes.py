@@ -92,7 +92,7 @@ def test_the_time_of_day_is_ahead_and_can_be_set(machines: Machines) -> None:
     assert process.true_of(START + 20) == START + 10
 
 
-@settings(max_examples=100, derandomize=True, deadline=None)
+@settings(max_examples=100, derandomize=True)
 @given(
     seed=st.integers(0, 1000),
     rates=st.lists(st.floats(0.5, 2.0), min_size=1, max_size=3),

@@ -168,7 +168,7 @@ def assert_together_is_as_alone(script: list[Step], fencing: bool, quarantine: i
     assert len(together) == len(alone)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(script=steps, fencing=st.booleans(), quarantine=st.sampled_from((0, 60)))
 def test_together_is_as_alone(script: list[Step], fencing: bool, quarantine: int) -> None:
     """Tasks ask, extend, give back and are cancelled while nodes come and go, and answers are lost."""
@@ -176,7 +176,7 @@ def test_together_is_as_alone(script: list[Step], fencing: bool, quarantine: int
 
 
 @pytest.mark.heavy
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(script=steps, fencing=st.booleans(), quarantine=st.sampled_from((0, 60)))
 def test_together_is_as_alone_often(script: list[Step], fencing: bool, quarantine: int) -> None:
     """The same, many times."""

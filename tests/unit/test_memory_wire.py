@@ -68,7 +68,7 @@ steps = st.lists(
 
 
 @pytest.mark.heavy
-@settings(max_examples=300, derandomize=True, deadline=None)
+@settings(max_examples=300, derandomize=True)
 @given(steps=steps, seed=st.integers(0, 1000))
 def test_bytes_arrive_in_order_and_once(steps: list[tuple[str, Any]], seed: int) -> None:
     """Whatever is delayed, lost or cut meanwhile, and wherever a command is split: nothing is overtaken,

@@ -217,7 +217,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @pytest.mark.campaign
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_validity_is_backed_by_a_majority_of_real_keys(world: World) -> None:
     """Whatever the latencies, frozen masters and cut links: `valid_until` <= Q-th latest expiry − drift."""
