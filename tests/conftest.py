@@ -25,10 +25,9 @@ import hypothesis
 import pytest
 
 from aioredlock_ng.testing.local_nodes import LocalNodes
-from tests import tally
 from tests.postgres import postgres_server
 from tests.servers import EACH_ARM, Nodes, fastest_arm, make_fresh, open_nodes
-from tests.tiers import tier_of
+from tests.tiers import Share, tier_of
 
 TESTS: Final = Path(__file__).parent
 
@@ -62,24 +61,36 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take what CI adds up two runs with (``tests/tally.py``)."""
-    tally.add_options(parser)
+    """Take the share of the long tiers that is to run."""
+    parser.addoption(
+        "--share",
+        metavar="K/N",
+        type=Share.parse,
+        help="run the K-th of N parts of campaign, mutation and heavy",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Run whatever is named: tiers choose from folders only."""
-    tally.begin(config)
     addopts = config.getini("addopts")
     if is_named(config) and config.option.markexpr == addopts[addopts.index("-m") + 1]:
         config.option.markexpr = ""
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its tier."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its tier; leave those out that are of another share."""
+    share: Share | None = config.option.share
+    left_out = []
     for item in items:
         file = item.path.relative_to(TESTS).as_posix()
-        item.add_marker(tier_of(file, {mark.name for mark in item.iter_markers()}))
+        tier = tier_of(file, {mark.name for mark in item.iter_markers()})
+        item.add_marker(tier)
+        if share is not None and not share.has(item.nodeid, tier):
+            left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 def pytest_collection_finish() -> None:

@@ -6,10 +6,11 @@ folder or a file is about; a single function that costs too much carries ``@pyte
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 QUICK: Final = "quick"
 """Says that a test belongs to the quick tier although its file does not."""
@@ -53,6 +54,30 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 """Files, as patterns below ``tests/``, of every tier but the quick one."""
+
+
+SHARED: Final = frozenset({"campaign", "mutation", "heavy"})
+"""The tiers of which CI runs a share only: it has 25 minutes."""
+
+
+class Share(NamedTuple):
+    """One of so many parts of the tiers in `SHARED`; together they are all of them."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> Share:
+        """Return the share that ``K/N`` names, K from 1 on."""
+        number, _, of = text.partition("/")
+        share = cls(int(number), int(of))
+        if not 1 <= share.number <= share.of:
+            raise ValueError(f"a share is K/N with 1 <= K <= N, got {text!r}")
+        return share
+
+    def has(self, test: str, tier: str) -> bool:
+        """Whether a test of that tier is to run."""
+        return tier not in SHARED or zlib.crc32(test.encode()) % self.of == self.number - 1
 
 
 def tier_of(file: str, marks: Iterable[str]) -> str:

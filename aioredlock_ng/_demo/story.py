@@ -33,7 +33,7 @@ TERMINATED: Final = 128 + signal.SIGTERM
 PLANNED: Final = 11.0
 """Seconds the story takes on an idle machine; what the progress bar is measured against."""
 
-PATIENCE: Final = 10.0
+PATIENCE: Final = 30.0
 """Seconds that one thing may be waited for; everything here normally takes less than three."""
 
 _LOOK: Final = 0.02

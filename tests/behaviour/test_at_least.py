@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from aioredlock_ng import LockManager, ReleaseOutcome
 from tests.behaviour.tools import PATIENCE, no_key_left, quiet
 from tests.servers import Nodes, ask
@@ -11,6 +13,7 @@ from tests.servers import Nodes, ask
 AT_LEAST = 1.0
 
 
+@pytest.mark.heavy
 async def test_the_name_stays_taken_until_its_time(shared_nodes: Nodes) -> None:
     """Another process that waits for it gets it then, though the keys would have lived for a minute."""
     urls = shared_nodes.urls

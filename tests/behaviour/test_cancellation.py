@@ -158,6 +158,7 @@ async def test_every_turn_of_one_cycle_is_cancelled(shared_nodes: Nodes) -> None
         assert manager.statistics().held == 0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("paused", [1, 3, 5])
 async def test_a_late_answer_leaves_no_key(nodes5: Nodes, paused: int) -> None:
     """A cancelled acquire leaves no key on nodes that run it only when they answer again."""

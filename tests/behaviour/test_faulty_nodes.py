@@ -133,6 +133,7 @@ async def test_frozen_for_longer_than_a_connection_is_kept(nodes5: Nodes) -> Non
             await eventually(lambda: len(keys(nodes5.urls)) == 5, what=f"all five take part: {lease!r}")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("fault", "down_for"), [("dead", 1.5), ("frozen", 0.5), ("frozen", 3.0)])
 async def test_two_bad_nodes_of_three(nodes3: Nodes, fault: str, down_for: float) -> None:
     """Without a quorum an acquire fails in time; a second after the nodes' return everything works again."""

@@ -89,6 +89,7 @@ async def test_key_taken_by_another_client(shared_nodes: Nodes) -> None:
         assert values == [b"theirs"] * 3 + [None] * 2
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("frozen", [[0, 1, 2], [0, 1, 2, 3, 4]])
 async def test_majority_frozen(nodes5: Nodes, frozen: list[int]) -> None:
     """When a majority falls silent the body is cancelled before the validity, and so the ttl, has ended."""
@@ -159,6 +160,7 @@ async def test_all_connections_killed(nodes5: Nodes) -> None:
     assert keys(nodes5.urls) == {}
 
 
+@pytest.mark.heavy
 async def test_majority_restarted_empty(nodes5: Nodes) -> None:
     """A lock that a majority has forgotten in a restart is lost, and its keys do not come back."""
     often = ExtensionPolicy(every=1 / 15)
@@ -206,6 +208,7 @@ async def test_what_a_loss_does_to_the_body(shared_nodes: Nodes, on_lost: Any) -
 # -- the clock -------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(
     ("every", "stall"), [(1 / 3, 3.0), (0.01, 1.5)], ids=["between extensions", "extensions in flight"]
 )
@@ -257,6 +260,7 @@ async def test_stalled_loop(
     assert keys(nodes3.urls) == {}
 
 
+@pytest.mark.heavy
 async def test_a_short_stall_costs_nothing(nodes3: Nodes) -> None:
     """A stall that is shorter than what is left of the validity does not cost the lock."""
     async with quiet(), LockManager(nodes3.urls, ttl=3.0) as manager, manager.lock("short") as lease:

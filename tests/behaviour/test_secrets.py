@@ -298,6 +298,7 @@ def test_a_node_that_is_given_twice() -> None:
     assert shown.leaks({USER_PASSWORD}) == []
 
 
+@pytest.mark.heavy
 async def test_a_client_with_a_password(secret_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """A node that is a user's own client shows neither its password nor owner values."""
     caplog.set_level(logging.DEBUG)

@@ -611,6 +611,7 @@ def test_interrupted_when_the_lease_has_arrived(
     assert manager.manager.statistics().released == 2
 
 
+@pytest.mark.heavy
 def test_interrupted_at_any_moment(
     shared_nodes: Nodes, manager: SyncLockManager, interrupts: Callable[[float], None]
 ) -> None:

@@ -97,6 +97,7 @@ def test_an_interrupted_observer(manager: SyncLockManager, interrupts: Callable[
     wait_for(lambda: tasks_of(manager) <= tasks, "no task is left in the loop")
 
 
+@pytest.mark.heavy
 def test_a_lost_leadership(make_nodes: Callable[..., LocalNodes]) -> None:
     """A thread is not cancelled: a loss sets `lost`, and raises at `check` and at the end."""
     nodes = make_nodes(3)

@@ -106,6 +106,7 @@ def runner() -> Iterator[asyncio.Runner]:
         yield runner
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 def test_on_uvloop(nodes5: Nodes, runner: asyncio.Runner, scenario: Scenario) -> None:
     """Acquiring, extending, losing and cancelling work on uvloop as they do on asyncio's own loop."""

@@ -149,6 +149,7 @@ async def test_a_key_without_expiry(manager: LockManager, shared_nodes: Nodes) -
     assert 0.5 <= took <= 0.5 + ALLOWANCE
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("fault", ["frozen", "dead"])
 @pytest.mark.parametrize("blocking_timeout", [0, 0.5])
 async def test_without_a_quorum(nodes5: Nodes, fault: str, blocking_timeout: float) -> None:
@@ -168,6 +169,7 @@ async def test_without_a_quorum(nodes5: Nodes, fault: str, blocking_timeout: flo
     assert keys(nodes5.urls) == {}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("fault", ["frozen", "dead"])
 async def test_taken_and_unavailable_are_told_apart(nodes5: Nodes, fault: str) -> None:
     """Two silent nodes and three that refuse mean taken; three silent and two that refuse mean no quorum."""

@@ -250,6 +250,7 @@ def test_nodes_of_another_quorum(nodes5: LocalNodes, capsys: pytest.CaptureFixtu
     assert "0 of 3 nodes can grant a lock, 2 are needed: none can be acquired" in output
 
 
+@pytest.mark.heavy
 def test_the_quarantine_that_nodes_have(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
     """The command asks for none of its own: it takes what there is, and compares what it is told."""
     assert "warning  quarantine: the restart quarantine is off" in doctor(capsys, nodes3.urls)[1]

@@ -295,6 +295,7 @@ def test_one_server_twice_is_wrong_usage(nodes3: LocalNodes, release: Release) -
     assert (code, out, "one server" in err) == (2, "", True)
 
 
+@pytest.mark.heavy
 def test_at_a_real_terminal(shared_nodes: Nodes) -> None:
     """The question is there before the answer is read."""
     hold(shared_nodes, "stuck")

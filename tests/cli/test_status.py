@@ -69,6 +69,7 @@ async def run(nodes: Nodes | None, *arguments: str, **options: Any) -> subproces
     )
 
 
+@pytest.mark.heavy
 async def test_it_shows_each_locks_holder_and_since_when(shared_nodes: Nodes) -> None:
     """Nodes, and a line per lock: name, holder, local time and age, time left, on how many nodes."""
     began = time.time()
@@ -90,6 +91,7 @@ async def test_it_shows_each_locks_holder_and_since_when(shared_nodes: Nodes) ->
     assert row[5] == "5/5"
 
 
+@pytest.mark.heavy
 async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
     """The keys are a contract; names come back exactly, whatever they are made of."""
     for url in shared_nodes.urls:
@@ -153,6 +155,7 @@ async def test_for_programs_it_is_json(shared_nodes: Nodes) -> None:
     assert (foreign["state"], foreign["holder"], foreign["since"]) == ("held", None, None)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("arguments", [(), ("--json",)])
 async def test_nothing_hostile_reaches_the_terminal(arguments: tuple[str, ...], shared_nodes: Nodes) -> None:
     """Names, labels and reasons come from outside: control characters and line ends come out escaped."""
@@ -170,6 +173,7 @@ async def test_nothing_hostile_reaches_the_terminal(arguments: tuple[str, ...], 
         assert len(done.stdout.splitlines()) == 1 + 5 + 1 + 1 + 3
 
 
+@pytest.mark.heavy
 async def test_readers_have_a_line_each(shared_nodes: Nodes) -> None:
     """Below the lock's own, which says how many they are; those that stay longest come first."""
     async with LockManager(shared_nodes.urls, holder="web-1", ttl=30) as manager:
@@ -199,6 +203,7 @@ async def test_readers_have_a_line_each(shared_nodes: Nodes) -> None:
     assert set(node["readers"][0]) == {"holder", "since", "ttl"}
 
 
+@pytest.mark.heavy
 async def test_names_are_looked_at_without_a_search(make_nodes: Callable[..., LocalNodes]) -> None:
     """A user without the right to search sees the locks that are named, free ones too, and no others."""
     nodes = make_nodes(3)
@@ -220,6 +225,7 @@ async def test_names_are_looked_at_without_a_search(make_nodes: Callable[..., Lo
     assert "secret" not in named.stdout + all_.stdout
 
 
+@pytest.mark.heavy
 async def test_partial_locks_are_marked(shared_nodes: Nodes) -> None:
     """What only a minority holds is no lock."""
     ask(shared_nodes.urls[0], "SET", "redlock:left", "x", "PX", 60_000)
@@ -280,6 +286,7 @@ async def test_quarantined_nodes_are_shown(shared_nodes: Nodes) -> None:
         assert (node["state"], 30 < node["votes_in"] < float(told[1])) == ("quarantined", True)
 
 
+@pytest.mark.heavy
 async def test_one_server_twice_is_wrong_usage(nodes3: LocalNodes) -> None:
     """By the same address, or by another name of it: the message names both."""
     here = nodes3.urls[0]
@@ -338,6 +345,7 @@ def test_output_that_goes_nowhere_is_one_line(
     assert words in said
 
 
+@pytest.mark.heavy
 async def test_an_encoding_that_lacks_letters_is_no_error(shared_nodes: Nodes) -> None:
     """They come out escaped."""
     async with held(shared_nodes, "straße"):
@@ -346,6 +354,7 @@ async def test_an_encoding_that_lacks_letters_is_no_error(shared_nodes: Nodes) -
     assert r"stra\xdfe" in done.stdout
 
 
+@pytest.mark.heavy
 async def test_a_long_list_is_cut_and_says_so(shared_nodes: Nodes) -> None:
     """More locks than it looks for: the first thousand, and a note."""
     ask(shared_nodes.urls[0], "EVAL", "for i = 1, 1100 do redis.call('SET', 'redlock:' .. i, 'v') end", 0)

@@ -226,6 +226,7 @@ async def tracing(nodes: Nodes, *words: str) -> AsyncIterator[asyncio.subprocess
         await process.wait()
 
 
+@pytest.mark.heavy
 async def test_it_follows_a_lock_on_servers(shared_nodes: Nodes) -> None:
     """Free, granted, waited for, handed over, deleted; Ctrl-C ends it with 130."""
     async with (

@@ -110,6 +110,7 @@ def fill(nodes: Nodes, number: int) -> None:
         ask(url, "EVAL", f"for i = 1, {number} do redis.call('SET', 'redlock:lock ' .. i, 'v') end", 0)
 
 
+@pytest.mark.heavy
 @pytest.mark.quick
 async def test_in_a_pipe_it_shows_one_picture_after_the_other(
     shared_nodes: Nodes, start: Callable[..., Watch]

@@ -1,11 +1,11 @@
-"""Find the Python interpreters of this machine, and make virtual environments with them."""
+"""Make virtual environments, and run parts of this suite in them."""
 
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -18,33 +18,9 @@ _LINES_SHOWN = 60
 CHEAP = "not (heavy or process)"
 """What another interpreter runs: other kinds of servers would say nothing of it."""
 
-# Runs code, for a shim may exist that refuses to; and imports venv, for it may be packaged apart.
-_PROBE = "import sys, venv; print(*sys.version_info[:2]); print(sys.executable)"
-
 
 class InstallationError(Exception):
     """An environment could not be made; the text is the end of the output."""
-
-
-def find(version: tuple[int, int]) -> Path | None:
-    """Return the first interpreter of that version that really runs, or None."""
-    for candidate in _candidates(version):
-        try:
-            found, executable = _output(candidate, "-c", _PROBE).splitlines()
-        except (OSError, subprocess.SubprocessError, ValueError):
-            continue
-        if found == "{} {}".format(*version):
-            return Path(executable)
-    return None
-
-
-def _candidates(version: tuple[int, int]) -> Iterator[Path]:
-    """Yield where an interpreter of that version may be: PATH, pyenv, the system's own."""
-    name = "python{}.{}".format(*version)
-    for folder in [*os.get_exec_path(), "/usr/bin", "/usr/local/bin"]:
-        yield Path(folder, name)
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    yield from sorted(pyenv.glob("versions/{}.{}.*/bin/python".format(*version)), reverse=True)
 
 
 def make_environment(python: Path, folder: Path, requirements: Sequence[str]) -> Path:

@@ -55,6 +55,7 @@ def test_a_mutation_fits_the_code_of_today(package, mutation):
     assert is_defined(file, name)
 
 
+@pytest.mark.heavy
 def test_every_case_that_is_named_is_there():
     """What stands in brackets behind a test, too: a case of another name would prove nothing."""
     named = sorted({mutation.test for mutation in MUTATIONS})

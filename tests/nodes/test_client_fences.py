@@ -91,6 +91,7 @@ def node(kind: str, url: str, client: MakeClient, **options: Any) -> Any:
     return client(url, **options) if kind == "client" else url
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("fencing", [FENCED, PLAIN])
 async def test_a_promoted_replica_behind_a_client_has_no_vote(
     make_nodes: MakeNodes, client: MakeClient, fencing: bool
@@ -116,6 +117,7 @@ async def test_a_promoted_replica_behind_a_client_has_no_vote(
     )
 
 
+@pytest.mark.heavy
 async def test_a_lease_is_not_extended_by_a_promoted_replica(
     make_nodes: MakeNodes, client: MakeClient
 ) -> None:
@@ -132,6 +134,7 @@ async def test_a_lease_is_not_extended_by_a_promoted_replica(
         await lease.release()
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("fencing", [FENCED, PLAIN])
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_flushed_server_has_no_vote(
@@ -160,6 +163,7 @@ async def test_a_probe_costs_one_node_its_vote_and_no_more(nodes3: LocalNodes, c
             assert lease.votes[0].vote is Vote.SILENT
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_user_without_info_gets_a_sentinel_without_identity(
     one: LocalNodes, client: MakeClient, caplog: pytest.LogCaptureFixture, kind: str
@@ -207,6 +211,7 @@ async def test_a_user_that_may_not_ping_is_fine(one: LocalNodes, client: MakeCli
         await granted(manager)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_master_that_was_a_replica_is_quarantined(
     one: LocalNodes, client: MakeClient, kind: str

@@ -7,6 +7,7 @@ import contextlib
 import time
 from typing import Any
 
+import pytest
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -30,6 +31,7 @@ def sets(url: str) -> int:
     return int(ask(url, "INFO", "commandstats").get("cmdstat_set", {}).get("calls", 0))
 
 
+@pytest.mark.heavy
 async def test_a_freeze_longer_than_the_ttl_leaves_no_key(nodes3: LocalNodes) -> None:
     """A SET that a frozen server executes when it goes on is undone soon, even when its ttl has passed."""
     url = nodes3.urls[0]
@@ -75,6 +77,7 @@ class Gathering(Redis):
         return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
 
+@pytest.mark.heavy
 async def test_inspections_do_not_wait_for_each_other(nodes3: LocalNodes) -> None:
     """Many inspections over client nodes are under way at the same time."""
     async with contextlib.AsyncExitStack() as stack:

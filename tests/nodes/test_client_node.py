@@ -314,6 +314,7 @@ async def test_closing_ends_what_is_under_way(nodes3: LocalNodes, client: MakeCl
     assert asyncio.all_tasks() == before
 
 
+@pytest.mark.heavy
 async def test_closing_waits_for_calls_that_outlast_their_rounds(
     nodes3: LocalNodes, client: MakeClient
 ) -> None:
@@ -393,6 +394,7 @@ async def _undone(urls: list[str]) -> None:
     await eventually(empty(*urls), what="and undone")
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("names", [("res",), ("res", "other")])
 @pytest.mark.parametrize("ends", ["times out", "is cancelled"])
 async def test_a_release_waits_for_the_end_of_a_slow_acquire(
@@ -446,6 +448,7 @@ async def test_a_manager_that_closes_behind_a_slow_acquire_undoes_it(
     await _undone(urls)
 
 
+@pytest.mark.heavy
 async def test_a_release_waits_for_the_end_of_a_slow_extension(
     nodes3: LocalNodes, client: MakeClient
 ) -> None:
@@ -624,6 +627,7 @@ async def test_a_dead_port_costs_no_time(nodes3: LocalNodes, client: MakeClient)
     assert loop.time() - began < 2.0
 
 
+@pytest.mark.heavy
 async def test_no_quorum_of_live_clients(nodes3: LocalNodes, client: MakeClient) -> None:
     """Two of three are dead: the error comes with a reason each; then they return."""
     clients = [client(url) for url in nodes3.urls]
@@ -649,6 +653,7 @@ async def test_no_quorum_of_live_clients(nodes3: LocalNodes, client: MakeClient)
         await works(manager)
 
 
+@pytest.mark.heavy
 async def test_a_held_lock_survives_the_loss_of_every_connection(
     nodes3: LocalNodes, client: MakeClient
 ) -> None:
@@ -698,6 +703,7 @@ async def test_a_pooled_connection_that_the_server_closed_costs_no_vote(
         assert went == ["up"] * 3
 
 
+@pytest.mark.heavy
 async def test_a_pool_that_cannot_close_what_is_idle_does_no_harm(nodes3: LocalNodes) -> None:
     """As one with connections of a loop that is closed: the node is down like any, and comes back."""
 

@@ -291,6 +291,7 @@ def alone(make_nodes: MakeNodes) -> LocalNodes:
     return nodes
 
 
+@pytest.mark.heavy
 @pytest.mark.quick
 async def test_a_server_with_all_slots_is_a_node_by_url(alone: LocalNodes) -> None:
     """On the fast path, with notices; the doctor only warns of what a failover may forget."""

@@ -221,6 +221,7 @@ async def test_a_certificate_is_compared_with_the_name_in_the_url(
         assert f"at 127.0.0.1:{tls_nodes.ports[2]}" in reason
 
 
+@pytest.mark.heavy
 async def test_plain_text_to_a_tls_port_and_back_are_refused(tls_nodes: LocalNodes, one: LocalNodes) -> None:
     """Neither hangs, neither ends the manager."""
     plain = tls_nodes.urls[0].replace("rediss", "redis").partition("?")[0]
@@ -524,6 +525,7 @@ async def test_a_server_in_an_endless_script_is_busy(one: LocalNodes) -> None:
         await works(manager)
 
 
+@pytest.mark.heavy
 async def test_a_server_that_is_loading_has_no_vote_yet(make_nodes: MakeNodes) -> None:
     """LOADING is a reason, on the old connection and on a new one; then it is up by itself."""
     (url,) = (nodes := make_nodes(1, options={"enable-debug-command": "yes"})).urls
@@ -548,6 +550,7 @@ async def test_a_server_that_is_loading_has_no_vote_yet(make_nodes: MakeNodes) -
         await works(manager)
 
 
+@pytest.mark.heavy
 async def test_a_cluster_node_says_where_the_key_would_be(make_nodes: MakeNodes) -> None:
     """A server in cluster mode is no independent master: CLUSTERDOWN, MOVED and CROSSSLOT are reasons."""
     nodes = make_nodes(2, options={"cluster-enabled": "yes", "cluster-node-timeout": "1000"})
@@ -663,6 +666,7 @@ async def test_a_server_with_all_its_clients_is_not_reached(one: LocalNodes) -> 
 # -- connections that end, stall, or never were one ----------------------------------------------
 
 
+@pytest.mark.heavy
 async def test_a_held_lock_survives_the_loss_of_every_connection(nodes5: LocalNodes) -> None:
     """All connections are killed again and again; the lease goes on, and nothing of it is left."""
     async with LockManager(nodes5.urls, node_timeout=0.5) as manager:
@@ -677,6 +681,7 @@ async def test_a_held_lock_survives_the_loss_of_every_connection(nodes5: LocalNo
         await eventually(lambda: not any(map(lock_keys, nodes5.urls)))
 
 
+@pytest.mark.heavy
 async def test_one_frozen_node_costs_no_time_and_keeps_nothing(nodes3: LocalNodes) -> None:
     """SIGSTOP: the others decide; SIGCONT: it is up again and has released what it granted late."""
     async with LockManager(nodes3.urls, node_timeout=1.0) as manager:
@@ -914,6 +919,7 @@ async def test_commands_of_one_turn_leave_in_one_write(one: LocalNodes) -> None:
         link._transport = transport
 
 
+@pytest.mark.heavy
 async def test_a_backlog_is_a_reason_and_its_releases_still_leave(one: LocalNodes) -> None:
     """Thousands of acquires against a node that stands still: bounded, and nothing is left of them."""
     (url,) = one.urls

@@ -124,6 +124,7 @@ async def test_what_others_publish_is_heard(url: str) -> None:
         assert it.notices == [KEY] * 2
 
 
+@pytest.mark.heavy
 async def test_nothing_is_lost_between_a_subscription_and_the_command_behind_it(url: str) -> None:
     """Both leave in one write: a release that comes after what the command saw is heard (R15)."""
     async with hearing(url) as it, hearing(url) as holder:
@@ -204,6 +205,7 @@ async def test_a_restarted_server_is_subscribed_again(request: pytest.FixtureReq
         assert ask(url, "PUBSUB CHANNELS", "redlock:*") == [b"redlock:b"]
 
 
+@pytest.mark.heavy
 async def test_a_server_that_is_frozen_tells_when_it_goes_on(
     request: pytest.FixtureRequest, url: str
 ) -> None:
@@ -538,6 +540,7 @@ async def test_a_wrong_password_is_the_reason_whatever_the_protocol(
     assert warnings(caplog) == []
 
 
+@pytest.mark.heavy
 async def test_nothing_is_sent_without_a_request(url: str) -> None:
     """The handshake is what we know of it, and then there are heartbeats and subscriptions alone."""
     async with proxied(url) as (proxy, through), hearing(through) as it:

@@ -107,6 +107,7 @@ async def test_a_database_of_the_master(run: Run, nodes3: LocalNodes) -> None:
         assert ask(f"{nodes3.urls[0]}/5", "EXISTS", "redlock:res") == 1
 
 
+@pytest.mark.heavy
 async def test_a_killed_master_is_followed_by_its_replica(
     run: Run, pair: LocalNodes, make_nodes: MakeNodes
 ) -> None:
@@ -127,6 +128,7 @@ async def test_a_killed_master_is_followed_by_its_replica(
             await eventually(lambda: lock_keys(pair.urls[1], PREFIX) == [b"alone:res"], within=10)
 
 
+@pytest.mark.heavy
 async def test_a_failover_that_was_asked_for(run: Run, pair: LocalNodes) -> None:
     """The old master becomes a replica, and its connections go to the new one."""
     port = run(*watching("main", pair.ports[0]))

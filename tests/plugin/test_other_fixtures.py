@@ -48,6 +48,7 @@ def test_real_nodes_can_be_broken(tmp_path: Path) -> None:
     assert done.outcomes == {"passed": 4}, done.output
 
 
+@pytest.mark.heavy
 @pytest.mark.quick
 def test_without_a_server_the_reason_is_told(tmp_path: Path) -> None:
     """Where no server can be found, the test is skipped, and the summary says how to get one."""

@@ -117,6 +117,7 @@ async def test_too_much_in_the_handshake(nodes3: LocalNodes, socket: str, tmp_pa
     assert result["grown"] < GROWTH
 
 
+@pytest.mark.heavy
 @pytest.mark.quick
 async def test_an_honest_server_behind_the_liar(nodes3: LocalNodes) -> None:
     """What the other tests measure is the lie: a relay that never turns keeps its vote."""

@@ -131,6 +131,7 @@ def test_what_a_commands_processes_show(nodes: LocalNodes, tmp_path: Path) -> No
             assert inherited == ([] if given else ["REDLOCK_URLS"])
 
 
+@pytest.mark.heavy
 def test_a_command_can_be_kept_from_the_urls(nodes: LocalNodes, tmp_path: Path) -> None:
     """What the policy advises: ``env -u REDLOCK_URLS`` before the command."""
     with open_runs(tmp_path, nodes) as runs:
@@ -140,6 +141,7 @@ def test_a_command_can_be_kept_from_the_urls(nodes: LocalNodes, tmp_path: Path) 
     assert PASSWORD not in out
 
 
+@pytest.mark.heavy
 async def test_the_looks_from_outside(nodes: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
     """survey() and diagnose(), of healthy nodes and of a dead one, while a lock is held."""
     caplog.set_level(logging.DEBUG)

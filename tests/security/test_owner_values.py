@@ -134,6 +134,7 @@ async def test_seeding_makes_nothing_predictable() -> None:
     assert len({owner[:SECRET] for owner in seen}) == 10
 
 
+@pytest.mark.heavy
 async def test_forks_share_no_value() -> None:
     """Five processes of one program, seeded before they parted: a hundred different values."""
     async with python("-W", "ignore", "-c", FORKING) as program:

@@ -636,6 +636,7 @@ async def test_a_cancelled_diagnosis_leaves_no_key() -> None:
             assert w.keys == [()] * 3
 
 
+@pytest.mark.heavy
 @virtual
 async def test_nothing_stays_subscribed() -> None:
     """Every node was listened to, on a channel of a random name; also a cancelled diagnosis leaves none."""

@@ -463,6 +463,7 @@ async def test_a_fair_lock_may_be_reentrant() -> None:
         await turns(2)
 
 
+@pytest.mark.heavy
 def test_hand_offs_are_few_commands() -> None:
     """Of twenty processes without a pause each has its turn; a hand-off is two round trips."""
     figures = crowd(20, fair=True, seconds=1.0)

@@ -426,6 +426,7 @@ for nodes in took:
 """
 
 
+@pytest.mark.heavy
 async def test_the_port_of_a_dead_server_stays_its_own(make_nodes: Callable[..., LocalNodes]) -> None:
     """Another process, such as a worker of pytest-xdist, takes every port that it can get: it comes back."""
     nodes = make_nodes(1)

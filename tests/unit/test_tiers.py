@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.tiers import QUICK, TIERS, tier_of
+from tests.tiers import QUICK, SHARED, TIERS, Share, tier_of
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
@@ -35,6 +35,22 @@ def test_a_mark_of_its_own_wins(file: str, marks: tuple[str, ...], tier: str) ->
 def test_every_pattern_names_files(pattern: str) -> None:
     """A file that was moved leaves no pattern behind that means nothing."""
     assert [path for path in TESTS.glob(pattern) if path.name.startswith("test_")]
+
+
+@pytest.mark.parametrize("tier", [*TIERS, QUICK])
+def test_shares_are_a_whole(tier: str) -> None:
+    """Each test of a long tier is in one of the shares, and all others are in each."""
+    shares = [Share.parse(f"{number}/3") for number in (1, 2, 3)]
+    for test in map(str, range(100)):
+        assert sum(share.has(test, tier) for share in shares) == (1 if tier in SHARED else 3)
+    assert all(any(share.has(str(test), tier) for test in range(100)) for share in shares)
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", ""])
+def test_what_is_no_share(text: str) -> None:
+    """It is refused before anything runs."""
+    with pytest.raises(ValueError, match=r"share|literal"):
+        Share.parse(text)
 
 
 def collected(*arguments: str) -> list[str]:

@@ -921,6 +921,7 @@ async def waits_of_two(w: World) -> list[list[float]]:
     return both
 
 
+@pytest.mark.heavy
 @virtual
 async def test_waits_are_jittered_and_capped(monkeypatch):
     """Where nothing tells of releases, waits between tries grow to the cap and not beyond, from nothing."""
@@ -932,6 +933,7 @@ async def test_waits_are_jittered_and_capped(monkeypatch):
             assert sum(waits[-50:]) / 50 == pytest.approx(0.25, abs=0.1)
 
 
+@pytest.mark.heavy
 @virtual
 async def test_a_waiter_that_is_told_of_releases_polls_seldom():
     """Where releases are told of, every wait from the first one is between half the cap and the cap."""
@@ -972,6 +974,7 @@ def test_the_expiry_of_the_keys_ends_the_wait(seed):
     virtual(main)()
 
 
+@pytest.mark.heavy
 @virtual
 async def test_back_off_ends_when_the_lock_is_free_earlier(monkeypatch):
     """A lock that its holder releases early is found free by the next try, at most one capped wait later."""
