@@ -14,7 +14,6 @@ from ._core.quorum import Extension, Vote, extension_verdict
 from ._hold.holding import Holding, extension_decided
 from ._hold.reentry import View
 from ._kinds.kind import Mode
-from ._local.runner import act_for
 from ._options import Fence_co, Seconds
 from ._round.round import all_answered, majority_answered
 from ._session.runtime import Runtime
@@ -278,13 +277,13 @@ class Lease(Generic[Fence_co]):
         if holding.loss is not None:
             body.stop()
 
-    def _bind_for(self, thread: object, *, block: bool) -> None:
-        """Arm the lease for a thread, and its block, if it is for one (R27).  Used by `sync`."""
-        if block:
-            act_for(thread)
-        elif self._holding.task is not None:
-            return  # one more lease of a lock whose block there is already
-        self._bind()
+    def _bind_or_release(self) -> None:
+        """Arm the lease; where that fails it has no user, and must not live on."""
+        try:
+            self._bind()
+        except BaseException:
+            self._holding.release()
+            raise
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None

@@ -111,10 +111,16 @@ class Lock(Generic[Fence_co]):
                 return Lease(runtime, view)
         return None
 
-    async def _acquire_for(self, thread: object, *, single_try: bool = False) -> Lease[Fence_co] | None:
-        """Acquire for a thread, which may be inside of the lock (R27).  Used by `sync`."""
-        act_for(thread)
-        return await (self.try_acquire() if single_try else self.acquire())
+    async def _acquire_for(
+        self, inside: tuple[object, ...], *, block: object | None, single_try: bool
+    ) -> Lease[Fence_co] | None:
+        """Acquire for a thread's code `inside` of these blocks, and for its new `block` (R27): see `sync`."""
+        act_for(inside)
+        lease = await (self.try_acquire() if single_try else self.acquire())
+        if lease is not None and block is not None:
+            act_for((block, *inside))
+            lease._bind_or_release()  # noqa: SLF001 (no await since the win was judged, R7)
+        return lease
 
     async def __aenter__(self) -> Lease[Fence_co]:
         """Acquire, and run the block under the lease; raises as `acquire` does."""

@@ -31,6 +31,7 @@ from ._kinds.kind import Mode
 from ._kinds.mutex import LEADER, MUTEX
 from ._kinds.read_write import READ, WRITE
 from ._kinds.semaphore import semaphore
+from ._local.runner import act_for
 from ._lock import Lock
 from ._node_list import split_urls
 from ._options import (
@@ -249,6 +250,11 @@ class LockManager(Generic[Fence_co]):
         their deadline.  Nodes that do not answer take two `node_timeout`s at most: one for the releases, one
         for the connection, as long as a server has not read all that it was sent.
         """
+        await self._life.aclose()
+
+    async def _aclose_for(self, inside: tuple[object, ...]) -> None:
+        """Close it for a thread's code `inside` of these blocks, which wait for it; see `sync`."""
+        act_for(inside)
         await self._life.aclose()
 
     async def __aenter__(self) -> Self:

@@ -6,18 +6,24 @@
 
 A thread cannot be cancelled: a loss raises at `SyncLease.check`, to be called before each write, and at the
 end of the block.  Threads may share a manager, but not those that run an event loop.  With
-``reentrant=True`` a thread may go again into a lock that it is inside of by ``with``; without that it would
-wait for itself, and gets `WouldDeadlockError`.
+``reentrant=True`` code may go again into a lock that it is inside of by ``with``; without that it would wait
+for itself, and gets `WouldDeadlockError`.  Code is inside of a block while the function of the ``with`` is on
+its stack, whichever thread runs it.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import queue
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar, Unpack, final
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, final, overload
+from weakref import WeakSet
 
 from . import (
     ExtensionPolicy,
@@ -35,6 +41,8 @@ from . import (
     Survey,
 )
 from ._decorator import lock_of, sort_of
+from ._options import Fence_co, ManagerOptions
+from ._specs import NodeSpec
 from ._sync.election import SyncCampaign, SyncElection, SyncLeadership
 from ._sync.lock import SyncLease, SyncLock, SyncReadWriteLock
 from ._sync.thread import LoopThread
@@ -53,46 +61,141 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., object])
+
+EXIT_LIMIT: Final = 0.5
+"""Seconds for which the interpreter's end waits for the nodes' answers to the releases."""
+
+_MANAGERS: Final[WeakSet[SyncLockManager[Any]]] = WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Release what no other thread is inside of, when the interpreter ends; afterwards no call waits.
+
+    A suspended generator, say, leaves its block when the loop's thread stands still already.
+    """
+    closing = []
+    for manager in list(_MANAGERS):
+        with suppress(ManagerClosedError, RuntimeError):
+            if manager._thread.runs:  # noqa: SLF001
+                idle = manager._thread.entries.idle()  # noqa: SLF001
+                call = manager._thread.submit(manager.manager._aclose_for, idle)  # noqa: SLF001
+                closing.append(call)
+    LoopThread.over = True
+    ends = time.monotonic() + EXIT_LIMIT
+    for each in closing:
+        with suppress(queue.Empty, Exception):
+            each.result(max(0.0, ends - time.monotonic()))
+
+
+def _with_options_of(method: Callable[..., object]) -> Callable[[F], F]:
+    """Have `help` show the names of options that are handed to `method`."""
+
+    def note(function: F) -> F:
+        shown = inspect.signature(method)
+        options = [option for option in shown.parameters.values() if option.name != "on_lost"]
+        returned = inspect.signature(function).return_annotation
+        seen = shown.replace(parameters=options, return_annotation=returned)
+        function.__signature__ = seen  # type: ignore[attr-defined]
+        return function
+
+    return note
+
+
+def _refuse_cancel(options: Mapping[str, Any]) -> None:
+    if options.get("on_lost") not in (None, "raise"):
+        raise TypeError(
+            f"on_lost={options['on_lost']!r}: a thread cannot be cancelled; leave on_lost out, a loss raises "
+            "LockLostError at lease.check() and at the end of the block"
+        )
 
 
 @final
-class SyncLockManager:
+class SyncLockManager(Generic[Fence_co]):
     """A `LockManager` for threads, with the same arguments; its thread starts at the first use.
 
     Close it: one that is dropped keeps its thread and its connections until the process ends.
     `manager` is the one that it runs.
     """
 
-    def __init__(self, nodes: Iterable[Any], **options: Any) -> None:
+    @overload
+    def __init__(
+        self: SyncLockManager[int],
+        nodes: Iterable[NodeSpec],
+        *,
+        fencing: Literal[True] = True,
+        **options: Unpack[ManagerOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SyncLockManager[None],
+        nodes: Iterable[NodeSpec],
+        *,
+        fencing: Literal[False],
+        **options: Unpack[ManagerOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SyncLockManager[int | None],
+        nodes: Iterable[NodeSpec],
+        *,
+        fencing: bool,
+        **options: Unpack[ManagerOptions],
+    ) -> None: ...
+    @_with_options_of(LockManager.__init__)
+    def __init__(self, nodes: Iterable[NodeSpec], **options: Any) -> None:
         self._run_over(functools.partial(LockManager, nodes), options)
 
+    @overload
     @classmethod
-    def from_env(cls, **options: Any) -> SyncLockManager:
+    def from_env(
+        cls, *, fencing: Literal[True] = True, **options: Unpack[ManagerOptions]
+    ) -> SyncLockManager[int]: ...
+    @overload
+    @classmethod
+    def from_env(
+        cls, *, fencing: Literal[False], **options: Unpack[ManagerOptions]
+    ) -> SyncLockManager[None]: ...
+    @overload
+    @classmethod
+    def from_env(cls, *, fencing: bool, **options: Unpack[ManagerOptions]) -> SyncLockManager[int | None]: ...
+    @classmethod
+    def from_env(cls, **options: Any) -> SyncLockManager[Any]:
         """Make a manager over the nodes that `REDLOCK_URLS` lists; as `LockManager.from_env`."""
         manager = cls.__new__(cls)
         manager._run_over(LockManager.from_env, options)  # noqa: SLF001 (one of this very class)
         return manager
 
-    def _run_over(self, make: Callable[..., LockManager], options: dict[str, Any]) -> None:
+    def _run_over(self, make: Callable[..., LockManager[Any]], options: dict[str, Any]) -> None:
+        _refuse_cancel(options)
+        options["on_lost"] = "raise"
         hooks = options.pop("hooks", ())
         self._thread = LoopThread()
         if isinstance(hooks, Iterable) and not isinstance(hooks, Hooks):  # else `make` says what is wrong
             hooks = (self._thread.losses, *hooks)
-        self.manager = make(on_lost="raise", hooks=hooks, **options)
+        self.manager: LockManager[Fence_co] = make(hooks=hooks, **options)
+        _MANAGERS.add(self)
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self.manager)[1:]}"
 
-    def lock(self, *names: str, **options: Unpack[LockOptions]) -> SyncLock:
+    @_with_options_of(LockManager.lock)
+    def lock(self, *names: str, **options: Unpack[LockOptions]) -> SyncLock[Fence_co]:
         """Describe a lock; the options are those of `LockManager.lock`, but a loss only raises."""
+        _refuse_cancel(options)
         return SyncLock(self.manager.lock(*names, **options), self._thread)
 
-    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> SyncReadWriteLock:
+    @_with_options_of(LockManager.rwlock)
+    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> SyncReadWriteLock[Fence_co]:
         """Describe a read-write lock; the options are those of `LockManager.rwlock`; a loss only raises."""
+        _refuse_cancel(options)
         return SyncReadWriteLock(self.manager.rwlock(*names, **options), self._thread)
 
-    def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> SyncLock:
+    @_with_options_of(LockManager.semaphore)
+    def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> SyncLock[Fence_co]:
         """Describe a counting semaphore; arguments and errors are those of `LockManager.semaphore`."""
+        _refuse_cancel(options)
         return SyncLock(self.manager.semaphore(name, permits, **options), self._thread)
 
     def election(
@@ -124,6 +227,7 @@ class SyncLockManager:
                 no such mode, or it does not go with `at_least`.
             TypeError: at decoration, when the function is async or a generator.
         """
+        _refuse_cancel(options)
         sample, sort = sample_name(template), sort_of(mode, permits)
         if options.get("label") is None:
             options["label"] = template
@@ -190,13 +294,18 @@ class SyncLockManager:
         """Release every lease and end the thread; idempotent.
 
         Waits for the blocks of other threads, at most until their deadline; they end in `LockLostError`.
+        Leases of blocks that the calling code is inside of, or that this thread has suspended in a generator,
+        are released at once, as are those from `SyncLock.acquire`.  So a signal handler may close it.
         """
-        if not self._thread.inherited:
+        if self._thread.inherited:
+            return
+        if self._thread.runs:
             with suppress(ManagerClosedError):
-                self._thread.call(self.manager.aclose)
-            self._thread.stop()
+                own = self._thread.entries.of_thread(sys._getframe())  # noqa: SLF001
+                self._thread.call(self.manager._aclose_for, own)  # noqa: SLF001
+        self._thread.stop()
 
-    def __enter__(self) -> SyncLockManager:
+    def __enter__(self) -> SyncLockManager[Fence_co]:
         return self
 
     def __exit__(self, *exc_info: object) -> None:

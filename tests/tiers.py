@@ -82,9 +82,9 @@ class Share(NamedTuple):
 
 def tier_of(file: str, marks: Iterable[str]) -> str:
     """Return the tier of a test in ``file``, a path below ``tests/``, that has ``marks``."""
-    own = [mark for mark in marks if mark in TIERS]
-    if own:
-        return own[0]
+    marks = set(marks)
+    if own := next((tier for tier in TIERS if tier in marks), None):
+        return own
     if QUICK in marks:
         return QUICK
     return _tier_of_file(file)

@@ -14,7 +14,7 @@ from .._core.quorum import Tally, Verdict, Vote
 from .._core.validity import free_after
 from .._kinds.primitive import Primitive
 from .._local.local_queue import Held, LocalQueue, NameEntry
-from .._local.runner import current_runner
+from .._local.runner import current_runners
 from .._node import Node
 from .._round.round import Round
 from ..errors import (
@@ -134,17 +134,18 @@ class LocalRefusals:
 
         One that asks for a `reentrant` lock comes here if no lease of its own covers that (R27).
         """
-        task, names = current_runner(), primitive.names
+        names = primitive.names
         for name in names:
-            entry = self.queue.entries.get(name)
-            held = () if entry is None else [ticket.held for ticket in entry.inside]
-            mine = sum(each is not None and each.task is task for each in held)
+            if (entry := self.queue.entries.get(name)) is None:
+                continue
+            held, runners = [ticket.held for ticket in entry.inside], current_runners()
+            mine = sum(each is not None and each.task in runners for each in held)
             if mine and mine >= primitive.kind.permits:  # of permits others may become free
                 why = "not asked for with reentrant=True"
                 if reentrant:
                     wanted = printable(names) + (f" to {mode}" if (mode := primitive.kind.mode) else "")
                     why = f"reentrant, but no lease of its own covers all of {wanted}"
-                runner = "task" if isinstance(task, asyncio.Task) else "thread"
+                runner = "task" if isinstance(runners[0], asyncio.Task) else "thread"
                 msg = f"this {runner} holds {printable((name,))} and would wait for itself ({why})"
                 raise WouldDeadlockError(msg, names=names)
 

@@ -12,7 +12,7 @@ from typing import Final, final
 from weakref import ref
 
 from .._kinds.primitive import Primitive
-from .._local.runner import current_runner
+from .._local.runner import current_runners
 from .._log import report
 from ..errors import printable
 from .holding import Holding, Holdings
@@ -60,7 +60,7 @@ class Ancestors:
             if (
                 holding is None
                 or holding not in self._holdings.all
-                or holding.task in (None, current_runner())
+                or holding.task in (None, *current_runners())
             ):
                 continue
             if set(names).isdisjoint(holding.names) or names in self._warned:

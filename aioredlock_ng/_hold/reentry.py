@@ -13,7 +13,7 @@ from typing import Any, final
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
 from .._local.local_queue import LocalQueue
-from .._local.runner import current_runner, runner_of
+from .._local.runner import current_runners
 from .._round.releases import Releases
 from .._round.round import Round
 from ..errors import LockLostError, LossReason, printable
@@ -59,13 +59,13 @@ def reenter(
 
 def _inside(queue: LocalQueue, holdings: Holdings, names: tuple[str, ...]) -> list[Holding]:
     """Return the locks of any of these names that the calling task is inside of."""
-    runner = current_runner()
-    if runner is None:
+    runners = current_runners()
+    if not runners:
         return []
     entries = [queue.entries[name] for name in names if name in queue.entries]
     held = [ticket.held for entry in entries for ticket in entry.inside]
     lost = [each for each in holdings.lost if not each.released and not set(names).isdisjoint(each.names)]
-    return [each for each in (*held, *lost) if isinstance(each, Holding) and each.task is runner]
+    return [each for each in (*held, *lost) if isinstance(each, Holding) and each.task in runners]
 
 
 def _covers(holding: Holding, primitive: Primitive) -> bool:
@@ -177,7 +177,7 @@ class Block(Body):
     ) -> None:
         outer = holding.body
         super().__init__(cancels and outer is None, loop)
-        if outer is not None and holding.task is not runner_of(self.task):
+        if outer is not None and holding.task not in current_runners():
             raise RuntimeError(
                 f"another task is inside of lock {printable(holding.names)}, and it alone enters its leases: "
                 "what works for it calls check()"

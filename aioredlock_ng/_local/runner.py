@@ -1,4 +1,4 @@
-"""What a block runs in, and what may therefore go into it again: its task, or of threads the thread (R27).
+"""What a block runs in, and what may therefore go into it again: its task, or a thread's code in it (R27).
 
 Never the context: tasks that a block starts inherit it, run beside the block, and may outlive it.
 """
@@ -9,22 +9,24 @@ import asyncio
 from typing import Final
 from weakref import WeakKeyDictionary
 
-_THREADS: Final[WeakKeyDictionary[asyncio.Task[object], object]] = WeakKeyDictionary()
+_FOR_THREADS: Final[WeakKeyDictionary[asyncio.Task[object], tuple[object, ...]]] = WeakKeyDictionary()
+"""What stands for the blocks of a thread for which a task acts, the innermost first."""
 
 
 def runner_of(task: asyncio.Task[object]) -> object:
-    """Return what code in `task` counts as: the task, unless that acts for a thread."""
-    return _THREADS.get(task, task)
+    """Return what runs a block that `task` enters: the task, or what stands for a thread's block."""
+    blocks = _FOR_THREADS.get(task)
+    return blocks[0] if blocks else task
 
 
-def current_runner() -> object | None:
-    """Return what the calling code counts as; None outside of tasks."""
+def current_runners() -> tuple[object, ...]:
+    """Return what runs blocks that the calling code is inside of; nothing outside of tasks."""
     task = asyncio.current_task()
-    return None if task is None else runner_of(task)
+    return () if task is None else _FOR_THREADS.get(task, (task,))
 
 
-def act_for(thread: object) -> None:
-    """Have the current task, which does no more than one call of a thread, count as that thread."""
+def act_for(blocks: tuple[object, ...]) -> None:
+    """Have the current task, which does no more than one call of a thread, count as inside of `blocks`."""
     task = asyncio.current_task()
     assert task is not None, "called from a coroutine that a task runs"
-    _THREADS[task] = thread
+    _FOR_THREADS[task] = blocks

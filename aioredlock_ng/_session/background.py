@@ -13,6 +13,7 @@ from .._core.command import milliseconds
 from .._core.fencing import floor_at
 from .._core.quorum import majority
 from .._core.quorum_view import QuorumView
+from .._local.runner import current_runners
 from .._log import report
 from .._node import Node, NodeEnv, NodeState, TimeSample
 from ..errors import LossReason
@@ -252,14 +253,18 @@ class Background:
     async def _end_bodies(self, *, stop: bool) -> None:
         """Wait until the bodies under our leases have ended, or must have; cancel them if `stop`.
 
-        The closing task's own lease is released like by a `release` of its own.
+        The closing task's own lease is released like by a `release` of its own.  There is no wait for leases
+        that no block has entered, nor for blocks of a thread that the closing code is inside of.
         """
-        current = asyncio.current_task()
+        current, own = asyncio.current_task(), current_runners()
         others = [h for h in self._runtime.holdings.all if h.body is None or h.body.task is not current]
         for holding in others if stop else ():
             holding.lose(LossReason.MANAGER_CLOSED)
         for holding in others:
-            if holding.body is not None:
+            if holding.body is None or holding.task in own:
+                holding.release()
+        for holding in others:
+            if holding.body is not None and holding.task not in own:
                 left = holding.deadline - self._runtime.clock.now()
                 with anyio.move_on_after(max(0.0, left)):
                     await holding.ended()

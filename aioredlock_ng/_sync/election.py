@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, NoReturn, final
+from typing import Final, NoReturn, final
 
 from .. import Campaign, Election, Leader, Leadership, LockLostError, ManagerClosedError, ReleaseReport
 from .lock import SyncLock
-from .thread import LoopThread
+from .thread import Call, LoopThread
 
 _OVER: Final = object()
 """What stands for the end of what an observer is told: None says that there is no leader."""
@@ -82,19 +82,20 @@ class SyncCampaign:
         """Wait until this candidate leads; raises as `Campaign` does."""
         campaign = self._campaign
         campaign._begin()  # noqa: SLF001
-        lease = self._lock.__enter__().lease
+        frame = sys._getframe(1)  # noqa: SLF001
+        lease = self._lock._enter(frame).lease  # noqa: SLF001
         try:
             inaugurated = campaign._election._inaugurated  # noqa: SLF001
             self.leadership = self._thread.submit(inaugurated, lease).result()
         except BaseException as error:  # such as a KeyboardInterrupt, at any moment
-            self._lock.__exit__(type(error), error, error.__traceback__)
+            self._lock._leave(frame, type(error), error, error.__traceback__)  # noqa: SLF001
             raise
         return SyncLeadership(self.leadership, self._thread)
 
     def __exit__(self, *exc_info: object) -> None:
         """Resign; raises `LockLostError` when the leadership was lost."""
         try:
-            self._lock.__exit__(*exc_info)
+            self._lock._leave(sys._getframe(1), *exc_info)  # noqa: SLF001
         finally:
             if self.leadership is not None and not self._thread.inherited:
                 with suppress(ManagerClosedError):
@@ -150,7 +151,7 @@ class SyncElection:
         The iteration waits for news, and ends when the manager is closed.
         """
         news = self._election.observe()
-        told: Future[Any] | None = None
+        told: Call | None = None
         try:
             while True:
                 told = self._thread.submit(anext, news, _OVER)
@@ -159,7 +160,7 @@ class SyncElection:
                 yield leader
         finally:
             if told is not None:
-                told.cancel()  # an interrupt has ended the waiting
+                told.give_up()  # an interrupt has ended the waiting
             with suppress(ManagerClosedError, RuntimeError):  # collected in the loop, which closes it then
                 self._thread.submit(news.aclose)
 

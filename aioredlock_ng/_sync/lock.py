@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import functools
+import sys
 import threading
-from contextlib import suppress
 from datetime import timedelta
-from typing import final
+from types import FrameType
+from typing import Any, Generic, final
 
 from .. import Lease, Lock, ManagerClosedError, Mode, NodeVote, ReadWriteLock, ReleaseReport
+from .._options import Fence_co
+from .entries import Entry, leaving
 from .thread import LoopThread
 
 
 @final
-class SyncLease:
+class SyncLease(Generic[Fence_co]):
     """A `Lease` for threads.  What else can be read from the `Lease` is in `lease`."""
 
-    def __init__(self, lease: Lease, thread: LoopThread) -> None:
+    def __init__(self, lease: Lease[Fence_co], thread: LoopThread) -> None:
         self.lease, self._thread = lease, thread
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self.lease)[1:]}"
 
     @property
-    def fence(self) -> int | None:
+    def fence(self) -> Fence_co:
         """The fencing token, for the resource to check; as `Lease.fence`."""
         return self.lease.fence
 
@@ -85,69 +88,91 @@ class SyncLease:
 
 
 @final
-class SyncLock(threading.local):
-    """A `Lock` for threads: reusable, and safe to enter from many threads at once."""
+class SyncLock(Generic[Fence_co]):
+    """A `Lock` for threads: reusable, and safe to enter from many threads at once.
 
-    def __init__(self, lock: Lock, thread: LoopThread) -> None:
+    A block may be left in another thread than it was entered in, as frameworks do with generators.
+    """
+
+    def __init__(self, lock: Lock[Fence_co], thread: LoopThread) -> None:
         self._lock, self._thread = lock, thread
-        self._entered: list[SyncLease] = []  # by this thread: every thread has its own
+        self._entered: dict[Entry, None] = {}
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._lock)[1:]}"
 
-    def acquire(self) -> SyncLease:
+    def acquire(self) -> SyncLease[Fence_co]:
         """Wait for the lock and return a lease, which must be released; raises as `Lock.acquire` does."""
-        return self._take()
+        lease = self._take(sys._getframe(1))  # noqa: SLF001
+        assert lease is not None, "it waits"
+        return lease
 
-    def try_acquire(self) -> SyncLease | None:
+    def try_acquire(self) -> SyncLease[Fence_co] | None:
         """Try once, without waiting; None when another client holds the lock."""
-        return self._take(single_try=True)
+        return self._take(sys._getframe(1), single_try=True)  # noqa: SLF001
 
-    def _take(self, *, single_try: bool = False, block: bool = False) -> SyncLease:
-        """Acquire in the loop.  A lease that an interrupt orphans is collected, and so released."""
-        runner = self._thread.here.runner
-        acquire = functools.partial(self._lock._acquire_for, runner, single_try=single_try)  # noqa: SLF001
-        future = self._thread.submit(acquire)
+    def _take(
+        self, frame: FrameType, *, single_try: bool = False, block: Entry | None = None
+    ) -> SyncLease[Fence_co] | None:
+        """Acquire in the loop, for code of `frame`; a lease that an interrupt orphans is given back."""
+        acquire = functools.partial(
+            self._lock._acquire_for,  # noqa: SLF001
+            self._thread.entries.around(frame),
+            block=None if block is None else block.mark,
+            single_try=single_try,
+        )
+        call = self._thread.submit(acquire)
         try:
-            if (lease := future.result()) is not None:  # `aclose` waits for the end of what is bound
-                bind = functools.partial(lease._bind_for, runner, block=block)  # noqa: SLF001
-                self._thread.submit(bind).result()
-            return lease and SyncLease(lease, self._thread)
+            lease = call.result()
+            return None if lease is None else SyncLease(lease, self._thread)
         except BaseException:  # such as a KeyboardInterrupt, at any moment
-            if not future.cancel() and future.exception() is None and future.result() is not None:
-                with suppress(ManagerClosedError):
-                    self._thread.submit(future.result().release)
+            call.give_up()
             raise
 
-    def __enter__(self) -> SyncLease:
-        self._entered = [*self._entered, self._take(block=True)]  # in one step: a call could be interrupted
-        return self._entered[-1]
+    def __enter__(self) -> SyncLease[Fence_co]:
+        return self._enter(sys._getframe(1))  # noqa: SLF001
+
+    def _enter(self, frame: FrameType) -> SyncLease[Fence_co]:
+        block = Entry(frame)
+        self._thread.entries.add(block)
+        lease = self._take(frame, block=block)
+        assert lease is not None, "it waits"
+        block.lease = lease.lease
+        self._entered[block] = None  # last: after a further call an interrupt could leave it there
+        return lease
 
     def __exit__(self, *exc_info: object) -> None:
-        lease = self._entered.pop().lease
+        self._leave(sys._getframe(1), *exc_info)  # noqa: SLF001
+
+    def _leave(self, frame: FrameType, *exc_info: object) -> None:
+        block = leaving(list(self._entered), frame)
+        while self._entered.pop(block, block) is not None:  # another thread was quicker
+            block = leaving(list(self._entered), frame)
+        block.left()
+        self._thread.entries.discard(block)
         if not self._thread.inherited:  # otherwise a forked child leaves its parent's block
             try:
-                self._thread.submit(lease.__aexit__, *exc_info).result()
+                self._thread.call(block.lease.__aexit__, *exc_info)
             except ManagerClosedError:  # then it was released with the manager
                 if exc_info[1] is None:
-                    lease.check()
+                    block.lease.check()
 
 
 @final
-class SyncReadWriteLock:
+class SyncReadWriteLock(Generic[Fence_co]):
     """A `ReadWriteLock` for threads."""
 
-    def __init__(self, lock: ReadWriteLock, thread: LoopThread) -> None:
+    def __init__(self, lock: ReadWriteLock[Fence_co], thread: LoopThread) -> None:
         self._lock, self._thread = lock, thread
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._lock)[1:]}"
 
-    def read(self) -> SyncLock:
+    def read(self) -> SyncLock[Fence_co]:
         """Describe a read lock: many threads hold it at once, each with a lease of its own."""
         return SyncLock(self._lock.read(), self._thread)
 
-    def write(self, *, since: SyncLease | None = None) -> SyncLock:
+    def write(self, *, since: SyncLease[Any] | None = None) -> SyncLock[Fence_co]:
         """Describe a write lock: one holder alone; `since` and errors as of `ReadWriteLock.write`."""
         lease = since.lease if isinstance(since, SyncLease) else since
         return SyncLock(self._lock.write(since=lease), self._thread)

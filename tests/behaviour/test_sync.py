@@ -30,6 +30,7 @@ from aioredlock_ng import (
     LockTakenError,
     LossReason,
     ManagerClosedError,
+    NodeState,
     QuorumUnavailableError,
     ReleaseOutcome,
     WouldDeadlockError,
@@ -382,13 +383,14 @@ def test_what_cannot_be_decorated() -> None:
 def test_what_a_manager_tells(shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that a `LockManager` does beside locking."""
     monkeypatch.setenv("REDLOCK_URLS", ",".join(shared_nodes.urls))
-    manager = SyncLockManager.from_env(holder="thread-1")
+    manager = SyncLockManager.from_env(holder="thread-1", node_timeout=2.0, connect_timeout=10.0)
     assert repr(manager).startswith("<SyncLockManager not started, 0 held: ")
     assert (manager.available, manager.unavailable_for) == (False, math.inf)
     with manager:
         lock = manager.lock("x", ttl=20)
         assert repr(lock) == "<SyncLock 'x' ttl=20s>"
         lease = lock.acquire()
+        wait_for(lambda: all(node.state is NodeState.UP for node in manager.statistics().nodes), "all are up")
         assert (manager.available, manager.unavailable_for) == (True, 0.0)
         assert {node.holder for node in manager.inspect("x") if node.held} == {"thread-1"}
         assert [(found.name, found.state) for found in manager.survey().locks] == [("x", "held")]

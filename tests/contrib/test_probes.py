@@ -35,7 +35,6 @@ def ready(client: httpx.Client, when: Callable[[httpx.Response], bool]) -> httpx
     return answer
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("framework", ["fastapi", pytest.param("aiohttp", marks=pytest.mark.process)])
 def test_readiness_follows_the_nodes(
     framework: str, nodes3: LocalNodes, monkeypatch: pytest.MonkeyPatch

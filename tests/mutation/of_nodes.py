@@ -213,7 +213,10 @@ MUTATIONS = (
     Mutation(
         rule="R18",
         name="closing does not release",
-        edits=(Edit("Background._shut_down", "holding.release()", "pass"),),
+        edits=(
+            Edit("Background._shut_down", "holding.release()", "pass"),
+            Edit("Background._end_bodies", "holding.release()", "pass"),
+        ),
         test="unit/test_manager.py::test_aclose_releases_every_lease",
     ),
     Mutation(

@@ -13,7 +13,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "_inside",
-                "[each for each in (*held, *lost) if isinstance(each, Holding) and each.task is runner]",
+                "[each for each in (*held, *lost) if isinstance(each, Holding) and each.task in runners]",
                 """
                 [
                     each
@@ -31,7 +31,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "_inside",
-                "[each for each in (*held, *lost) if isinstance(each, Holding) and each.task is runner]",
+                "[each for each in (*held, *lost) if isinstance(each, Holding) and each.task in runners]",
                 "[each for each in (*held, *lost) if isinstance(each, Holding)]",
             ),
         ),
@@ -43,12 +43,12 @@ MUTATIONS = (
         edits=(
             Edit(
                 "_inside",
-                "[each for each in (*held, *lost) if isinstance(each, Holding) and each.task is runner]",
+                "[each for each in (*held, *lost) if isinstance(each, Holding) and each.task in runners]",
                 """
                 [
                     each
                     for each in (*held, *lost)
-                    if isinstance(each, Holding) and each.task in (None, runner)
+                    if isinstance(each, Holding) and each.task in (None, *runners)
                 ]
                 """,
             ),
@@ -57,9 +57,15 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R27",
-        name="a thread's right is that of all threads of the manager",
-        edits=(Edit("Here.__init__", "self.runner = object()", "self.runner = Here"),),
-        test="behaviour/test_sync.py::test_a_thread_goes_in_again",
+        name="code is inside of all blocks of its manager",
+        edits=(Edit("Entry.around", "self.frame in stack", "True"),),
+        test="behaviour/test_sync_blocks.py::test_a_thread_that_began_a_generator_is_not_inside[reentrant]",
+    ),
+    Mutation(
+        rule="R27",
+        name="a worker that has entered a block for another is inside",
+        edits=(Edit("Entry.around", "self.mark in _ENTERED.get()", "True"),),
+        test="behaviour/test_sync_blocks.py::test_a_worker_that_enters_for_another_is_not_inside[by_generator]",
     ),
     Mutation(
         rule="R27",

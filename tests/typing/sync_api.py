@@ -38,13 +38,13 @@ from aioredlock_ng.sync import (
 def use() -> None:
     """A block under a lock."""
     with SyncLockManager(["redis://a", "redis://b"], ttl=5, holder="cron-1") as manager:
-        assert_type(manager, SyncLockManager)
+        assert_type(manager, SyncLockManager[int])
         assert_type(manager.manager, LockManager)
         with manager.lock("job", ttl=timedelta(seconds=30), blocking_timeout=5) as lease:
-            assert_type(lease, SyncLease)
+            assert_type(lease, SyncLease[int])
             assert_type(lease.held, bool)
             assert_type(lease.remaining, float)
-            assert_type(lease.fence, int | None)
+            assert_type(lease.fence, int)
             assert_type(lease.lost, threading.Event)
             assert_type(lease.votes, tuple[NodeVote, ...])
             assert_type(lease.extensions, int)
@@ -53,6 +53,13 @@ def use() -> None:
             lease.extend()
             lease.extend(60)
             lease.extend(timedelta(seconds=60))
+
+
+def fences(some: bool) -> None:
+    """Without fencing there are none."""
+    with SyncLockManager(["redis://a"], fencing=False).lock("x") as lease:
+        assert_type(lease.fence, None)
+    assert_type(SyncLockManager.from_env(fencing=some), SyncLockManager[int | None])
 
 
 def by_hand(manager: SyncLockManager) -> None:
@@ -88,7 +95,7 @@ def read_and_write(manager: SyncLockManager) -> None:
     with lock.read() as before:
         assert_type(before.mode, Mode | None)
     with lock.write(since=before) as lease:
-        assert_type(lease, SyncLease)
+        assert_type(lease, SyncLease[int])
         assert_type(lease.unchanged, bool | None)
         lease.downgrade()
 
@@ -126,7 +133,7 @@ def look(manager: SyncLockManager) -> None:
 def decorated() -> None:
     """A function under a lock keeps its signature."""
     manager = SyncLockManager.from_env(ttl=5)
-    assert_type(manager, SyncLockManager)
+    assert_type(manager, SyncLockManager[int])
 
     @manager.locked("report:{customer}", ttl=60, at_least=5, reentrant=True)
     @manager.locked("printer", fair=True)

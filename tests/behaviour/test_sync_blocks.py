@@ -1,0 +1,457 @@
+"""Which block is whose where frameworks move them: generators in pools, context managers, greenlets (R27)."""
+
+# ruff: noqa: F811, PT012 (fixtures; a block under a lock is what has to raise, and a block holds statements)
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import httpx
+import pytest
+from fastapi import Depends, FastAPI
+from fastapi.responses import StreamingResponse
+
+from aioredlock_ng import Lease, LockLostError, LockTakenError, LossReason, WouldDeadlockError
+from aioredlock_ng._sync.thread import LossEvent
+from aioredlock_ng.sync import SyncLockManager
+from tests.behaviour.test_sync import manager, no_thread_left, wait_for  # noqa: F401 (fixtures)
+from tests.behaviour.tools import PATIENCE, keys
+from tests.environments.interpreters import ROOT
+from tests.servers import Nodes
+
+KINDS: dict[str, Callable[[SyncLockManager], Any]] = {
+    "lock": lambda manager: manager.lock("x", blocking_timeout=0.2),
+    "reentrant": lambda manager: manager.lock("x", reentrant=True, blocking_timeout=0.2),
+    "read": lambda manager: manager.rwlock("x").read(),
+    "write": lambda manager: manager.rwlock("x", reentrant=True, blocking_timeout=0.2).write(),
+    "semaphore": lambda manager: manager.semaphore("x", 1, blocking_timeout=0.2),
+    "campaign": lambda manager: manager.election("x").campaign(),
+}
+"""Everything that is entered by ``with``."""
+
+ONE_HOLDER = ("lock", "reentrant", "write", "semaphore")
+
+
+def held(manager: SyncLockManager, kind: str) -> Iterator[Any]:
+    """Be a request that holds something while it is answered."""
+    with KINDS[kind](manager) as lease:
+        yield lease
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_block_is_left_in_another_thread(shared_nodes: Nodes, manager: SyncLockManager, kind: str) -> None:
+    """Frameworks do so with generators: what was won is given back, and at once."""
+    request = held(manager, kind)
+    with ThreadPoolExecutor(1) as one:
+        lease = one.submit(next, request).result(PATIENCE)
+    assert lease.held
+    request.close()
+    assert not lease.held
+    assert keys(shared_nodes.urls) == {}
+    assert manager.manager.statistics().held == 0
+
+
+@pytest.mark.parametrize("kind", ONE_HOLDER)
+def test_a_thread_that_began_a_generator_is_not_inside(manager: SyncLockManager, kind: str) -> None:
+    """The next request of the same thread waits like any other: it neither goes in again nor deadlocks."""
+    first, second = held(manager, kind), held(manager, kind)
+    with ThreadPoolExecutor(1) as one:
+        one.submit(next, first).result(PATIENCE)
+        with pytest.raises(LockTakenError):
+            one.submit(next, second).result(PATIENCE)
+        one.submit(first.close).result(PATIENCE)
+        third = held(manager, kind)
+        assert one.submit(next, third).result(PATIENCE).held
+        third.close()
+
+
+def test_blocks_of_one_lock_are_left_in_any_order(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """Generators of two threads that share a lock each give back their own lease."""
+    lock = manager.semaphore("x", 2)
+
+    def request() -> Iterator[Any]:
+        with lock as lease:
+            yield lease
+
+    first, second = request(), request()
+    one, two = next(first), next(second)
+    first.close()
+    assert (one.held, two.held) == (False, True)
+    second.close()
+    assert not two.held
+    with pytest.raises(RuntimeError, match="was not entered"):
+        lock.__exit__(None, None, None)
+    assert keys(shared_nodes.urls) == {}
+
+
+@contextmanager
+def by_generator(lock: Any) -> Iterator[Any]:
+    """Enter a lock for the caller, as many programs do."""
+    with lock as lease:
+        yield lease
+
+
+@contextmanager
+def by_two_generators(lock: Any) -> Iterator[Any]:
+    """The same, once more."""
+    with by_generator(lock) as lease:
+        yield lease
+
+
+class ByClass:
+    """Enter a lock for the caller by an object of its own."""
+
+    def __init__(self, lock: Any) -> None:
+        self.lock = lock
+
+    def __enter__(self) -> Any:
+        return self.lock.__enter__()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.lock.__exit__(*exc_info)
+
+
+@contextmanager
+def by_stack(lock: Any) -> Iterator[Any]:
+    """Enter a lock by a stack."""
+    with ExitStack() as stack:
+        yield stack.enter_context(lock)
+
+
+WAYS = [by_generator, by_two_generators, ByClass, by_stack]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_code_below_a_block_is_inside(shared_nodes: Nodes, manager: SyncLockManager, way: Any) -> None:
+    """Also where a function has entered the block for it."""
+    with way(manager.lock("x")), pytest.raises(WouldDeadlockError, match="this thread holds 'x'"):
+        manager.lock("x").acquire()
+    with pytest.raises(LockTakenError), ExitStack() as stack:  # and no more when it is left
+        stack.enter_context(way(manager.lock("x")))
+        stack.pop_all().close()
+        manager.lock("x", blocking_timeout=PATIENCE).acquire().release()
+        with SyncLockManager(shared_nodes.urls) as other, other.lock("x"):
+            manager.lock("x", blocking_timeout=0.1).acquire()
+    with way(manager.lock("x", reentrant=True)) as outer, way(manager.lock("x", reentrant=True)) as inner:
+        assert inner.fence == outer.fence
+    assert keys(shared_nodes.urls) == {}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_worker_that_enters_for_another_is_not_inside(manager: SyncLockManager, way: Any) -> None:
+    """A pool of threads runs the entry in a context of its own and goes on with other work."""
+
+    async def requests() -> None:
+        one = anyio.CapacityLimiter(1)
+
+        async def run(function: Callable[..., Any], *arguments: object) -> Any:
+            return await anyio.to_thread.run_sync(function, *arguments, limiter=one)
+
+        first = way(manager.lock("x", reentrant=True))
+        lease = await run(first.__enter__)
+        with pytest.raises(LockTakenError):
+            await run(way(manager.lock("x", reentrant=True, blocking_timeout=0.2)).__enter__)
+        assert lease.held
+        await run(first.__exit__, None, None, None)
+        assert not lease.held
+
+    anyio.run(requests)
+
+
+def test_fastapi_runs_a_dependency_in_several_threads(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+    """A ``def`` dependency that yields, and a streamed generator: one request at a time, nothing is left."""
+    app = FastAPI()
+    inside: list[int] = []
+
+    def locked() -> Iterator[int]:
+        with manager.lock("x", reentrant=True, blocking_timeout=PATIENCE) as lease:
+            yield lease.fence
+
+    @app.get("/")
+    def answer(fence: int = Depends(locked)) -> int:  # noqa: FAST002 (a name of this function)
+        inside.append(fence)
+        assert manager.lock("x").try_acquire() is None
+        return fence
+
+    def rows() -> Iterator[str]:
+        with manager.lock("y", blocking_timeout=PATIENCE):
+            for _ in range(3):
+                yield "row"
+
+    @app.get("/rows")
+    def stream() -> StreamingResponse:
+        return StreamingResponse(rows())
+
+    async def ask() -> list[httpx.Response]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://here", timeout=PATIENCE) as client:
+            return await asyncio.gather(*(client.get(path) for path in ("/", "/rows") * 4))
+
+    answers = asyncio.run(ask())
+    assert {answer.status_code for answer in answers} == {200}
+    assert {answer.text for answer in answers[1::2]} == {"rowrowrow"}
+    assert len(set(inside)) == 4, "each had a fence of its own"
+    wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+
+
+def test_greenlets_share_a_thread_and_no_block(manager: SyncLockManager) -> None:
+    """A greenlet whose fellow is inside of a block is not, whether the lock is reentrant or not."""
+    greenlet = pytest.importorskip("greenlet", reason="no greenlet: pip install --group workers")
+    told: list[object] = []
+
+    def first() -> None:
+        with manager.lock("x", reentrant=True) as lease:
+            told.append(lease.fence)
+            second.switch()
+
+    def other() -> None:
+        for reentrant in (True, False):
+            try:
+                told.append(manager.lock("x", reentrant=reentrant, blocking_timeout=0.1).acquire())
+            except LockTakenError as error:
+                told.append(type(error))
+
+    second = greenlet.greenlet(other)
+    greenlet.greenlet(first).switch()
+    assert told[1:] == [LockTakenError, LockTakenError]
+    manager.lock("x", blocking_timeout=PATIENCE).acquire().release()
+
+
+def test_what_fails_between_the_win_and_the_block(
+    shared_nodes: Nodes,
+    manager: SyncLockManager,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever it is, the lock is given back: there is no block that could do so."""
+
+    def bind(_: Lease) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Lease, "_bind", bind)
+        with pytest.raises(ZeroDivisionError), manager.lock("x"):
+            raise AssertionError("entered")
+    wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+    assert manager.manager.statistics().held == 0
+
+
+# -- closing -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closing_does_not_wait_for_its_own_thread(shared_nodes: Nodes, kind: str) -> None:
+    """What the thread that closes is inside of, or has suspended, ends after the call."""
+    manager = SyncLockManager(shared_nodes.urls, ttl=3600)
+    with pytest.raises(LockLostError) as lost, KINDS[kind](manager) as lease:
+        manager.close()
+        assert keys(shared_nodes.urls) == {}
+        assert not lease.held
+    assert lost.value.reason is LossReason.MANAGER_CLOSED
+
+    manager = SyncLockManager(shared_nodes.urls, ttl=3600)
+    suspended = held(manager, kind)
+    next(suspended)
+    manager.close()
+    assert keys(shared_nodes.urls) == {}
+    suspended.close()
+
+
+def test_closing_waits_for_no_lease_without_a_block(shared_nodes: Nodes) -> None:
+    """A lease from `acquire` is nobody's block, also where the work under it has failed."""
+    with pytest.raises(ZeroDivisionError), SyncLockManager(shared_nodes.urls, ttl=3600) as manager:
+        lease = manager.lock("x").acquire()
+        raise ZeroDivisionError
+    assert not lease.held
+    assert keys(shared_nodes.urls) == {}
+
+
+def test_a_signal_handler_closes_the_manager(shared_nodes: Nodes) -> None:
+    """As a server's stop does, while the main thread is in a block."""
+    manager = SyncLockManager(shared_nodes.urls, ttl=3600)
+    before = signal.signal(signal.SIGUSR1, lambda *_: manager.close())
+    try:
+        with pytest.raises(LockLostError), manager.lock("x"):
+            signal.raise_signal(signal.SIGUSR1)
+            assert keys(shared_nodes.urls) == {}
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+# -- the end of the interpreter ------------------------------------------------------------------------
+
+ENDINGS = {
+    "a suspended generator": """
+        def rows():
+            with manager.lock("x"):
+                yield 1
+                yield 2
+        g = rows(); next(g)
+    """,
+    "a context manager that is kept": """
+        import contextlib
+        @contextlib.contextmanager
+        def locked():
+            with manager.lock("x"):
+                yield
+        kept = locked(); kept.__enter__()
+    """,
+    "a finalizer": """
+        class Late:
+            def __init__(self): self.lease = manager.lock("x").acquire()
+            def __del__(self): self.lease.release()
+        late = Late()
+    """,
+    "a finalizer that uses another manager": """
+        class Late:
+            def __del__(self): SyncLockManager.from_env().lock("x").acquire()
+        late = Late()
+    """,
+    "an observer": """
+        seen = manager.election("x").observe(); next(seen)
+    """,
+    "a daemon thread in a block": """
+        import threading
+        inside = threading.Event()
+        def work():
+            with manager.lock("y"):
+                inside.set(); threading.Event().wait()
+        threading.Thread(target=work, daemon=True).start(); inside.wait()
+        lease = manager.lock("x").acquire()
+    """,
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_interpreter_ends(shared_nodes: Nodes, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is waited for when its threads stand still already, and what can be released is."""
+    monkeypatch.setenv("REDLOCK_URLS", ",".join(shared_nodes.urls))
+    lines = ["from aioredlock_ng.sync import SyncLockManager", "manager = SyncLockManager.from_env(ttl=3600)"]
+    lines += [line.removeprefix("        ") for line in ENDINGS[ending].splitlines()]
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True, timeout=PATIENCE)
+    assert time.monotonic() - began < PATIENCE
+    left = [key for found in keys(shared_nodes.urls).values() for key in found]
+    assert not [key for key in left if key.endswith(b":x")]
+
+
+# -- gevent --------------------------------------------------------------------------------------------
+
+GREEN = """
+from gevent import monkey; monkey.patch_all({what})
+import gevent
+from aioredlock_ng import ConfigurationError
+from aioredlock_ng.sync import SyncLockManager
+manager = SyncLockManager.from_env()
+def job():
+    with manager.lock("x", blocking_timeout=3):
+        pass
+jobs = [gevent.spawn(job) for _ in range(3)]
+gevent.joinall(jobs, timeout=10)
+assert all(isinstance(job.exception, ConfigurationError) for job in jobs), [job.exception for job in jobs]
+assert not manager.statistics().leases
+assert "gevent has patched them" in str(jobs[0].exception)
+manager.close()
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("what", ["", "thread=False"])
+def test_green_threads_are_refused(shared_nodes: Nodes, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One clear error at the first use, before a node is asked."""
+    pytest.importorskip("gevent", reason="no gevent: pip install --group workers")
+    monkeypatch.setenv("REDLOCK_URLS", ",".join(shared_nodes.urls))
+    command = [sys.executable, "-c", GREEN.format(what=what)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=PATIENCE)
+
+
+# -- signals -------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_in_a_wait_for_a_loss_keeps_no_other_from_it() -> None:
+    """A thread that is interrupted in `lost.wait()` leaves nothing locked for the loop, or for others."""
+    event = LossEvent()
+    assert not event.wait(0.001)
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    try:
+        timer = threading.Timer(0.05, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            event.wait(PATIENCE)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    timer.join()
+    with ThreadPoolExecutor(2) as threads:
+        waits = [threads.submit(event.wait, PATIENCE) for _ in range(2)]
+        event.set()
+        assert [wait.result(PATIENCE) for wait in waits] == [True, True]
+    assert event.wait()
+    assert event.is_set()
+    with pytest.raises(RuntimeError):
+        event.clear()
+
+
+INTERRUPTED = """
+import faulthandler, random, signal
+from aioredlock_ng.sync import SyncLockManager
+faulthandler.dump_traceback_later(90, exit=True)
+class Late(Exception): pass
+def late(*_): raise Late
+signal.signal(signal.SIGALRM, late)
+manager = SyncLockManager.from_env()
+with manager.lock("warm"): pass
+struck = 0
+for _ in range(2500):
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 1e-5 + random.random() / 1000)
+            with manager.lock("k", ttl=2, blocking_timeout=30): pass
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except Late:
+        struck += 1
+with manager.lock("k", blocking_timeout=30): pass
+assert struck > 1000, struck
+manager.close()
+"""
+
+
+@pytest.mark.process
+def test_a_handler_that_raises_costs_one_call(shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it strikes, the manager goes on: soft time limits raise so thousands of times."""
+    monkeypatch.setenv("REDLOCK_URLS", ",".join(shared_nodes.urls))
+    subprocess.run([sys.executable, "-W", "ignore", "-c", INTERRUPTED], cwd=ROOT, check=True, timeout=100)
+
+
+# -- what it looks like ----------------------------------------------------------------------------------
+
+
+def test_options_are_shown_and_a_cancellation_is_refused(manager: SyncLockManager) -> None:
+    """`help` names them; ``on_lost="cancel"`` says what happens instead."""
+    for described in (SyncLockManager, manager.lock, manager.rwlock, manager.semaphore):
+        shown = inspect.signature(described).parameters
+        assert {"ttl", "extension"} <= set(shown)
+        assert "on_lost" not in shown
+    assert "blocking_timeout" in inspect.signature(manager.lock).parameters
+    manager.lock("x", on_lost="raise")
+    for refused in (
+        lambda: manager.lock("x", on_lost="cancel"),
+        lambda: manager.rwlock("x", on_lost="cancel"),
+        lambda: manager.semaphore("x", 2, on_lost="cancel"),
+        lambda: manager.locked("x", on_lost="cancel"),
+        lambda: SyncLockManager(["redis://a"], on_lost="cancel"),
+    ):
+        with pytest.raises(TypeError, match="on_lost='cancel': a thread cannot be cancelled"):
+            refused()
