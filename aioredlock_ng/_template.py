@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import inspect
+import re
 import string
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import (
+    AsyncGeneratorType,
+    BuiltinFunctionType,
+    CoroutineType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, Final, NoReturn
 
 _ANY_NAME: Final = "any"
 """Stands for the name that a call will fill in."""
@@ -47,13 +58,75 @@ def name_filler(template: str, function: Callable[..., object]) -> Callable[...,
     signature = inspect.signature(function)
     for field in template_fields(template):
         if field not in signature.parameters:
-            raise ValueError(
-                f"template {template!r}: {field!r} is no parameter of {function.__qualname__}{signature}"
-            )
+            called = getattr(function, "__qualname__", repr(function))
+            raise ValueError(f"template {template!r}: {field!r} is no parameter of {called}{signature}")
 
     def fill(*args: Any, **kwargs: Any) -> str:
         call = signature.bind(*args, **kwargs)
         call.apply_defaults()
-        return template.format_map(call.arguments)
+        return fill_in(template, call.arguments)
 
     return fill
+
+
+def fill_in(template: str, values: Mapping[str, Any]) -> str:
+    """Return the name that a template gives with these values.
+
+    Raises:
+        TypeError: the text of a value is not the same in each process; the message names the field.
+    """
+    return _Filler(template).vformat(template, (), values)
+
+
+_TEXTS: Final = frozenset({str, int, bool, float})
+"""The types of most values, which are never looked at."""
+
+_ADDRESS: Final = re.compile(r"\bat 0x[0-9a-fA-F]+\b")
+
+_NO_TEXT: Final = (
+    FunctionType, BuiltinFunctionType, MethodType, partial, ModuleType, GeneratorType, AsyncGeneratorType,
+    CoroutineType, set, frozenset, dict,
+)  # fmt: skip
+"""What has a text that other processes do not have, or not in the same order."""
+
+
+class _Filler(string.Formatter):
+    """Fills one template, and refuses what would give each process a lock of its own."""
+
+    def __init__(self, template: str) -> None:
+        self._template = template
+        self._field = ""
+
+    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self._field = field_name
+        return super().get_field(field_name, args, kwargs)
+
+    def convert_field(self, value: Any, conversion: Any) -> Any:
+        if type(value) in _TEXTS:
+            return super().convert_field(value, conversion)
+        if _has_no_text(value):
+            self._refuse(value)
+        converted = super().convert_field(value, conversion)
+        if conversion and not isinstance(value, str) and _ADDRESS.search(converted):
+            self._refuse(value)
+        return converted
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        text = super().format_field(value, format_spec)
+        if not isinstance(value, str) and _ADDRESS.search(text):
+            self._refuse(value)
+        return text
+
+    def _refuse(self, value: object) -> NoReturn:
+        raise TypeError(
+            f"template {self._template!r}: {{{self._field}}} is of type {type(value).__qualname__}, whose text "
+            "is not the same in each process, and the lock would not be either; name a stable part of it, such "
+            f"as {{{self._field}.id}}"
+        )
+
+
+def _has_no_text(value: object) -> bool:
+    """Whether a value, or one in it, has none that every process has, or not in the same order."""
+    if isinstance(value, list | tuple):
+        return any(map(_has_no_text, value))
+    return isinstance(value, _NO_TEXT)

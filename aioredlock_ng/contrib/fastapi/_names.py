@@ -16,6 +16,8 @@ from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.requests import HTTPConnection
 
+from ..._template import fill_in
+
 
 def name_of_lock(template: str) -> str:
     """Return the qualified name of a dependency that `locked` makes for a template."""
@@ -48,7 +50,7 @@ def filled(template: str, fields: Sequence[str], connection: HTTPConnection) -> 
             raise RuntimeError(
                 f"template {template!r}: {field!r} is no path or query parameter of the route {route.path!r}"
             )
-    return template.format_map(values)
+    return fill_in(template, values)
 
 
 def route_of(connection: HTTPConnection) -> Any:
