@@ -26,7 +26,7 @@ class Manager(Protocol[Fence_co]):
     def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> ReadWriteLock[Fence_co]:
         """Describe a read-write lock."""
 
-    def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> Lock[Fence_co]:
+    def semaphore(self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]) -> Lock[Fence_co]:
         """Describe a semaphore."""
 
 
@@ -54,7 +54,7 @@ def _permit(manager: Manager[Fence_co], name: str, permits: int, options: LockOp
         if options.get(option):
             raise ValueError(f"a semaphore has no {option}, got {option}={options.get(option)!r}")
     left = {name: value for name, value in options.items() if name not in refused}
-    return manager.semaphore(name, permits, **cast("SemaphoreOptions", left))
+    return manager.semaphore(name, permits=permits, **cast("SemaphoreOptions", left))
 
 
 def lock_of(manager: Manager[Fence_co], name: str, mode: Sort, options: LockOptions) -> Lock[Fence_co]:

@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NoReturn, final
+from typing import Any, NoReturn, Self, final
 
 from ._core.election import Leader
 from ._core.policy import ExtensionPolicy
 from ._elect.announcement import Announcement
+from ._elect.pauses import Pauses
 from ._elect.subject import Subject
 from ._hold.holding import Holding
 from ._hold.request import Request
 from ._kinds.primitive import Primitive
 from ._lease import Lease, ReleaseReport
+from ._local.runner import act_for, current_task
 from ._lock import Lock
 from ._options import checked_policy
 from ._session.lifecycle import Lifecycle
@@ -40,7 +42,7 @@ def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> Ex
 class Leadership:
     """One term of a leader, from the win of its campaign to its end.
 
-    It ends by `resign`, with the ``async with`` of its campaign, or when it is lost (R7).
+    It ends by `resign`, with the ``async with`` of its campaign or of its own, or when it is lost (R7).
     """
 
     __slots__ = ("_announcement", "_lease")
@@ -51,7 +53,7 @@ class Leadership:
 
     def __repr__(self) -> str:
         state = f"leads {self.remaining:.1f}s" if self.held else "is over"
-        return f"<Leadership {printable(self._lease.names)} term={self.term} {self.label!r} {state}>"
+        return f"<Leadership {printable(self._lease.names)} term={self.term} {self.holder!r} {state}>"
 
     @property
     def name(self) -> str:
@@ -68,9 +70,9 @@ class Leadership:
         return self._announcement.leader.term
 
     @property
-    def label(self) -> str:
+    def holder(self) -> str:
         """What this leader calls itself, for observers."""
-        return self._announcement.leader.label
+        return self._announcement.leader.holder
 
     @property
     def held(self) -> bool:
@@ -102,6 +104,31 @@ class Leadership:
         finally:
             self._say_goodbye()
 
+    def _enter_for(self, inside: tuple[object, ...]) -> None:
+        """Arm it for a new block of a thread, the first of those that it is `inside` of.  Used by `sync`."""
+        self._lease.check()
+        act_for(inside)
+        self._lease._bind()  # noqa: SLF001
+
+    async def __aenter__(self) -> Self:
+        """Make the current task the body of a leadership that was won without a block.
+
+        Raises:
+            LockLostError: it leads no more.
+            RuntimeError: it has a block already.
+        """
+        await self._lease.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Resign; raises `LockLostError` when the leadership was lost, which has cancelled the block."""
+        try:
+            await self._lease.__aexit__(exc_type, exc, tb)
+        finally:
+            self._say_goodbye()
+
     def _say_goodbye(self) -> None:
         """Tell observers, unless there is no way any more: in a forked child, or when the loop has ended."""
         runtime = self._lease._runtime  # noqa: SLF001
@@ -114,8 +141,9 @@ class Leadership:
 class Campaign:
     """One campaign of one candidate, made by `Election.campaign`: enter it with ``async with``, or await it.
 
-    It waits, as long as it takes, until this candidate leads.  Awaited, it returns the `Leadership`, to be
-    ended by `Leadership.resign`; then no task is cancelled when it is lost.
+    It waits until this candidate leads, as long as its election says.  Awaited, it returns the `Leadership`,
+    to be entered with ``async with`` or ended by `Leadership.resign`; outside of a block no task is cancelled
+    when it is lost.
     """
 
     __slots__ = ("_begun", "_election", "_leadership", "_lock")
@@ -146,6 +174,7 @@ class Campaign:
         """Wait until this candidate leads, and run the block as the leader.
 
         Raises:
+            LockTakenError, QuorumUnavailableError: the time limits of the election are over.
             ManagerClosedError: the manager is closed.
             ConfigurationError: the nodes cannot be one quorum.
             WouldDeadlockError: the task leads already.
@@ -168,6 +197,31 @@ class Campaign:
         finally:
             assert self._leadership is not None, "entered"
             self._leadership._say_goodbye()  # noqa: SLF001
+
+
+async def _in_task_of_its_own(
+    lead: Callable[[Leadership], Awaitable[object]], leadership: Leadership
+) -> None:
+    """Have `lead` run, so that a cancellation of the calling task shows whatever `lead` makes of it.
+
+    In one task it would not: before Python 3.13 a `TaskGroup` that has failed leaves a cancellation of its
+    own in the count of the task.
+    """
+    caller = current_task()
+
+    async def led() -> None:
+        act_for((caller,))  # which is inside of the campaign
+        await lead(leadership)
+
+    task = asyncio.create_task(led(), name=f"{caller.get_name()} leads")
+    try:
+        await task
+    except asyncio.CancelledError:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error from None  # it had ended by then
+        raise
+    finally:
+        task.cancel()  # where this coroutine is thrown away
 
 
 @final
@@ -204,11 +258,20 @@ class Election:
         """
         return Campaign(self, Lock(self._life, self._primitive, self._request))
 
+    async def try_campaign(self) -> Leadership | None:
+        """Try once, without waiting; None when another candidate leads.
+
+        Enter the `Leadership` with ``async with``, or end it by `Leadership.resign`.  Raises as
+        `Lock.try_acquire` does.
+        """
+        lease: Lease[int] | None = await Lock(self._life, self._primitive, self._request).try_acquire()
+        return None if lease is None else self._inaugurated(lease)
+
     def _inaugurated(self, lease: Lease[int]) -> Leadership:
         """Have a leader that has won announce it, now and with each extension (R31)."""
         runtime, holding = lease._runtime, lease._holding  # noqa: SLF001
-        label = self._request.holder
-        leader = Leader(lease.fence, runtime.holder if label is None else label)
+        holder = self._request.holder
+        leader = Leader(lease.fence, runtime.holder if holder is None else holder)
         announcement = runtime.elections.announcement(self._subject, leader)
         assert isinstance(holding, Holding), "the lock of an election is not reentrant"
         holding.on_extended = announcement.repeat
@@ -219,23 +282,34 @@ class Election:
         """Campaign again and again until cancelled, and call `lead` once for each leadership.
 
         `lead` is cancelled when its leadership is lost; then, and when it returns, the next campaign begins.
+        While `lead` returns within a second, there is a pause before it that grows to five seconds.  A
+        cancellation from outside ends it also where `lead` does not let that pass.
 
         Raises:
-            ManagerClosedError, ConfigurationError: as a campaign.
+            LockTakenError, QuorumUnavailableError, ManagerClosedError, ConfigurationError: as a campaign.
             Exception: whatever `lead` raises, unless it is the `LockLostError` of its own leadership.
         """
+        task, pauses = current_task(), self._pauses()
         while True:
             leadership: Leadership | None = None
+            cancelled = task.cancelling()
             try:
                 async with self.campaign() as leadership:
+                    pauses.term_begins()
                     try:
-                        await lead(leadership)
+                        await _in_task_of_its_own(lead, leadership)
                     except (LockLostError, ExceptionGroup) as error:
                         if not self._has_ended(leadership, error):
                             raise
             except LockLostError as error:
                 if not self._was_lost(leadership, error):
                     raise
+            if task.cancelling() > cancelled:  # of this task, in which no code of `lead` has counted
+                raise asyncio.CancelledError
+            await asyncio.sleep(pauses.term_ended())
+
+    def _pauses(self) -> Pauses:
+        return Pauses(self._life.clock, self._life.random)
 
     def _has_ended(self, leadership: Leadership | None, error: Exception) -> bool:
         """Whether an error of `lead` is the end of its own leadership."""

@@ -321,7 +321,7 @@ class LockManager(Generic[Fence_co]):
                 `blocking_timeout`, which ends it in any case.
             extension: default the manager's; `ExtensionPolicy.off` for a lease that just runs out.
             on_lost: default the manager's.
-            label: a name of low cardinality for metrics.
+            label: a name of low cardinality for metrics and traces; default none, of a fair lock its name.
             at_least: seconds for which the names stay taken since the lock was asked for, also when the
                 block ends sooner; default 0.  For work that must not run twice in a while, such as cron jobs
                 of hosts whose clocks differ.  Where it is longer than the ttl it takes its place.  The names
@@ -341,6 +341,7 @@ class LockManager(Generic[Fence_co]):
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
         """
+        label = _label(label, names) if fair else label
         request = self._request(
             ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least, reentrant
         )
@@ -383,8 +384,8 @@ class LockManager(Generic[Fence_co]):
     def semaphore(
         self,
         name: str,
-        permits: int,
         *,
+        permits: int,
         ttl: Seconds | None = None,
         blocking: bool = True,
         blocking_timeout: Seconds | None = None,
@@ -409,7 +410,7 @@ class LockManager(Generic[Fence_co]):
             quorum_timeout: as of `lock`.
             extension: as of `lock`.
             on_lost: as of `lock`.
-            label: as of `lock`.
+            label: a name of low cardinality for metrics and traces; default `name`.
 
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
@@ -422,7 +423,7 @@ class LockManager(Generic[Fence_co]):
             quorum_timeout,
             extension,
             on_lost,
-            label,
+            _label(label, (name,)),
             None,
             False,  # noqa: FBT003
         )
@@ -433,19 +434,28 @@ class LockManager(Generic[Fence_co]):
         name: str,
         *,
         ttl: Seconds | None = None,
-        label: str | None = None,
+        blocking: bool = True,
+        blocking_timeout: Seconds | None = None,
+        quorum_timeout: Seconds | None = None,
         extension: ExtensionPolicy | None = None,
         on_lost: OnLost | None = None,
+        label: str | None = None,
+        holder: str | None = None,
     ) -> Election:
         """Describe the election of a leader; nothing is sent before a candidate campaigns, or one observes.
 
         Args:
             name: the name of the lock that decides it; a lock of that name excludes the leader, too.
             ttl: seconds for which a leader that has died stays the leader; default the manager's.
-            label: what this candidate calls itself when it leads, for observers, and for those that look at
-                the lock: at most 200 printable characters.  Default: the manager's `holder`.
+            blocking: False is ``blocking_timeout=0``.
+            blocking_timeout: seconds that a campaign waits while another candidate leads, then it ends in
+                `LockTakenError`; None waits for ever.
+            quorum_timeout: seconds to go on while too few nodes answer; as of `lock`.
             extension: default the manager's.  `every` and `grace` count; a leader extends without a limit.
             on_lost: default the manager's.
+            label: a name of low cardinality for metrics and traces; default `name`.
+            holder: what this candidate calls itself when it leads, for observers, and for those that look at
+                the lock: at most 200 printable characters.  Default: the manager's `holder`.
 
         Raises:
             ConfigurationError: the manager was made with ``fencing=False``: a term is a fence.
@@ -453,9 +463,20 @@ class LockManager(Generic[Fence_co]):
         """
         options = self._options
         policy = unbounded(extension, options.extension)
-        request = self._request(ttl, True, None, None, policy, on_lost, None, None, False)  # noqa: FBT003
-        if label is not None:
-            request = dataclasses.replace(request, holder=checked_holder(label, "label"))
+        label = _label(label, (name,))
+        request = self._request(
+            ttl,
+            blocking,
+            blocking_timeout,
+            quorum_timeout,
+            policy,
+            on_lost,
+            label,
+            None,
+            False,  # noqa: FBT003
+        )
+        if holder is not None:
+            request = dataclasses.replace(request, holder=checked_holder(holder, "holder"))
         subject = subject_of(name, request.ttl, options)
         return Election(self._life, self._primitives.over(LEADER, (name,)), request, subject)
 
@@ -579,6 +600,12 @@ class LockManager(Generic[Fence_co]):
     def statistics(self) -> ManagerStatistics:
         """Return nodes, held leases, waiters and counters as they are now; without I/O, from any thread."""
         return statistics_of(self._life.nodes, self._life.counters, self._life.runtime)
+
+
+def _label(label: str | None, names: tuple[str, ...]) -> str | None:
+    """Return the label of a kind of which there are few: its name, unless it has one."""
+    first = names[0] if names else None
+    return first if label is None and isinstance(first, str) else label
 
 
 def _checked_request(  # noqa: PLR0917 (as `lock` has them, for the cache)

@@ -69,6 +69,12 @@ class SemaphoreOptions(TypedDict, total=False):
     label: str | None
 
 
+class ElectionOptions(SemaphoreOptions, total=False):
+    """The options of `LockManager.election`, for whatever passes them on; it describes them."""
+
+    holder: str | None
+
+
 class ReadWriteLockOptions(SemaphoreOptions, total=False):
     """The options of `LockManager.rwlock`, for whatever passes them on; `LockManager.lock` describes them."""
 

@@ -119,9 +119,9 @@ class _Filler(string.Formatter):
 
     def _refuse(self, value: object) -> NoReturn:
         raise TypeError(
-            f"template {self._template!r}: {{{self._field}}} is of type {type(value).__qualname__}, whose text "
-            "is not the same in each process, and the lock would not be either; name a stable part of it, such "
-            f"as {{{self._field}.id}}"
+            f"template {self._template!r}: {{{self._field}}} is of type {type(value).__qualname__}, whose "
+            "text is not the same in each process; so each would have a lock of its own: name a stable part "
+            f"of it, such as {{{self._field}.id}}"
         )
 
 

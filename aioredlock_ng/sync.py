@@ -21,12 +21,10 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import timedelta
 from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, final, overload
 from weakref import WeakSet
 
 from . import (
-    ExtensionPolicy,
     Finding,
     LockManager,
     LockOptions,
@@ -41,7 +39,7 @@ from . import (
     Survey,
 )
 from ._decorator import lock_of, sort_of
-from ._options import Fence_co, ManagerOptions
+from ._options import ElectionOptions, Fence_co, ManagerOptions
 from ._specs import NodeSpec
 from ._sync.election import SyncCampaign, SyncElection, SyncLeadership
 from ._sync.lock import SyncLease, SyncLock, SyncReadWriteLock
@@ -193,22 +191,18 @@ class SyncLockManager(Generic[Fence_co]):
         return SyncReadWriteLock(self.manager.rwlock(*names, **options), self._thread)
 
     @_with_options_of(LockManager.semaphore)
-    def semaphore(self, name: str, permits: int, **options: Unpack[SemaphoreOptions]) -> SyncLock[Fence_co]:
+    def semaphore(
+        self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]
+    ) -> SyncLock[Fence_co]:
         """Describe a counting semaphore; arguments and errors are those of `LockManager.semaphore`."""
         _refuse_cancel(options)
-        return SyncLock(self.manager.semaphore(name, permits, **options), self._thread)
+        return SyncLock(self.manager.semaphore(name, permits=permits, **options), self._thread)
 
-    def election(
-        self,
-        name: str,
-        *,
-        ttl: float | timedelta | None = None,
-        label: str | None = None,
-        extension: ExtensionPolicy | None = None,
-    ) -> SyncElection:
+    @_with_options_of(LockManager.election)
+    def election(self, name: str, **options: Unpack[ElectionOptions]) -> SyncElection:
         """Describe the election of a leader; options and errors are those of `LockManager.election`."""
-        election = self.manager.election(name, ttl=ttl, label=label, extension=extension)
-        return SyncElection(election, self._thread)
+        _refuse_cancel(options)
+        return SyncElection(self.manager.election(name, **options), self._thread)
 
     def locked(
         self,

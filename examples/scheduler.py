@@ -57,7 +57,7 @@ class Scheduler:
     def plan(self, leadership: Leadership) -> bool:
         """Return whether the table has taken the next job."""
         with contextlib.closing(sqlite3.connect(self.path)) as db, db:
-            known = {"term": leadership.term, "label": leadership.label}
+            known = {"term": leadership.term, "label": leadership.holder}
             return db.execute(PLAN, known).fetchone() is not None
 
     async def follow(self) -> None:
@@ -65,13 +65,13 @@ class Scheduler:
         async for leader in self.election.observe():
             if leader is None:
                 print(f"{self.label}: none leads", flush=True)
-            elif leader.label != self.label:
-                print(f"{self.label}: follows {leader.label}", flush=True)
+            elif leader.holder != self.label:
+                print(f"{self.label}: follows {leader.holder}", flush=True)
 
 
 async def schedule(urls: list[str], label: str, path: str) -> None:
     async with LockManager(urls) as manager:
-        scheduler = Scheduler(manager.election("scheduler", ttl=TTL, label=label), label, path)
+        scheduler = Scheduler(manager.election("scheduler", ttl=TTL, holder=label), label, path)
         running = asyncio.create_task(scheduler.run())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
         with contextlib.suppress(asyncio.CancelledError):
@@ -116,8 +116,8 @@ async def show(urls: list[str], path: str) -> None:
             each.start()
         await some_jobs(path)
         leader = await present_leader(urls)
-        schedulers[leader.label].kill()
-        print(f"{leader.label} leads, and is killed", flush=True)
+        schedulers[leader.holder].kill()
+        print(f"{leader.holder} leads, and is killed", flush=True)
         await some_jobs(path)
     finally:
         for each in schedulers.values():

@@ -57,7 +57,7 @@ class Plan:
     def lock(self, manager: LockManager, patience: float | None = None) -> Lock:
         """Describe the lock."""
         if self.permits:
-            return manager.semaphore(self.name, self.permits, blocking_timeout=patience)
+            return manager.semaphore(self.name, permits=self.permits, blocking_timeout=patience)
         if self.mode is None:
             return manager.lock(self.name, blocking_timeout=patience, at_least=self.at_least, fair=self.fair)
         lock = manager.rwlock(self.name, blocking_timeout=patience)

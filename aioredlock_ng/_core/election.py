@@ -23,7 +23,7 @@ MAX_TERM_DIGITS: Final = 16
 """Digits of a term: fences stay below 2 ** 53."""
 
 MAX_LABEL_BYTES: Final = 800
-"""Bytes of a leader's label that are read: 200 characters, in UTF-8."""
+"""Bytes of a leader's name for itself that are read: 200 characters, in UTF-8."""
 
 
 @final
@@ -33,16 +33,16 @@ class Leader:
 
     term: int
     """The fence of its leadership: unique, and greater than those of all earlier leaders (R10)."""
-    label: str
-    """What it calls itself: the `label` of its `LockManager.election`."""
+    holder: str
+    """What it calls itself: the `holder` of its `LockManager.election`."""
 
 
 def read_announcement(value: bytes) -> Leader | None:
-    """Read ``term:label``; None of anything else."""
-    term, colon, label = value.partition(b":")
+    """Read ``term:holder``; None of anything else."""
+    term, colon, holder = value.partition(b":")
     if not colon or not term.isdigit() or len(term) > MAX_TERM_DIGITS:
         return None
-    return Leader(int(term), label[:MAX_LABEL_BYTES].decode(errors="replace"))
+    return Leader(int(term), holder[:MAX_LABEL_BYTES].decode(errors="replace"))
 
 
 @final

@@ -40,7 +40,7 @@ class Subject:
             owner=b"",
             fits=lambda reply: type(reply) is int,
             keys=(self.announced,),
-            args=(b"%d" % leader.term, leader.label.encode(), ms(self.keeps)),
+            args=(b"%d" % leader.term, leader.holder.encode(), ms(self.keeps)),
             script=_scripts.ANNOUNCE,
         )
 

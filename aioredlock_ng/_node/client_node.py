@@ -186,17 +186,18 @@ class ClientNode(BaseNode):
 
     async def run(self) -> None:
         """Look at the server from time to time until cancelled."""
+        looked_at = self.env.clock.now()
         while not self._closed:
             await self._look()
             if self._greeting is None or self._state is NodeState.DOWN:
                 self.settled.set()
             if self._state is not NodeState.DOWN:
                 self._repeat_releases()
-            looked_at = self.env.clock.now()
             with anyio.move_on_after(LOOK_AFTER):
                 await self._wanted.wait()
             self._wanted.clear()
-            if self.env.clock.now() - looked_at >= STOOD_STILL:
+            before, looked_at = looked_at, self.env.clock.now()
+            if looked_at - before >= STOOD_STILL:  # wherever in this turn; a slow look does no harm
                 await self._drop_idle()
 
     async def _drop_idle(self) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, NoReturn, final
 
 from .. import Campaign, Election, Leader, Leadership, LockLostError, ManagerClosedError, ReleaseReport
+from .entries import Entry
 from .lock import SyncLock
 from .thread import Call, LoopThread
 
@@ -22,6 +24,7 @@ class SyncLeadership:
 
     def __init__(self, leadership: Leadership, thread: LoopThread) -> None:
         self._leadership, self._thread = leadership, thread
+        self._entry: Entry | None = None
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._leadership)[1:]}"
@@ -37,9 +40,9 @@ class SyncLeadership:
         return self._leadership.term
 
     @property
-    def label(self) -> str:
+    def holder(self) -> str:
         """What this leader calls itself, for observers."""
-        return self._leadership.label
+        return self._leadership.holder
 
     @property
     def held(self) -> bool:
@@ -63,6 +66,27 @@ class SyncLeadership:
     def resign(self) -> ReleaseReport:
         """Give it up, so that another candidate wins at once; return what each node said; idempotent."""
         return self._thread.call(self._leadership.resign)
+
+    def __enter__(self) -> SyncLeadership:
+        """Run a block as the leader; for one from `SyncElection.try_campaign`; raises `LockLostError`."""
+        entry = Entry(frame := sys._getframe(1))  # noqa: SLF001
+        self._thread.entries.add(entry)
+        inside = (entry.mark, *self._thread.entries.around(frame))
+        self._thread.submit(self._leadership._enter_for, inside).result()  # noqa: SLF001
+        self._entry = entry
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Resign; raises `LockLostError` when the leadership was lost."""
+        if self._entry is not None:
+            self._thread.entries.discard(self._entry)
+            self._entry.left()
+        if not self._thread.inherited:
+            try:
+                self._thread.call(self._leadership.__aexit__, *exc_info)
+            except ManagerClosedError:  # then it was released with the manager
+                if exc_info[1] is None:
+                    self.check()
 
 
 @final
@@ -121,21 +145,34 @@ class SyncElection:
         """Describe one campaign: ``with election.campaign() as leadership:``."""
         return SyncCampaign(self._election.campaign(), self._thread)
 
+    def try_campaign(self) -> SyncLeadership | None:
+        """Try once, without waiting; None when another candidate leads: as `Election.try_campaign`."""
+        call = self._thread.submit(self._election.try_campaign)
+        try:
+            leadership: Leadership | None = call.result()
+            return None if leadership is None else SyncLeadership(leadership, self._thread)
+        except BaseException:  # such as a KeyboardInterrupt, at any moment
+            call.give_up()
+            raise
+
     def run(self, lead: Callable[[SyncLeadership], object]) -> NoReturn:
         """Campaign again and again, and call `lead` once for each leadership, in this thread.
 
         A thread cannot be cancelled: `lead` is to call `SyncLeadership.check` before each write.  When that
-        raises, and when `lead` returns, the next campaign begins.
+        raises, and when `lead` returns, the next campaign begins, with the pauses of `Election.run`.
 
         Raises:
+            LockTakenError, QuorumUnavailableError: the time limits of the election are over.
             ManagerClosedError: the manager is closed; also when another thread closes it.
             ConfigurationError: the nodes cannot be one quorum.
             Exception: whatever `lead` raises, unless it is the `LockLostError` of its own leadership.
         """
+        pauses = self._election._pauses()  # noqa: SLF001
         while True:
             campaign = self.campaign()
             try:
                 with campaign as leadership:
+                    pauses.term_begins()
                     try:
                         lead(leadership)
                     except (LockLostError, ExceptionGroup) as error:
@@ -144,6 +181,7 @@ class SyncElection:
             except LockLostError as error:
                 if not self._election._was_lost(campaign.leadership, error):  # noqa: SLF001
                     raise
+            time.sleep(pauses.term_ended())
 
     def observe(self) -> Iterator[Leader | None]:
         """Tell of leaders, as `Election.observe`: ``for leader in election.observe():``.

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from .. import ConfigurationError, Lease, ManagerClosedError
+from .. import ConfigurationError, Leadership, Lease, ManagerClosedError
 from ..events import Hooks, Lost
 from .entries import Entries
 
@@ -150,7 +150,9 @@ class Call:
             self._task.cancel()
 
     def _undo(self) -> None:
-        if isinstance(lease := getattr(self, "_result", None), Lease):
+        result = getattr(self, "_result", None)
+        lease = result._lease if isinstance(result, Leadership) else result  # noqa: SLF001
+        if isinstance(lease, Lease):
             lease._holding.release()  # noqa: SLF001
 
 

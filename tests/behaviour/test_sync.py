@@ -297,7 +297,7 @@ def test_a_read_write_lock(shared_nodes: Nodes, manager: SyncLockManager) -> Non
 
 def test_a_semaphore(shared_nodes: Nodes, manager: SyncLockManager) -> None:
     """Threads hold permits at the same time, each another slot; a function takes one, too."""
-    pool = manager.semaphore("pool", 2, ttl=20)
+    pool = manager.semaphore("pool", permits=2, ttl=20)
     assert repr(pool) == "<SyncLock 'pool' permits=2 ttl=20s>"
 
     @manager.locked("pool", permits=2, blocking=False)

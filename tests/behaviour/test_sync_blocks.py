@@ -36,7 +36,7 @@ KINDS: dict[str, Callable[[SyncLockManager], Any]] = {
     "reentrant": lambda manager: manager.lock("x", reentrant=True, blocking_timeout=0.2),
     "read": lambda manager: manager.rwlock("x").read(),
     "write": lambda manager: manager.rwlock("x", reentrant=True, blocking_timeout=0.2).write(),
-    "semaphore": lambda manager: manager.semaphore("x", 1, blocking_timeout=0.2),
+    "semaphore": lambda manager: manager.semaphore("x", permits=1, blocking_timeout=0.2),
     "campaign": lambda manager: manager.election("x").campaign(),
 }
 """Everything that is entered by ``with``."""
@@ -79,7 +79,7 @@ def test_a_thread_that_began_a_generator_is_not_inside(manager: SyncLockManager,
 
 def test_blocks_of_one_lock_are_left_in_any_order(shared_nodes: Nodes, manager: SyncLockManager) -> None:
     """Generators of two threads that share a lock each give back their own lease."""
-    lock = manager.semaphore("x", 2)
+    lock = manager.semaphore("x", permits=2)
 
     def request() -> Iterator[Any]:
         with lock as lease:
@@ -449,7 +449,7 @@ def test_options_are_shown_and_a_cancellation_is_refused(manager: SyncLockManage
     for refused in (
         lambda: manager.lock("x", on_lost="cancel"),
         lambda: manager.rwlock("x", on_lost="cancel"),
-        lambda: manager.semaphore("x", 2, on_lost="cancel"),
+        lambda: manager.semaphore("x", permits=2, on_lost="cancel"),
         lambda: manager.locked("x", on_lost="cancel"),
         lambda: SyncLockManager(["redis://a"], on_lost="cancel"),
     ):

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aioredlock_ng import ExtensionPolicy, Leader, LockLostError, LossReason, ManagerClosedError
+from aioredlock_ng import (
+    ExtensionPolicy,
+    Leader,
+    LockLostError,
+    LossReason,
+    ManagerClosedError,
+    WouldDeadlockError,
+)
+from aioredlock_ng._elect.observation import LOOK_SELDOM
 from aioredlock_ng.sync import SyncLeadership, SyncLockManager
 from aioredlock_ng.testing import LocalNodes, lose
 from tests.behaviour.test_sync import interrupts, no_thread_left, tasks_of, wait_for  # noqa: F401 (fixtures)
@@ -35,8 +44,8 @@ def test_one_leader_at_a_time(shared_nodes: Nodes, manager: SyncLockManager) -> 
     terms: list[int] = []
 
     def lead(label: str) -> None:
-        with manager.election(NAME, label=label).campaign() as leadership:
-            assert (leadership.name, leadership.label, leadership.held) == (NAME, label, True)
+        with manager.election(NAME, holder=label).campaign() as leadership:
+            assert (leadership.name, leadership.holder, leadership.held) == (NAME, label, True)
             assert 0 < leadership.remaining <= 10
             leadership.check()
             terms.append(leadership.term)
@@ -63,7 +72,7 @@ def test_an_observer_is_told(shared_nodes: Nodes, manager: SyncLockManager) -> N
         observer = threading.Thread(target=observe)
         observer.start()
         wait_for(lambda: told == [None], "there is no leader")
-        with manager.election(NAME, label="one").campaign() as leadership:
+        with manager.election(NAME, holder="one").campaign() as leadership:
             wait_for(lambda: len(told) == 2, "it hears of the leader")
             assert told[1] == Leader(leadership.term, "one")
             leadership.resign()
@@ -71,6 +80,32 @@ def test_an_observer_is_told(shared_nodes: Nodes, manager: SyncLockManager) -> N
             wait_for(lambda: told[2:] == [None], "and of its resignation")
     observer.join()
     assert len(told) == 3
+
+
+@pytest.mark.parametrize("way", ["campaign", "try_campaign"])
+def test_observers_hear_at_once_that_a_leader_has_left(
+    shared_nodes: Nodes,
+    manager: SyncLockManager,
+    way: str,
+) -> None:
+    """By a goodbye: not seconds later, when they look of themselves."""
+    told: list[Leader | None] = []
+    with manager.lock("warm"), SyncLockManager(shared_nodes.urls) as other:
+        observer = threading.Thread(target=lambda: told.extend(other.election(NAME).observe()))
+        observer.start()
+        wait_for(lambda: told == [None], "there is no leader")
+        leading = getattr(manager.election(NAME), way)()
+        assert leading is not None
+        with leading as leadership:
+            wait_for(lambda: len(told) == 2, "it hears of the leader")
+            assert other.election(NAME).try_campaign() is None
+            with pytest.raises(WouldDeadlockError):
+                manager.lock(NAME).acquire()
+        left = time.monotonic()
+        wait_for(lambda: told[2:] == [None], "and that it has left")
+        assert time.monotonic() - left < LOOK_SELDOM / 2
+        assert not leadership.held
+    observer.join()
 
 
 def test_an_iteration_that_is_left(manager: SyncLockManager) -> None:

@@ -152,9 +152,9 @@ async def test_a_leader_and_its_observers(make_manager: object, masters: Masters
     first, second = await make(), await make()
     news = second.election("a").observe()
     assert await anext(news) is None
-    async with first.election("a", label="one").campaign() as leadership:
+    async with first.election("a", holder="one").campaign() as leadership:
         leader = await anext(news)
-        assert (leader.term, leader.label) == (leadership.term, "one")
+        assert (leader.term, leader.holder) == (leadership.term, "one")
         assert await second.election("a").leader() == leader
     assert await anext(news) is None
     await news.aclose()

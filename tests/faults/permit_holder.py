@@ -40,7 +40,7 @@ class Holder:
 
     async def _work(self, manager: LockManager) -> None:
         while self._goes_on:
-            async with manager.semaphore(NAME, self._orders["permits"]) as lease:
+            async with manager.semaphore(NAME, permits=self._orders["permits"]) as lease:
                 await self._hold(manager, lease)
             await asyncio.sleep(random.uniform(0.0, 0.003))
 

@@ -78,7 +78,7 @@ async def test_a_holder_that_is_killed_leaves_its_permit(nodes5: LocalNodes, tmp
     }  # fmt: skip
     async with LockManager(nodes5.urls) as manager, python(HOLDER, json.dumps(orders)) as victim:
         await victim.said("inside")
-        pool = manager.semaphore(NAME, 2)
+        pool = manager.semaphore(NAME, permits=2)
         async with pool:
             assert await pool.try_acquire() is None
             victim.process.kill()

@@ -90,7 +90,7 @@ async def _lives(words: tuple[str, ...], ends: float) -> int:
 async def _all_free(nodes: LocalNodes, permits: int) -> list[str]:
     """Take every permit at once, and give it back; returns what is wrong: what is still held after that."""
     async with LockManager(nodes.urls, ttl=10.0) as manager:
-        pool = manager.semaphore(NAME, permits)
+        pool = manager.semaphore(NAME, permits=permits)
         try:
             async with asyncio.timeout(FREE_WITHIN):
                 leases = await asyncio.gather(*(pool.acquire() for _ in range(permits)))

@@ -25,7 +25,7 @@ async def run(orders: dict[str, Any]) -> None:
     async def work(manager: LockManager) -> None:
         while True:
             try:
-                async with manager.semaphore(NAME, orders["permits"]) as lease:
+                async with manager.semaphore(NAME, permits=orders["permits"]) as lease:
                     slot, fence, start = lease.slot, lease.fence, manager.clock.now()
                     os.write(record, f"began {slot} {fence} {start!r}\n".encode())
                     await asyncio.sleep(random.uniform(*INSIDE))

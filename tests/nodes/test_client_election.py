@@ -33,7 +33,7 @@ async def test_candidates_and_observers(
     ):
         assert await anext(news) is None
         for label in ("zoë", "b"):
-            async with first.election("scheduler", label=label).campaign() as leadership:
+            async with first.election("scheduler", holder=label).campaign() as leadership:
                 assert await anext(news) == Leader(leadership.term, label)
                 assert await second.election("scheduler").leader() == Leader(leadership.term, label)
             assert await anext(news) is None

@@ -127,7 +127,7 @@ async def test_unchanged_is_true_only_if_no_writer_came_between() -> None:
 async def test_each_candidate_leads_and_none_is_seen() -> None:
     """Terms grow; a look at the nodes finds no leader, as it finds no lock."""
     with bypass():
-        election = make().election("scheduler", label="one")
+        election = make().election("scheduler", holder="one")
         terms = []
         for _ in range(2):
             async with election.campaign() as leadership:
@@ -646,7 +646,7 @@ def test_production_code_cannot_switch_it_on() -> None:
 @virtual
 async def test_a_semaphore_is_granted_or_refused_like_any_lock() -> None:
     """With a slot and a fence; where all is refused there is no permit."""
-    pool = LockManager(URLS).semaphore("pool", 2)
+    pool = LockManager(URLS).semaphore("pool", permits=2)
     with bypass():
         async with pool as one, pool as two:
             assert (one.slot, two.slot) == (0, 0), "nothing excludes anything here"

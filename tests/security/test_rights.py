@@ -88,7 +88,7 @@ async def live(manager: LockManager) -> None:
         await lease.downgrade()
         await (await reading).release()
         assert (await manager.inspect("page"))[0].readers
-    pool = manager.semaphore("pool", 2, blocking_timeout=5)
+    pool = manager.semaphore("pool", permits=2, blocking_timeout=5)
     one, two = await pool.acquire(), await pool.acquire()
     waiting = asyncio.create_task(pool.acquire())
     await one.extend(20)

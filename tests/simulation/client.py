@@ -297,7 +297,7 @@ class Client:
     ) -> Lock:
         """Describe the lock that is wanted; permits are those of a name of their own (R19)."""
         if mode == "permit":
-            return manager.semaphore(POOL, self._plan.permits, **options)
+            return manager.semaphore(POOL, permits=self._plan.permits, **options)
         if mode == "fair":
             return manager.lock(names[0], fair=True, **options)
         if mode == "lock":

@@ -217,8 +217,8 @@ async def semaphores(
     assert_type(pool, Lock)
     async with pool as lease:
         assert_type((lease.slot, lease.fence), tuple[int | None, int])
-    assert_type(manager.semaphore("gpu", 4, **options), Lock)
-    assert_type(plain.semaphore("gpu", 4), Lock[None])
+    assert_type(manager.semaphore("gpu", permits=4, **options), Lock)
+    assert_type(plain.semaphore("gpu", permits=4), Lock[None])
     permit = (await manager.inspect("gpu"))[0].permits[0]
     assert_type(permit, PermitInspection)
     assert_type((permit.slot, permit.holder, permit.since), tuple[int, str | None, float | None])
@@ -257,7 +257,7 @@ async def elections(manager: LockManager) -> None:
     election = manager.election(
         "scheduler",
         ttl=timedelta(seconds=5),
-        label="node-7",
+        holder="node-7",
         extension=ExtensionPolicy(every=0.2),
         on_lost="raise",
     )
@@ -269,7 +269,7 @@ async def elections(manager: LockManager) -> None:
         assert_type(leadership, Leadership)
         assert_type(leadership.name, str)
         assert_type(leadership.term, int)
-        assert_type(leadership.label, str)
+        assert_type(leadership.holder, str)
         assert_type(leadership.held, bool)
         assert_type(leadership.remaining, float)
         assert_type(leadership.lost, asyncio.Event)
@@ -281,7 +281,7 @@ async def elections(manager: LockManager) -> None:
         assert_type(leader, Leader | None)
         if leader is not None:
             assert_type(leader.term, int)
-            assert_type(leader.label, str)
+            assert_type(leader.holder, str)
     news = election.observe()
     assert_type(await anext(news), Leader | None)
     await news.aclose()
@@ -290,7 +290,7 @@ async def elections(manager: LockManager) -> None:
 
 async def lead(leadership: Leadership) -> str:
     """What it returns is of no consequence."""
-    return leadership.label
+    return leadership.holder
 
 
 async def always_a_candidate(manager: LockManager) -> None:

@@ -102,7 +102,7 @@ def read_and_write(manager: SyncLockManager) -> None:
 
 def elect(manager: SyncLockManager) -> None:
     """The election of a leader."""
-    election = manager.election("scheduler", ttl=5, label="node-1", extension=ExtensionPolicy(grace=0.1))
+    election = manager.election("scheduler", ttl=5, holder="node-1", extension=ExtensionPolicy(grace=0.1))
     assert_type(election, SyncElection)
     assert_type(election.campaign(), SyncCampaign)
     assert_type(election.leader(), Leader | None)
@@ -110,7 +110,7 @@ def elect(manager: SyncLockManager) -> None:
         assert_type(leader, Leader | None)
     with election.campaign() as leadership:
         assert_type(leadership, SyncLeadership)
-        assert_type((leadership.name, leadership.term, leadership.label), tuple[str, int, str])
+        assert_type((leadership.name, leadership.term, leadership.holder), tuple[str, int, str])
         assert_type((leadership.held, leadership.remaining), tuple[bool, float])
         assert_type(leadership.lost, threading.Event)
         leadership.check()

@@ -90,7 +90,7 @@ async def _crowd(
     async def work(number: int, manager: LockManager) -> None:
         await asyncio.sleep(draw.uniform(0, ARRIVE))
         while True:
-            async with manager.semaphore(NAME, permits) if permits else manager.lock(NAME, **wanted):
+            async with manager.semaphore(NAME, permits=permits) if permits else manager.lock(NAME, **wanted):
                 assert len(inside) < max(1, permits), "too many holders"
                 inside.add(number)
                 await asyncio.sleep(SECTION)

@@ -324,7 +324,7 @@ async def test_so_many_calls_run_at_once(manager: LockManager, nodes: list[Memor
         seen.append(len(inside))
         inside.remove(name)
 
-    async with manager.semaphore("a", 2):
+    async with manager.semaphore("a", permits=2):
         await work("a")
     await asyncio.gather(*(work("a") for _ in range(4)))
     assert seen == [1, 2, 1, 2, 1]

@@ -103,13 +103,13 @@ async def following(manager: LockManager, name: str = NAME) -> AsyncIterator[Fol
 async def test_one_of_several_candidates_leads():
     """It has a term, a label and the time that it leads yet; the others wait until it resigns."""
     async with world() as w, w.process() as other:
-        election = w.manager.election(NAME, label="node-1")
+        election = w.manager.election(NAME, holder="node-1")
         assert repr(election) == "<Election 'scheduler' ttl=10s>"
         async with election.campaign() as leadership:
             rival = in_task(lambda: _win(other, "node-2"))
             await asyncio.sleep(60)
             assert not rival.done()
-            assert (leadership.name, leadership.label, leadership.held) == (NAME, "node-1", True)
+            assert (leadership.name, leadership.holder, leadership.held) == (NAME, "node-1", True)
             assert 0 < leadership.remaining <= TTL
             leadership.check()
             assert not leadership.lost.is_set()
@@ -124,7 +124,7 @@ async def test_one_of_several_candidates_leads():
 
 
 async def _win(manager: LockManager, label: str) -> Leadership:
-    async with manager.election(NAME, label=label).campaign() as leadership:
+    async with manager.election(NAME, holder=label).campaign() as leadership:
         return leadership
 
 
@@ -256,7 +256,7 @@ async def test_a_look_at_the_lock_shows_what_the_candidate_calls_itself():
         us = w.manager._life.runtime.holder
 
         async def lead(label: str | None) -> None:
-            async with w.manager.election(NAME, label=label).campaign():
+            async with w.manager.election(NAME, holder=label).campaign():
                 (lock,) = (await w.manager.survey()).locks
                 seen.append((lock.holder, (await other.inspect(NAME))[0].holder))
                 with pytest.raises(LockNotAcquiredError, match=re.escape(label or us)):
@@ -298,7 +298,7 @@ async def test_a_cancelled_candidate_leaves_nothing_behind():
 @virtual
 async def test_a_leader_announces_after_its_win():
     """In the turn in which it learns that it has won; nothing about it leaves before."""
-    async with world() as w, w.manager.election(NAME, label="node-1").campaign() as leadership:
+    async with world() as w, w.manager.election(NAME, holder="node-1").campaign() as leadership:
         assert announced(w) == [None] * 3
         await asyncio.sleep(ROUND_TRIP)
         assert announced(w) == [b"%d:node-1" % leadership.term] * 3
@@ -372,16 +372,16 @@ async def test_an_announcement_lives_until_the_next_one():
         w.manager.election(NAME, ttl=ttl).campaign() as leadership,
     ):
         await asyncio.sleep(390)
-        assert await other.election(NAME).leader() == Leader(leadership.term, leadership.label)
+        assert await other.election(NAME).leader() == Leader(leadership.term, leadership.holder)
 
 
 @virtual
 async def test_an_older_leader_that_comes_late_changes_nothing():
     """The greatest term stays, whatever the order of arrival."""
     async with world() as w, w.process() as other:
-        first = await w.manager.election(NAME, label="old").campaign()
+        first = await w.manager.election(NAME, holder="old").campaign()
         await first.resign()
-        second = await other.election(NAME, label="new").campaign()
+        second = await other.election(NAME, holder="new").campaign()
         first._announcement.repeat()
         await asyncio.sleep(1)
         assert announced(w) == [b"%d:new" % second.term] * 3
@@ -394,7 +394,7 @@ async def test_a_server_that_forgets_the_script_is_told_once_more():
     async with world() as w:
         for node in w.nodes:
             node.flush_scripts()
-        async with w.manager.election(NAME, label="a").campaign() as leadership:
+        async with w.manager.election(NAME, holder="a").campaign() as leadership:
             await asyncio.sleep(3 * ROUND_TRIP)
             assert announced(w) == [b"%d:a" % leadership.term] * 3
 
@@ -429,7 +429,7 @@ async def test_observers_are_told_of_each_leader():
             assert follower.told == [None]
             led: list[Leader | None] = []
             for label, manager in (("a", w.manager), ("b", second), ("a", w.manager)):
-                async with manager.election(NAME, label=label).campaign() as leadership:
+                async with manager.election(NAME, holder=label).campaign() as leadership:
                     won_at = sim().time()
                     await asyncio.sleep(1)
                     led.append(Leader(leadership.term, label))
@@ -447,12 +447,12 @@ async def test_observers_are_told_of_each_leader():
 async def test_an_observer_that_comes_late_hears_of_the_present_leader():
     """And of no leader before; one that comes when all is over hears that there is none."""
     async with world() as w, w.process() as other:
-        async with w.manager.election(NAME, label="a").campaign():
+        async with w.manager.election(NAME, holder="a").campaign():
             pass
         async with following(other) as follower:
             await asyncio.sleep(SOON)
             assert follower.told == [None]
-        async with w.manager.election(NAME, label="b").campaign() as leadership:
+        async with w.manager.election(NAME, holder="b").campaign() as leadership:
             await asyncio.sleep(SOON)
             async with following(other) as follower:
                 await asyncio.sleep(SOON)
@@ -470,7 +470,7 @@ async def test_a_leader_that_is_gone_is_noticed_without_a_notice():
             crash(leadership)
             gone_at = sim().time() + 3
             await asyncio.sleep(3 + LOOK_EVERY + 1)
-            assert follower.told == [None, Leader(leadership.term, leadership.label), None]
+            assert follower.told == [None, Leader(leadership.term, leadership.holder), None]
             assert gone_at <= follower.at[-1] <= gone_at + LOOK_EVERY + SOON
         await leadership.resign()
 
@@ -573,7 +573,7 @@ async def test_a_leader_is_asked_for_in_passing():
     async with world() as w, w.process() as other:
         election = other.election(NAME)
         assert await election.leader() is None
-        async with w.manager.election(NAME, label="a").campaign() as leadership:
+        async with w.manager.election(NAME, holder="a").campaign() as leadership:
             await asyncio.sleep(SOON)
             assert await election.leader() == Leader(leadership.term, "a")
             assert listeners(w.nodes[0]) == 0
@@ -597,7 +597,7 @@ async def test_observers_of_a_process_share_subscription_and_looks():
             assert 60 / LOOK_EVERY - 1 <= looks <= 60 / 4 + 3
         await asyncio.sleep(1)
         for follower in followers:
-            assert follower.told == [None, Leader(leadership.term, leadership.label), None]
+            assert follower.told == [None, Leader(leadership.term, leadership.holder), None]
         await stack.aclose()
         await asyncio.sleep(SOON)
         assert [listeners(node) for node in w.nodes] == [0] * 3
@@ -658,7 +658,7 @@ async def test_a_consumer_that_is_busy_hears_of_the_newest():
         async with w.manager.election(NAME).campaign() as leadership:
             await asyncio.sleep(1)
             leader = await anext(news)
-            assert leader == Leader(leadership.term, leadership.label)
+            assert leader == Leader(leadership.term, leadership.holder)
         await news.aclose()
         await asyncio.sleep(SOON)
         assert [listeners(node) for node in w.nodes] == [0] * 3
@@ -884,9 +884,9 @@ async def test_run_ends_with_its_manager():
     [
         ({"name": ""}, ValueError, "empty"),
         ({"name": 7}, TypeError, "7"),
-        ({"label": 7}, TypeError, "label must be a str, got 7"),
-        ({"label": "a\nb"}, ValueError, "label must be at most 200 printable"),
-        ({"label": "x" * 201}, ValueError, "label must be"),
+        ({"holder": 7}, TypeError, "holder must be a str, got 7"),
+        ({"holder": "a\nb"}, ValueError, "holder must be at most 200 printable"),
+        ({"holder": "x" * 201}, ValueError, "holder must be"),
         ({"ttl": 0}, ValueError, "ttl"),
         ({"ttl": "1"}, TypeError, "'1'"),
         ({"on_lost": "ignore"}, ValueError, "'ignore'"),
@@ -916,11 +916,11 @@ async def test_what_may_be_given():
     """A timedelta, a policy of its own, and a manager that does not extend by default."""
     async with world(extension=ExtensionPolicy.off()) as w:
         election = w.manager.election(
-            NAME, ttl=timedelta(seconds=2), extension=ExtensionPolicy(every=0.1), on_lost="raise", label=""
+            NAME, ttl=timedelta(seconds=2), extension=ExtensionPolicy(every=0.1), on_lost="raise", holder=""
         )
         async with election.campaign() as leadership:
             await asyncio.sleep(5)
-            assert leadership.label == ""
+            assert leadership.holder == ""
             assert leadership.held
         async with w.manager.election(NAME).campaign() as leadership:
             await asyncio.sleep(50)

@@ -90,7 +90,7 @@ async def test_permits_have_none_here() -> None:
     async with world(3) as w:
         for node in w.nodes:
             stand(node, at(1_700_000_000_000))
-        async with w.manager.semaphore(NAME, 3):
+        async with w.manager.semaphore(NAME, permits=3):
             seen = await look(w.manager)
             assert (seen.kind, seen.highest_fence, seen.nodes[0].fence_counter) == ("semaphore", None, None)
 

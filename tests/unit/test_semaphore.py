@@ -62,7 +62,7 @@ def free(node: MemoryNode, slot: int) -> None:
 
 async def permits(manager: LockManager, number: int, limit: int) -> list[Lease]:
     """Acquire so many permits."""
-    return [await manager.semaphore(NAME, limit).acquire() for _ in range(number)]
+    return [await manager.semaphore(NAME, permits=limit).acquire() for _ in range(number)]
 
 
 async def give_back(*leases: Lease) -> None:
@@ -81,9 +81,9 @@ async def test_so_many_hold_it_at_once_and_no_more(fencing: bool) -> None:
     async with world(5, fencing=fencing) as w, w.process(fencing=fencing) as other:
         mine, theirs = await permits(w.manager, 2, 3), await permits(other, 1, 3)
         assert {lease.slot for lease in (*mine, *theirs)} == {0, 1, 2}
-        assert await w.manager.semaphore(NAME, 3).try_acquire() is None
-        assert await other.semaphore(NAME, 3).try_acquire() is None
-        waiting = asyncio.create_task(other.semaphore(NAME, 3).acquire())
+        assert await w.manager.semaphore(NAME, permits=3).try_acquire() is None
+        assert await other.semaphore(NAME, permits=3).try_acquire() is None
+        waiting = asyncio.create_task(other.semaphore(NAME, permits=3).acquire())
         await asyncio.sleep(1.0)
         assert not waiting.done()
         await mine[1].release()
@@ -100,7 +100,7 @@ async def test_one_round_trip_finds_the_last_free_slot() -> None:
         taken = await permits(other, 9, 10)
         for _ in range(20):
             began, asked = sim().time(), count(w.nodes[0], "slots-acquire")
-            async with w.manager.semaphore(NAME, 10) as lease:
+            async with w.manager.semaphore(NAME, permits=10) as lease:
                 assert sim().time() - began == pytest.approx(2 * LATENCY)
                 assert count(w.nodes[0], "slots-acquire") == asked + 1
                 assert lease.slot not in {each.slot for each in taken}
@@ -112,7 +112,7 @@ async def test_one_round_trip_finds_the_last_free_slot() -> None:
 async def test_a_lease_of_a_permit_is_one_as_ever() -> None:
     """Extended, bound to a block that its loss cancels, checked, released, and told of in words."""
     async with world(3) as w:
-        pool = w.manager.semaphore(NAME, 2, ttl=TTL)
+        pool = w.manager.semaphore(NAME, permits=2, ttl=TTL)
         assert repr(pool) == "<Lock 'gpu' permits=2 ttl=10s>"
         async with pool as lease:
             assert lease.slot in (0, 1)
@@ -140,9 +140,9 @@ async def test_a_bad_number_of_permits_is_refused(number: object) -> None:
     """1 to 256, with the value in the message."""
     async with world() as w:
         with pytest.raises((ValueError, TypeError), match=f"permits must be .*, got {number!r}"):
-            w.manager.semaphore(NAME, number)  # type: ignore[arg-type]
+            w.manager.semaphore(NAME, permits=number)  # type: ignore[arg-type]
         for most in (1, 256):
-            async with w.manager.semaphore(NAME, most) as lease:
+            async with w.manager.semaphore(NAME, permits=most) as lease:
                 assert lease.slot in range(most)
 
 
@@ -171,7 +171,7 @@ async def test_grants_of_several_slots_are_no_permit(fencing: bool) -> None:
             for slot in taken:
                 hold(node, slot)
         before = [slots(node) for node in w.nodes]
-        assert await w.manager.semaphore(NAME, 3).try_acquire() is None
+        assert await w.manager.semaphore(NAME, permits=3).try_acquire() is None
         await turns(3)
         assert [slots(node) for node in w.nodes] == before
 
@@ -189,7 +189,7 @@ def test_every_occupation_of_the_nodes_is_judged_by_the_slot() -> None:
                     for slot in (0, 1):
                         if mask >> slot & 1:
                             hold(node, slot)
-                lease = await w.manager.semaphore(NAME, 2).try_acquire()
+                lease = await w.manager.semaphore(NAME, permits=2).try_acquire()
                 granted = [
                     [next((s for s in (start, 1 - start) if not mask >> s & 1), None) for mask in taken]
                     for start in (0, 1)
@@ -235,7 +235,7 @@ async def test_stray_slots_go_back_at_once(elsewhere: tuple[int, ...]) -> None:
 async def begin_at_slot_0(w: World) -> Lease:
     """Win slot 0 of three: then nodes where that is held have granted another one."""
     while True:
-        lease = await w.manager.semaphore(NAME, 3).acquire()
+        lease = await w.manager.semaphore(NAME, permits=3).acquire()
         if lease.slot == 0:
             return lease
         await lease.release()
@@ -251,7 +251,7 @@ async def test_a_straggler_gives_its_stray_slot_back() -> None:
             hold(slow, 0)
             while True:
                 slow.latency = delay
-                lease = await w.manager.semaphore(NAME, 3).acquire()
+                lease = await w.manager.semaphore(NAME, permits=3).acquire()
                 if lease.slot == 0:
                     break
                 slow.latency = LATENCY
@@ -270,7 +270,7 @@ async def test_a_straggler_gives_its_stray_slot_back() -> None:
 async def test_a_slot_whose_answer_was_lost_goes_back_with_the_next_extension() -> None:
     """A node may have granted another slot, and its answer have been lost (R25)."""
     async with world(5) as w:
-        lease = await w.manager.semaphore(NAME, 3).acquire()
+        lease = await w.manager.semaphore(NAME, permits=3).acquire()
         assert lease.slot is not None
         owner = slots(w.nodes[0])[lease.slot]
         for node in w.nodes[3:]:
@@ -287,7 +287,7 @@ async def test_a_slot_whose_answer_was_lost_goes_back_with_the_next_extension() 
 async def test_a_stray_slot_of_a_node_that_says_nothing_ends_with_the_release() -> None:
     """A release is of all slots of its owner."""
     async with world(5) as w:
-        lease = await w.manager.semaphore(NAME, 3).acquire()
+        lease = await w.manager.semaphore(NAME, permits=3).acquire()
         assert lease.slot is not None
         hold(w.nodes[4], (lease.slot + 1) % 3, slots(w.nodes[0])[lease.slot])
         await lease.release()
@@ -305,7 +305,7 @@ async def test_cancelled_at_every_pause(waking: bool) -> None:
                 hold(node, 1 - (taken[0].slot or 0), ttl=0.3)
 
             async def use(manager: LockManager = w.manager) -> None:
-                async with manager.semaphore(NAME, 2):
+                async with manager.semaphore(NAME, permits=2):
                     await asyncio.sleep(0.001)
 
             wire = Tripwire(use(), pause, waking=waking)
@@ -336,7 +336,7 @@ async def test_nodes_that_disagree_are_raised_for_that_slot() -> None:
         for node, counted in zip(w.nodes, counters, strict=True):
             for slot, count_ in counted.items():
                 node._server.hset(COUNTERS, slot, count_)
-        async with w.manager.semaphore(NAME, 2) as lease:
+        async with w.manager.semaphore(NAME, permits=2) as lease:
             found = [node._server.fields(COUNTERS) for node in w.nodes]
             stand = [int(each[b"%d" % lease.slot]) for each in found]
             assert stand.count(lease.fence) >= 2
@@ -353,15 +353,15 @@ async def test_growing_is_immediate_and_shrinking_takes_effect_as_leases_end() -
     """L is no state of the nodes: at most the greatest number that any client says (R26)."""
     async with world(3) as w, w.process() as other:
         first = await permits(w.manager, 2, 2)
-        assert await w.manager.semaphore(NAME, 2).try_acquire() is None
+        assert await w.manager.semaphore(NAME, permits=2).try_acquire() is None
         more = await permits(other, 2, 4)
         assert {lease.slot for lease in more} == {2, 3}
         await first[0].release()
-        less = await other.semaphore(NAME, 3).try_acquire()
+        less = await other.semaphore(NAME, permits=3).try_acquire()
         assert less is not None
         assert less.slot == first[0].slot
         await give_back(*more)
-        assert await w.manager.semaphore(NAME, 2).try_acquire() is None
+        assert await w.manager.semaphore(NAME, permits=2).try_acquire() is None
         await give_back(first[1], less)
 
 
@@ -379,8 +379,8 @@ async def test_a_name_of_another_kind_ends_the_acquire_with_both_named(fencing: 
                     match=f"wanted as a semaphore, .* of {there} or of another program: a name is",
                 ):
                     async with within(TTL):
-                        await w.manager.semaphore(NAME, 2).acquire()
-        async with w.manager.semaphore(NAME, 2):
+                        await w.manager.semaphore(NAME, permits=2).acquire()
+        async with w.manager.semaphore(NAME, permits=2):
             for lock, kind in (
                 (other.lock(NAME), "mutex"),
                 (rw.write(), "write lock"),
@@ -399,7 +399,7 @@ async def test_another_kind_on_a_minority_does_not_matter() -> None:
     """What it costs is that node's vote."""
     async with world(3) as w:
         w.occupy(NAME, None, 0)
-        async with w.manager.semaphore(NAME, 1) as lease:
+        async with w.manager.semaphore(NAME, permits=1) as lease:
             assert lease.slot == 0
         w.vacate(NAME)
         hold(w.nodes[0], 0)
@@ -414,7 +414,7 @@ async def test_another_programs_hash_is_waited_for() -> None:
         for node in w.nodes:
             node._server.hset(KEY, b"name", b"value")
         with pytest.raises(LockTakenError):
-            await w.manager.semaphore(NAME, 2, blocking_timeout=1).acquire()
+            await w.manager.semaphore(NAME, permits=2, blocking_timeout=1).acquire()
         assert [node._server.fields(KEY) for node in w.nodes] == [{b"name": b"value"}] * 3
 
 
@@ -454,7 +454,7 @@ async def test_a_slot_that_a_minority_has_is_partial() -> None:
             "partial",
             [(1, 1)],
         )
-        async with w.manager.semaphore(NAME, 3):
+        async with w.manager.semaphore(NAME, permits=3):
             (lock,) = (await w.manager.survey(NAME)).locks
             assert lock.state == "held"
 
@@ -470,7 +470,7 @@ async def test_a_holder_that_dies_leaves_for_a_ttl() -> None:
             hold(node, 0, ttl=5.0)
             hold(node, 1, b"b" * 40 + b":1700000000000s:third", ttl=60.0)
         began = sim().time()
-        async with w.manager.semaphore(NAME, 2) as lease:
+        async with w.manager.semaphore(NAME, permits=2) as lease:
             assert lease.slot == 0
             assert 5.0 <= sim().time() - began < 6.0
 
@@ -485,8 +485,8 @@ async def test_a_node_that_restarted_empty_grants_nothing() -> None:
             node.restart()
         await asyncio.sleep(0.1)
         with pytest.raises(QuorumUnavailableError):
-            await other.semaphore(NAME, 2).try_acquire()
-        third = await other.semaphore(NAME, 2).acquire()
+            await other.semaphore(NAME, permits=2).try_acquire()
+        third = await other.semaphore(NAME, permits=2).acquire()
         assert not any(lease.held for lease in leases)
         await give_back(*leases, third)
 
@@ -502,7 +502,7 @@ async def test_tasks_of_a_process_hold_at_the_same_time_in_their_order() -> None
 
         async def work(number: int) -> None:
             nonlocal inside, most
-            async with w.manager.semaphore(NAME, 3):
+            async with w.manager.semaphore(NAME, permits=3):
                 order.append(number)
                 inside += 1
                 most = max(most, inside)
@@ -520,7 +520,7 @@ async def test_tasks_of_a_process_hold_at_the_same_time_in_their_order() -> None
 async def test_a_single_try_gets_what_is_free_beside_holders_of_its_process() -> None:
     """It waits for the verdict on those before it, and is sent away only when all is taken."""
     async with world(3) as w:
-        pool = w.manager.semaphore(NAME, 3)
+        pool = w.manager.semaphore(NAME, permits=3)
         first = await pool.acquire()
         results = await asyncio.gather(*(pool.try_acquire() for _ in range(4)))
         leases = [lease for lease in results if lease is not None]
@@ -533,7 +533,7 @@ async def test_a_single_try_gets_what_is_free_beside_holders_of_its_process() ->
 async def test_a_task_may_have_two_permits_but_waits_for_none_of_its_own() -> None:
     """With all of them in its own blocks it would wait for itself."""
     async with world(3) as w:
-        pool = w.manager.semaphore(NAME, 2)
+        pool = w.manager.semaphore(NAME, permits=2)
         async with pool as one, pool as two:
             assert {one.slot, two.slot} == {0, 1}
             with pytest.raises(WouldDeadlockError):
@@ -555,14 +555,14 @@ async def test_a_busy_process_lets_others_ask() -> None:
 
         async def work() -> None:
             while True:
-                async with w.manager.semaphore(NAME, 2):
+                async with w.manager.semaphore(NAME, permits=2):
                     await asyncio.sleep(0.005)
 
         tasks = [asyncio.create_task(work()) for _ in range(6)]
         await asyncio.sleep(0.5)
         for _ in range(5):
             began = sim().time()
-            async with other.semaphore(NAME, 2, blocking_timeout=5.0):
+            async with other.semaphore(NAME, permits=2, blocking_timeout=5.0):
                 assert sim().time() - began < 1.0
         for task in tasks:
             task.cancel()
@@ -575,7 +575,7 @@ async def test_a_release_names_the_slot_and_a_waiter_goes_straight_for_it() -> N
     async with world(3) as w, w.process() as other:
         taken = await permits(other, 8, 8)
         for lease in list(taken):
-            waiting = asyncio.create_task(w.manager.semaphore(NAME, 8).acquire())
+            waiting = asyncio.create_task(w.manager.semaphore(NAME, permits=8).acquire())
             await asyncio.sleep(0.05)
             asked = count(w.nodes[0], "slots-acquire")
             await lease.release()

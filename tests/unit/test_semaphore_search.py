@@ -66,7 +66,7 @@ class Pool:
         while True:
             limit = random.choice((0.0, 0.1, 0.5))
             try:
-                lease = await manager.semaphore(NAME, permits, blocking_timeout=limit).acquire()
+                lease = await manager.semaphore(NAME, permits=permits, blocking_timeout=limit).acquire()
             except LockError:
                 await asyncio.sleep(random.uniform(0.0, 0.1))
                 continue
@@ -161,7 +161,7 @@ async def all_free(manager: LockManager, permits: int) -> None:
     """See that every permit can be had again."""
     while True:
         try:
-            leases = [await manager.semaphore(NAME, permits).acquire() for _ in range(permits)]
+            leases = [await manager.semaphore(NAME, permits=permits).acquire() for _ in range(permits)]
         except QuorumUnavailableError:
             await asyncio.sleep(TTL)
         else:

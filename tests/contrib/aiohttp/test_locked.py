@@ -176,7 +176,7 @@ async def test_handlers_with_permits() -> None:
         web.get("/gpu", locked("gpu", permits=2, blocking=False, status_code=429)(show)),
     )
     async with serve(app) as site:
-        pool = app[MANAGER].semaphore("gpu", 2)
+        pool = app[MANAGER].semaphore("gpu", permits=2)
         async with pool:
             assert (await site.get("/gpu"))[0] == 200
             async with pool:

@@ -574,7 +574,7 @@ async def test_endpoints_with_permits() -> None:
         return lease.slot
 
     async with site(app) as here:
-        pool = here.manager.semaphore("order:1", 2)
+        pool = here.manager.semaphore("order:1", permits=2)
         async with pool as one:
             assert (await here.post("/orders/1")).json() == 1 - (one.slot or 0)
             async with pool:

@@ -165,5 +165,5 @@ def test_a_label_that_is_too_long_is_cut() -> None:
     """No client writes one of more than 200 characters."""
     found = read_announcement(b"1:" + "€".encode() * 900)
     assert found is not None
-    assert found.label.startswith("€" * 200)
-    assert len(found.label) <= 800
+    assert found.holder.startswith("€" * 200)
+    assert len(found.holder) <= 800
