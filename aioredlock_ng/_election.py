@@ -17,10 +17,11 @@ from ._hold.holding import Holding
 from ._hold.request import Request
 from ._kinds.primitive import Primitive
 from ._lease import Lease, ReleaseReport
-from ._local.runner import act_for, current_task
+from ._local.runner import act_for, current_task, in_task_of_its_own
 from ._lock import Lock
 from ._options import checked_policy
 from ._session.lifecycle import Lifecycle
+from ._uncopied import Uncopied
 from .errors import LockLostError, printable
 
 
@@ -39,7 +40,7 @@ def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> Ex
 
 
 @final
-class Leadership:
+class Leadership(Uncopied):
     """One term of a leader, from the win of its campaign to its end.
 
     It ends by `resign`, with the ``async with`` of its campaign or of its own, or when it is lost (R7).
@@ -138,7 +139,7 @@ class Leadership:
 
 
 @final
-class Campaign:
+class Campaign(Uncopied):
     """One campaign of one candidate, made by `Election.campaign`: enter it with ``async with``, or await it.
 
     It waits until this candidate leads, as long as its election says.  Awaited, it returns the `Leadership`,
@@ -199,33 +200,8 @@ class Campaign:
             self._leadership._say_goodbye()  # noqa: SLF001
 
 
-async def _in_task_of_its_own(
-    lead: Callable[[Leadership], Awaitable[object]], leadership: Leadership
-) -> None:
-    """Have `lead` run, so that a cancellation of the calling task shows whatever `lead` makes of it.
-
-    In one task it would not: before Python 3.13 a `TaskGroup` that has failed leaves a cancellation of its
-    own in the count of the task.
-    """
-    caller = current_task()
-
-    async def led() -> None:
-        act_for((caller,))  # which is inside of the campaign
-        await lead(leadership)
-
-    task = asyncio.create_task(led(), name=f"{caller.get_name()} leads")
-    try:
-        await task
-    except asyncio.CancelledError:
-        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-            raise error from None  # it had ended by then
-        raise
-    finally:
-        task.cancel()  # where this coroutine is thrown away
-
-
 @final
-class Election:
+class Election(Uncopied):
     """An election, made by `LockManager.election`: a description, reusable and shareable as a `Lock` is.
 
     It is decided by a lock of its name, which the leader extends without a limit.  In one process one
@@ -297,7 +273,7 @@ class Election:
                 async with self.campaign() as leadership:
                     pauses.term_begins()
                     try:
-                        await _in_task_of_its_own(lead, leadership)
+                        await in_task_of_its_own(lead, leadership)
                     except (LockLostError, ExceptionGroup) as error:
                         if not self._has_ended(leadership, error):
                             raise

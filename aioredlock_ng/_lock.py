@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, final
 
 from ._acquire.acquisition import Acquisition
+from ._admin.survey import survey
 from ._hold.reentry import outermost, reenter
 from ._hold.request import Request
 from ._kinds.primitive import Primitive
@@ -16,11 +17,12 @@ from ._local.runner import act_for
 from ._options import Fence_co
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
-from .errors import LockTakenError, printable
+from ._uncopied import Uncopied
+from .errors import LockTakenError, QuorumUnavailableError, printable
 
 
 @final
-class Lock(Generic[Fence_co]):
+class Lock(Uncopied, Generic[Fence_co]):
     """A description of a lock, made by `LockManager.lock` or a `ReadWriteLock`.
 
     Safe to enter from many tasks at once.
@@ -44,9 +46,34 @@ class Lock(Generic[Fence_co]):
         return f"<Lock {printable(self.names)}{of} ttl={self._request.ttl:g}s>"
 
     @property
+    def name(self) -> str:
+        """The lock's name; of several, the first in order."""
+        return self._primitive.names[0]
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The lock's names, sorted and without duplicates."""
         return self._primitive.names
+
+    async def locked(self) -> bool:
+        """Whether a majority of the nodes has it taken, by whichever client, this one too.  Does not wait.
+
+        Of several names: any of them.  Of a semaphore: all of its permits.  What it says may be past when it
+        is read: to have the lock, use `try_acquire`.
+
+        Raises:
+            QuorumUnavailableError: too few nodes answered to tell.
+            ManagerClosedError, ConfigurationError: as `acquire`.
+        """
+        runtime, primitive = await self._life.start(read_only=True), self._primitive
+        prefix = runtime.options.prefix
+        keys = tuple(map(runtime.options.key, self.names))
+        found = (await survey(runtime, prefix, keys, len(keys))).locks
+        if any(lock.state == "unknown" for lock in found):
+            msg = f"lock {printable(self.names)}: too few nodes answered to tell whether it is taken"
+            raise QuorumUnavailableError(msg, names=self.names, votes=())
+        most = primitive.kind.permits
+        return any(lock.state == "held" and len(lock.permits) >= most for lock in found)
 
     if not TYPE_CHECKING:  # a type checker says itself that a lock cannot be awaited
 

@@ -60,6 +60,7 @@ from ._session.lifecycle import Lifecycle
 from ._session.statistics import statistics_of
 from ._specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged
 from ._statistics import ManagerStatistics
+from ._uncopied import Uncopied
 from .errors import ConfigurationError
 
 P = ParamSpec("P")
@@ -74,7 +75,7 @@ MAX_REQUESTS: Final = 256
 
 
 @final
-class LockManager(Generic[Fence_co]):
+class LockManager(Uncopied, Generic[Fence_co]):
     """A Redlock over N independent Redis or Valkey masters.
 
     It may be made anywhere, also at module level: it binds to the running loop, and connects, at its

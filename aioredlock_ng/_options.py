@@ -54,6 +54,14 @@ class ManagerOptions(TypedDict, total=False):
     random: Random | None
 
 
+class TimeLimits(TypedDict, total=False):
+    """The time limits of `ReadWriteLock.read` and `ReadWriteLock.write`, for whatever passes them on."""
+
+    blocking: bool | None
+    blocking_timeout: Seconds | None
+    quorum_timeout: Seconds | None
+
+
 class SemaphoreOptions(TypedDict, total=False):
     """The options of `LockManager.semaphore` beside `permits`, for whatever passes them on.
 

@@ -45,6 +45,7 @@ from ._sync.election import SyncCampaign, SyncElection, SyncLeadership
 from ._sync.lock import SyncLease, SyncLock, SyncReadWriteLock
 from ._sync.thread import LoopThread
 from ._template import name_filler, sample_name
+from ._uncopied import Uncopied
 from .events import Hooks
 
 __all__ = [
@@ -110,7 +111,7 @@ def _refuse_cancel(options: Mapping[str, Any]) -> None:
 
 
 @final
-class SyncLockManager(Generic[Fence_co]):
+class SyncLockManager(Uncopied, Generic[Fence_co]):
     """A `LockManager` for threads, with the same arguments; its thread starts at the first use.
 
     Close it: one that is dropped keeps its thread and its connections until the process ends.

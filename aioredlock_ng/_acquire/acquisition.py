@@ -143,6 +143,7 @@ class Acquisition:
         for name in self.names:  # sorted: two tasks cannot wait for each other
             if not shared.queue.enter(name, ticket):
                 self._leave_place()
+                shared.local.check_kind(self._primitive, name)
                 if not single_try:
                     shared.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
                 await self._queue_for(name)

@@ -18,6 +18,7 @@ from .._local.runner import current_runners
 from .._node import Node
 from .._round.round import Round
 from ..errors import (
+    ConfigurationError,
     LockNotAcquiredError,
     LockTakenError,
     NodeVote,
@@ -142,12 +143,24 @@ class LocalRefusals:
             mine = sum(each is not None and each.task in runners for each in held)
             if mine and mine >= primitive.kind.permits:  # of permits others may become free
                 why = "not asked for with reentrant=True"
-                if reentrant:
+                if primitive.kind.permits:
+                    why = f"all of its {primitive.kind.permits} permits are its own"
+                elif reentrant:
                     wanted = printable(names) + (f" to {mode}" if (mode := primitive.kind.mode) else "")
                     why = f"reentrant, but no lease of its own covers all of {wanted}"
                 runner = "task" if isinstance(runners[0], asyncio.Task) else "thread"
                 msg = f"this {runner} holds {printable((name,))} and would wait for itself ({why})"
                 raise WouldDeadlockError(msg, names=names)
+
+    def check_kind(self, primitive: Primitive, name: str) -> None:
+        """Fail if this process has the name as another kind, which no node lets both be (R19)."""
+        for ticket in self.queue.entries[name].inside:
+            other = ticket.primitive.kind
+            if bool(other.permits) != bool(primitive.kind.permits):
+                raise ConfigurationError(
+                    f"lock {printable((name,))} is wanted as a {primitive.kind.name}, but this process "
+                    f"has it as a {other.name}: give each a name of its own"
+                )
 
     def cooling(self, names: tuple[str, ...]) -> LockTakenError | None:
         """Return the error for a name that stays taken after its release by this process, or None (R34)."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -62,6 +62,14 @@ class QueueInspection:
     """Whether there are more than the 100 in `waiters`."""
     silent: tuple[SilentNode, ...]
     """The nodes that did not answer, and why; what only they know of is missing."""
+
+    def __len__(self) -> int:
+        """How many are in `waiters`."""
+        return len(self.waiters)
+
+    def __iter__(self) -> Iterator[WaiterInspection]:
+        """Go through `waiters`."""
+        return iter(self.waiters)
 
 
 async def look_at_line(runtime: Runtime, key: bytes, name: str) -> QueueInspection:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, final
 
@@ -142,6 +142,14 @@ class Survey:
     at: float
     """When it was begun to ask for these locks, in Unix seconds by this manager's clock: by the nodes' clocks
     none is held for longer than its `ttl` from then on, unless it is extended."""
+
+    def __len__(self) -> int:
+        """How many are in `locks`."""
+        return len(self.locks)
+
+    def __iter__(self) -> Iterator[LockInspection]:
+        """Go through `locks`."""
+        return iter(self.locks)
 
 
 async def survey(

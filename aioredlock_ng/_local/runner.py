@@ -6,8 +6,11 @@ Never the context: tasks that a block starts inherit it, run beside the block, a
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
+
+T = TypeVar("T")
 
 _FOR_OTHERS: Final[WeakKeyDictionary[asyncio.Task[object], tuple[object, ...]]] = WeakKeyDictionary()
 """What stands for the blocks for which a task acts, the innermost first."""
@@ -35,3 +38,26 @@ def current_runners() -> tuple[object, ...]:
 def act_for(blocks: tuple[object, ...]) -> None:
     """Have the current task count as inside of `blocks`, those of a thread, or of another task."""
     _FOR_OTHERS[current_task()] = blocks
+
+
+async def in_task_of_its_own(function: Callable[[T], Awaitable[object]], argument: T) -> None:
+    """Run code of users so that a cancellation of the calling task shows whatever that code makes of it.
+
+    In one task it would not: before Python 3.13 a `TaskGroup` that has failed leaves a cancellation of its own
+    in the count of the task.  The code is inside of the blocks that the caller is inside of.
+    """
+    caller = current_task()
+
+    async def run() -> None:
+        act_for((caller,))
+        await function(argument)
+
+    task = asyncio.create_task(run(), name=f"{caller.get_name()}, users' code")
+    try:
+        await task
+    except asyncio.CancelledError:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error from None  # it had ended by then
+        raise
+    finally:
+        task.cancel()  # where this coroutine is thrown away

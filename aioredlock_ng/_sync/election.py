@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final, NoReturn, final
 
 from .. import Campaign, Election, Leader, Leadership, LockLostError, ManagerClosedError, ReleaseReport
+from .._uncopied import Uncopied
 from .entries import Entry
 from .lock import SyncLock
 from .thread import Call, LoopThread
@@ -19,7 +20,7 @@ _OVER: Final = object()
 
 
 @final
-class SyncLeadership:
+class SyncLeadership(Uncopied):
     """A `Leadership` for threads: a loss raises at `check`, and at the end of the block."""
 
     def __init__(self, leadership: Leadership, thread: LoopThread) -> None:
@@ -90,7 +91,7 @@ class SyncLeadership:
 
 
 @final
-class SyncCampaign:
+class SyncCampaign(Uncopied):
     """One campaign of one candidate: ``with election.campaign() as leadership:``, once."""
 
     def __init__(self, campaign: Campaign, thread: LoopThread) -> None:
@@ -127,7 +128,7 @@ class SyncCampaign:
 
 
 @final
-class SyncElection:
+class SyncElection(Uncopied):
     """An `Election` for threads."""
 
     def __init__(self, election: Election, thread: LoopThread) -> None:

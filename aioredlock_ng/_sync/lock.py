@@ -7,16 +7,17 @@ import sys
 import threading
 from datetime import timedelta
 from types import FrameType
-from typing import Any, Generic, final
+from typing import Any, Generic, Unpack, final
 
 from .. import Lease, Lock, ManagerClosedError, Mode, NodeVote, ReadWriteLock, ReleaseReport
-from .._options import Fence_co
+from .._options import Fence_co, TimeLimits
+from .._uncopied import Uncopied
 from .entries import Entry, leaving
 from .thread import LoopThread
 
 
 @final
-class SyncLease(Generic[Fence_co]):
+class SyncLease(Uncopied, Generic[Fence_co]):
     """A `Lease` for threads.  What else can be read from the `Lease` is in `lease`."""
 
     def __init__(self, lease: Lease[Fence_co], thread: LoopThread) -> None:
@@ -88,7 +89,7 @@ class SyncLease(Generic[Fence_co]):
 
 
 @final
-class SyncLock(Generic[Fence_co]):
+class SyncLock(Uncopied, Generic[Fence_co]):
     """A `Lock` for threads: reusable, and safe to enter from many threads at once.
 
     A block may be left in another thread than it was entered in, as frameworks do with generators.
@@ -100,6 +101,20 @@ class SyncLock(Generic[Fence_co]):
 
     def __repr__(self) -> str:
         return f"<Sync{repr(self._lock)[1:]}"
+
+    @property
+    def name(self) -> str:
+        """The lock's name; of several, the first in order."""
+        return self._lock.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lock's names, sorted and without duplicates."""
+        return self._lock.names
+
+    def locked(self) -> bool:
+        """Whether a majority of the nodes has it taken, by whichever client: as `Lock.locked`."""
+        return self._thread.call(self._lock.locked)
 
     def acquire(self) -> SyncLease[Fence_co]:
         """Wait for the lock and return a lease, which must be released; raises as `Lock.acquire` does."""
@@ -159,7 +174,7 @@ class SyncLock(Generic[Fence_co]):
 
 
 @final
-class SyncReadWriteLock(Generic[Fence_co]):
+class SyncReadWriteLock(Uncopied, Generic[Fence_co]):
     """A `ReadWriteLock` for threads."""
 
     def __init__(self, lock: ReadWriteLock[Fence_co], thread: LoopThread) -> None:
@@ -168,11 +183,13 @@ class SyncReadWriteLock(Generic[Fence_co]):
     def __repr__(self) -> str:
         return f"<Sync{repr(self._lock)[1:]}"
 
-    def read(self) -> SyncLock[Fence_co]:
+    def read(self, **limits: Unpack[TimeLimits]) -> SyncLock[Fence_co]:
         """Describe a read lock: many threads hold it at once, each with a lease of its own."""
-        return SyncLock(self._lock.read(), self._thread)
+        return SyncLock(self._lock.read(**limits), self._thread)
 
-    def write(self, *, since: SyncLease[Any] | None = None) -> SyncLock[Fence_co]:
-        """Describe a write lock: one holder alone; `since` and errors as of `ReadWriteLock.write`."""
+    def write(
+        self, *, since: SyncLease[Any] | None = None, **limits: Unpack[TimeLimits]
+    ) -> SyncLock[Fence_co]:
+        """Describe a write lock: one holder alone; options and errors as of `ReadWriteLock.write`."""
         lease = since.lease if isinstance(since, SyncLease) else since
-        return SyncLock(self._lock.write(since=lease), self._thread)
+        return SyncLock(self._lock.write(since=lease, **limits), self._thread)

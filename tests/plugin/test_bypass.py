@@ -132,7 +132,7 @@ async def test_each_candidate_leads_and_none_is_seen() -> None:
         for _ in range(2):
             async with election.campaign() as leadership:
                 terms.append(leadership.term)
-                assert (leadership.label, leadership.held) == ("one", True)
+                assert (leadership.holder, leadership.held) == ("one", True)
                 assert await election.leader() is None
         assert terms == sorted(set(terms))
         news = election.observe()

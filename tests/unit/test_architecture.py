@@ -39,11 +39,12 @@ OUTSIDE = {
 
 PUBLIC = {
     "", "errors", "events", "testing", "_template", "_decorator", "_duration", "_node_list", "_log",
-    "_options", "_specs",
+    "_options", "_specs", "_uncopied",
 }  # fmt: skip
 """What they may import, beside each other; "" is the package itself.  `_template`, `_decorator`, `_duration`,
 `_node_list` and `_log` are no part of the inside: what users write, in a decorator or a variable, is read in
-one way everywhere, and all log records look alike.  `_options` and `_specs` have the types of that."""
+one way everywhere, and all log records look alike.  `_options` and `_specs` have the types of that,
+and `_uncopied` is what users must not copy."""
 
 IMPURE = {
     "asyncio", "concurrent", "contextvars", "datetime", "hiredis", "io", "logging", "os", "pathlib", "random",
@@ -65,13 +66,14 @@ MODULE_LINES = 320
 LONG_MODULES = {
     "_acquire/acquisition.py": 380,
     "_acquire/attempt.py": 325,
+    "_election.py": 340,
     "_hold/holding.py": 565,
     "_lease.py": 345,
     "_local/local_queue.py": 355,
-    "_manager.py": 610,
+    "_manager.py": 640,
     "_node/pipe.py": 340,
     "_node/redis_node.py": 375,
-    "_options.py": 385,
+    "_options.py": 400,
     "events.py": 350,
 }
 """Longer ones, and how long: public interfaces, most of which is prose, and the stories of a call,

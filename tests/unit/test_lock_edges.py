@@ -1,0 +1,145 @@
+"""What a lock tells of itself, time limits of readers and writers, and names of two kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+
+import pytest
+
+from aioredlock_ng import (
+    ConfigurationError,
+    LockTakenError,
+    QuorumUnavailableError,
+    WouldDeadlockError,
+)
+from aioredlock_ng.sync import SyncLockManager
+from tests.unit.worlds import virtual, world
+
+
+@virtual
+async def test_a_lock_says_whether_it_is_taken() -> None:
+    """By a majority, whichever client has it; a name is what is locked."""
+    async with world() as w, w.process() as other:
+        lock = w.manager.lock("b", "a")
+        assert (lock.name, lock.names) == ("a", ("a", "b"))
+        assert not await lock.locked()
+        async with other.lock("a"):
+            assert await lock.locked()
+            assert not await w.manager.lock("b").locked()
+        assert not await lock.locked()
+        async with lock:
+            assert await lock.locked()
+        semaphore = w.manager.semaphore("s", permits=2)
+        async with other.semaphore("s", permits=2):
+            assert not await semaphore.locked()
+            async with semaphore:
+                assert await semaphore.locked()
+        async with other.rwlock("r").read():
+            assert await w.manager.rwlock("r").write().locked()
+        w.nodes[0].crash()
+        w.nodes[1].crash()
+        with pytest.raises(QuorumUnavailableError, match="too few nodes answered to tell"):
+            await lock.locked()
+
+
+@virtual
+async def test_readers_and_writers_have_time_limits_of_their_own() -> None:
+    """Those of the lock hold where none is given."""
+    async with world() as w, w.process() as other:
+        rw = w.manager.rwlock("r", blocking_timeout=5)
+        loop = asyncio.get_running_loop()
+        async with other.lock("r"):
+            for lock, seconds in (
+                (rw.read(), 5),
+                (rw.write(), 5),
+                (rw.read(blocking_timeout=1), 1),
+                (rw.write(blocking_timeout=2), 2),
+                (rw.read(blocking=False), 0),
+                (rw.write(blocking=False), 0),
+            ):
+                began = loop.time()
+                with pytest.raises(LockTakenError):
+                    await lock.acquire()
+                assert loop.time() - began == pytest.approx(seconds, abs=0.2)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(60):
+                    await rw.write(blocking=True).acquire()
+        for node in w.nodes:
+            node.crash()
+        with pytest.raises(QuorumUnavailableError):
+            await asyncio.wait_for(rw.read(blocking=True, quorum_timeout=1).acquire(), 3)
+        with pytest.raises(ValueError, match="blocking=False does not wait"):
+            rw.read(blocking=False, blocking_timeout=1)
+        with pytest.raises(ValueError, match="must not be negative"):
+            rw.write(blocking_timeout=-1)
+
+
+@virtual
+async def test_what_is_found_is_a_collection() -> None:
+    """A survey of its locks, a line of its waiters."""
+    async with world() as w, w.process() as other:
+        assert not await w.manager.survey()
+        async with w.manager.lock("x", fair=True), w.manager.lock("y"):
+            found = await w.manager.survey()
+            assert [lock.name for lock in found] == ["x", "y"]
+            assert len(found) == 2
+            assert not await w.manager.queue("x")
+            waiting = asyncio.create_task(other.lock("x", fair=True).acquire())
+            await asyncio.sleep(1)
+            line = await w.manager.queue("x")
+            assert len(line) == 1
+            assert list(line) == list(line.waiters)
+        await (await waiting).release()
+
+
+@virtual
+async def test_one_process_has_a_name_as_one_kind() -> None:
+    """As between processes: a mutex and a semaphore of one name are a mistake, not a wait."""
+    async with world() as w:
+        m = w.manager
+        pairs = (
+            (m.lock("x"), m.semaphore("x", permits=2)),
+            (m.semaphore("x", permits=2), m.lock("x")),
+            (m.semaphore("x", permits=1), m.rwlock("x").read()),
+            (m.election("x").campaign(), m.semaphore("x", permits=1)),
+        )
+        for first, second in pairs:
+            async with first:
+                for ask in (second.acquire, second.try_acquire):
+                    with pytest.raises(
+                        ConfigurationError, match=r"'x' is wanted as a .* this process has it"
+                    ):
+                        await asyncio.create_task(ask())
+            async with second:
+                pass
+        async with m.lock("x"):  # kinds that exclude each other may share a name
+            assert await asyncio.create_task(m.rwlock("x").read().try_acquire()) is None
+
+
+@virtual
+async def test_nothing_that_rests_on_connections_is_copied() -> None:
+    """A worker process that is handed one is told to make its own."""
+    async with world() as w:
+        m = w.manager
+        sync = SyncLockManager(["redis://127.0.0.1:1"])
+        election, threads = m.election("e"), sync.election("e")
+        made = [m, m.lock("x"), m.rwlock("x"), m.rwlock("x").read(), m.semaphore("x", permits=1), election]
+        made += [election.campaign(), await election.campaign(), sync, sync.lock("x"), sync.rwlock("x")]
+        made += [threads, threads.campaign()]
+        for each in made:
+            for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match=f"a {type(each).__name__} rests on the connections"):
+                    duplicate(each)
+
+
+@virtual
+async def test_a_full_semaphore_that_would_wait_for_itself() -> None:
+    """The error speaks of permits: a semaphore is not reentrant."""
+    async with world() as w:
+        semaphore = w.manager.semaphore("s", permits=2)
+        async with semaphore, semaphore:
+            with pytest.raises(WouldDeadlockError, match="all of its 2 permits are its own") as error:
+                await semaphore.acquire()
+    assert "reentrant" not in str(error.value)
