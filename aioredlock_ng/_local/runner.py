@@ -41,10 +41,10 @@ def act_for(blocks: tuple[object, ...]) -> None:
 
 
 async def in_task_of_its_own(function: Callable[[T], Awaitable[object]], argument: T) -> None:
-    """Run code of users so that a cancellation of the calling task shows whatever that code makes of it.
+    """Run users' code so that a cancellation of the calling task shows whatever that code makes of it.
 
-    In one task it would not: before Python 3.13 a `TaskGroup` that has failed leaves a cancellation of its own
-    in the count of the task.  The code is inside of the blocks that the caller is inside of.
+    In one task it would not: before Python 3.13 a `TaskGroup` that has failed leaves a cancellation of its
+    own in the count of the task.  The code is inside of the blocks that the caller is inside of.
     """
     caller = current_task()
 

@@ -157,7 +157,7 @@ class World:
 
     async def _lead(self, leadership: Leadership) -> None:
         now = SimLoop.running().time
-        leader = Leader(leadership.term, leadership.label)
+        leader = Leader(leadership.term, leadership.holder)
         term = Term(leader, now())
         if leader.term in self.terms:
             raise ViolationError(Rule.ALONE, f"{leader} and {self.terms[leader.term].leader}")
@@ -262,8 +262,8 @@ class World:
             async with contextlib.aclosing(manager.election(NAME).observe()) as news:
                 told = [await anext(news)]
                 async with candidate.election(NAME).campaign() as leadership:
-                    self.terms[leadership.term] = Term(Leader(leadership.term, leadership.label), 0.0)
-                    for there in (Leader(leadership.term, leadership.label), None):
+                    self.terms[leadership.term] = Term(Leader(leadership.term, leadership.holder), 0.0)
+                    for there in (Leader(leadership.term, leadership.holder), None):
                         if there is None:
                             await leadership.resign()
                         try:
