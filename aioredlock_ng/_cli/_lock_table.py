@@ -53,7 +53,7 @@ def lock_lines(
         styles.append("" if lock.state in ("held", "free") else "warning")
         if not limited:
             beside = _reader_rows(lock, survey.at)
-            if queue:
+            if queue is not None:
                 beside += _queue_rows(queue, survey.at, len(lock.nodes))
             rows += beside
             styles += [""] * len(beside)

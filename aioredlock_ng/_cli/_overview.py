@@ -24,9 +24,9 @@ def as_lines(overview: Overview, room: int | None = None, width: int | None = No
     """
     head, foot = _node_lines(overview), _notes(overview)
     locks: list[Line] = []
-    if overview.survey:
+    if overview.survey is not None:
         locks = lock_lines(overview.survey, overview.queues, limited=room is not None, width=width)
-    if overview.survey and room is not None and len(head) + len(locks) + len(foot) > room:
+    if overview.survey is not None and room is not None and len(head) + len(locks) + len(foot) > room:
         shown = max(0, room - len(head) - _HEADINGS - 1 - len(foot))
         foot.insert(0, Line(f"  … and {len(overview.survey.locks) - shown} more"))
         locks = locks[: _HEADINGS + shown]
@@ -34,7 +34,9 @@ def as_lines(overview: Overview, room: int | None = None, width: int | None = No
 
 
 def _node_lines(overview: Overview) -> list[Line]:
-    silent = {entry.node: entry.reason for entry in overview.survey.silent} if overview.survey else {}
+    silent = (
+        {entry.node: entry.reason for entry in overview.survey.silent} if overview.survey is not None else {}
+    )
     rows = []
     for node in overview.nodes:
         took = "" if node.round_trip is None else f"{node.round_trip * 1000:.1f} ms"

@@ -86,7 +86,11 @@ def table(overview: Overview, before: Table, again: Survey | None = None) -> Ste
     survey = overview.survey
     assert survey is not None, "a problem is told elsewhere"
     seen = [
-        (lock, each.at) for each in (survey, again) if each for lock in each.locks if lock.state != "free"
+        (lock, each.at)
+        for each in (survey, again)
+        if each is not None
+        for lock in each.locks
+        if lock.state != "free"
     ]
     seen.sort(key=lambda each: each[0].name not in before.rows)
     rows: dict[str, Row] = {}

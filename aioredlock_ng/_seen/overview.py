@@ -38,7 +38,7 @@ class Overview:
     @property
     def answered(self) -> int:
         """How many nodes answered."""
-        return len(self.nodes) - len(self.survey.silent) if self.survey else 0
+        return len(self.nodes) - len(self.survey.silent) if self.survey is not None else 0
 
     @property
     def up(self) -> int:

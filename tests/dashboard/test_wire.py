@@ -89,7 +89,9 @@ def happened(*looks: Overview) -> dict[str, int]:
     before = table = tables.NOTHING_YET
     for look in looks:
         missing = tuple(lock(name, {}, 0, 3) for name in tables.not_found(look, table))
-        again = dataclasses.replace(look.survey, locks=missing) if missing and look.survey else None
+        again = (
+            dataclasses.replace(look.survey, locks=missing) if missing and look.survey is not None else None
+        )
         before, table = table, table_of(look, table, again)
     return {what: count for what, count in change_of(before, table).happened.items() if count}
 
