@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Mapping
@@ -99,7 +100,7 @@ class NodeUrl:
             raise ConfigurationError(f"node {self.name}: unknown scheme, expected one of {schemes}{hint}")
         self.service: Service | None = None
         """None where the URL names the server itself."""
-        self.connection_class: type[Any] = Connection
+        self.connection_class: type[Connection] = Connection
         try:
             if names_redis_sentinels(url):
                 self.service, url = _service(url)
@@ -184,7 +185,8 @@ def _host_and_port(host: str) -> tuple[str, int]:
     return parts.hostname or "", parts.port or DEFAULT_REDIS_SENTINEL_PORT
 
 
-def _options_of(connection_class: type[Any]) -> frozenset[str]:
+@functools.cache
+def _options_of(connection_class: type[Connection]) -> frozenset[str]:
     """Return what a URL may say to redis-py's connections of this class."""
     found: set[str] = set()
     for base in connection_class.__mro__:
