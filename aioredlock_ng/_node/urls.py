@@ -154,7 +154,7 @@ class NodeUrl:
     def _refuse_unknown_options(self, *, secret: bool) -> None:
         from difflib import get_close_matches  # here: only a mistake needs it
 
-        known = _options_of(self.connection_class) | ({*_REDIS_SENTINEL_OPTIONS} if self.service else set())
+        known = _options_of(self.connection_class) | ({*_REDIS_SENTINEL_OPTIONS} if self.service else set())  # type: ignore[arg-type]  # mypy: a type is Hashable
         for option in self.options:
             if option in known:
                 continue
