@@ -33,10 +33,15 @@ metric, each with the namespace        labels     what it counts
 =====================================  =========  ====================================================
 
 Labels: l `label`, k `kind`, n `node`, o `outcome`, r `reason`, b `behind`.
+
+With ``PROMETHEUS_MULTIPROC_DIR``, where any worker answers for all, what managers tell of themselves is
+written down every second: of living workers the sum of `held`, `waiting` and `node_owed_releases`, the least
+`quorum_margin`, the greatest of the others.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar, final
 
@@ -52,11 +57,13 @@ from ..events import (
     Hooks,
     LoopStalled,
     Lost,
+    NodeChanged,
     NotExtended,
     Refused,
     Released,
     Waiting,
 )
+from ._kept import MULTIPROCESS_VARIABLE, Kept
 from ._labels import WON, Labels, Managers, held_by_label, outcome
 
 if TYPE_CHECKING:
@@ -84,6 +91,7 @@ class PrometheusHooks(Hooks):
     """
 
     wants_votes = False
+    _kept: Kept | None = None
 
     def __init__(
         self,
@@ -113,6 +121,7 @@ class PrometheusHooks(Hooks):
             ("label",),
             namespace=namespace,
             registry=registry,
+            multiprocess_mode="livemax",
         )
         self._holds = histogram("hold_duration_seconds", "Leases that ended", *of)
         self._extensions = counter("extensions", "Extensions of leases", *of, "outcome")
@@ -120,7 +129,11 @@ class PrometheusHooks(Hooks):
         self._steps = counter("clock_steps", "Jumps of clocks", "node")
         self._stalls = counter("loop_stalls", "Times that the event loop stood still")
         self._of: dict[tuple[object, ...], Counter | Gauge | Histogram] = {}
-        registry.register(_Now(namespace, self._managers, self._labels))
+        now = _Now(namespace, self._managers, self._labels)
+        if MULTIPROCESS_VARIABLE in os.environ:
+            self._kept = Kept(now, namespace, registry)
+        else:
+            registry.register(now)
 
     def _at(self, metric: _M, label: str, *rest: str) -> _M:
         """Return the series of a metric; to look it up by its labels takes longer than to count."""
@@ -135,6 +148,11 @@ class PrometheusHooks(Hooks):
     def attach(self, statistics: Callable[[], ManagerStatistics | None]) -> None:
         """Have what a manager tells of itself among the metrics, as long as it is there."""
         self._managers.attach(statistics)
+
+    def on_node_changed(self, event: NodeChanged) -> None:
+        """Keep what managers tell, where several processes are one to Prometheus: a manager runs here."""
+        if self._kept is not None:
+            self._kept.begin()
 
     def on_acquired(self, event: Acquired) -> None:
         """Count a call that won."""

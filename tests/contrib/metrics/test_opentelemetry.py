@@ -144,3 +144,17 @@ async def test_a_flood_of_labels_stays_small() -> None:
         calls = telemetry.metrics()["redlock.acquire.duration"]
         assert len(calls) == 101
         assert calls["(others)", "mutex", "won"] == 50
+
+
+@virtual
+async def test_spans_of_lost_leases_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After more losses than there may be open spans, later leases still have theirs."""
+    monkeypatch.setattr("aioredlock_ng.contrib.opentelemetry.MAX_SPANS", 2)
+    telemetry = Telemetry()
+    async with world(hooks=[telemetry.hooks]) as w:
+        for number in range(4):
+            lease = await w.manager.lock("a").acquire()
+            lose(w.manager, "a")
+            await asyncio.sleep(0.1)
+            await lease.release()
+            assert len(telemetry.spans("lock held")) == number + 1

@@ -180,3 +180,15 @@ async def test_a_manager_that_is_gone_is_not_seen_any_more() -> None:
     del w
     gc.collect()
     assert "redlock_quorum_margin" not in read(registry)
+
+
+@virtual
+async def test_of_several_managers_the_least_margin_counts() -> None:
+    """One that is near its edge is not hidden by another that is not."""
+    registry = CollectorRegistry()
+    hooks = PrometheusHooks(registry)
+    async with world(3, hooks=[hooks]) as near, world(5, hooks=[hooks]) as w, w.manager.lock("a"):
+        await near.manager.start()
+        near.nodes[0].crash()
+        await asyncio.sleep(TTL)
+        assert read(registry)["redlock_quorum_margin"] == {(): 0}
