@@ -26,8 +26,8 @@ from .. import Lease
 
 _CONTEXTLIB: Final = contextlib.__file__
 
-_ENTERED: Final[ContextVar[tuple[object, ...]]] = ContextVar("aioredlock_ng_entered", default=())
-"""The marks of the blocks that were entered in this context for a caller."""
+_ENTERED: Final[ContextVar[tuple[ref[Entry], ...]]] = ContextVar("aioredlock_ng_entered", default=())
+"""The blocks that were entered in this context for a caller."""
 
 
 def _caller(frame: FrameType) -> FrameType:
@@ -55,17 +55,17 @@ class Entry:
         self.thread = threading.get_ident()
         self.mark = object()
         """What stands for it in the loop, which must not keep the block alive, nor its lease."""
-        if self.caller is not frame:
-            _ENTERED.set((*_ENTERED.get(), self.mark))
+        if self.caller is not frame:  # those that were left in another context are gone by now
+            _ENTERED.set((*(each for each in _ENTERED.get() if each() is not None), ref(self)))
 
     def around(self, stack: Collection[FrameType]) -> bool:
         """Whether code with that stack is inside of it."""
-        return self.frame in stack or (self.caller in stack and self.mark in _ENTERED.get())
+        return self.frame in stack or (self.caller in stack and ref(self) in _ENTERED.get())
 
     def left(self) -> None:
         """Note in the context that it has ended."""
         if self.caller is not self.frame:
-            _ENTERED.set(tuple(mark for mark in _ENTERED.get() if mark is not self.mark))
+            _ENTERED.set(tuple(each for each in _ENTERED.get() if each() is not self))
 
 
 def leaving(blocks: Sequence[Entry], frame: FrameType) -> Entry:

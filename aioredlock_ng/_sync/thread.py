@@ -210,9 +210,7 @@ class LoopThread:
         self._started_in = os.getpid()
         try:
             self._thread.start()
-        except (
-            BaseException
-        ):  # an interrupt in `start` can keep it from beginning: the next call makes another one
+        except BaseException:  # an interrupt can keep it from beginning: the next call starts another one
             self._thread = self._started_in = None
             raise
 

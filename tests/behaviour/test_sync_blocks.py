@@ -24,6 +24,7 @@ from fastapi import Depends, FastAPI
 from fastapi.responses import StreamingResponse
 
 from aioredlock_ng import Lease, LockLostError, LockTakenError, LossReason, WouldDeadlockError
+from aioredlock_ng._sync.entries import _ENTERED
 from aioredlock_ng._sync.thread import LossEvent
 from aioredlock_ng.sync import SyncLockManager
 from tests.behaviour.test_sync import manager, no_thread_left, wait_for  # noqa: F401 (fixtures)
@@ -463,3 +464,14 @@ def test_options_are_shown_and_a_cancellation_is_refused(manager: SyncLockManage
     ):
         with pytest.raises(TypeError, match="on_lost='cancel': a thread cannot be cancelled"):
             refused()
+
+
+def test_contexts_do_not_gather_what_was_left_elsewhere(manager: SyncLockManager) -> None:
+    """A thread of a pool that enters blocks for others, which end them, remembers none of them."""
+    before = len(_ENTERED.get())
+    for _ in range(5):
+        entered = by_generator(manager.lock("x"))
+        entered.__enter__()
+        with ThreadPoolExecutor(1) as another:
+            another.submit(entered.__exit__, None, None, None).result(PATIENCE)
+        assert len(_ENTERED.get()) <= before + 1

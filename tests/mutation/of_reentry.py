@@ -64,7 +64,7 @@ MUTATIONS = (
     Mutation(
         rule="R27",
         name="a worker that has entered a block for another is inside",
-        edits=(Edit("Entry.around", "self.mark in _ENTERED.get()", "True"),),
+        edits=(Edit("Entry.around", "ref(self) in _ENTERED.get()", "True"),),
         test="behaviour/test_sync_blocks.py::test_a_worker_that_enters_for_another_is_not_inside[by_generator]",
     ),
     Mutation(
