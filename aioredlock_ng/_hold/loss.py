@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .._core.quorum import Vote, majority
 from ..errors import LockLostError, LossReason, NodeVote, printable
 
 _WHY = {
@@ -21,4 +22,7 @@ def lost_error(
 ) -> LockLostError:
     """Return the error; `votes` are what the nodes said in the round that explains it."""
     why = _WHY.get(reason, "was lost").format(extensions=extensions)
+    granted = sum(vote.vote is Vote.GRANTED for vote in votes)
+    if reason is LossReason.EXPIRED and votes and granted >= majority(len(votes)):
+        why = "was lost: its validity had ended when a majority extended it; these votes came too late"
     return LockLostError(f"lock {printable(names)} {why}", reason=reason, names=names, votes=votes)
