@@ -26,17 +26,24 @@ class FairStage(Stage):
     """One node, whose sentinel is `EXPECTED` unless a test changes it."""
 
     async def put_line(
-        self, *seats: tuple[bytes, int, float], free_since: float | None = None, ttl: float = 600.0
+        self,
+        *seats: tuple[bytes, int, float],
+        free_since: float | None = None,
+        late: float | None = None,
+        ttl: float = 600.0,
     ) -> None:
         """Have seats in the line: each with its ticket, and the seconds that it lives yet, or below 0.
 
-        The lock is free since so many seconds, or its holder ends in so many, if below 0.
+        The lock is free since so many seconds, or its holder ends in so many, if below 0.  Head starts are
+        long for so many seconds more as `late` says.
         """
         now_ms = await self.now_ms()
         self.put(TICKETS_KEY, {name: ticket for name, ticket, _ in seats}, ttl)
         ends = {name: now_ms + round(left * 1000) for name, _, left in seats}
         if free_since is not None:
             ends[b"free"] = now_ms - round(free_since * 1000)
+        if late is not None:
+            ends[b"late"] = now_ms + round(late * 1000)
         self.put(SEATS_KEY, ends, ttl)
 
     def line(self) -> list[bytes]:

@@ -141,6 +141,15 @@ async def test_head_starts_are_long_when_one_passed_over_comes_back(stage: FairS
     assert (await stage.ask(FIRST, 5))[0] == 1
 
 
+@pytest.mark.parametrize(("late", "each"), [(9.0, 200), (60.0, 50), (-1.0, 50)])
+async def test_a_clock_that_was_set_back_makes_no_head_start_long(
+    stage: FairStage, late: float, each: int
+) -> None:
+    """A mark that is further ahead than one ever is was made before that, and would last for hours."""
+    await stage.put_line(*crowd(), free_since=0.0, late=late)
+    assert alike((await stage.ask())[1], each * MANY)
+
+
 async def test_a_refusal_notes_when_the_holder_ends(stage: FairStage) -> None:
     """So that its head starts count from there; a key without an end has none to note."""
     stage.put(LOCK, OTHERS, 30.0)
@@ -286,3 +295,20 @@ async def test_the_line_is_shown_in_its_order(stage: FairStage) -> None:
     assert await stage.queue(3) == [0, [FIRST, 7, SECOND, 2**52]]
     assert await stage.queue(2) == [1, [FIRST, 7]]
     assert stage.line() == [THIRD, FIRST, SECOND], "a look changes nothing"
+
+
+@pytest.mark.parametrize("holder", [OURS, OTHERS])
+@pytest.mark.parametrize("stored", [None, -1, 0, 1], ids=["missing", "behind", "alike", "ahead"])
+async def test_a_release_with_a_fence_lifts_the_counter(
+    stage: FairStage, stored: int | None, holder: bytes
+) -> None:
+    """Of a node that did not know of the fence; one that is ahead stays, as does that of another's lock."""
+    fence, counter = await stage.fence(0), counters("a")[0]
+    stage.put(LOCK, holder, 30.0)
+    if stored is not None:
+        stage.put(counter, b"%d" % (fence + stored), 60.0)
+    await stage.free(fence=fence)
+    ((value, _),) = stage.master.look([counter])
+    before = None if stored is None else fence + stored
+    after = max(fence, before or 0) if holder == OURS else before
+    assert value == (None if after is None else b"%d" % after)

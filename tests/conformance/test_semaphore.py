@@ -330,6 +330,15 @@ async def test_a_release_lifts_the_counter_of_its_slot(stage: SlotStage) -> None
     assert stage.counted() == {1: fence}
 
 
+@pytest.mark.parametrize("slot", [1, 2, 3], ids=["another's", "nobody's", "of one that has ended"])
+async def test_a_release_leaves_the_counters_of_other_slots_alone(stage: SlotStage, slot: int) -> None:
+    """Of a slot that is its owner's no more another one may have a fence by now, and that counts."""
+    await stage.put_slots((0, OURS, 30), (1, OTHERS, 30), (3, OTHERS, -1))
+    fence = await stage.fence(0)
+    assert (await stage.free(fence, slot=slot))[0] == 1
+    assert stage.counted() == {}
+
+
 async def test_an_inspection_shows_the_slots_that_are_held(stage: SlotStage) -> None:
     """By their numbers, with the milliseconds of each; none that has ended."""
     await stage.put_slots((11, OTHERS, 20), (2, OURS, 30), (3, OURS, -1))

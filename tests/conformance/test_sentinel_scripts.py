@@ -231,16 +231,22 @@ async def test_what_was_closed_is_forgotten_when_it_is_over(stage: Stage, left: 
 US: Final = Claim(born_ms=3, how=BY_USE, label=b"us: 1")
 
 
+@pytest.mark.parametrize("ahead", [False, True], ids=["", "its clock was set back"])
 @pytest.mark.parametrize("theirs", [0, 90_000])
-async def test_a_node_is_taken_back(stage: Stage, theirs: int) -> None:
-    """It has no memory of our locks, and our quorum is closed for the longer quarantine and 2 s more."""
-    before = await some(stage, size=3, floor=1, quarantine_ms=theirs, claim=Claim(born_ms=4, label=b"stray"))
+async def test_a_node_is_taken_back(stage: Stage, theirs: int, ahead: bool) -> None:
+    """It has no memory of our locks, and our quorum is closed for the longer quarantine and 2 s more.
+
+    A floor above all that its clock gives stays: fences from before may be as great.
+    """
+    floor = at(await stage.now_ms() + 3_600_000) if ahead else 1
+    stray = Claim(born_ms=4, label=b"stray")
+    before = await some(stage, size=3, floor=floor, quarantine_ms=theirs, claim=stray)
     sentinel, time_us, identity, role = await stage.take_back(
         bytes(before), quarantine_ms=QUARANTINE, claim=US
     )
     assert read(sentinel) == Sentinel(
         identity=identity,
-        floor=floor_at(time_us),
+        floor=max(floor_at(time_us), floor),
         ready_ms=time_us // 1000 + wait_ms(QUARANTINE),
         size=5,
         quarantine_ms=QUARANTINE,

@@ -12,6 +12,7 @@ def test_a_name_cools_down_until_its_time() -> None:
     cooldowns.begin(["a", "b"], 10.0, 0.0)
     cooldowns.begin(["b"], 12.0, 0.0)
     assert cooldowns.left(["a", "b", "c"], 9.0) == 3.0
+    assert cooldowns.left(["b", "a"], 9.0) == 3.0, "whichever is asked for last"
     assert cooldowns.left(["a"], 9.0) == 1.0
     assert cooldowns.left(["c"], 9.0) == 0.0
     assert cooldowns.left(["a"], 10.0) == 0.0
