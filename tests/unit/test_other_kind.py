@@ -212,6 +212,17 @@ async def test_what_is_gone_when_it_is_looked_at_is_waited_for() -> None:
         assert count(w.nodes[0], "TYPE") == 2
 
 
+@pytest.mark.parametrize("type_", [b"zset", b"list", b"hash"])
+@virtual
+async def test_a_counter_of_any_other_type_is_no_lock(type_: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sorted set, too, which under the lock's own key would be readers: it is not waited for."""
+    called(monkeypatch, type_)
+    async with world() as w:
+        spoil(*w.nodes, key=counter("a"))
+        with pytest.raises(ConfigurationError, match="on 3 of 3 nodes the key 'redlock:fence:"):
+            await w.manager.lock("a").acquire()
+
+
 @virtual
 async def test_readers_and_writers_are_no_other_kind() -> None:
     """Whatever the words of the failure: what TYPE calls a string or a sorted set may be a lock (R19)."""

@@ -480,6 +480,26 @@ async def test_a_loss_that_disturbs_no_task_ends_an_inner_block():
 
 
 @virtual
+async def test_an_inner_lease_that_is_released_after_its_validity_was_lost():
+    """Also where nothing has looked at the clock before: its user may have written too late."""
+    async with world() as w:
+        lock = w.manager.lock("a", reentrant=True, on_lost="raise")
+
+        async def body() -> None:
+            async with lock as outer:
+                inner = await lock.acquire()
+                sleepless(outer)
+                await until(outer.valid_until + 0.001)
+                await inner.release()
+                assert inner.lost.is_set()
+                with pytest.raises(LockLostError) as lost:
+                    inner.check()
+                assert lost.value.reason is LossReason.EXPIRED
+
+        assert isinstance((await in_task(body)).error, LockLostError)
+
+
+@virtual
 async def test_an_error_of_an_inner_block_stays_what_it_is():
     """With a note that the lock was lost as well."""
     async with world() as w:
@@ -740,6 +760,20 @@ async def test_a_task_that_may_wait_for_its_ancestor_is_warned_of(caplog):
         (record,) = caplog.records
         assert "was started inside a block" in record.getMessage()
         assert record.__dict__["lock"] == "a"
+
+
+@virtual
+async def test_no_warning_of_a_child_that_waits_for_another_lock(caplog):
+    """The block that it was started in is not what it waits for."""
+    caplog.set_level(logging.WARNING, "aioredlock_ng")
+    async with world() as w:
+        elsewhere = await w.manager.lock("b").acquire()
+        async with w.manager.lock("a", reentrant=True):
+            child = asyncio.create_task(w.manager.lock("b", reentrant=True).acquire())
+            await asyncio.sleep(1)
+            await elsewhere.release()
+            await (await child).release()
+        assert not caplog.records
 
 
 @virtual
