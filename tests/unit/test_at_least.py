@@ -215,6 +215,21 @@ async def test_what_another_process_frees_is_free_here_within_a_minute() -> None
             pass
 
 
+@virtual
+async def test_a_waiter_of_this_process_notices_that_a_name_was_freed() -> None:
+    """In steps of a back-off's cap: it does not sleep through to the end that it knew of."""
+    hours = 6 * 3600.0
+    async with world(restart_quarantine=hours) as w:
+        await work(w.manager, at_least=hours)
+        waiting = asyncio.create_task(w.manager.lock("a").acquire())
+        await asyncio.sleep(1)
+        await w.manager.force_release("a")
+        freed_at = sim().time()
+        lease = await waiting
+        assert sim().time() - freed_at < RetryPolicy().cap + 0.1
+        await lease.release()
+
+
 # -- for other tasks of the process ------------------------------------------------------------------
 
 
