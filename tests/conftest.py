@@ -61,12 +61,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take the share of the long tiers that is to run."""
+    """Take the share of the tiers, but for the quick one, that is to run."""
     parser.addoption(
         "--share",
         metavar="K/N",
         type=Share.parse,
-        help="run the K-th of N parts of campaign, mutation and heavy",
+        help="of all tiers but quick run the K-th of N parts",
     )
 
 

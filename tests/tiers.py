@@ -56,8 +56,8 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
 """Files, as patterns below ``tests/``, of every tier but the quick one."""
 
 
-SHARED: Final = frozenset({"campaign", "mutation", "heavy"})
-"""The tiers of which CI runs a share only: it has 25 minutes."""
+SHARED: Final = frozenset(TIERS)
+"""The tiers of which CI runs a share only, all but the quick one: it has 25 minutes."""
 
 
 class Share(NamedTuple):

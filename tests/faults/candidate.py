@@ -61,7 +61,7 @@ async def observe(election: Election) -> None:
 async def main(label: str, ttl: str, path: str, urls: str) -> None:
     """Take part in the election."""
     async with LockManager(urls.split(",")) as manager, asyncio.TaskGroup() as tasks:
-        election = manager.election("scheduler", ttl=float(ttl), label=label)
+        election = manager.election("scheduler", ttl=float(ttl), holder=label)
         say("is there")
         if label == "observer":
             await observe(election)
