@@ -15,6 +15,7 @@ from ._hold.holding import Holding, extension_decided
 from ._hold.reentry import View
 from ._kinds.kind import Mode
 from ._options import Fence_co, Seconds
+from ._renamed import Renamed
 from ._round.round import all_answered, majority_answered
 from ._session.runtime import Runtime
 from .errors import LockLostError, LossReason, NodeVote, QuorumUnavailableError, printable
@@ -66,7 +67,7 @@ _OUTCOMES = {
 
 @final
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
-class Lease(Generic[Fence_co]):
+class Lease(Renamed, Generic[Fence_co]):
     """One holding of a lock, from its win to its release.
 
     Use it as ``async with lease:`` or call `release`.  A lease that is dropped without either stops

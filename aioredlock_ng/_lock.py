@@ -15,6 +15,7 @@ from ._kinds.primitive import Primitive
 from ._lease import Lease
 from ._local.runner import act_for
 from ._options import Fence_co
+from ._renamed import Renamed
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
 from ._uncopied import Uncopied
@@ -22,7 +23,7 @@ from .errors import LockTakenError, QuorumUnavailableError, printable
 
 
 @final
-class Lock(Uncopied, Generic[Fence_co]):
+class Lock(Renamed, Uncopied, Generic[Fence_co]):
     """A description of a lock, made by `LockManager.lock` or a `ReadWriteLock`.
 
     Safe to enter from many tasks at once.

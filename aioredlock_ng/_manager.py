@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, final, overload
+from typing import Any, Final, Generic, Literal, Never, ParamSpec, Self, TypeVar, Unpack, final, overload
 
 from ._admin import initialise as _initialise
 from ._admin import inspection as _admin
@@ -54,6 +54,7 @@ from ._options import (
     checked_quorum_timeout,
     checked_reentrant,
 )
+from ._renamed import Renamed, refuse_options
 from ._rwlock import ReadWriteLock
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
@@ -73,9 +74,11 @@ URLS_VARIABLE: Final = "REDLOCK_URLS"
 MAX_REQUESTS: Final = 256
 """Sets of options of `LockManager.lock` that are kept checked: a program has a handful of them."""
 
+_NOT_REENTRANT: Final = False
+
 
 @final
-class LockManager(Uncopied, Generic[Fence_co]):
+class LockManager(Renamed, Uncopied, Generic[Fence_co]):
     """A Redlock over N independent Redis or Valkey masters.
 
     It may be made anywhere, also at module level: it binds to the running loop, and connects, at its
@@ -305,6 +308,7 @@ class LockManager(Uncopied, Generic[Fence_co]):
         at_least: Seconds | None = None,
         reentrant: bool = False,
         fair: bool = False,
+        **_unknown: Never,
     ) -> Lock[Fence_co]:
         """Describe a lock over `names`; nothing is sent before it is entered.
 
@@ -342,6 +346,8 @@ class LockManager(Uncopied, Generic[Fence_co]):
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
         """
+        if _unknown:
+            refuse_options("LockManager.lock", _unknown)
         label = _label(label, names) if fair else label
         request = self._request(
             ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, at_least, reentrant
@@ -369,6 +375,7 @@ class LockManager(Uncopied, Generic[Fence_co]):
         on_lost: OnLost | None = None,
         label: str | None = None,
         reentrant: bool = False,
+        **_unknown: Never,
     ) -> ReadWriteLock[Fence_co]:
         """Describe a read-write lock over `names`: readers together, a writer alone.
 
@@ -376,6 +383,8 @@ class LockManager(Uncopied, Generic[Fence_co]):
         errors.  With `reentrant`, a task that is inside a write lock may go into it again to write or to
         read; inside a read lock, to read.
         """
+        if _unknown:
+            refuse_options("LockManager.rwlock", _unknown)
         request = self._request(
             ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, None, reentrant
         )
@@ -394,6 +403,7 @@ class LockManager(Uncopied, Generic[Fence_co]):
         extension: ExtensionPolicy | None = None,
         on_lost: OnLost | None = None,
         label: str | None = None,
+        **_unknown: Never,
     ) -> Lock[Fence_co]:
         """Describe a counting semaphore: at most so many hold `name` at once, each with a slot of its own.
 
@@ -416,17 +426,12 @@ class LockManager(Uncopied, Generic[Fence_co]):
         Raises:
             ValueError, TypeError: a bad value, with the value in the message.
         """
+        if _unknown:
+            refuse_options("LockManager.semaphore", _unknown)
         kind = semaphore(checked_permits(permits))
+        label = _label(label, (name,))
         request = self._request(
-            ttl,
-            blocking,
-            blocking_timeout,
-            quorum_timeout,
-            extension,
-            on_lost,
-            _label(label, (name,)),
-            None,
-            False,  # noqa: FBT003
+            ttl, blocking, blocking_timeout, quorum_timeout, extension, on_lost, label, None, _NOT_REENTRANT
         )
         return Lock(self._life, self._primitives.over(kind, (name,)), request)
 
@@ -442,6 +447,7 @@ class LockManager(Uncopied, Generic[Fence_co]):
         on_lost: OnLost | None = None,
         label: str | None = None,
         holder: str | None = None,
+        **_unknown: Never,
     ) -> Election:
         """Describe the election of a leader; nothing is sent before a candidate campaigns, or one observes.
 
@@ -462,19 +468,13 @@ class LockManager(Uncopied, Generic[Fence_co]):
             ConfigurationError: the manager was made with ``fencing=False``: a term is a fence.
             ValueError, TypeError: a bad value, with the value in the message.
         """
+        if _unknown:
+            refuse_options("LockManager.election", _unknown)
         options = self._options
         policy = unbounded(extension, options.extension)
         label = _label(label, (name,))
         request = self._request(
-            ttl,
-            blocking,
-            blocking_timeout,
-            quorum_timeout,
-            policy,
-            on_lost,
-            label,
-            None,
-            False,  # noqa: FBT003
+            ttl, blocking, blocking_timeout, quorum_timeout, policy, on_lost, label, None, _NOT_REENTRANT
         )
         if holder is not None:
             request = dataclasses.replace(request, holder=checked_holder(holder, "holder"))

@@ -40,6 +40,7 @@ from . import (
 )
 from ._decorator import lock_of, sort_of
 from ._options import ElectionOptions, Fence_co, ManagerOptions
+from ._renamed import Renamed
 from ._specs import NodeSpec
 from ._sync.election import SyncCampaign, SyncElection, SyncLeadership
 from ._sync.lock import SyncLease, SyncLock, SyncReadWriteLock
@@ -93,7 +94,8 @@ def _with_options_of(method: Callable[..., object]) -> Callable[[F], F]:
 
     def note(function: F) -> F:
         shown = inspect.signature(method)
-        options = [option for option in shown.parameters.values() if option.name != "on_lost"]
+        left_out = ("on_lost", "_unknown")
+        options = [option for option in shown.parameters.values() if option.name not in left_out]
         returned = inspect.signature(function).return_annotation
         seen = shown.replace(parameters=options, return_annotation=returned)
         function.__signature__ = seen  # type: ignore[attr-defined]
@@ -111,7 +113,7 @@ def _refuse_cancel(options: Mapping[str, Any]) -> None:
 
 
 @final
-class SyncLockManager(Uncopied, Generic[Fence_co]):
+class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
     """A `LockManager` for threads, with the same arguments; its thread starts at the first use.
 
     Close it: one that is dropped keeps its thread and its connections until the process ends.

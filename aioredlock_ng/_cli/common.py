@@ -59,7 +59,7 @@ def add_node_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--nodes",
         metavar="URLS",
-        help="node URLs (redis://…, redis+sentinel://host,host/service), separated by commas; default: the "
+        help="node URLs (redis://..., redis+sentinel://host,host/service), separated by commas; default: the "
         "environment variable REDLOCK_URLS, "
         "which is the better place for passwords",
     )

@@ -11,13 +11,14 @@ from typing import Any, Generic, Unpack, final
 
 from .. import Lease, Lock, ManagerClosedError, Mode, NodeVote, ReadWriteLock, ReleaseReport
 from .._options import Fence_co, TimeLimits
+from .._renamed import Renamed
 from .._uncopied import Uncopied
 from .entries import Entry, leaving
 from .thread import LoopThread
 
 
 @final
-class SyncLease(Uncopied, Generic[Fence_co]):
+class SyncLease(Renamed, Uncopied, Generic[Fence_co]):
     """A `Lease` for threads.  What else can be read from the `Lease` is in `lease`."""
 
     def __init__(self, lease: Lease[Fence_co], thread: LoopThread) -> None:
@@ -89,7 +90,7 @@ class SyncLease(Uncopied, Generic[Fence_co]):
 
 
 @final
-class SyncLock(Uncopied, Generic[Fence_co]):
+class SyncLock(Renamed, Uncopied, Generic[Fence_co]):
     """A `Lock` for threads: reusable, and safe to enter from many threads at once.
 
     A block may be left in another thread than it was entered in, as frameworks do with generators.

@@ -39,12 +39,12 @@ OUTSIDE = {
 
 PUBLIC = {
     "", "errors", "events", "testing", "_template", "_decorator", "_duration", "_node_list", "_log",
-    "_options", "_specs", "_uncopied",
+    "_options", "_renamed", "_specs", "_uncopied",
 }  # fmt: skip
 """What they may import, beside each other; "" is the package itself.  `_template`, `_decorator`, `_duration`,
 `_node_list` and `_log` are no part of the inside: what users write, in a decorator or a variable, is read in
 one way everywhere, and all log records look alike.  `_options` and `_specs` have the types of that,
-and `_uncopied` is what users must not copy."""
+`_uncopied` is what users must not copy, and `_renamed` says what they will look for by another name."""
 
 IMPURE = {
     "asyncio", "concurrent", "contextvars", "datetime", "hiredis", "io", "logging", "os", "pathlib", "random",

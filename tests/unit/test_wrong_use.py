@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import Lease, LockManager
+from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import make, virtual, world
 
@@ -62,3 +63,37 @@ def test_without_asyncio_later() -> None:
         await manager.aclose()
 
     main()
+
+
+@pytest.mark.parametrize("option", ["timeout", "lock_timeout", "auto_release_time"])
+@pytest.mark.parametrize("make_manager", [LockManager, SyncLockManager])
+def test_options_of_other_libraries(option: str, make_manager: Any) -> None:
+    """The error names the option and the one that is meant."""
+    manager = make_manager([MemoryNode()])
+    for describe in (manager.lock, manager.rwlock, manager.semaphore, manager.election):
+        permits = {"permits": 2} if describe == manager.semaphore else {}
+        with pytest.raises(
+            TypeError, match=rf"{describe.__name__}\(\) got .* '{option}': `ttl` is the seconds"
+        ):
+            describe("a", **permits, **{option: 10})
+    with pytest.raises(TypeError, match=r"got an unexpected keyword argument 'colour'$"):
+        manager.lock("a", colour="blue")
+
+
+@virtual
+async def test_calls_of_other_libraries():
+    """The error names what is called for."""
+    async with world() as w, w.manager.lock("a") as lease:
+        manager: Any = w.manager
+        for on, name, right in (
+            (manager, "unlock", r"`release\(\)` of its lease"),
+            (manager, "extend", r"`extend\(\)` of the lease"),
+            (manager, "is_locked", r"`locked\(\)` of the lock"),
+            (manager, "destroy", r"`aclose\(\)` of the manager"),
+            (manager.lock("a"), "release", r"`release\(\)` of its lease"),
+            (lease, "valid", "`held` of the lease"),
+            (SyncLockManager([MemoryNode()]).lock("a"), "owned", "`held` of the lease"),
+        ):
+            with pytest.raises(AttributeError, match=rf"no attribute '{name}': .*{right}"):
+                getattr(on, name)
+        assert not hasattr(manager, "colour")
