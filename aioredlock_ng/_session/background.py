@@ -214,6 +214,11 @@ class Background:
         """Whether all of it has ended."""
         return self._supervisor.done()
 
+    @property
+    def loop_closed(self) -> bool:
+        """Whether its loop is closed, or its parent's in a forked child: nothing of it runs any more."""
+        return self._runtime.loop.is_closed() or self._runtime.inherited
+
     async def aclose(self) -> None:
         """End it all; idempotent."""
         try:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
+import warnings
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from random import Random
@@ -21,6 +23,7 @@ from .._options import Options
 from .._round.futures import running_loop
 from ..errors import ConfigurationError, ManagerClosedError
 from .background import Background
+from .crowd import count_in
 from .runtime import Runtime
 
 
@@ -159,6 +162,7 @@ class Lifecycle:
             )
             self._closed_in = None
             background = self._background = Background(runtime, read_only=read_only)
+            count_in(background, runtime.nodes)
         runtime.check_here()
         availability = runtime.availability
         if availability.closing:
@@ -220,6 +224,18 @@ class Lifecycle:
     def close(self) -> None:
         """Have nothing at hand in a forked child, though it may go on with its parent's loop."""
         self._ready_runtime = None
+
+    def __del__(self) -> None:
+        """Tell of a manager that no code can close any more, while its connections and tasks go on."""
+        background = self._background
+        if background is None or background.over or background.loop_closed or sys.is_finalizing():
+            return
+        warnings.warn(
+            f"{self!r} was dropped without aclose(): its connections stay; make one manager and share it",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
 
     async def aclose(self) -> None:
         """See `LockManager.aclose`."""

@@ -1,0 +1,113 @@
+"""Managers that are made again and again, and never closed, are told of."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+
+import pytest
+
+from aioredlock_ng import LockManager
+from aioredlock_ng._session.crowd import MANY
+from aioredlock_ng.sync import SyncLockManager
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import virtual
+
+
+def nodes(world: str) -> list[MemoryNode]:
+    """Return nodes of names that no other test uses."""
+    return [MemoryNode(f"{world}-{i}") for i in range(3)]
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the warnings of too many managers."""
+    return [
+        record.getMessage() for record in caplog.records if "run over the same nodes" in record.getMessage()
+    ]
+
+
+def test_many_managers_over_the_same_nodes(caplog: pytest.LogCaptureFixture) -> None:
+    """One warning, with the count, the nodes and the way out, however many there are."""
+
+    @virtual
+    async def main() -> None:
+        managers = []
+        for count in range(1, MANY + 5):
+            managers.append(LockManager(nodes("same")))
+            await managers[-1].start()
+            assert len(told(caplog)) == (count >= MANY)
+        for manager in managers:
+            await manager.aclose()
+
+    with caplog.at_level(logging.WARNING):
+        main()
+    (words,) = told(caplog)
+    assert words.startswith(
+        f"{MANY} lock managers of this process run over the same nodes (same-0, same-1, same-2)"
+    )
+    assert "make one" in words
+
+
+def test_managers_one_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Those that are closed, or whose loops are, and those over other nodes do not count."""
+
+    @virtual
+    async def closing() -> None:
+        for _ in range(2 * MANY):
+            async with LockManager(nodes("closed")):
+                pass
+
+    @virtual
+    async def others() -> None:
+        managers = [LockManager(nodes(f"other-{i}")) for i in range(2 * MANY)]
+        for manager in managers:
+            await manager.start()
+        for manager in managers:
+            await manager.aclose()
+
+    left = []
+    with caplog.at_level(logging.WARNING):
+        closing()
+        others()
+        for _ in range(2 * MANY):
+            left.append(LockManager(nodes("loops")))
+            asyncio.run(left[-1].start())  # type: ignore[arg-type]  # a coroutine
+    assert not told(caplog)
+
+
+def test_managers_of_threads_count(caplog: pytest.LogCaptureFixture) -> None:
+    """Each has a loop of its own; they are counted together."""
+    managers = [SyncLockManager(nodes("threads")) for _ in range(MANY)]
+    with caplog.at_level(logging.WARNING):
+        for manager in managers:
+            with manager.lock("a"):
+                pass
+        for manager in managers:
+            manager.close()
+    assert len(told(caplog)) == 1
+
+
+async def test_a_manager_that_is_dropped() -> None:
+    """It warns while its loop runs: nothing can close it any more."""
+    manager = LockManager(nodes("dropped"))
+    async with manager.lock("a"):
+        pass
+    tasks = asyncio.all_tasks()
+    with pytest.warns(ResourceWarning, match=r"<LockManager running.*dropped without aclose"):  # noqa: PT031
+        del manager
+        gc.collect()
+    (supervisor,) = (task for task in tasks if task.get_name() == "aioredlock_ng supervisor")
+    supervisor.cancel()
+    await asyncio.wait((supervisor,))
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_a_manager_that_is_dropped_in_order(*, started: bool) -> None:
+    """One that was closed, or never started, says nothing; warnings are errors here."""
+    manager = LockManager(nodes("in order"))
+    if started:
+        await manager.start()
+        await manager.aclose()
+    del manager
+    gc.collect()
