@@ -22,7 +22,17 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from .._log import report
 from .addresses import Addresses
 from .failures import why
-from .handshake import RESP2, RESP3, Identity, LoginError, discard, identify, load_scripts, make_connection
+from .handshake import (
+    FULL,
+    RESP2,
+    RESP3,
+    Identity,
+    LoginError,
+    discard,
+    identify,
+    load_scripts,
+    make_connection,
+)
 from .link import Link, notice_dead_peers
 from .parcel import Entry
 from .redis_sentinel import RedisSentinels
@@ -108,6 +118,8 @@ class UrlEndpoint:
             return await self._connect(timeout, on_failure, RESP3)
         except LoginError as error:
             refusal = error.reason
+            if FULL in str(refusal):  # by RESP2 it would not be let in either, and might not hear why
+                raise refusal from error
         link, identity = await self._connect(timeout, on_failure, RESP2)
         if _may_pass(refusal):
             # It answers now: if it was away at that moment, this connection need not go without notices for

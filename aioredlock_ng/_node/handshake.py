@@ -33,6 +33,9 @@ RESP3: Final = 3
 
 _HUNG_UP: Final = re.compile("closed|reset|broken pipe|lost", re.IGNORECASE)
 
+FULL: Final = "max number of clients reached"
+"""What a server at its `maxclients` says."""
+
 MAX_HANDSHAKE: Final = 2**20
 """Bytes that a server may send until its connection is ours: some ten kilobytes of `INFO`, and digests."""
 
@@ -167,7 +170,14 @@ async def log_in_by_resp3(connection: Connection) -> None:
 async def log_in(connection: Connection) -> None:
     """Do what redis-py does when connected, within bounds."""
     _bound(connection)
-    await connection.on_connect()
+    reader = connection._reader  # noqa: SLF001
+    try:
+        await connection.on_connect()
+    except RedisConnectionError as error:
+        # A server at its limit says so and hangs up.  After a failed write no reader is given what it said.
+        if FULL.encode() in getattr(reader, "_buffer", b""):
+            raise RedisConnectionError(FULL) from error
+        raise
 
 
 def _bound(connection: Connection) -> None:
