@@ -215,9 +215,9 @@ class Background:
         return self._supervisor.done()
 
     @property
-    def loop_closed(self) -> bool:
-        """Whether its loop is closed, or its parent's in a forked child: nothing of it runs any more."""
-        return self._runtime.loop.is_closed() or self._runtime.inherited
+    def running(self) -> bool:
+        """Whether any of it still runs, in this process."""
+        return not (self.over or self._runtime.loop.is_closed() or self._runtime.inherited)
 
     async def aclose(self) -> None:
         """End it all; idempotent."""

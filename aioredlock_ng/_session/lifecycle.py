@@ -228,7 +228,7 @@ class Lifecycle:
     def __del__(self) -> None:
         """Tell of a manager that no code can close any more, while its connections and tasks go on."""
         background = self._background
-        if background is None or background.over or background.loop_closed or sys.is_finalizing():
+        if background is None or not background.running or sys.is_finalizing():
             return
         warnings.warn(
             f"{self!r} was dropped without aclose(): its connections stay; make one manager and share it",

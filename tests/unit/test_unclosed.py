@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import subprocess
+import sys
+from typing import Final
 
 import pytest
 
@@ -22,9 +25,7 @@ def nodes(world: str) -> list[MemoryNode]:
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the warnings of too many managers."""
-    return [
-        record.getMessage() for record in caplog.records if "run over the same nodes" in record.getMessage()
-    ]
+    return [words for words in caplog.messages if "run over the same nodes" in words]
 
 
 def test_many_managers_over_the_same_nodes(caplog: pytest.LogCaptureFixture) -> None:
@@ -72,7 +73,7 @@ def test_managers_one_after_the_other(caplog: pytest.LogCaptureFixture) -> None:
         others()
         for _ in range(2 * MANY):
             left.append(LockManager(nodes("loops")))
-            asyncio.run(left[-1].start())  # type: ignore[arg-type]  # a coroutine
+            asyncio.run(left[-1].start())
     assert not told(caplog)
 
 
@@ -86,6 +87,33 @@ def test_managers_of_threads_count(caplog: pytest.LogCaptureFixture) -> None:
         for manager in managers:
             manager.close()
     assert len(told(caplog)) == 1
+
+
+FORKED_WHILE_COUNTING: Final = """
+import asyncio, os, signal, sys
+from aioredlock_ng import LockManager
+from aioredlock_ng._session.crowd import _crowds
+from aioredlock_ng.testing import MemoryNode
+
+_crowds._lock.acquire()  # as a thread that starts a manager has it for a moment
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+signal.alarm(30)
+
+async def use():
+    async with LockManager([MemoryNode()]) as manager, manager.lock("a"):
+        print("used in the child")
+
+asyncio.run(use())
+"""
+
+
+def test_a_child_that_is_forked_while_a_thread_counts() -> None:
+    """It starts a manager: it does not wait for a lock of its parent's thread."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED_WHILE_COUNTING], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "used in the child\n"), done.stderr
 
 
 async def test_a_manager_that_is_dropped() -> None:
