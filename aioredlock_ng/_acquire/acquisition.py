@@ -12,6 +12,7 @@ from .._hold.request import Request
 from .._hold.succession import Estate
 from .._kinds.primitive import Primitive
 from .._local.local_queue import MAX_WAITERS, NameEntry, Ticket
+from .._local.patience import LETS_IN, Patience, PatienceInLine
 from .._log import debugging
 from .._round.slots import SlotRound
 from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError, printable
@@ -35,6 +36,7 @@ class Acquisition:
 
     # Of the class, as long as they are what nearly every call keeps.
     _has_place = False  # among the tries in flight
+    _patience: Patience | None = None  # since it was first kept from the lock, if it keeps others out
     _attempts = 0
     _ahead = 0  # calls of other processes that come before it in line, as the last try was told (R28)
     _seen = 0  # the greatest counter that a node has told us: the next ballot is above it
@@ -130,6 +132,7 @@ class Acquisition:
             elif not ticket.speaks():  # else the one that waited for both has left: ask at once
                 ticket.step_back()
                 await self._queue_locally()
+            await self._let_others_in()
             if budget.for_answers() < shared.node_timeout / 2:
                 raise error
 
@@ -140,15 +143,13 @@ class Acquisition:
         shared, ticket, single_try = self._shared, self._ticket, self._budget.single_try
         if single_try and (error := shared.local.cooling(self.names)) is not None:
             raise self._refused_here(error)
-        for name in self.names:  # sorted: two tasks cannot wait for each other
+        for name in self.names:
             if not shared.queue.enter(name, ticket):
                 self._leave_place()
-                shared.local.check_kind(self._primitive, name)
-                if not single_try:
-                    shared.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
-                await self._queue_for(name)
+                await self._queue_behind(name)
                 if ticket.held is not None:
                     return  # handed on by another task, as it is (R43)
+                break
         handoff = shared.queue.handoff
         for name in self.names:
             if (last := handoff.windows.get(name)) is None or not last.over:
@@ -159,9 +160,24 @@ class Acquisition:
         if shared.queue.cooldowns.until:
             await self._cool_down()
 
+    async def _queue_behind(self, name: str | None) -> None:
+        """Wait for the names that tasks of this process have, or want, beginning with `name`.
+
+        What it waits for may wait for this call, too: so it keeps no name from others while it waits for its
+        first, and those that it has by then only for a while.
+        """
+        ticket = self._ticket
+        ticket.leave()
+        while name is not None:
+            await self._queue_for(name)
+            name = ticket.enter_all()
+
     async def _queue_for(self, name: str) -> None:
         """Wait in the queue of one name until the ticket is let in; raises when the time is up before."""
         shared, budget, single_try = self._shared, self._budget, self._budget.single_try
+        shared.local.check_kind(self._primitive, name)
+        if not single_try:
+            shared.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
         entry = shared.queue.entries[name]
         if single_try and (entry.held or entry.refusal):
             raise self._refused_here(shared.local.in_the_way(self.names, entry))
@@ -172,6 +188,8 @@ class Acquisition:
         watch = None
         if budget.for_quorum is not None and not single_try:
             watch = QuorumWatch(budget, entry, place)
+        patience = self._patience_of_claim()
+        claim = None if patience is None else PatienceInLine(patience, name, place)
         try:
             self._behind = entry
             if not single_try:
@@ -187,6 +205,8 @@ class Acquisition:
             self._behind = None
             if watch is not None:
                 watch.cancel()
+            if claim is not None:
+                claim.cancel()
         shared.queue.step_out(name, place)
         raise self._refused_here(shared.local.in_the_way(self.names, entry, place.verdict))
 
@@ -199,6 +219,30 @@ class Acquisition:
             await self._begin_to_wait().cool_down(self.names)
             if (error := local.cooling(self.names)) is not None:
                 raise self._refused_here(error)
+
+    def _patience_of_claim(self) -> Patience | None:
+        """Return for how long this call keeps others out on end; None if it does not."""
+        if self._patience is None and self._ticket.claims:
+            self._patience = Patience()
+        return self._patience
+
+    async def _let_others_in(self) -> None:
+        """Give up marks and places in line for a moment, if it has had them for long (R22).
+
+        It keeps others out and has nothing itself; the holder may wait for one of them.
+        """
+        shared, ticket = self._shared, self._ticket
+        patience = self._patience_of_claim()
+        if patience is None or not patience.is_over(shared.clock.now()):
+            return
+        if self._waiting is not None:
+            self._waiting.over()
+        ticket.returns = False
+        ticket.leave()
+        if ticket.seat.name:
+            shared.tries.releases.stand_up(self._primitive, ticket.seat)
+        await shared.pauses.sleep(self._budget.within(LETS_IN))
+        await self._queue_locally()
 
     def _refused_here(self, error: LockNotAcquiredError) -> LockNotAcquiredError:
         """Count a refusal for which no node was asked."""

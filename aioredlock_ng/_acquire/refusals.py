@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import final
 
 from .._clock import Clock
-from .._core.command import WRONG_TYPE, Answer
+from .._core.command import WRITER_WAITS, WRONG_TYPE, Answer
 from .._core.quorum import Tally, Verdict, Vote
 from .._core.validity import free_after
 from .._kinds.primitive import Primitive
@@ -79,6 +79,8 @@ def refusal_by_nodes(
     waits = [0.0 if v.vote is Vote.GRANTED else v.retry_after for v in votes if v.vote is not Vote.SILENT]
     holder = _holder(asked, undo)
     msg = f"lock {printable(names)} is held by {holder or 'another client'}"
+    if holder is None and sum(vote.reason == WRITER_WAITS for vote in votes) >= quorum:
+        msg = f"lock {printable(names)}: {WRITER_WAITS}, and comes first"
     if ahead:  # it may be free, and kept for these
         held = f"held by {holder}" if holder else "taken"
         msg = f"lock {printable(names)} is {held}, and {ahead} waiting elsewhere come first"
@@ -94,7 +96,8 @@ def _with_wait(vote: NodeVote, undo: Answer | None) -> NodeVote:
         if undo.reason.startswith(WRONG_TYPE):
             return NodeVote(vote.node, Vote.SILENT, undo.reason)
         return vote
-    return NodeVote(vote.node, vote.vote, vote.reason, undo.wait)
+    reason = WRITER_WAITS if undo.reason == WRITER_WAITS else vote.reason
+    return NodeVote(vote.node, vote.vote, reason, undo.wait)
 
 
 def _holder(asked: Round, undo: Round) -> str | None:

@@ -144,6 +144,10 @@ class Sink(Protocol):
         """
 
 
+WRITER_WAITS: Final = "a writer waits for it"
+"""What keeps a reader out where nothing that is held does (R22)."""
+
+
 @final
 class Answer(NamedTuple):
     """A reply, read: the vote, and what came with it."""

@@ -229,4 +229,9 @@ def read_release(reply: Reply) -> Answer:
     return Answer(_REFUSAL, "was not held", seconds(wait), found=found, reached=told, foreign=foreign)
 
 
+def tells_of_holders(reply: list[Any]) -> bool:
+    """Whether a release found another holder's value under a key."""
+    return len(reply) > _TRIPLE
+
+
 # -- one lock of a batch (R42) -----------------------------------------------------------------------

@@ -7,10 +7,11 @@ those that wait: a writer's keeps new readers out, and a writer that leaves lets
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from .. import _scripts
-from .._core.command import Answer, Reply
+from .._core.command import WRITER_WAITS, Answer, Reply
 from .._core.keyspace import QUEUE
 from .._core.quorum import Vote
 from . import answers
@@ -26,6 +27,19 @@ def _read_write(reply: Reply) -> Answer:
     return read._replace(before=answer[-1]) if read.vote is Vote.GRANTED else read
 
 
+def _read_release(reply: Reply) -> Answer:
+    """Read what a reader's release found: where nothing is held that keeps it out, a writer waits (R22)."""
+    read = answers.read_release(reply)
+    if (
+        read.vote is Vote.REFUSED
+        and read.wait
+        and type(reply) is list
+        and not answers.tells_of_holders(reply)
+    ):
+        return read._replace(reason=WRITER_WAITS)
+    return read
+
+
 def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
     """Read what a node says of readers: each with the milliseconds that it stays yet."""
     if not isinstance(found, list):
@@ -34,7 +48,12 @@ def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
     return tuple(answers.holder_of(value, left_ms, reads=True) for value, left_ms in entries)
 
 
-def _kind(name: Mode, acquire: Question, **more: Any) -> Kind:
+def _kind(
+    name: Mode,
+    acquire: Question,
+    read_release: Callable[[Reply], Answer] = answers.read_release,
+    **more: Any,
+) -> Kind:
     mode = (name.encode(),)
     return Kind(
         name=name,
@@ -52,9 +71,7 @@ def _kind(name: Mode, acquire: Question, **more: Any) -> Kind:
         top_up=Question(
             script=_scripts.RW_TOP_UP, fits=answers.fits_int, read=answers.read_top_up, args=mode
         ),
-        release=Question(
-            script=_scripts.RW_RELEASE, fits=answers.fits_release, read=answers.read_release, args=mode
-        ),
+        release=Question(script=_scripts.RW_RELEASE, fits=answers.fits_release, read=read_release, args=mode),
         beside=(QUEUE,),
         **more,
     )
@@ -63,6 +80,7 @@ def _kind(name: Mode, acquire: Question, **more: Any) -> Kind:
 READ: Final = _kind(
     "read",
     Question(script=_scripts.READ, fits=answers.fits_grant, read=answers.read_grant),
+    _read_release,
     shares_with=frozenset({"read"}),
     exact=False,
     read_key=_read_key,

@@ -96,6 +96,18 @@ class Ticket:
         for name in self.names:
             self.queue.admit(name)
 
+    @property
+    def claims(self) -> bool:
+        """Whether it may keep others from what its call does not have: by marks, or from free names."""
+        return self.primitive.kind.own_marks or len(self.primitive.names) > 1
+
+    def enter_all(self) -> str | None:
+        """Enter the names that it is not in for, as far as that goes; the first that has to be waited for."""
+        for name in self.primitive.names:
+            if name not in self.names and not self.queue.enter(name, self):
+                return name
+        return None
+
     def speaks(self) -> bool:
         """Whether this contender, which was refused, is the one of its process that waits for the names.
 
@@ -340,12 +352,25 @@ class LocalQueue:
             if not place.future.done():  # else its wait has just ended
                 if not entry.admits(place.ticket.primitive):
                     return
-                entry.inside.append(place.ticket)
-                place.ticket.names += (name,)
                 if after is not None and after.notice_pending and place.alone:  # it asks at once
                     after.notice_pending, place.ticket.notice_pending = False, True
-                place.future.set_result(True)
-            del entry.queue[place]
+                self._let_in(name, entry, place)
+            else:
+                del entry.queue[place]
+
+    def let_pass(self, name: str) -> None:
+        """Let in what nothing that is in keeps out, whatever waits before it (R22)."""
+        entry = self.entries[name]
+        for place in list(entry.queue or ()):
+            if not place.future.done() and entry.admits(place.ticket.primitive):
+                self._let_in(name, entry, place)
+
+    def _let_in(self, name: str, entry: NameEntry, place: Place) -> None:
+        assert entry.queue is not None, "the place is in it"
+        entry.inside.append(place.ticket)
+        place.ticket.names += (name,)
+        place.future.set_result(True)
+        del entry.queue[place]
 
     def idle(self, name: str, entry: NameEntry) -> None:
         """Stop listening to releases of `name` if no task of this process waits for it, or contends."""

@@ -23,14 +23,15 @@ if #ARGV > 7 then
 end
 local fenced = ARGV[3] ~= '0'
 n = fenced and n / 3 or n / 2
-local queues, wait, mine, marks = fenced and 2 * n or n, 0, {}, {}
+local queues, wait, mine, marks, kept_from = fenced and 2 * n or n, 0, {}, {}, {}
 for i = 1, n do
   local key, queue = KEYS[i], KEYS[queues + i]
   marks[i] = call('PTTL', queue) > 0
   if marks[i] or n > 1 then
     mine[i] = reads_until(key, owner, ms)  -- a repeated command
     if not mine[i] then
-      wait = longer(longer(wait, kept_out(queue, ms)), taken(key, false, true))
+      local left = longer(kept_out(queue, ms), taken(key, false, true))
+      wait, kept_from[i] = longer(wait, left), left ~= 0
     end
   end
 end
@@ -38,7 +39,7 @@ for i = 1, wait == 0 and n or 0 do
   local key, ends = KEYS[i], ms + ttl
   local added = not mine[i] and redis.pcall('ZADD', key, 'NX', ends, owner)
   if type(added) == 'table' then  -- a writer is there, or it cannot be done
-    wait = taken(key, false, true)
+    wait, kept_from[i] = taken(key, false, true), true
     if wait == 0 then
       return added
     end
@@ -49,7 +50,7 @@ for i = 1, wait == 0 and n or 0 do
     local left = call('PTTL', key)
     if left == -1 and call('ZREVRANGE', key, 0, 1)[2] then  -- another program's set, which has no expiry
       call('ZREM', key, owner)
-      wait = -1
+      wait, kept_from[i] = -1, true
     else
       if left ~= -1 then  -- others are in, some of which may have ended
         call('ZREMRANGEBYSCORE', key, '-inf', ms - 1)
@@ -65,7 +66,9 @@ for i = 1, wait == 0 and n or 0 do
 end
 if wait ~= 0 then
   for i = 1, ARGV[6] ~= '' and n or 0 do
-    mark(KEYS[queues + i], 'r', ms, MARK)
+    if kept_from[i] then
+      mark(KEYS[queues + i], 'r', ms, MARK)
+    end
   end
   return {ARGV[#ARGV], 0, wait, us}
 end

@@ -15,20 +15,24 @@ if #ARGV > 7 then
 end
 local fenced = ARGV[3] ~= '0'
 n = fenced and n / 3 or n / 2
-local queues, wait, mine, marks = fenced and 2 * n or n, 0, 0, false
-for i = queues + 1, queues + n do
-  if call('PTTL', KEYS[i]) > 0 then
-    marks, wait = true, longer(wait, marked(KEYS[i], 'turn', ms))
+local queues, wait, mine, marks, kept_from = fenced and 2 * n or n, 0, 0, false, {}
+for i = 1, n do
+  if call('PTTL', KEYS[queues + i]) > 0 then
+    local turn = marked(KEYS[queues + i], 'turn', ms)
+    marks, wait, kept_from[i] = true, longer(wait, turn), turn > 0
   end
 end
 local set = n == 1 and wait == 0 and call('SET', KEYS[1], owner, 'NX', 'PX', ARGV[2])
 for i = 1, set and 0 or n do
   local left, ours = taken(KEYS[i], owner)
   wait, mine = longer(wait, left), ours and mine + 1 or mine  -- a repeated command
+  kept_from[i] = kept_from[i] or left ~= 0
 end
 if wait ~= 0 then
   for i = 1, ARGV[6] ~= '' and n or 0 do
-    mark(KEYS[queues + i], 'w' .. ARGV[6], ms, MARK)
+    if kept_from[i] then  -- a name that is free is for others to have
+      mark(KEYS[queues + i], 'w' .. ARGV[6], ms, MARK)
+    end
   end
   return {ARGV[#ARGV], 0, wait, us, 0}
 end

@@ -50,9 +50,9 @@ def _read(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[i
         return [-1, 0, time_us]
     entries, counters, floor = opened
     others = [each for each in entries if each.reads_until(owner) is None]  # but for a repeated command
-    if wait := longest([span for each in others for span in (each.kept_out(), each.taken(reads=True))]):
-        for each in entries if seat else ():
-            each.mark(READERS, MARK_MS)
+    waits = [longest([each.kept_out(), each.taken(reads=True)]) for each in others]
+    if wait := longest(waits):
+        _mark(others, waits, READERS if seat else b"")
         return [0, wait, time_us]
     for each in others:
         each.read_on(owner, int(ttl))
@@ -71,9 +71,9 @@ def _write(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[
     if (opened := _opened(server, keys, argv)) is None:
         return [-1, 0, time_us, 0]
     entries, counters, floor = opened
-    if wait := longest([span for each in entries for span in (each.taken(owner), each.turns_away())]):
-        for each in entries if seat else ():
-            each.mark(WRITER + seat, MARK_MS)
+    waits = [longest([each.taken(owner), each.turns_away()]) for each in entries]
+    if wait := longest(waits):
+        _mark(entries, waits, WRITER + seat if seat else b"")
         return [0, wait, time_us, 0]
     repeated = all(each.writer == owner for each in entries)
     if len(entries) == 1 and not repeated:  # before the counter is looked at, which may be of another type
@@ -87,6 +87,13 @@ def _write(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[
     for each in entries if seat else ():
         each.unmark(WRITER + seat)
     return [1, fence if counters else 0, time_us, before]
+
+
+def _mark(entries: list[ReadWriteEntry], waits: list[int], mark: bytes) -> None:
+    """Leave a mark, if it is one, at the names that have to be waited for."""
+    for each, wait in zip(entries, waits, strict=True):
+        if mark and wait:
+            each.mark(mark, MARK_MS)
 
 
 def _raise(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:

@@ -640,8 +640,9 @@ async def test_in_the_readers_turn_no_writer_comes_in(stage: ReadWriteStage, fen
 @each_mode
 @pytest.mark.parametrize("names", ["a", "ab"])
 async def test_a_call_that_waits_leaves_a_mark(stage: ReadWriteStage, mode: str, names: str) -> None:
-    """For a second, anew with each try; one that does not wait leaves none.  What has ended is dropped."""
-    stage.put(locks("a")[0], OTHERS, 30.0)
+    """For a second, again with each try; one that does not wait leaves none.  What has ended is dropped."""
+    for name in names:
+        stage.put(locks(name)[0], OTHERS, 30.0)
     mine = "r" if mode == "read" else "w7"
     for name in names:
         await stage.put_marks(name, **{mine: 0.5, "w8": 30, "w9": -1})
@@ -655,7 +656,22 @@ async def test_a_call_that_waits_leaves_a_mark(stage: ReadWriteStage, mode: str,
         marks = stage.marks(name)
         assert earliest + 1000 <= marks.pop(mine) <= latest + 1000
         assert marks == {"w8": before[name]["w8"]}
-    stage.put(locks("a")[0], None)
+        stage.put(locks(name)[0], None)
+
+
+@each_mode
+@pytest.mark.parametrize("taken", ["a", "b", "c"])
+async def test_a_call_leaves_no_mark_at_a_name_that_is_free(
+    stage: ReadWriteStage, mode: str, taken: str
+) -> None:
+    """Of several names only one is in its way: the others are for readers and writers to have (R22)."""
+    stage.put(locks(taken)[0], OTHERS, 30.0)
+    assert (await stage.ask(mode, "abc", seat=b"7"))[0] == 0
+    assert [name for name in "abc" if stage.marks(name)] == [taken]
+    stage.put(locks(taken)[0], None)
+    await stage.put_marks("b", **({"turn": 30} if mode == "write" else {"w8": 30}))
+    assert (await stage.ask(mode, "abc", seat=b"7"))[0] == 0
+    assert len(stage.marks("b")) == 2
 
 
 async def test_the_first_mark_lasts_as_long_as_its_key(stage: ReadWriteStage) -> None:

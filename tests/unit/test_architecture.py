@@ -64,12 +64,12 @@ MODULE_LINES = 320
 """As many lines a module has at the most, but for those of `LONG_MODULES`."""
 
 LONG_MODULES = {
-    "_acquire/acquisition.py": 380,
+    "_acquire/acquisition.py": 425,
     "_acquire/attempt.py": 325,
     "_election.py": 340,
     "_hold/holding.py": 565,
     "_lease.py": 345,
-    "_local/local_queue.py": 355,
+    "_local/local_queue.py": 380,
     "_manager.py": 640,
     "_node/pipe.py": 340,
     "_node/redis_node.py": 375,

@@ -1,0 +1,222 @@
+"""No call waits without end for a call that holds nothing: marks and places in line are claims (R13, R22).
+
+What runs here cannot wait in a circle for locks that are *held*: a task that has one and asks for another
+only reads, beside writers that hold nothing while they wait; or all tasks take single names in one order.  So
+all of it must come to its end, whatever waits for several names at once in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import Any, Final
+
+import pytest
+
+from aioredlock_ng import Lock, LockManager, LockTakenError
+from aioredlock_ng._core.command import WRITER_WAITS
+from aioredlock_ng._local.patience import KEEPS_OUT, LETS_IN
+from tests.unit.worlds import LATENCY, sim, virtual, world
+
+ROUND_TRIP: Final = 2 * LATENCY
+REMINDER: Final = 0.5
+"""Seconds between two tries of a call that waits, at most."""
+
+NAMES: Final = ("a", "b", "c")
+LONGEST: Final = 120.0
+"""Seconds in which everything must be over: many times what a run without a standstill takes."""
+
+
+@contextlib.asynccontextmanager
+async def held(lock: Lock, seconds: float) -> AsyncIterator[None]:
+    """Have a lease that no task is bound to, so that nothing here knows whose it is."""
+    lease = await lock.acquire()
+    try:
+        await asyncio.sleep(seconds)
+        yield
+    finally:
+        await lease.release()
+
+
+async def one_inside_another(locks: list[Lock], draw: random.Random) -> None:
+    """Take one lock after the other, and keep all of them until the last."""
+    async with contextlib.AsyncExitStack() as stack:
+        for lock in locks:
+            await stack.enter_async_context(held(lock, draw.uniform(0.0, 0.5)))
+
+
+def schedule(draw: random.Random, managers: list[LockManager], kind: str) -> list[Coroutine[Any, Any, None]]:
+    """Draw some calls, each in any of the processes."""
+    calls = []
+    for _ in range(draw.randint(2, 6)):
+        names = draw.sample(NAMES, draw.randint(1, 3))
+        if draw.random() < 0.5:  # it has nothing while it waits for all of them
+            manager = draw.choice(managers)
+            together = manager.rwlock(*names)
+            lock = manager.lock(*names) if kind == "mutex" else draw.choice([together.write, together.read])()
+            locks = [lock]
+        elif kind == "mutex":  # in one order, and not that in which a process looks at several
+            locks = [draw.choice(managers).lock(name) for name in sorted(names, reverse=True)]
+        else:
+            locks = [draw.choice(managers).rwlock(name).read() for name in names]
+        calls.append(one_inside_another(locks, draw))
+    return calls
+
+
+@pytest.mark.parametrize("kind", ["rwlock", "mutex"])
+@pytest.mark.parametrize("processes", [1, 2, 3])
+@pytest.mark.parametrize("seeds", [range(first, first + 15) for first in range(0, 30, 15)], ids=str)
+def test_all_come_to_their_end(seeds, processes, kind):
+    """However calls for several names, and readers and locks one inside another, come between each other."""
+
+    @virtual
+    async def main(draw: random.Random) -> None:
+        async with world() as w, contextlib.AsyncExitStack() as stack:
+            managers = [w.manager]
+            managers += [await stack.enter_async_context(w.process()) for _ in range(processes - 1)]
+            calls = schedule(draw, managers, kind)
+            async with asyncio.timeout(LONGEST):
+                await asyncio.gather(*(later(draw.uniform(0.0, 0.5), call) for call in calls))
+
+    for seed in seeds:
+        main(random.Random(f"{seed} {processes} {kind}"))
+
+
+async def later(delay: float, call: Coroutine[Any, Any, None]) -> None:
+    """Begin after so many seconds."""
+    await asyncio.sleep(delay)
+    await call
+
+
+def lock_of(manager: LockManager, mode: str, *names: str) -> Lock:
+    """Describe a lock as a reader's, a writer's or a mutex."""
+    lock = manager.rwlock(*names)
+    return manager.lock(*names) if mode == "mutex" else lock.read() if mode == "read" else lock.write()
+
+
+@contextlib.asynccontextmanager
+async def beside(calls: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Run them as long as the block does."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+# -- free names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["read", "write", "mutex"])
+@pytest.mark.parametrize("waits_in", [0, 1])
+@virtual
+async def test_a_free_name_is_for_others_while_a_call_waits_for_another(mode, waits_in):
+    """The process that has the one name gets the other at once, and so does a third process."""
+    async with world() as w, w.process() as second, w.process() as third:
+        managers = [w.manager, second, third]
+        has = await lock_of(w.manager, mode, "b").acquire()
+        both = lock_of(managers[waits_in], "write" if mode == "read" else mode, "a", "b")
+        waits = asyncio.create_task(both.acquire())
+        await asyncio.sleep(0.5)
+        for manager in (w.manager, third):
+            began = sim().time()
+            async with lock_of(manager, mode, "a"):
+                assert sim().time() - began < 10 * ROUND_TRIP
+        await has.release()
+        await (await waits).release()
+
+
+@virtual
+async def test_a_free_name_is_for_tasks_of_the_same_process_after_a_while():
+    """A process asks for a name with one task at a time, and does not know which of several is free."""
+    async with world() as w, w.process() as second:
+        has = await second.lock("b").acquire()
+        waits = asyncio.create_task(w.manager.lock("a", "b").acquire())
+        await asyncio.sleep(0.1)
+        began = sim().time()
+        async with w.manager.lock("a"):
+            assert KEEPS_OUT - 0.5 < sim().time() - began < KEEPS_OUT + 1.0
+        await has.release()
+        await (await waits).release()
+
+
+@virtual
+async def test_a_call_for_several_names_gets_in_however_long_the_lines_are():
+    """It keeps the one name while it waits for the other, for longer and longer."""
+    async with world() as w:
+
+        async def use(name: str) -> None:
+            while True:
+                async with w.manager.lock(name):
+                    await asyncio.sleep(2.0)
+
+        async with beside(use(name) for name in "ab" * 5):
+            await asyncio.sleep(1.0)
+            began = sim().time()
+            async with asyncio.timeout(60.0), w.manager.lock("a", "b"):
+                assert sim().time() - began > 10.0
+
+
+# -- names that are read -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@virtual
+async def test_readers_that_a_writer_keeps_from_each_others_names_get_in(processes):
+    """It waits for both of them, and each of them for it: it lets them in, and comes after them."""
+    async with world() as w, w.process() as two, w.process() as three:
+        first, second, third = (w.manager, two, three) if processes == 3 else (w.manager,) * 3
+        a, b = await first.rwlock("a").read().acquire(), await second.rwlock("b").read().acquire()
+        writer = asyncio.create_task(third.rwlock("a", "b").write().acquire())
+        await asyncio.sleep(0.1)
+        began = sim().time()
+        more = await asyncio.gather(first.rwlock("b").read().acquire(), second.rwlock("a").read().acquire())
+        assert KEEPS_OUT - 1.0 < sim().time() - began < KEEPS_OUT + REMINDER + LETS_IN
+        assert not writer.done()
+        for lease in (a, b, *more):
+            await lease.release()
+        await (await writer).release()
+        assert sim().time() - began < KEEPS_OUT + 2 * REMINDER + LETS_IN
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@virtual
+async def test_a_writer_gets_in_however_long_readers_stay(processes):
+    """It keeps new ones out for longer and longer, until those that are in have gone meanwhile."""
+    async with world() as w, w.process() as second, w.process() as third:
+        managers = [second, third] if processes == 3 else [w.manager]
+
+        async def read(manager: LockManager, delay: float) -> None:
+            await asyncio.sleep(delay)
+            while True:
+                async with manager.rwlock("a").read():
+                    await asyncio.sleep(8.0)
+
+        async with beside(read(managers[i % len(managers)], i * 1.5) for i in range(6)):
+            await asyncio.sleep(20.0)
+            began = sim().time()
+            async with asyncio.timeout(20.0), w.manager.rwlock("a").write():
+                assert sim().time() - began > 8.0
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one name", "two names"])
+@virtual
+async def test_a_reader_that_a_writer_keeps_out_is_told_so(names):
+    """Nothing is held that is in its way; where a writer is in, that one is named."""
+    async with world() as w, w.process(holder="web-2") as second, w.process() as third:
+        reader = await w.manager.rwlock("a").read().acquire()
+        writer = asyncio.create_task(second.rwlock("a").write().acquire())
+        await asyncio.sleep(0.1)
+        with pytest.raises(LockTakenError, match="a writer waits for it, and comes first") as caught:
+            await third.rwlock(*names, blocking_timeout=0.5).read().acquire()
+        assert {vote.reason for vote in caught.value.votes} == {WRITER_WAITS}
+        assert caught.value.retry_after is not None
+        await reader.release()
+        lease = await writer
+        with pytest.raises(LockTakenError, match="is held by web-2"):
+            await third.rwlock(*names, blocking_timeout=0.5).read().acquire()
+        await lease.release()
