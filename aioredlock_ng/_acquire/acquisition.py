@@ -392,7 +392,9 @@ class Acquisition:
     def _tell_waiting(self, error: LockNotAcquiredError | None) -> None:
         """Tell, once, that this call begins to wait; without an error it waits for a task of this process."""
         self._refusal = error
-        if not self._waits_told:
+        if self._waits_told:
+            self._shared.long_waits.reconsider(self)
+        else:
             self._waits_told = True
             shared = self._shared
             shared.long_waits.add(self)

@@ -1,4 +1,4 @@
-"""Why a call of `acquire` waits: said once in the log, when it has waited for a while."""
+"""Why a call of `acquire` waits: said in the log once it has waited for a while, and when that changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
-from typing import Final, Protocol, final
+from typing import Final, NamedTuple, Protocol, final
 
 from .._log import report
 from ..errors import LockNotAcquiredError, LockTakenError, printable
@@ -39,11 +39,24 @@ class Waiter(Protocol):
 
 
 @final
+class _Told(NamedTuple):
+    """A call that the log has told of."""
+
+    waiter: Waiter
+    reason: type[LockNotAcquiredError | None]
+    """Whether another had the lock, or no majority could tell."""
+    since: float
+    """When it began to wait."""
+    at: float
+    """When it was told of last."""
+
+
+@final
 class LongWaits:
     """The calls of one manager that wait, in the order in which they began: one timer for all of them.
 
     Of the calls that wait for the same lock the one that has waited longest is told of.  Call `add` when one
-    begins to wait, and `drop` when it does no more.
+    begins to wait, `reconsider` when it was refused again, and `drop` when it waits no more.
     """
 
     __slots__ = (
@@ -51,8 +64,8 @@ class LongWaits:
         "_closed",
         "_lines",
         "_loop",
-        "_spoken_for",
         "_timer",
+        "_told",
         "_unavailable_for",
         "_waiting",
         "_window",
@@ -63,7 +76,7 @@ class LongWaits:
         self._unavailable_for = unavailable_for
         self._calls = 0  # that wait now
         self._waiting: dict[Waiter, float] = {}  # not looked at yet: since when, by the loop's clock
-        self._spoken_for: dict[tuple[str, ...], Waiter] = {}
+        self._told: dict[tuple[str, ...], _Told] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._lines = 0
         self._window = -math.inf
@@ -76,12 +89,20 @@ class LongWaits:
         if self._timer is None and not self._closed:
             self._timer = self._loop.call_later(LONG, self._look)
 
+    def reconsider(self, waiter: Waiter) -> None:
+        """Tell again of a call that now waits for nodes, and no more for a holder, or the other way round."""
+        told, now = self._told.get(waiter.names), self._loop.time()
+        if told is None or told.waiter is not waiter or now < told.at + LONG or self._closed:
+            return
+        if type(waiter.why()) is not told.reason:
+            self._tell(waiter, told.since, now)
+
     def drop(self, waiter: Waiter) -> None:
         """Note that a call waits no more."""
         self._calls -= 1
         self._waiting.pop(waiter, None)
-        if self._spoken_for.get(waiter.names) is waiter:
-            del self._spoken_for[waiter.names]
+        if (told := self._told.get(waiter.names)) is not None and told.waiter is waiter:
+            del self._told[waiter.names]
 
     def close(self) -> None:
         """Say nothing more."""
@@ -97,11 +118,12 @@ class LongWaits:
                 self._timer = self._loop.call_at(max(since + LONG, now + BETWEEN_LOOKS), self._look)
                 return
             del self._waiting[waiter]
-            if waiter.names not in self._spoken_for:
-                self._spoken_for[waiter.names] = waiter
-                self._tell(waiter, now - since, now)
+            if waiter.names not in self._told:
+                self._tell(waiter, since, now)
 
-    def _tell(self, waiter: Waiter, waited: float, now: float) -> None:
+    def _tell(self, waiter: Waiter, since: float, now: float) -> None:
+        error = waiter.why()
+        self._told[waiter.names] = _Told(waiter, type(error), since, now)
         if now >= self._window + LINES_WITHIN:
             self._window, self._lines = now, 0
         self._lines += 1
@@ -115,9 +137,9 @@ class LongWaits:
                 LINES_WITHIN,
             )
             return
-        level, why = self._reason(waiter.why())
+        level, why = self._reason(error)
         message = "still waiting for lock %s after %.1f s: %s"
-        report(level, message, printable(waiter.names), waited, why, lock=waiter.names, kind=waiter.kind)
+        report(level, message, printable(waiter.names), now - since, why, lock=waiter.names, kind=waiter.kind)
 
     def _reason(self, error: LockNotAcquiredError | None) -> tuple[int, str]:
         if error is None:

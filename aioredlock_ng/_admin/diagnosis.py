@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final, cast
 
 from .._core.command import Reply, Silence
 from .._core.diagnosis.facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
-from .._node import NodeState
 from .._node.plain import plain
 from .._node.redis_node import RedisNode
 from .look import ask
@@ -56,7 +55,7 @@ async def gather(runtime: Runtime) -> Facts:
 async def _gather(runtime: Runtime, number: int) -> NodeFacts:
     node, distrusted = runtime.nodes[number], not runtime.clocks.trusted(number)
     standing = node.standing
-    if standing.state not in (NodeState.UP, NodeState.QUARANTINED):
+    if not standing.state.reached:
         reason = standing.reason or str(standing.state)
         return NodeFacts(name=node.name, host=_host(node), down=reason)
     timeout = max(PATIENCE, runtime.node_timeout)
@@ -68,7 +67,7 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
         _ask(runtime, node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
     )
     sentinel = await _sentinel(runtime, node, timeout)
-    voting = standing.state is NodeState.UP and not standing.strayed
+    voting = standing.state.votes and not standing.strayed
     trial = await try_locking(runtime, node, timeout, voting=voting)
     deaf = await try_listening(runtime, node, timeout)
     mute, uncounted = await try_telling(runtime, node, timeout)

@@ -13,7 +13,6 @@ from .._core.command import Answer, Command, Purpose, milliseconds
 from .._core.fencing import SHIFT
 from .._core.quarantine import parse
 from .._core.quorum import majority
-from .._node import NodeState
 from .._session.background import same_server
 from ..errors import ConfigurationError, LockTakenError, QuorumUnavailableError, printable
 from .look import ask_all
@@ -122,9 +121,9 @@ async def _refuse_live_locks(runtime: Runtime) -> None:
 def _unseen(runtime: Runtime, found: Survey) -> Sequence[str]:
     """Say what could not be looked at, but for nodes that cannot be reached: they are not changed, either."""
     silent = {entry.node: entry.reason for entry in found.silent}
-    reached = [node for node in runtime.nodes if node.standing.state in (NodeState.UP, NodeState.QUARANTINED)]
+    reached = [node for node in runtime.nodes if node.standing.state.reached]
     unseen = [f"{node.name}: {silent[node.name]}" for node in reached if node.name in silent]
-    remember = sum(node.standing.state is NodeState.UP for node in reached)
+    remember = sum(node.standing.state.votes for node in reached)
     # Every majority has one of so many nodes; where none remembers, nothing was ever locked, or all is lost.
     needed = len(runtime.nodes) - majority(len(runtime.nodes)) + 1
     if 0 < remember < needed:

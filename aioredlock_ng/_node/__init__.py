@@ -22,9 +22,22 @@ class NodeState(StrEnum):
     UP = "up"
     QUARANTINED = "quarantined"
     """Connected, but without a vote: it has lost its memory, or what it remembers is not known (R12)."""
+    READ_ONLY = "read-only"
+    """Connected, but it refuses what an acquire writes: its memory is full, it lacks replicas, it cannot
+    save, or a right is missing.  It is asked all the same: what it grants, extensions perhaps, counts."""
     SUSPECT = "suspect"
     """Connected, but commands have gone unanswered for a while: it is not asked to vote."""
     DOWN = "down"
+
+    @property
+    def reached(self) -> bool:
+        """Whether the node answers."""
+        return self in (NodeState.UP, NodeState.QUARANTINED, NodeState.READ_ONLY)
+
+    @property
+    def votes(self) -> bool:
+        """Whether it remembers all that it granted: what it answers is a vote."""
+        return self in (NodeState.UP, NodeState.READ_ONLY)
 
 
 @final

@@ -10,7 +10,7 @@ from typing import Final
 from .._core.command import Command, Reply, Silence
 from .._log import report
 from . import Node, NodeEnv, NodeState, Standing, TimeSample
-from .failures import MOVED
+from .failures import MOVED, refusal
 from .greeting import Greeting
 from .ledger import Ledger
 
@@ -43,6 +43,8 @@ class BaseNode(Node):
         self._waits = False
         """Whether it was quarantined for a known time when its state was last told."""
         self._unfit = ""
+        self._refusal = ""
+        """Why the server refuses to write, where there is no sentinel; empty when it does not."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} {self._state}>"
@@ -91,7 +93,7 @@ class BaseNode(Node):
         if self._state is NodeState.UP:
             return ""
         without_vote = self._state is NodeState.QUARANTINED and not command.purpose.needs_vote
-        return "" if without_vote else self._reason
+        return "" if without_vote or self._state is NodeState.READ_ONLY else self._reason
 
     def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
         """As in `Node`."""
@@ -148,6 +150,12 @@ class BaseNode(Node):
             self._update_state()
         self._greet_again()
 
+    def _heard_of_writes(self, reply: Reply) -> None:
+        """Take the answer to a `write_probe`."""
+        if self._state.reached:  # else the connection was lost, and says nothing of writes
+            self._refusal = refusal(reply.reason) if isinstance(reply, Silence) else ""
+            self._update_state()
+
     def _greet_again(self) -> None:
         """Greet again, now or in a moment, if the last greeting was not the final one."""
         assert self._greeting is not None, "only a node with a sentinel greets"
@@ -178,7 +186,9 @@ class BaseNode(Node):
             if reason and self._state in (NodeState.CONNECTING, NodeState.DOWN) and self.greeting_pending:
                 self._reason = reason  # it is only just being greeted
                 return
-            self._become(NodeState.QUARANTINED if reason else NodeState.UP, reason)
+            refused = self._refusal if self._greeting is None else self._greeting.refusal
+            state = NodeState.QUARANTINED if reason else NodeState.READ_ONLY if refused else NodeState.UP
+            self._become(state, reason or refused)
 
     @property
     def _votes_in(self) -> float | None:

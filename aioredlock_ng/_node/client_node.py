@@ -28,7 +28,7 @@ from .greeting import Greeting
 from .packing import words
 from .pipe import MISFIT, untagged
 from .plain import plain, text
-from .probe import CHANGED
+from .probe import CHANGED, write_probe
 
 CALL_LIMIT: Final = 10.0
 """Seconds, beyond a `connect_timeout`, after which a call is cancelled: not every client has a timeout."""
@@ -215,14 +215,14 @@ class ClientNode(BaseNode):
     async def _look(self) -> None:
         before = self._state
         reason = await self._ping()
-        if reason and before in (NodeState.UP, NodeState.QUARANTINED):
+        if reason and before.reached:
             # It may only be a pooled connection that the server has closed, and others beside it in the pool.
             await self._drop_idle()
             reason = await self._ping()
         if reason:
             self._become(NodeState.DOWN, reason)
             return
-        if before not in (NodeState.UP, NodeState.QUARANTINED):
+        if not before.reached:
             self._ledger.reconnected(self.env.clock.now())
         self._update_state()
 
@@ -233,6 +233,7 @@ class ClientNode(BaseNode):
             async with asyncio.timeout(self.env.connect_timeout):
                 if self._greeting is None:
                     await self._outlasting(ping(self._caller))
+                    self._heard_of_writes(await self._call(write_probe(self.env.prefix)))
                 else:
                     self._heard(await self._outlasting(self._present(self._greeting)), asked_at)
                     self._greet_again()

@@ -9,7 +9,7 @@ from typing import Final
 from redis.exceptions import NoPermissionError, RedisError
 
 from .._core.command import Command
-from .._core.rights import unknown
+from .._core.rights import denied, unknown
 
 MOVED: Final = "MOVED "
 """How a server's answer begins that has lost a slot, or never had it."""
@@ -63,6 +63,19 @@ def in_our_words(reason: str) -> str:
     if re.search("unknown command .?HELLO", reason, re.IGNORECASE):
         return f"{reason}: the server is older than Redis 6.0, or a proxy; give the client protocol=2"
     return reason
+
+
+_IN_SCRIPT: Final = re.compile(r"^(?:ERR )?(?:@?user_script:\s*\d+:\s*)?-?(.*?)\.?(?: script: .*)?$")
+"""An error that a script met: Redis puts around it where that was."""
+
+
+def refusal(error: str) -> str:
+    """Return why a server that answers refuses to write, from what a script met; empty: it does not."""
+    if not error:
+        return ""
+    said = _IN_SCRIPT.match(error)
+    missing = ": the user in its URL needs +set" if denied(error) else ""
+    return f"refuses writes: {said[1] if said else error}{missing}"
 
 
 def without_secrets(message: str, command: Command) -> str:

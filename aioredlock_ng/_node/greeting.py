@@ -26,9 +26,9 @@ from .._core.quorum_view import QuorumView
 from .._core.rights import glob_escaped
 from .._core.servers_seen import ONE_SERVER_EACH, SEVERAL_SERVERS, ServersSeen
 from .._log import report
-from .failures import in_our_words
+from .failures import in_our_words, refusal
 
-_PARTS: Final = 5
+_PARTS: Final = 6
 
 _RUN_ID: Final = 40
 """Characters at the beginning of an identity that are the server's ``run_id``."""
@@ -92,6 +92,8 @@ class Greeting:
         self._servers = ServersSeen()
         self.moves = False
         """Whether the node is a slot of a Redis Cluster, which may go to another server and come back."""
+        self.refusal = ""
+        """Why the server, which answers, refuses to write; empty when it does not."""
         self.distrusted = False
         """Whether the node's clock is suspected to have jumped (R14)."""
 
@@ -226,7 +228,9 @@ class Greeting:
             self._answered = False
             self._view.lose(self)
             return None
-        _, sentinel, time_us, identity, role = cast("tuple[bytes, bytes, int, bytes, bytes]", reply)
+        answer = cast("tuple[bytes, bytes, int, bytes, bytes, bytes]", reply)
+        _, sentinel, time_us, identity, role, refused = answer
+        self.refusal = refusal(refused.decode(errors="replace"))
         same_server, changed = identity == self._identity, not self._answered or sentinel != self._sentinel
         self._identity, self._sentinel, self._answered = identity, sentinel, True
         self._answered_read_only = self._sent_read_only
@@ -287,7 +291,7 @@ class Greeting:
 def _fits(reply: object, nonce: bytes) -> bool:
     if not isinstance(reply, list) or len(reply) != _PARTS or reply[0] != nonce:
         return False
-    return isinstance(reply[2], int) and all(isinstance(reply[i], bytes) for i in (1, 3, 4))
+    return isinstance(reply[2], int) and all(isinstance(reply[i], bytes) for i in (1, 3, 4, 5))
 
 
 def _fits_sentinel(reply: object) -> bool:

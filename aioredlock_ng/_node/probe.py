@@ -1,10 +1,12 @@
-"""A plain vote and the reading of the sentinel behind it, taken as one answer (R12)."""
+"""Questions that stand beside others: for the sentinel behind a plain vote (R12), and for leave to write."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
-from .._core.command import Reply, Silence, Sink
+from .._core.command import Command, Purpose, Reply, Silence, Sink
+from .._core.keyspace import QUEUE, mark_key
 from .._core.quarantine import SENTINEL_CHANGED, ExpectedSentinel
 
 CHANGED: Final = Silence(SENTINEL_CHANGED)
@@ -48,3 +50,34 @@ class Probe:
             elif reply != self._expected.sentinel:
                 first = CHANGED
         self._sink.on_reply(node, first)
+
+
+@final
+class WriteProbe:
+    """The sink of `write_probe`, which hands its answer on."""
+
+    __slots__ = ("_heard",)
+
+    awaited = True
+
+    def __init__(self, heard: Callable[[Reply], None]) -> None:
+        self._heard = heard
+
+    def on_reply(self, node: int, reply: Reply) -> None:
+        """Hand it on."""
+        self._heard(reply)
+
+
+def write_probe(prefix: bytes) -> Command:
+    """Build a write that changes nothing, which a server that refuses writes refuses.
+
+    No lock has the empty name, so that the key is never there.  Where there is a sentinel, the greeting asks.
+    """
+    return Command(
+        Purpose.OTHER,
+        owner=b"",
+        fits=lambda reply: reply is None,
+        keys=(mark_key(prefix, QUEUE, b""),),
+        args=(b"", b"XX"),
+        verb=b"SET",
+    )

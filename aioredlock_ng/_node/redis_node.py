@@ -24,7 +24,7 @@ from .link import Link, heartbeat
 from .packing import pack_stamp
 from .parcel import Entry, Parcel
 from .pipe import limit_for
-from .probe import Probe
+from .probe import Probe, WriteProbe, write_probe
 
 RECONNECT: Final = RetryPolicy(base=0.05, cap=0.5)
 """Seconds between attempts to reach a node that is down: jittered, so that clients do not march in step."""
@@ -315,6 +315,8 @@ class RedisNode(BaseNode):
         self._pinging = self._link.pipe.put(command, self, 0)
         if self._pinging:
             self._answered.clear()
+        if self._greeting is None:
+            self._link.pipe.put(write_probe(self.env.prefix), WriteProbe(self._heard_of_writes), 0)
 
     async def greet(self) -> None:
         """As in `Node`."""

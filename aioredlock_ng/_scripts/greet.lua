@@ -8,20 +8,21 @@
 -- ARGV[6]  the claim to write where there is no sentinel
 -- ARGV[7]  the floor that this one is lifted to as far as its clock allows, or 0
 -- ARGV[8]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, ARGV[1], sentinel or empty, µs, identity, role or empty}
+-- returns  {tag, ARGV[1], sentinel or empty, µs, identity, role or empty, what is said to a write or empty}
 local us, ms = clock()
 local me, role = identity(), info('replication', 'role') or ''
 local size, quarantine = tonumber(ARGV[2]), tonumber(ARGV[3])
 local stored = redis.call('GET', KEYS[1])
+local refused = refusal(KEYS[1], stored)
 if size == 0 then
-  return {ARGV[8], ARGV[1], stored or '', us, me, role}
+  return {ARGV[8], ARGV[1], stored or '', us, me, role, refused}
 end
 local function written(server, floor, ready, span, closed, claim)
   local value = string.format('1:%s:%.0f:%.0f:%.0f:%.0f:%s:%s', server, floor, ready, size, span, closed, claim)
   if value ~= stored then
     redis.call('SET', KEYS[1], value)
   end
-  return {ARGV[8], ARGV[1], value, us, me, role}
+  return {ARGV[8], ARGV[1], value, us, me, role, refused}
 end
 local new_floor = (ms + 12000) * 1024 + us % 1000
 if not stored then
@@ -29,7 +30,7 @@ if not stored then
 end
 local server, floor, ready, known, span, closed, claim = fields(stored)
 if not server or tonumber(known) ~= size then
-  return {ARGV[8], ARGV[1], stored, us, me, role}
+  return {ARGV[8], ARGV[1], stored, us, me, role, refused}
 end
 floor, ready, span = tonumber(floor), tonumber(ready), tonumber(span)
 local longest = math.max(quarantine, span)

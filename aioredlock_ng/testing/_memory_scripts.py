@@ -153,7 +153,7 @@ def _greet(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[
     nonce, size, quarantine_ms, restart, restart_floor, claim, lift = argv
     stored, me, time_us = server.get(keys[0]), identity(server), server.time_us()
     if not int(size):
-        return [nonce, stored or b"", time_us, me, b"master"]
+        return [nonce, stored or b"", time_us, me, b"master", b""]
     if stored is None and server.pristine:  # its maker knows that there was never a lock, nor a fence
         sentinel = bytes(
             Sentinel(
@@ -179,7 +179,7 @@ def _greet(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[
         )
     if sentinel != stored:
         server.set(keys[0], sentinel)
-    return [nonce, sentinel, time_us, me, b"master"]
+    return [nonce, sentinel, time_us, me, b"master", b""]
 
 
 def _take_back(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> list[Any]:
@@ -198,7 +198,7 @@ def _take_back(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> l
     )
     if sentinel and sentinel != stored:
         server.set(keys[0], sentinel)
-    return [nonce, sentinel, time_us, me, b"master"]
+    return [nonce, sentinel, time_us, me, b"master", b""]
 
 
 def _init(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> bytes:

@@ -91,7 +91,7 @@ class MemoryServer(MemoryProcess):
 
 def _set(server: MemoryServer, args: list[bytes]) -> str | None:
     key, value, *options = args
-    if b"NX" in options and server.exists(key):
+    if (b"NX" in options and server.exists(key)) or (b"XX" in options and not server.exists(key)):
         return None
     server.set(key, value, int(options[options.index(b"PX") + 1]) if b"PX" in options else None)
     return "OK"

@@ -202,7 +202,8 @@ class Stage:
         assert isinstance(reply, list), reply
         nonce, *rest = reply
         assert nonce == b"nonce"
-        sentinel, time_us, identity, role = rest
+        sentinel, time_us, identity, role, refused = rest
+        assert refused == b""
         return sentinel, time_us, identity, role
 
     async def init(

@@ -217,13 +217,13 @@ async def test_nothing_is_left_behind():
             behind = asyncio.create_task(w.manager.lock("a").acquire())
             won = asyncio.create_task(w.manager.lock("a", blocking_timeout=4).acquire())
             await asyncio.sleep(3)
-            assert long_waits._spoken_for
+            assert long_waits._told
             cancelled.cancel()
             behind.cancel()
             with pytest.raises(LockTakenError):
                 await won
             assert not long_waits._waiting
-            assert not long_waits._spoken_for
+            assert not long_waits._told
             late = in_task(w.manager.lock("a").acquire)
             await asyncio.sleep(0.1)
             assert long_waits._timer is not None

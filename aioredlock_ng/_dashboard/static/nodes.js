@@ -5,7 +5,7 @@ import { byId, el, keyed, setAttribute, setIcon, setText, show } from "./dom.js"
 import { milliseconds, setName } from "./text.js";
 
 const CLOCK_TOLERATED = 0.1; // seconds that a node's clock may differ before it is marked
-const SHAPES = { up: "good", down: "bad", quarantined: "waiting" };
+const SHAPES = { up: "good", down: "bad", quarantined: "waiting", "read-only": "bad" };
 
 export function renderNodes(head) {
   const silent = new Map(head.silent.map(({ node, reason }) => [node, reason]));

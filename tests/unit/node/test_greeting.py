@@ -18,7 +18,7 @@ def sentinel(identity: bytes) -> bytes:
 
 def answer(stored: bytes, identity: bytes) -> list[object]:
     """Return how a server answers to a greeting."""
-    return [b"", stored, 1_700_000_000_000_000, identity, b"master"]
+    return [b"", stored, 1_700_000_000_000_000, identity, b"master", b""]
 
 
 @pytest.mark.parametrize("heard", ["nothing since", "the other server"])

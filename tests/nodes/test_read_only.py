@@ -1,0 +1,170 @@
+"""Servers that answer and refuse to write: no memory left, no replica, a bad disk, a missing right."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from redis.asyncio import Redis
+
+from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
+from aioredlock_ng.testing import LocalNodes
+from tests.nodes.standing import state, up
+from tests.servers import ask, eventually
+
+Refuse = Callable[[str], contextlib.AbstractContextManager[str]]
+
+
+@contextlib.contextmanager
+def full(url: str) -> Iterator[str]:
+    """Let the server have less memory than it has taken."""
+    ask(url, "CONFIG", "SET", "maxmemory", 1)
+    yield "command not allowed when used memory > 'maxmemory'"
+    ask(url, "CONFIG", "SET", "maxmemory", 0)
+
+
+@contextlib.contextmanager
+def alone(url: str) -> Iterator[str]:
+    """Have it want a replica."""
+    ask(url, "CONFIG", "SET", "min-replicas-to-write", 1)
+    yield "NOREPLICAS Not enough good replicas to write"
+    ask(url, "CONFIG", "SET", "min-replicas-to-write", 0)
+
+
+@contextlib.contextmanager
+def on_a_bad_disk(url: str) -> Iterator[str]:
+    """Have it fail to save what it has: something else is where its file would be."""
+    for option, value in {"save": "3600 1", "stop-writes-on-bgsave-error": "yes"}.items():
+        ask(url, "CONFIG", "SET", option, value)
+    options = ask(url, "CONFIG GET", "d*")
+    file = Path(options["dir"], options["dbfilename"])
+    file.mkdir()
+    ask(url, "BGSAVE")
+    yield "configured to save RDB snapshots"
+    file.rmdir()
+    ask(url, "CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+
+
+@contextlib.contextmanager
+def without_the_right(url: str) -> Iterator[str]:
+    """Take a right from the user whose connections are there already."""
+    ask(url, "ACL", "SETUSER", "default", "-set")
+    yield "the user in its URL needs +set"
+    ask(url, "ACL", "SETUSER", "default", "+set")
+
+
+WAYS: Final[list[Refuse]] = [full, alone, on_a_bad_disk, without_the_right]
+
+
+PLAIN: Final = {"fencing": False, "restart_quarantine": 0}
+"""With these nothing rests on sentinels."""
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was logged of a node's state since the last time."""
+    found = [record.getMessage() for record in caplog.records if record.getMessage().startswith("node ")]
+    caplog.clear()
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("sentinels", [True, False], ids=["", "plain"])
+@pytest.mark.parametrize("how", ["url", "client"])
+async def test_a_node_that_refuses_writes_is_not_up(
+    nodes3: LocalNodes, caplog: pytest.LogCaptureFixture, how: str, way: Refuse, sentinels: bool
+) -> None:
+    """A process that asks for no lock notices, too; the log has a line for the change, and for its end."""
+    caplog.set_level(logging.INFO, logger="aioredlock_ng")
+    async with contextlib.AsyncExitStack() as stack:
+        nodes: list[str | Redis] = [*nodes3.urls]
+        if how == "client":
+            clients = [Redis.from_url(url) for url in nodes3.urls]
+            for client in clients:
+                stack.push_async_callback(client.aclose)
+            nodes = [*clients]
+        manager = await stack.enter_async_context(LockManager(nodes, **({} if sentinels else PLAIN)))
+        await up(manager)
+        async with manager.lock("used"):
+            pass
+        lines(caplog)
+        with contextlib.ExitStack() as refusing:
+            words = [refusing.enter_context(way(url)) for url in nodes3.urls[:2]]
+            await eventually(lambda: state(manager, 0) == state(manager, 1) == NodeState.READ_ONLY)
+            statistics = manager.statistics()
+            assert all(node.reason.startswith("refuses writes: ") for node in statistics.nodes[:2])
+            assert all(word in node.reason for word, node in zip(words, statistics.nodes, strict=False))
+            assert not any(
+                " script: " in node.reason or node.reason.endswith(".") for node in statistics.nodes
+            )
+            assert statistics.quorum_margin == -1
+            assert not manager.available
+            with pytest.raises(QuorumUnavailableError):
+                await manager.lock("res", blocking_timeout=0.5).acquire()
+            told = sorted(lines(caplog))
+            assert [" is read-only: refuses writes: " in line for line in told] == [True, True]
+        await up(manager)
+        assert manager.available
+        assert [line.endswith(" is up") for line in lines(caplog)] == [True, True]
+        async with manager.lock("res"):
+            pass
+
+
+async def test_nodes_that_are_full_still_extend_what_is_held(nodes3: LocalNodes) -> None:
+    """They refuse what takes memory, and no more: their votes count for what they do not refuse."""
+    async with LockManager(nodes3.urls) as manager:
+        await up(manager)
+        lease = await manager.lock("res", ttl=1.0).acquire()
+        with contextlib.ExitStack() as refusing:
+            for url in nodes3.urls:
+                refusing.enter_context(full(url))
+            await eventually(lambda: not manager.available)
+            extended = lease.extensions
+            await eventually(lambda: lease.extensions > extended + 3)
+            assert lease.held
+            await lease.release()
+
+
+async def test_a_call_that_waits_tells_when_no_majority_can_grant_any_more(
+    nodes3: LocalNodes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """First it was held by another; then that one went, and a majority refuses: another line says so."""
+    caplog.set_level(logging.INFO, logger="aioredlock_ng")
+    async with LockManager(nodes3.urls) as manager, LockManager(nodes3.urls, holder="B") as other:
+        lease = await other.lock("res", ttl=3).acquire()
+        waits = asyncio.create_task(manager.lock("res").acquire())
+        await eventually(lambda: "is held by B" in caplog.text)
+        with contextlib.ExitStack() as refusing:
+            for url in nodes3.urls:
+                refusing.enter_context(full(url))
+            await lease.release()
+            await eventually(lambda: caplog.text.count("still waiting") > 1)
+            told = [record for record in caplog.records if "still waiting" in record.getMessage()]
+            assert [record.levelno for record in told] == [logging.INFO, logging.WARNING]
+            assert "OOM" in told[1].getMessage()
+        await (await waits).release()
+        assert sum("still waiting" in record.getMessage() for record in caplog.records) == 2
+
+
+async def test_status_fails_where_a_majority_refuses(nodes3: LocalNodes) -> None:
+    """A probe that asks for no lock says that none can be had, and why."""
+    async with LockManager(nodes3.urls) as manager, manager.lock("used"):
+        pass
+    with contextlib.ExitStack() as refusing:
+        for url in nodes3.urls[:2]:
+            refusing.enter_context(full(url))
+        environment = os.environ | {"REDLOCK_URLS": ",".join(nodes3.urls)}
+        command = [sys.executable, "-m", "aioredlock_ng", "status"]
+        done = await asyncio.to_thread(
+            subprocess.run, command, env=environment, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 69
+    assert "nodes up: 1 of 3" in done.stdout
+    assert done.stdout.count("refuses writes: OOM") == 2
