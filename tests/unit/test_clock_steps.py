@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from aioredlock_ng import LockTakenError, NodeState, QuorumUnavailableError, Vote
 from aioredlock_ng._core.clock_watch import PATIENCE
 from aioredlock_ng._core.quarantine import parse
+from aioredlock_ng._core.quorum import Verdict
 from aioredlock_ng._core.validity import drift
 from aioredlock_ng.events import ClockStepped
 from aioredlock_ng.testing import MemoryNode
@@ -180,6 +181,43 @@ def test_a_grant_with_a_time_that_is_ahead_is_no_part_of_a_certificate(
                 assert sum(vote.vote is Vote.GRANTED for vote in lease.votes) >= 2
 
     virtual(main)()
+
+
+class Interrupted:
+    """A coroutine before each of whose steps, but the first, something else is called."""
+
+    def __init__(self, run: Awaitable[object], call: Callable[[], None]) -> None:
+        self._run = run
+        self._call = call
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        """Go on step by step."""
+        steps = self._run.__await__()
+        while True:
+            try:
+                pause = next(steps)
+            except StopIteration as stop:
+                return stop.value
+            yield pause
+            self._call()
+
+
+@virtual
+async def test_a_node_that_is_suspected_after_its_grant_is_no_part_of_a_certificate():
+    """It may have been ahead when it granted: what all of a batch agreed on is looked at again (R10, R14)."""
+    async with watched() as (w, _):
+        runtime = w.manager._life.runtime
+        assert runtime is not None
+        w.nodes[2].freeze()
+
+        def suspect() -> None:
+            now = sim().clock.now()
+            if any(attempt.asked.verdict is Verdict.WON for attempt in runtime.tries.in_flight):
+                runtime.clocks.sample(0, now, now, sim().clock.wall() + MINUTE)
+
+        task = in_task(lambda: Interrupted(w.manager.lock("a", blocking_timeout=0).acquire(), suspect))
+        assert isinstance((await task).error, QuorumUnavailableError)
+        assert w.manager.statistics().uncertified == 1
 
 
 @pytest.mark.heavy

@@ -13,6 +13,7 @@ import pytest
 from aioredlock_ng import (
     ExtensionPolicy,
     Lease,
+    Lock,
     LockManager,
     LockTakenError,
     QuorumUnavailableError,
@@ -312,6 +313,39 @@ async def test_a_release_raises_in_passing_where_a_node_is_known_to_stand_elsewh
             await lease.release()
             await asyncio.sleep(ROUND_TRIP)
             assert stands(w, "a") == [lease.fence, lease.fence, lease.fence + max(0, by or 0)]
+
+
+BY_ITSELF: Final[dict[str, Callable[[LockManager], Lock]]] = {
+    "two names": lambda manager: manager.lock("a", "b", extension=PLAIN),
+    "writer": lambda manager: manager.rwlock("a", extension=PLAIN).write(),
+    "permit": lambda manager: manager.semaphore("a", permits=1, extension=PLAIN),
+    "fair": lambda manager: manager.lock("a", fair=True, extension=PLAIN),
+}
+"""Locks that are asked for in no batch."""
+
+
+@pytest.mark.parametrize("kind", BY_ITSELF)
+@virtual
+async def test_so_does_that_of_a_lock_that_is_asked_for_by_itself(kind: str) -> None:
+    """What the answers told of a node that granted below the fence is known until the release (R10)."""
+    nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in (0.0, 0.0, -12.0)]
+    async with opened(nodes) as manager, BY_ITSELF[kind](manager) as lease:
+        w = World(nodes, manager)
+        await asyncio.sleep(1)
+        before = stands(w, "a") if kind != "permit" else slot_stands(w, "a")
+        assert before[:2] == [lease.fence, lease.fence]
+        assert before[2] is not None
+        assert lease.fence is not None
+        assert before[2] < lease.fence
+        await lease.release()
+        await asyncio.sleep(ROUND_TRIP)
+        assert (stands(w, "a") if kind != "permit" else slot_stands(w, "a")) == [lease.fence] * 3
+
+
+def slot_stands(w: World, name: str) -> list[int | None]:
+    """Return where each node's counter for the only slot of a semaphore stands."""
+    key = counter(name).replace(b"fence:", b"slots:")
+    return [int(node._server.fields(key)[b"0"]) for node in w.nodes]
 
 
 @virtual

@@ -29,7 +29,7 @@ from aioredlock_ng._hold.succession import Estate
 from aioredlock_ng._local import handoff
 from aioredlock_ng._local.handoff import WINDOW, YIELD
 from aioredlock_ng.events import Acquired, GaveUp, Hooks, Lost, Released
-from aioredlock_ng.testing import bypass, lose
+from aioredlock_ng.testing import MemoryNode, bypass, lose
 from tests.listening import listen_in_memory
 from tests.unit.worlds import (
     LATENCY,
@@ -41,6 +41,7 @@ from tests.unit.worlds import (
     count,
     counter,
     in_task,
+    opened,
     put,
     sent,
     sim,
@@ -411,6 +412,26 @@ async def test_the_next_in_line_wants_this_name_alone():
         assert order == [2, 1]
 
 
+@pytest.mark.parametrize("wants", ["writer", "reader", "fair", "leader"])
+@virtual
+async def test_the_next_in_line_wants_the_same_kind(wants):
+    """One of another kind asks the nodes itself, and has a lease of its own kind."""
+    async with world() as w, at_the_end(w):
+        one = await holder(w)
+        locks = {
+            "writer": w.manager.rwlock(NAME).write,
+            "reader": w.manager.rwlock(NAME).read,
+            "fair": lambda: w.manager.lock(NAME, fair=True),
+        }
+        lock = w.manager.election(NAME).campaign() if wants == "leader" else locks[wants]()
+        asks = asyncio.create_task(lock.acquire() if wants != "leader" else lock.__aenter__())
+        await turns(3)
+        assert (await one.release()).count(ReleaseOutcome.HANDED_ON) == 0
+        two = await asks
+        assert getattr(two, "mode", None) == {"writer": "write", "reader": "read"}.get(wants)
+        await (lock.__aexit__(None, None, None) if wants == "leader" else two.release())
+
+
 @virtual
 async def test_a_manager_that_cannot_lock_hands_nothing_on():
     """Two of its nodes are found to be one server: no lock can be trusted any more (A4)."""
@@ -696,6 +717,32 @@ def test_an_heir_that_is_cancelled_passes_it_on(behind: int, fencing: bool) -> N
                 await (await task).release()
 
     main()
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "late", "closed"])
+@virtual
+async def test_what_no_heir_takes_raises_the_nodes_that_are_behind(ends):
+    """Its release carries the fence, as that of any lease does where a node granted below it (R10)."""
+    nodes = [MemoryNode(latency=LATENCY, clock_offset=offset) for offset in (0.0, 0.0, -12.0)]
+    async with opened(nodes) as manager:
+        w = World(nodes, manager)
+        one = await holder(w, extension=PLAIN)
+        heir = in_task(manager.lock(NAME, extension=PLAIN).acquire)
+        await turns(3)
+        before = [int(node.get(counter(NAME))) for node in nodes]
+        assert before[2] < before[0]
+        one._holding.release()
+        if ends == "cancelled":
+            heir.cancel()
+        elif ends == "late":
+            sim().advance(TTL)
+        else:
+            await manager.aclose()
+        await asyncio.sleep(ROUND_TRIP)
+        stand = {int(node.get(counter(NAME))) for node in nodes}
+        assert stand == {before[0]} if ends != "late" else min(stand) >= before[0]
+        heir.cancel()
+        await heir
 
 
 @virtual

@@ -293,6 +293,21 @@ async def test_the_waits_of_a_poll_grow_from_try_to_try(monkeypatch):
         assert drawn == list(range(len(drawn)))
 
 
+@virtual
+async def test_a_writer_that_hears_of_writers_alone_polls(monkeypatch):
+    """It waits for readers too, of which the other channel tells: both must stand (R22)."""
+    monkeypatch.setattr(channels, "MAX_CHANNELS", 1)
+    policy = RetryPolicy(base=0.01, cap=0.2)
+    drawn = drawn_backoffs(monkeypatch, policy)
+    async with world() as w, w.manager.rwlock(NAME).read(), w.process(retry=policy) as other:
+        task = in_task(other.rwlock(NAME).write().acquire)
+        await asyncio.sleep(1.0)
+        assert len(drawn) > 5
+        assert drawn == list(range(len(drawn)))
+        task.cancel()
+        await asyncio.wait((task,))
+
+
 # -- hints, not votes --------------------------------------------------------------------------------
 
 
