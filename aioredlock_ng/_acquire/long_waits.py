@@ -138,7 +138,7 @@ class LongWaits:
             )
             return
         level, why = self._reason(error)
-        message = "still waiting for lock %s after %.1f s: %s"
+        message = "still waiting for lock %s after %.1f s: %s"  # `run` shows lines that begin so
         report(level, message, printable(waiter.names), now - since, why, lock=waiter.names, kind=waiter.kind)
 
     def _reason(self, error: LockNotAcquiredError | None) -> tuple[int, str]:

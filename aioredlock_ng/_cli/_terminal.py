@@ -100,14 +100,17 @@ def quiet() -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def logged_by(handler: logging.Handler) -> Iterator[None]:
-    """Have `handler` take what the library logs, for as long as the block lasts."""
+def logged_by(handler: logging.Handler, level: int = logging.NOTSET) -> Iterator[None]:
+    """Have `handler` take what the library logs from `level` on, for as long as the block lasts."""
     log = logging.getLogger("aioredlock_ng")
+    before = log.level
+    log.setLevel(level)
     log.addHandler(handler)
     try:
         yield
     finally:
         log.removeHandler(handler)
+        log.setLevel(before)
 
 
 @contextlib.contextmanager

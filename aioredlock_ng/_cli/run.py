@@ -9,6 +9,7 @@ import functools
 import logging
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -231,7 +232,7 @@ def _run(arguments: argparse.Namespace) -> int:
     fill_standard_descriptors()
     job = Job(plan)
     try:
-        with logged_by(_Lines(say)):
+        with logged_by(lines := _Lines(say), level=lines.level):
             code = asyncio.run(job.run(make))
     except ConfigurationError as error:
         raise UsageError(f"run: {error}") from None
@@ -254,11 +255,18 @@ def _interrupt_our_group() -> None:
 
 
 class _Lines(logging.Handler):
-    """Writes what the library logs the way everything else is written here."""
+    """Writes what the library logs the way everything else is written here.
+
+    On a terminal also for what it waits, where that takes long: somebody looks at it, and may think it hangs.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
+        watched = sys.stderr is not None and sys.stderr.isatty()
+        super().__init__(logging.INFO if watched else logging.WARNING)
         self._say = say
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING or str(record.msg).startswith("still waiting")
 
     def emit(self, record: logging.LogRecord) -> None:
         self._say(record.getMessage())

@@ -119,6 +119,25 @@ def test_the_command_can_ask_and_the_shell_can_ask_again(terminal: Terminal) -> 
     assert "aioredlock-ng run:" not in terminal.shown
 
 
+def test_it_says_for_what_it_waits(terminal: Terminal) -> None:
+    """On a terminal somebody looks at it; in a script's log two lines for each run would be noise."""
+    holder = terminal.start(line("sh", "-c", "echo held; read x"))
+    terminal.read_until("held")
+    waits = subprocess.Popen(
+        [*RUN, "job", "--", "true"],
+        cwd=terminal.runs.directory,
+        env=terminal.runs.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=terminal.other_end,
+    )
+    terminal.read_until("aioredlock-ng run: still waiting for lock 'job' after 2.")
+    terminal.read_until("is held by ")
+    terminal.type("go\n")
+    assert holder.wait() == 0
+    assert waits.wait() == 0
+
+
 def test_a_command_fed_from_a_pipe_can_ask_on_the_terminal(terminal: Terminal) -> None:
     """Like a pager: its standard input is no terminal, and it opens the terminal itself."""
     ask = line("sh", "-c", 'echo question; read x </dev/tty; echo "answer $x $(cat)"')
