@@ -83,16 +83,28 @@ async def _diagnose(manager: LockManager, quarantine: float | None) -> tuple[tup
         await manager.aclose()
 
 
+def _folded(findings: Sequence[Finding]) -> list[tuple[str, Finding]]:
+    """Return each finding with the heading that it stands under; what all nodes have alike comes once."""
+    of_nodes = [
+        (each.node, dataclasses.replace(each, node=None)) for each in findings if each.node is not None
+    ]
+    size = len({node for node, _ in of_nodes})
+    count = Counter(same for _, same in of_nodes)
+    together = [("all nodes", each) for each in findings if each.node is None]
+    alike = [(f"each of {size} nodes", same) for same, number in count.items() if number == size > 1]
+    return [*together, *alike, *((node, each) for node, each in of_nodes if not count[each] == size > 1)]
+
+
 def _lines(findings: Sequence[Finding], count: Counter[str], *, quiet: bool) -> list[Line]:
-    """Return the findings node by node, what tells of all that no check sees, and a summary."""
+    """Return the findings: of all nodes together, what is the same on each, and then node by node."""
     from ._terminal import Line, printable
 
     lines: list[Line] = []
     last: object = findings  # no node's name
-    for finding in findings:
-        if finding.node != last:
-            last = finding.node
-            lines += [Line(""), Line("all nodes" if last is None else printable(finding.node or ""), "head")]
+    for node, finding in _folded(findings):
+        if node != last:
+            last = node
+            lines += [Line(""), Line(printable(node), "head")]
         message = printable(finding.message)
         lines.append(Line(f"  {finding.level:8} {finding.check}: {message}", finding.level))
         if finding.advice:
