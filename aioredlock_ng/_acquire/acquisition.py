@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from typing import Final, final
+from weakref import ref
 
 from .._core.seats import NO_SEAT, Seat
-from .._hold.ancestors import INSIDE
+from .._hold.ancestors import ACQUIRED, REMEMBERED, Locks
 from .._hold.holding import Holding
 from .._hold.request import Request
 from .._hold.succession import Estate
@@ -42,6 +43,7 @@ class Acquisition:
     _seen = 0  # the greatest counter that a node has told us: the next ballot is above it
     _waiting: Waiting | None = None  # since the call was first kept from the lock
     _waits_told = False
+    _acquired: Locks = ()  # in its context, when it began to wait
     _behind: NameEntry | None = None  # where it waits for a task of this process
     _refusal: LockNotAcquiredError | None = None  # of the last try
 
@@ -92,6 +94,7 @@ class Acquisition:
                 shared.long_waits.drop(self)
         if Acquired in shared.hooks.wanted or debugging():
             self._tell_acquired(holding)
+        ACQUIRED.set((*ACQUIRED.get()[1 - REMEMBERED :], ref(holding)))
         return holding
 
     async def _acquire(self) -> Holding:
@@ -389,6 +392,11 @@ class Acquisition:
         behind = self._behind
         return self._refusal if behind is None else self._shared.local.in_the_way(self.names, behind)
 
+    def waits_long(self) -> None:
+        """Warn if this call may wait for its own task."""
+        if self._acquired:
+            self._shared.ancestors.look(self._primitive, self._acquired)
+
     def _tell_waiting(self, error: LockNotAcquiredError | None) -> None:
         """Tell, once, that this call begins to wait; without an error it waits for a task of this process."""
         self._refusal = error
@@ -400,8 +408,7 @@ class Acquisition:
             shared.long_waits.add(self)
             lock, label, waited = self._primitive, self._request.label, self._budget.used
             tell_waiting(shared.hooks, lock, label, error, waited=waited, ahead=self._ahead)
-            if INSIDE.get():
-                shared.ancestors.look(self._primitive)
+            self._acquired = ACQUIRED.get()
 
     def _tell_acquired(self, holding: Holding) -> None:
         try:

@@ -34,6 +34,9 @@ class Waiter(Protocol):
     def kind(self) -> str:
         """What the lock's kind is called."""
 
+    def waits_long(self) -> None:
+        """Take note that it has waited for `LONG`; called once."""
+
     def why(self) -> LockNotAcquiredError | None:
         """Return what it would be told if its time was up now; None when that is not known."""
 
@@ -118,6 +121,7 @@ class LongWaits:
                 self._timer = self._loop.call_at(max(since + LONG, now + BETWEEN_LOOKS), self._look)
                 return
             del self._waiting[waiter]
+            waiter.waits_long()
             if waiter.names not in self._told:
                 self._tell(waiter, since, now)
 

@@ -257,7 +257,7 @@ def _interrupt_our_group() -> None:
 class _Lines(logging.Handler):
     """Writes what the library logs the way everything else is written here.
 
-    On a terminal also for what it waits, where that takes long: somebody looks at it, and may think it hangs.
+    On a terminal also for what it waits, where that takes long, lest it seem to hang.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:

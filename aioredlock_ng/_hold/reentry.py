@@ -17,7 +17,6 @@ from .._local.runner import current_runners
 from .._round.releases import Releases
 from .._round.round import Round
 from ..errors import LockLostError, LossReason, printable
-from . import ancestors
 from .body import Body
 from .count import MAX_DEPTH, Count
 from .holding import Holding, Holdings
@@ -187,7 +186,6 @@ class Block(Body):
         count.blocks += 1
         if outer is None:
             holding.body = self
-            ancestors.entered(holding)
 
     def disarm(self, exc: BaseException | None) -> bool:
         """End the binding; True when `exc` is our own cancellation, and this block is the outermost one.
@@ -199,5 +197,4 @@ class Block(Body):
         if count.blocks and (outermost is not self or holding.loss is None):
             return False
         holding.body = None
-        ancestors.left(holding)
         return outermost is not None and Body.disarm(outermost, exc)

@@ -18,7 +18,10 @@ MUTATIONS = (
                 [
                     each
                     for each in (*held, *lost)
-                    if isinstance(each, Holding) and any(one() is each for one in ancestors.INSIDE.get())
+                    if isinstance(each, Holding) and any(
+                        one() is each
+                        for one in __import__("aioredlock_ng._hold.ancestors", fromlist=[""]).ACQUIRED.get()
+                    )
                 ]
                 """,
             ),

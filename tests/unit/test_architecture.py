@@ -64,7 +64,7 @@ MODULE_LINES = 320
 """As many lines a module has at the most, but for those of `LONG_MODULES`."""
 
 LONG_MODULES = {
-    "_acquire/acquisition.py": 425,
+    "_acquire/acquisition.py": 435,
     "_acquire/attempt.py": 325,
     "_election.py": 340,
     "_hold/holding.py": 565,

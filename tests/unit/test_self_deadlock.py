@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import pytest
 
-from aioredlock_ng import Lease, WouldDeadlockError
+from aioredlock_ng import Lease, LockTakenError, WouldDeadlockError
+from aioredlock_ng._hold.ancestors import ACQUIRED, REMEMBERED
 from tests.unit.worlds import sim, virtual, world
 
 NAMES = ("a", "b", "c")
@@ -67,3 +69,78 @@ async def test_two_tasks_that_want_what_the_other_has():
             ended = tasks.create_task(other())
         assert told == [0.0]
         assert ended.result() - began < 1
+
+
+# -- what may be a deadlock, and need not be one ---------------------------------------------------------
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was warned of."""
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize("kind", ["lock", "write", "two names"])
+@virtual
+async def test_a_task_that_waits_for_its_own_child_is_warned_of(kind, caplog):
+    """Once, after two seconds: a child that wants the same lock waits for the block, and the block for it."""
+    async with world() as w:
+        lock = {
+            "lock": w.manager.lock("a"),
+            "write": w.manager.rwlock("a").write(),
+            "two names": w.manager.lock("a", "b"),
+        }[kind]
+
+        async def child() -> None:
+            async with w.manager.lock("a", blocking_timeout=5):
+                pass
+
+        async with lock:
+            children = asyncio.gather(child(), child(), return_exceptions=True)
+            await asyncio.sleep(1.9)
+            assert not warnings(caplog)
+            assert [type(error) for error in await children] == [LockTakenError] * 2
+        (line,) = warnings(caplog)
+        assert line.startswith(
+            "a task waits for lock 'a', which it has acquired itself, or a task that started it"
+        )
+
+
+@virtual
+async def test_a_context_remembers_a_few_locks():
+    """However many its tasks have had, one after the other."""
+    async with world() as w:
+        for number in range(10):
+            await (await w.manager.lock(f"{number}").acquire()).release()
+        assert len(ACQUIRED.get()) == REMEMBERED
+
+
+@virtual
+async def test_a_task_that_acquires_twice_is_warned_of(caplog):
+    """By `acquire()` no block tells whose lease it is, so that it is no error at once."""
+    async with world() as w:
+        lock = w.manager.lock("a", blocking_timeout=3)
+        lease = await lock.acquire()
+        with pytest.raises(LockTakenError):
+            await lock.acquire()
+        assert len(warnings(caplog)) == 1
+        await lease.release()
+        await (await lock.acquire()).release()
+        assert len(warnings(caplog)) == 1
+
+
+@virtual
+async def test_tasks_that_wait_for_others_are_not_warned_of(caplog):
+    """Neither those of other tasks, nor those of what their own task has released, nor of a semaphore."""
+    async with world() as w:
+        lock, pool = w.manager.lock("a"), w.manager.semaphore("s", permits=2)
+        await (await lock.acquire()).release()
+        holder = await asyncio.create_task(lock.acquire())
+        waits = asyncio.create_task(lock.acquire())
+        one, two = await pool.acquire(), await asyncio.create_task(pool.acquire())
+        third = asyncio.create_task(pool.acquire())
+        await asyncio.sleep(4)
+        for lease in (holder, one, two):
+            await lease.release()
+        for task in (waits, third):
+            await (await task).release()
+        assert not warnings(caplog)
