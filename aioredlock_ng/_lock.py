@@ -119,7 +119,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co]):
         if request.reentrant and (lease := self._reenter()) is not None:
             return lease
         if (stand_in := lifecycle.stand_in) is not None:
-            given = stand_in.blocking_timeout(given)
+            given = stand_in.blocking_timeout(given, self._primitive.kind)
         began = life.clock.now()
         runtime = life.at_hand
         if runtime is None:  # the first use connects, within the caller's time

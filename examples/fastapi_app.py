@@ -24,7 +24,7 @@ from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel
 
 from aioredlock_ng import Lease, LockManager
-from aioredlock_ng.contrib.fastapi import LOCK_RESPONSES, ManagerDep, add_exception_handlers, locked
+from aioredlock_ng.contrib.fastapi import ManagerDep, add_exception_handlers, locked
 from aioredlock_ng.testing import local_nodes
 
 
@@ -34,7 +34,7 @@ async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, LockManager]]:
         yield {"lock_manager": manager}
 
 
-app = FastAPI(lifespan=lifespan, responses=LOCK_RESPONSES)
+app = FastAPI(lifespan=lifespan)
 add_exception_handlers(
     app
 )  # 409 while another request holds the lock, 503 when it cannot be acquired or was lost

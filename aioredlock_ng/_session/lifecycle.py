@@ -17,6 +17,7 @@ import anyio
 from .._clock import Clock
 from .._counters import Counters
 from .._hooks import HookList
+from .._kinds.kind import Kind
 from .._node import Node
 from .._node.fork import close_in_children
 from .._options import Options
@@ -33,8 +34,8 @@ class StandIn(Protocol):
     def ready(self, life: Lifecycle) -> Awaitable[Runtime]:
         """Return the runtime that one call works with; `life` stays as it is."""
 
-    def blocking_timeout(self, asked: float | None) -> float | None:
-        """Return how many seconds an acquire waits that was given `asked`."""
+    def blocking_timeout(self, asked: float | None, kind: Kind) -> float | None:
+        """Return how many seconds an acquire of a kind waits that was given `asked`."""
 
     def unavailable_for(self) -> float:
         """Return what `LockManager.unavailable_for` says."""

@@ -34,6 +34,36 @@ _SMALLEST_TIMEOUT: Final = 1e-6
 """Seconds: a `node_timeout` below any sensible ttl, for checking options without a manager."""
 
 
+PERMIT_RETRY: Final = 1
+"""Seconds in the Retry-After where all permits are taken: when the next becomes free is not known, and their
+leases' ends say little, since each may be given back at any moment."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """How a request is answered whose lock others have."""
+
+    status: int = HTTPStatus.CONFLICT
+    retry_after: float | None = None
+    """Seconds, as the application has it; None: as the lock has it."""
+    permits: bool = False
+    """Whether it is a semaphore."""
+
+    @property
+    def detail(self) -> str:
+        """What the client is told."""
+        return "all permits are taken" if self.permits else "locked by another request"
+
+    def wait(self, until_free: float | None) -> int | None:
+        """Return the seconds to tell the client; `until_free` is what the nodes said."""
+        wait = self.retry_after
+        if wait is None:
+            wait = PERMIT_RETRY if self.permits else until_free
+        # Whole seconds, rounded up: an earlier request finds it locked. Unless its holder extends it.
+        return None if wait is None else max(1, math.ceil(wait))
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -53,12 +83,14 @@ class Refusal:
         return {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
 
 
-def refusal(error: LockError | ConfigurationError, *, taken: int = HTTPStatus.CONFLICT) -> Refusal | None:
+LOCKED: Final = Taken()
+"""How locks are answered for that the application takes itself."""
+
+
+def refusal(error: LockError | ConfigurationError, *, taken: Taken = LOCKED) -> Refusal | None:
     """Return the answer for a lock error; None for one that is a bug of the server's own."""
     if isinstance(error, LockTakenError):
-        # Whole seconds, rounded up: an earlier request finds it locked. Unless its holder extends it.
-        wait = None if error.retry_after is None else max(1, math.ceil(error.retry_after))
-        return Refusal(int(taken), "locked by another request", wait)
+        return Refusal(int(taken.status), taken.detail, taken.wait(error.retry_after))
     if isinstance(error, ConfigurationError):
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, MISCONFIGURED, None)
     if isinstance(error, QuorumUnavailableError) and error.retry_after is not None:
@@ -79,10 +111,13 @@ def log_refusal(where: str, error: LockError | ConfigurationError) -> None:
         report(logging.WARNING, "%s: %s", where, error, lock=getattr(error, "names", ()))
 
 
-def check_status(status_code: int) -> None:
-    """Refuse a status that tells the client nothing went wrong."""
+def taken_of(status_code: int, retry_after: float | None, permits: int | None) -> Taken:
+    """Return how a lock is answered for; refuse a status that tells the client nothing went wrong."""
     if not 400 <= status_code <= 599:  # noqa: PLR2004 (HTTP's errors)
         raise ValueError(f"status_code must be an error, 400 to 599, got {status_code!r}")
+    if retry_after is not None and not (math.isfinite(retry_after) and retry_after > 0):
+        raise ValueError(f"retry_after must be a number of seconds above 0, or None, got {retry_after!r}")
+    return Taken(status=status_code, retry_after=retry_after, permits=permits is not None)
 
 
 def label_of(key: str | Callable[..., object]) -> str:

@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from typing import ClassVar, Final, Literal, TypeAlias, cast, final
+from collections.abc import Collection
+from typing import ClassVar, Final, TypeAlias, cast, final
 
 from .. import _scripts
 from .._clock import Clock, wall_of
 from .._core.command import Command, Purpose, Reply, Silence, Sink
 from .._core.fencing import at, block_end
+from .._core.keyspace import lock_key
 from .._counters import Counters
+from .._kinds.kind import Kind
+from .._kinds.mutex import LEADER
 from .._node import Node, NodeState, Standing
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
@@ -46,8 +50,11 @@ _LEFT_MS: Final = int(RETRY_AFTER * 1000)
 
 _SILENCE: Final = Silence("no node answers: all locks are bypassed, and refused for want of a quorum")
 
-Refuse: TypeAlias = bool | Literal["quorum"]
-"""What happens to locks: granted, taken, or not to be had because no node answers."""
+Refuse: TypeAlias = bool | str | Collection[str]
+"""What happens to locks: granted, taken, or not to be had because no node answers; or which are taken."""
+
+QUORUM: Final = "quorum"
+"""What is refused is every lock, for want of nodes."""
 
 
 def _place(command: Command) -> list[int]:
@@ -95,19 +102,31 @@ class _Willing:
     def unsubscribe(self, channel: bytes) -> None:
         """Do nothing."""
 
+    def hears(self, channel: bytes) -> bool:
+        """Tell nothing."""
+        return False
+
+    can_hear = False
+
 
 @final
 class _Unwilling(_Willing):
-    """A node on which another client holds every name; or that does not answer."""
+    """A node on which another client holds every name, or those of some `keys`; or that does not answer."""
 
-    def __init__(self, name: str, *, silent: bool) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, *numbers: int, silent: bool, keys: frozenset[bytes] | None) -> None:
+        super().__init__(name, *numbers)
         self._silent = silent
+        self._keys = keys
+
+    def _holds(self, key: bytes) -> bool:
+        return self._keys is None or key in self._keys
 
     def reply(self, command: Command) -> Reply:
         """Return what a server would answer."""
         if self._silent:
             return _SILENCE
+        if not any(map(self._holds, command.keys)):
+            return super().reply(command)
         if command.script in (_scripts.ACQUIRE, _scripts.READ):
             return [0, _LEFT_MS, 0]
         if command.script is _scripts.FAIR_ACQUIRE:
@@ -119,7 +138,8 @@ class _Unwilling(_Willing):
         if command.purpose is Purpose.RELEASE:
             return [0, _LEFT_MS, 0]
         if command.script is _scripts.INSPECT:
-            return [b"another client", _LEFT_MS, None] * (len(command.keys) // 2)
+            found = ([b"another client", _LEFT_MS, None], [None, -2, None])
+            return [each for key in command.keys[::2] for each in found[not self._holds(key)]]
         if command.script is _scripts.OBSERVE:
             return [1, 1, b""]
         return super().reply(command)
@@ -176,24 +196,35 @@ class _Bypassed:
         """Return a runtime over nodes that grant everything at once, or refuse it, or say nothing."""
         await asyncio.sleep(0)  # as a real acquire does: a loop of acquires lets other tasks run
         clock = _StandingClock(life.clock)
-        names = [node.name for node in life.nodes]
-        made: list[_Willing]
-        if self._refuse:
-            made = [_Unwilling(name, silent=self._refuse == "quorum") for name in names]
-        else:
-            numbers = _fences.next(clock)  # for all names of the call, so that each sees its counter grow
-            made = [_Willing(name, *numbers) for name in names]
-        nodes = [cast("Node", node) for node in made]
+        numbers = _fences.next(clock)  # for all names of the call, so that each sees its counter grow
+        silent, keys = self._refuse == QUORUM, self._keys(life.options.prefix)
+        nodes = [
+            cast(
+                "Node",
+                _Unwilling(node.name, *numbers, silent=silent, keys=keys)
+                if self._refuse
+                else _Willing(node.name, *numbers),
+            )
+            for node in life.nodes
+        ]
         runtime = Runtime(nodes, life.options, clock, life.random, life.hooks, counters=Counters())
         life.stood_in.add(runtime)  # for the lease may outlive the block that it began in
         return runtime
 
-    def blocking_timeout(self, asked: float | None) -> float | None:
-        """Where every lock is refused, the first try is as good as the last."""
-        return 0.0 if self._refuse else asked
+    def _keys(self, prefix: bytes) -> frozenset[bytes] | None:
+        """Return the keys of the locks that are refused by name; None: all are."""
+        if isinstance(self._refuse, bool) or self._refuse == QUORUM:
+            return None
+        names = (self._refuse,) if isinstance(self._refuse, str) else self._refuse
+        return frozenset(lock_key(prefix, name) for name in names)
+
+    def blocking_timeout(self, asked: float | None, kind: Kind) -> float | None:
+        """Where locks are refused, the first try is as good as the last; candidates wait: others lead."""
+        waits = kind is LEADER and asked is None and self._refuse != QUORUM
+        return 0.0 if self._refuse and not waits else asked
 
     def unavailable_for(self) -> float:
-        return math.inf if self._refuse == "quorum" else 0.0
+        return math.inf if self._refuse == QUORUM else 0.0
 
     def end(self, life: Lifecycle) -> None:
         """Release what `life` holds, and end what observes.
@@ -228,8 +259,10 @@ class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppr
     Args:
         refuse: True: every lock is held by another client for five seconds more: `try_acquire`
             returns None, `acquire` and ``async with`` raise `LockTakenError`.  ``"quorum"``: no node answers,
-            so they raise `QuorumUnavailableError`.  At once, whatever their `blocking_timeout`, as if it had
-            passed; leases that were granted before stay as they are.
+            so they raise `QuorumUnavailableError`.  A name, or a collection of names: these locks are held by
+            another client, and all others granted.  At once, whatever their `blocking_timeout`, as if it had
+            passed; but a campaign without one waits, since another candidate leads.  Leases that were granted
+            before stay as they are.
 
     Raises:
         ValueError: `refuse` is anything else.
@@ -238,8 +271,9 @@ class bypass:  # noqa: N801 (a context manager that reads like `contextlib.suppr
     _active: ClassVar[list[_Bypassed]] = []  # of the blocks that were entered and not left
 
     def __init__(self, *, refuse: Refuse = False) -> None:
-        if refuse is not True and refuse is not False and refuse != "quorum":
-            raise ValueError(f"refuse must be True, False or 'quorum', got {refuse!r}")
+        names = () if isinstance(refuse, bool) else (refuse,) if isinstance(refuse, str) else refuse
+        if not isinstance(names, Collection) or not all(isinstance(name, str) and name for name in names):
+            raise ValueError(f"refuse must be True, False, 'quorum' or names of locks, got {refuse!r}")
         self._stand_in: Final = _Bypassed(refuse)
 
     def __enter__(self) -> None:

@@ -145,7 +145,7 @@ async def test_each_candidate_leads_and_none_is_seen() -> None:
 async def test_a_campaign_is_refused_alike(refuse: Any, error: type[Exception]) -> None:
     """Another client holds the lock, and has announced nothing; or no node answers, to a look either."""
     with bypass(refuse=refuse):
-        election = make().election("scheduler")
+        election = make().election("scheduler", blocking_timeout=5)
         with pytest.raises(error):
             await election.campaign()
         if refuse is True:
@@ -153,6 +153,54 @@ async def test_a_campaign_is_refused_alike(refuse: Any, error: type[Exception]) 
         else:
             with pytest.raises(QuorumUnavailableError):
                 await election.leader()
+
+
+@pytest.mark.parametrize("refuse", [True, "scheduler"])
+@virtual
+async def test_a_candidate_waits_while_another_one_leads(refuse: Any) -> None:
+    """As long as it is let: code that waits for its turn is no error, and can be cancelled."""
+
+    async def lead(_: object) -> None:
+        led.append(1)
+
+    led: list[int] = []
+    with bypass(refuse=refuse):
+        election = make().election("scheduler")
+        running = asyncio.create_task(election.run(lead))
+        await asyncio.sleep(60)
+        assert not running.done()
+        assert not led
+        assert await election.try_campaign() is None
+        running.cancel()
+        await asyncio.wait((running,))
+        assert running.cancelled()
+
+
+@pytest.mark.parametrize("refuse", ["gpu", ["gpu"], {"gpu", "printer"}, ("a", "gpu")])
+@virtual
+async def test_locks_can_be_refused_by_name(refuse: Any) -> None:
+    """Those are held by another client, and all others granted, of whatever kind."""
+    manager = make(prefix="app:")
+    with bypass(refuse=refuse):
+        for taken in (
+            manager.lock("gpu"),
+            manager.lock("x", "gpu"),
+            manager.rwlock("gpu").read(),
+            manager.rwlock("gpu").write(),
+            manager.semaphore("gpu", permits=3),
+            manager.lock("gpu", fair=True),
+        ):
+            assert await taken.try_acquire() is None
+            with pytest.raises(LockTakenError):
+                await taken.acquire()
+        async with manager.lock("x") as lease, manager.semaphore("y", permits=3):
+            assert lease.fence
+        async with manager.election("z").campaign():
+            pass
+        found = await manager.survey("gpu", "x")
+        assert {lock.name: lock.state for lock in found.locks}["gpu"] == "held"
+        assert {lock.name: lock.state for lock in found.locks}["x"] == "free"
+        assert manager.available
 
 
 @virtual
@@ -612,10 +660,10 @@ async def test_hooks_hear_of_refusals() -> None:
     assert heard == [True, False]
 
 
-@pytest.mark.parametrize("refuse", ["taken", None, 1, "True"])
+@pytest.mark.parametrize("refuse", [None, 1, "", ["a", ""], [1], b"a"])
 def test_it_is_told_what_it_can_do(refuse: Any) -> None:
     """Nothing else is taken for one of them."""
-    with pytest.raises(ValueError, match="refuse must be True, False or 'quorum', got "):
+    with pytest.raises(ValueError, match="refuse must be True, False, 'quorum' or names of locks, got "):
         bypass(refuse=refuse)
 
 

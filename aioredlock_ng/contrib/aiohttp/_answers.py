@@ -6,14 +6,13 @@ import json
 import socket
 import struct
 from contextlib import suppress
-from http import HTTPStatus
 from typing import Final, final
 
 from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Handler
 
 from ... import ConfigurationError, LockError
-from .._http import Refusal, log_refusal, refusal
+from .._http import LOCKED, Refusal, log_refusal, refusal
 from ._keys import TAKEN, WEBSOCKET, path_of
 
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -26,7 +25,7 @@ async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except (LockError, ConfigurationError) as error:
-        refused = refusal(error, taken=request.get(TAKEN, HTTPStatus.CONFLICT))
+        refused = refusal(error, taken=request.get(TAKEN, LOCKED))
         if refused is None:
             raise
         log_refusal(f"{request.method} {path_of(request.match_info.route)}", error)

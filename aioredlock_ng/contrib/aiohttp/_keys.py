@@ -9,6 +9,7 @@ from weakref import WeakSet
 from aiohttp import web
 
 from ... import Lease, LockManager
+from .._http import Taken
 
 MANAGER: Final[web.AppKey[LockManager]] = web.AppKey("MANAGER", LockManager)
 """The lock manager: ``app[MANAGER]``, and in handlers, also of sub-apps, ``request.config_dict[MANAGER]``."""
@@ -16,11 +17,11 @@ MANAGER: Final[web.AppKey[LockManager]] = web.AppKey("MANAGER", LockManager)
 if TYPE_CHECKING or hasattr(web, "RequestKey"):
     LEASE: Final[web.RequestKey[Lease]] = web.RequestKey("LEASE", Lease)
     """The lease of a `locked` handler, ``request[LEASE]``; under several locks the innermost."""
-    TAKEN: Final = web.RequestKey("TAKEN", int)
+    TAKEN: Final = web.RequestKey("TAKEN", Taken)
     WEBSOCKET: Final = web.RequestKey("WEBSOCKET", web.WebSocketResponse)
 else:  # before aiohttp 3.14, where a request takes any key
     LEASE = web.AppKey("LEASE", Lease)
-    TAKEN = web.AppKey("TAKEN", int)
+    TAKEN = web.AppKey("TAKEN", Taken)
     WEBSOCKET = web.AppKey("WEBSOCKET", web.WebSocketResponse)
 
 locked_handlers: WeakSet[Callable[..., object]] = WeakSet()

@@ -13,7 +13,7 @@ from aiohttp import web
 from ... import Lock, LockOptions, Mode
 from ..._decorator import Sort, sort_of
 from ..._template import template_fields
-from .._http import Refusal, check_options, check_status, label_of, lock_or_none
+from .._http import LOCKED, Refusal, check_options, label_of, lock_or_none, taken_of
 from ._answers import HTTPRefused
 from ._keys import LEASE, MANAGER, TAKEN, locked_handlers, path_of
 
@@ -28,6 +28,7 @@ def locked(
     key: str | KeyFunction,
     *,
     status_code: int = HTTPStatus.CONFLICT,
+    retry_after: float | None = None,
     mode: Mode | None = None,
     permits: int | None = None,
     **options: Unpack[LockOptions],
@@ -45,6 +46,8 @@ def locked(
     Args:
         key: the lock's name: a template, filled from ``request.match_info``, or a function of the request.
         status_code: the answer while another request holds the lock.
+        retry_after: seconds in its ``Retry-After``; by default those after which the lock is free unless its
+            holder extends it, and 1 where all permits are taken.
         mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without `at_least`;
             None: a mutex.
         permits: so many requests hold the lock at once: the `LockManager.semaphore` of that name, which has
@@ -55,7 +58,7 @@ def locked(
     Raises:
         TypeError, ValueError: at decoration: what could not work at any request.
     """
-    check_status(status_code)
+    taken = taken_of(status_code, retry_after, permits)
     name_of = _filling(key) if isinstance(key, str) else _calling(key)
     if options.get("label") is None:
         options["label"] = label_of(key)
@@ -70,9 +73,9 @@ def locked(
         async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
             request = _request_in((*args, *kwargs.values()))
             lock = _lock(request, await name_of(request), sort, options)
-            request[TAKEN] = status_code
+            request[TAKEN] = taken
             async with lock as lease:
-                request[TAKEN] = HTTPStatus.CONFLICT  # locks of the handler's own have nothing to do with it
+                request[TAKEN] = LOCKED  # locks of the handler's own have nothing to do with it
                 request[LEASE] = lease
                 return await function(*args, **kwargs)
 

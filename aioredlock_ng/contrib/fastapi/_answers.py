@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from http import HTTPStatus
 from typing import Any, Final
 
+import fastapi.routing
 from fastapi import FastAPI, WebSocket, status
+from fastapi.dependencies.models import Dependant
 from fastapi.responses import JSONResponse
 from fastapi.websockets import WebSocketDisconnect, WebSocketState
 from starlette.requests import HTTPConnection
+from starlette.routing import BaseRoute
 
 from ... import (
     ConfigurationError,
@@ -19,16 +22,11 @@ from ... import (
     ManagerClosedError,
     QuorumUnavailableError,
 )
-from .._http import Refusal, log_refusal, refusal
+from .._http import LOCKED, Refusal, Taken, log_refusal, refusal
 from ._names import route_of
 
-_STATUS: Final = "_aioredlock_ng_status"
-"""Attribute of a `LockTakenError`: the status that its `locked` asked for."""
-
-
-def ask_for(status_code: int, error: LockTakenError) -> None:
-    """Have an error answered with a status other than 409."""
-    setattr(error, _STATUS, status_code)
+TAKEN: Final = "_aioredlock_ng_taken"
+"""Attribute of what `locked` makes, and of its `LockTakenError`: how that is answered."""
 
 
 def add_exception_handlers(app: FastAPI) -> None:
@@ -40,7 +38,11 @@ def add_exception_handlers(app: FastAPI) -> None:
     closed with 1013 ("try again later").  Errors that are bugs, such as `WouldDeadlockError`, remain a 500.
 
     An app that is mounted in another one answers for itself: call this for each.
+
+    The app's OpenAPI document tells of these answers at each route that has a `locked`; those of locks that
+    an endpoint takes itself are told by ``responses=LOCK_RESPONSES`` there.
     """
+    app.openapi = _documenting(app, app.openapi)  # type: ignore[method-assign]  # as FastAPI's docs do it
     for kind in (
         LockTakenError,
         QuorumUnavailableError,
@@ -54,7 +56,7 @@ def add_exception_handlers(app: FastAPI) -> None:
 async def _answer(connection: HTTPConnection, error: Exception) -> Any:
     """Answer a lock error; nothing is returned for a WebSocket, which is told here."""
     assert isinstance(error, (LockError, ConfigurationError))
-    answer = refusal(error, taken=getattr(error, _STATUS, HTTPStatus.CONFLICT))
+    answer = refusal(error, taken=getattr(error, TAKEN, LOCKED))
     assert answer is not None, "the kinds that are handled are all refusals"
     log_refusal(getattr(route_of(connection), "path", "?"), error)
     response = JSONResponse({"detail": answer.detail}, answer.status, answer.headers)
@@ -86,8 +88,48 @@ def _documented(description: str) -> dict[str, Any]:
     }
 
 
+_NO_LOCK: Final = "The lock could not be acquired, or was lost."
+
 LOCK_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     409: _documented("Locked by another request."),
-    503: _documented("The lock could not be acquired, or was lost."),
+    503: _documented(_NO_LOCK),
 }
-"""For OpenAPI: ``responses=LOCK_RESPONSES`` at a route, a router or the app."""
+"""For OpenAPI: ``responses=LOCK_RESPONSES`` at a route whose endpoint takes locks itself."""
+
+
+def _documenting(app: FastAPI, openapi: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """Return what makes the OpenAPI document of `app`, with the answers of its locks."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = openapi()
+            for route in _flattened(app.routes):
+                dependant = getattr(route, "dependant", None)  # else it is no route of FastAPI's own
+                if dependant is not None and route.include_in_schema:
+                    for taken in _locks_of(dependant):
+                        _tell(taken, schema["paths"][route.path_format], route.methods)
+        return openapi()
+
+    return document
+
+
+def _flattened(routes: Sequence[BaseRoute]) -> Iterator[Any]:
+    """Return the routes of an app; newer versions of FastAPI keep those of included routers apart."""
+    contexts = getattr(fastapi.routing, "iter_route_contexts", None)
+    return iter(routes) if contexts is None else contexts(routes)
+
+
+def _tell(taken: Taken, operations: dict[str, Any], methods: Iterable[str]) -> None:
+    for method in methods:
+        responses = operations[method.lower()].setdefault("responses", {})
+        told = _documented(f"{taken.detail[0].upper()}{taken.detail[1:]}.")
+        responses.setdefault(f"{taken.status:d}", told)
+        responses.setdefault("503", _documented(_NO_LOCK))
+
+
+def _locks_of(dependant: Dependant) -> Iterator[Taken]:
+    """Yield how each lock of a route is answered for when it is taken."""
+    if (taken := getattr(dependant.call, TAKEN, None)) is not None:
+        yield taken
+    for further in dependant.dependencies:
+        yield from _locks_of(further)

@@ -17,8 +17,8 @@ from starlette.requests import HTTPConnection
 from ... import Lease, Lock, LockLostError, LockManager, LockOptions, LockTakenError, LossReason, Mode
 from ..._decorator import Sort, sort_of
 from ..._template import template_fields
-from .._http import check_options, check_status, label_of, lock_or_none
-from ._answers import ask_for
+from .._http import Taken, check_options, label_of, lock_or_none, taken_of
+from ._answers import TAKEN
 from ._manager import ManagerDep
 from ._names import filled, name_of_lock, unusable
 
@@ -34,6 +34,7 @@ def locked(
     *,
     scope: Scope = "function",
     status_code: int = HTTPStatus.CONFLICT,
+    retry_after: float | None = None,
     mode: Mode | None = None,
     permits: int | None = None,
     **options: Unpack[LockOptions],
@@ -59,7 +60,10 @@ def locked(
         scope: ``"function"``: released before the response is sent.  ``"request"``: after its body and
             its background tasks; what endpoints that stream need.  A dependency that yields and takes the
             lease must have the scope of the lock.
-        status_code: of the answer while another request holds the lock.
+        status_code: of the answer while another request holds the lock; it stands in the OpenAPI document of
+            an app with `add_exception_handlers`.
+        retry_after: seconds in its ``Retry-After``; by default those after which the lock is free unless its
+            holder extends it, and 1 where all permits are taken.
         mode: ``"read"`` or ``"write"``: the `LockManager.rwlock` of that name, held so, without `at_least`;
             None: a mutex.
         permits: so many requests hold the lock at once: the `LockManager.semaphore` of that name, which has
@@ -72,13 +76,14 @@ def locked(
     """
     if scope not in get_args(Scope):
         raise ValueError(f"scope must be one of {get_args(Scope)}, got {scope!r}")
-    check_status(status_code)
+    taken = taken_of(status_code, retry_after, permits)
     if not isinstance(key, str) and not callable(key):
         raise TypeError(f"locked() wants a template or a dependency that returns the name, got {key!r}")
     if options.get("label") is None:
         options["label"] = label_of(key)
-    guard = _Guard(scope=scope, status_code=status_code, sort=sort_of(mode, permits), options=options)
+    guard = _Guard(scope=scope, taken=taken, sort=sort_of(mode, permits), options=options)
     dependency = _by_template(key, guard) if isinstance(key, str) else _by_dependency(key, guard)
+    setattr(dependency, TAKEN, taken)
     return params.Depends(dependency, scope=scope)
 
 
@@ -115,7 +120,7 @@ class _Guard:
     """What one call of `locked` asks for."""
 
     scope: Scope
-    status_code: int
+    taken: Taken
     sort: Sort
     options: LockOptions
 
@@ -129,7 +134,7 @@ class _Guard:
             try:
                 lease = await stack.enter_async_context(lock)
             except LockTakenError as error:  # not one from the endpoint, which has a status of its own
-                ask_for(self.status_code, error)
+                setattr(error, TAKEN, self.taken)
                 raise
             if self.scope == "request":  # the other scope ends there anyway
                 connection.scope["fastapi_function_astack"].push_async_exit(_before_response(lease))

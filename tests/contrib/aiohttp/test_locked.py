@@ -174,13 +174,16 @@ async def test_handlers_with_permits() -> None:
     """So many at once; the next one gets the status that was asked for."""
     app, _ = app_with(
         web.get("/gpu", locked("gpu", permits=2, blocking=False, status_code=429)(show)),
+        web.get("/job", locked("job", blocking=False, retry_after=30)(show)),
     )
     async with serve(app) as site:
         pool = app[MANAGER].semaphore("gpu", permits=2)
         async with pool:
             assert (await site.get("/gpu"))[0] == 200
             async with pool:
-                assert (await site.get("/gpu"))[0] == 429
+                assert await site.get("/gpu") == (429, {"detail": "all permits are taken"}, "1")
+        async with app[MANAGER].lock("job"):
+            assert (await site.get("/job"))[2] == "30"
 
 
 async def test_a_fair_lock_of_a_handler() -> None:

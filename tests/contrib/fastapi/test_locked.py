@@ -565,7 +565,7 @@ async def test_endpoints_in_a_mode() -> None:
 
 @virtual
 async def test_endpoints_with_permits() -> None:
-    """So many at once; the next one gets the status that was asked for."""
+    """So many at once; the next one gets the status that was asked for, and when to come back."""
     app = new_app()
     permit = locked(TEMPLATE, permits=2, blocking=False, status_code=429)
 
@@ -573,12 +573,25 @@ async def test_endpoints_with_permits() -> None:
     async def work(order_id: int, lease: Annotated[Lease, permit]) -> int | None:
         return lease.slot
 
+    @app.post("/slow/{order_id}", dependencies=[locked(TEMPLATE, permits=2, blocking=False, retry_after=7.5)])
+    async def slow(order_id: int) -> None: ...
+
     async with site(app) as here:
         pool = here.manager.semaphore("order:1", permits=2)
         async with pool as one:
             assert (await here.post("/orders/1")).json() == 1 - (one.slot or 0)
             async with pool:
-                assert (await here.post("/orders/1")).status_code == 429
+                answer = await here.post("/orders/1")
+                assert (answer.status_code, answer.json()) == (429, {"detail": "all permits are taken"})
+                assert answer.headers["Retry-After"] == "1", "not the end of a lease"
+                assert (await here.post("/slow/1")).headers["Retry-After"] == "8"
+
+
+@pytest.mark.parametrize("retry_after", [0, -1, float("inf"), float("nan")])
+def test_a_retry_interval_is_a_number_of_seconds(retry_after: float) -> None:
+    """What no client could wait for is refused where it is written."""
+    with pytest.raises(ValueError, match="retry_after must be a number of seconds above 0"):
+        locked("a", retry_after=retry_after)
 
 
 @virtual
@@ -612,6 +625,8 @@ def test_the_schema_has_what_the_endpoint_has() -> None:
     schema, without = app.openapi()["paths"][PATH]["post"], plain.openapi()["paths"][PATH]["post"]
     token = schema["parameters"].pop()
     assert (token["name"], token["in"]) == ("token", "query")
+    assert {"409", "503"} < set(schema["responses"])
+    del schema["responses"], without["responses"]
     assert schema == without
 
 
@@ -633,3 +648,38 @@ def test_the_documented_responses() -> None:
             assert schema["properties"] == {"detail": {"type": "string"}}
     add_exception_handlers(app)
     assert repr(LOCK_RESPONSES) == before
+
+
+def test_the_documented_responses_are_those_of_each_routes_locks() -> None:
+    """With the status that is used, at routes that have a lock, wherever it stands, and at no other."""
+    app, router = new_app(), APIRouter(dependencies=[locked("all", status_code=429, permits=3)])
+    add_exception_handlers(app)
+
+    async def inner(lease: Annotated[Lease, locked("a:{n}", status_code=423)]) -> Lease:
+        return lease
+
+    @app.get("/free")
+    async def free() -> None: ...
+
+    @app.get("/one/{n}", dependencies=[locked("a:{n}")])
+    @app.put("/one/{n}", dependencies=[locked("a:{n}")])
+    async def one(n: int) -> None: ...
+
+    @app.get("/deep/{n}")
+    async def deep(n: int, lease: Annotated[Lease, Depends(inner)]) -> None: ...
+
+    @router.get("/router")
+    async def routed() -> None: ...
+
+    app.include_router(router, prefix="/v1")
+    paths = app.openapi()["paths"]
+    told = {path: set(operations["get"]["responses"]) - {"200", "422"} for path, operations in paths.items()}
+    assert told == {
+        "/free": set(),
+        "/one/{n}": {"409", "503"},
+        "/deep/{n}": {"423", "503"},
+        "/v1/router": {"429", "503"},
+    }
+    assert paths["/one/{n}"]["put"]["responses"]["409"]["description"] == "Locked by another request."
+    assert paths["/v1/router"]["get"]["responses"]["429"]["description"] == "All permits are taken."
+    assert app.openapi() is app.openapi(), "made once"
