@@ -9,6 +9,7 @@ import ipaddress
 import logging
 import os
 import signal
+import socket
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -75,6 +76,11 @@ def add(commands: Subcommands) -> None:
         metavar="NAME",
         help="a further name by which browsers may call the page, behind a proxy, say; may be repeated",
     )
+    parser.add_argument(
+        "--trust-proxy",
+        action="store_true",
+        help="believe X-Forwarded-Proto and X-Forwarded-For: of a proxy that alone reaches this server",
+    )
     add_node_options(parser)
     parser.set_defaults(run=_run)
 
@@ -109,6 +115,7 @@ def _run(arguments: argparse.Namespace) -> int:
             interval=arguments.interval,
             quarantine=clients_quarantine(),
             counted=False,
+            trust_proxy=arguments.trust_proxy,
         )
     except ValueError as error:
         raise UsageError(f"dashboard: {error}") from None
@@ -132,8 +139,15 @@ def _hosts(host: str, allowed: list[str]) -> set[str] | None:
     On this machine its own names are known.  Elsewhere there is a token, whose session no other name gets.
     """
     if _is_loopback(host):
-        return {host, *LOOPBACK, *allowed}
-    return {host, *allowed} if allowed else None
+        return {host, socket.gethostname(), *LOOPBACK, *allowed}
+    return {host, socket.gethostname(), *allowed} if allowed else None
+
+
+def _shown(host: str) -> str:
+    """Return the name in a URL that a browser can open: no browser goes to "any address of this machine"."""
+    if ipaddress.ip_address(host).is_unspecified:
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host
 
 
 def _token(path: Path) -> str:
@@ -157,22 +171,32 @@ async def _serve(manager: LockManager, site: Site, bind: tuple[str, int]) -> int
     """Serve until a signal comes; Ctrl-C is the ordinary end."""
     from aiohttp import web
 
+    from .._dashboard.site import HEADERS
     from ..contrib.aiohttp._page import add_page
+    from ._doorway import IDLE_TIME, Doorway
     from ._signals import until_signal
 
-    app = web.Application()
+    async def protect(_request: web.Request, response: web.StreamResponse) -> None:
+        for name, value in HEADERS.items():  # also of what is answered without the page
+            response.headers.setdefault(name, value)
+
+    app, doorway = web.Application(), Doorway()
     add_page(app, "", lambda: site)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN)
+    app.on_response_prepare.extend((protect, doorway.has_asked))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN, keepalive_timeout=IDLE_TIME)
     await runner.setup()
+    doorway.server = runner.server
     try:
-        server = web.TCPSite(runner, *bind)
         try:
-            await server.start()
+            server = await asyncio.get_running_loop().create_server(doorway, *bind)
         except OSError as error:
             raise UsageError(f"dashboard: cannot listen on {bind[0]}:{bind[1]}: {error.strerror}") from None
-        host, port, *_ = runner.addresses[0]
-        print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
-        ended_by = await until_signal(_forever())
+        async with server:
+            host, port, *_ = server.sockets[0].getsockname()
+            print(f"http://{_shown(host)}:{port}/", flush=True)
+            ended_by = await until_signal(_forever())
+            server.close()
+            await runner.cleanup()  # before the server is waited for, which waits for its connections
     finally:
         await runner.cleanup()
         await manager.aclose()

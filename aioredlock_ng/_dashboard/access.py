@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections import OrderedDict, deque
+import time
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, final
 from urllib.parse import urlsplit
@@ -13,11 +14,15 @@ from urllib.parse import urlsplit
 MIN_TOKEN: Final = 16
 """Characters of a token, at least: with five tries a minute none is found."""
 
-MAX_SESSIONS: Final = 100
-"""Sessions at the same time, at most; of more the oldest ends."""
+MAX_SIGNED_OUT: Final = 100
+"""Sessions that were signed out, and that this process remembers until they end by themselves."""
 
 SESSION_TIME: Final = 12 * 3600.0
-"""Seconds until a session ends by itself."""
+"""Seconds until a session ends by itself.
+
+A session's secret is its end, signed with the token: every process that has the token can check it, behind
+whatever balancer, and another token ends all of them.
+"""
 
 MAX_WRONG: Final = 5
 """Wrong tokens in a minute from one address, at most; then it has to wait."""
@@ -43,10 +48,11 @@ class Access:
         may_release: bool,
         hosts: Collection[str] | None,
         clock: Callable[[], float],
+        wall: Callable[[], float] = time.time,
     ) -> None:
         """Let in by `token`, or all when it is None; `hosts` is what the page may be called (None: anything).
 
-        `clock` returns seconds that never go back.
+        `clock` returns seconds that never go back, and `wall` the time of day, as other processes have it.
 
         Raises:
             ValueError: the token is too short, or there is none although locks may be released.
@@ -60,7 +66,9 @@ class Access:
         self._token = _digest(token or "")
         self._hosts = None if hosts is None else {host.lower() for host in hosts}
         self._clock = clock
-        self._sessions: OrderedDict[bytes, float] = OrderedDict()
+        self._wall = wall
+        self._key = hashlib.sha256(b"aioredlock_ng session\0" + (token or "").encode()).digest()
+        self._signed_out: deque[str] = deque(maxlen=MAX_SIGNED_OUT)
         self._wrong: dict[int, deque[float]] = {}
 
     # -- which requests ------------------------------------------------------------------------------
@@ -105,11 +113,8 @@ class Access:
         if not self.needs_token or not hmac.compare_digest(_digest(token), self._token):
             self._wrong.setdefault(_group(address), deque(maxlen=MAX_WRONG)).append(now)
             return None
-        secret = secrets.token_urlsafe(32)
-        self._sessions[_digest(secret)] = now + SESSION_TIME
-        if len(self._sessions) > MAX_SESSIONS:
-            self._sessions.popitem(last=False)
-        return secret
+        session = f"{int(self._wall() + SESSION_TIME)}.{secrets.token_urlsafe(16)}"
+        return f"{session}.{self._signature(session)}"
 
     def signed_in(self, secret: str | None) -> bool:
         """Whether a request may see the page; `secret` is the session's that came with it."""
@@ -120,14 +125,18 @@ class Access:
         return self.may_release and self._has_session(secret)
 
     def sign_out(self, secret: str | None) -> None:
-        """End a session."""
-        self._sessions.pop(_digest(secret or ""), None)
+        """End a session here; another process does not hear of it, and the browser forgets its secret."""
+        if secret is not None and self._has_session(secret):
+            self._signed_out.append(secret)
 
     def _has_session(self, secret: str | None) -> bool:
-        if secret is None:
+        session, _, signature = (secret or "").rpartition(".")
+        if not hmac.compare_digest(signature.encode(errors="replace"), self._signature(session).encode()):
             return False
-        ends = self._sessions.get(_digest(secret))  # by a digest: its time tells nothing of the secret
-        return ends is not None and self._clock() < ends
+        return self._wall() < int(session.partition(".")[0]) and secret not in self._signed_out
+
+    def _signature(self, session: str) -> str:
+        return hmac.new(self._key, session.encode(errors="surrogatepass"), hashlib.sha256).hexdigest()
 
 
 def host_of(host: str) -> str:

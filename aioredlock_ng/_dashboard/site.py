@@ -73,6 +73,14 @@ class Request:
         """Its address, as a line of a log may have it."""
         return self.address if self.address.isprintable() else ascii(self.address)
 
+    def as_its_proxy_saw_it(self) -> Request:
+        """Return the request as it came to the proxy before this server, by what that one has added."""
+        scheme = self.headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
+        address = self.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+        return dataclasses.replace(
+            self, https=self.https or scheme == "https", address=address or self.address
+        )
+
     @property
     def encrypted(self) -> bool:
         """Whether its browser sent it by HTTPS, perhaps to a proxy before this server."""
@@ -139,8 +147,14 @@ class Events:
 class Site:
     """All that the page's server does."""
 
-    def __init__(self, manager: LockManager, feed: Feed, access: Access) -> None:
-        """Show what `feed` sees, and release locks through `manager`, for those that `access` lets in."""
+    def __init__(
+        self, manager: LockManager, feed: Feed, access: Access, *, trusts_proxy: bool = False
+    ) -> None:
+        """Show what `feed` sees, and release locks through `manager`, for those that `access` lets in.
+
+        When it `trusts_proxy`, what a proxy says of how a request came to it counts.
+        """
+        self._trusts_proxy = trusts_proxy
         self._manager = manager
         self._feed = feed
         self._access = access
@@ -153,10 +167,13 @@ class Site:
         """Answer a request."""
         if not self._access.knows_host(request.headers):
             return _error(HTTPStatus.MISDIRECTED_REQUEST, "this page has another name: see --allow-host")
-        if request.method == "GET":
+        if self._trusts_proxy:
+            request = request.as_its_proxy_saw_it()
+        if request.method in ("GET", "HEAD"):
             return self._get(request)
         if request.method != "POST":
-            return _error(HTTPStatus.METHOD_NOT_ALLOWED, "GET or POST")
+            answer = _error(HTTPStatus.METHOD_NOT_ALLOWED, "GET, HEAD or POST")
+            return dataclasses.replace(answer, headers={**answer.headers, "Allow": "GET, HEAD, POST"})
         if not self._access.is_own(request.headers):
             return _error(HTTPStatus.FORBIDDEN, "not from this page")
         body = await _read(request)
@@ -175,7 +192,7 @@ class Site:
                     "may_release": self._access.may_release,
                 }
             )
-        if request.path == "events":
+        if request.path == "events" and request.method == "GET":
             return self._events(request)
         file = _files().get(request.path or "index.html")
         if file is None:
@@ -206,7 +223,7 @@ class Site:
             return self._sign_in(request, body)
         if request.path == "sign-out":
             self._access.sign_out(request.secret)
-            return Answer(status=HTTPStatus.NO_CONTENT)
+            return self._with_cookie(request, "", "; Max-Age=0")
         if request.path == "release":
             return await self._release(request, body)
         return _error(HTTPStatus.NOT_FOUND, "there is no such page")
@@ -220,8 +237,12 @@ class Site:
         if secret is None:
             report(logging.WARNING, "dashboard: a wrong token from %s", request.whence)
             return _error(HTTPStatus.UNAUTHORIZED, "this is not the token")
+        return self._with_cookie(request, secret)
+
+    @staticmethod
+    def _with_cookie(request: Request, secret: str, lasts: str = "") -> Answer:
         # Without a path a browser takes that of the page, which a proxy may have put elsewhere.
-        cookie = f"{request.cookie}={secret}; HttpOnly; SameSite=Strict"
+        cookie = f"{request.cookie}={secret}; HttpOnly; SameSite=Strict{lasts}"
         cookie += "; Secure" if request.encrypted else ""
         return Answer(status=HTTPStatus.NO_CONTENT, headers={**HEADERS, "Set-Cookie": cookie})
 

@@ -64,9 +64,14 @@ def _common(lock: LockInspection, at: float, queue: QueueInspection | None) -> R
         "nodes": len(lock.nodes),
         "fence": lock.highest_fence,
         "more": lock.more_readers,
-        "waiting": None if queue is None else len(queue.waiters),
-        "more_waiting": queue is not None and queue.more_waiters,
+        "waiting": None if (line := line_of(lock, queue)) is None else len(line.waiters),
+        "more_waiting": line is not None and line.more_waiters,
     }
+
+
+def line_of(lock: LockInspection, queue: QueueInspection | None) -> QueueInspection | None:
+    """Return the line for a lock of which there is one: a fair one, or one that was fair to its waiters."""
+    return queue if queue is not None and (queue.waiters or lock.kind == "fair") else None
 
 
 def until_of(ttl: float | None, at: float) -> float | None:
@@ -130,9 +135,7 @@ def in_full(lock: LockInspection, at: float, queue: QueueInspection | None) -> d
         "readers": [{**_reader(each, at), "held_by": each.held_by} for each in lock.readers],
         "permits": [{**_permit(each, at), "held_by": each.held_by} for each in lock.permits],
         "by_node": [_on_node(node, at) for node in lock.nodes],
-        "queue": None
-        if queue is None or not (queue.waiters or lock.kind == "fair")
-        else queue_as_json(queue),
+        "queue": None if (line := line_of(lock, queue)) is None else queue_as_json(line),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 from typing import Final
@@ -18,6 +19,9 @@ _ECHO: Final = ", with args beginning with"
 """What some servers begin to repeat the arguments with: owner values, and at login the password."""
 
 
+_CONNECT_FAILED: Final = re.compile(r"Error (\d+) connecting to (.+)\. Connect call failed \(.*\)\.$")
+
+
 def why(error: Exception) -> str:
     """Return the reason for a log line or a vote.
 
@@ -29,6 +33,8 @@ def why(error: Exception) -> str:
         text = f"{text} {cause}"  # redis-py 5 leaves it out
     if isinstance(error, UnicodeError) or not text:
         return name
+    if failed := _CONNECT_FAILED.match(text):  # asyncio's words, which redis-py hands on
+        text = f"cannot connect to {failed[2]}: {os.strerror(int(failed[1]))}"
     notes = "".join(f" ({note})" for note in notes_of(error))
     return f"{text}{notes}" if isinstance(error, (RedisError, OSError)) else f"{name}: {text}{notes}"
 

@@ -31,6 +31,7 @@ class PageOptions:
     interval: float
     quarantine: float | None
     counted: bool
+    trust_proxy: bool
 
     @classmethod
     def checked(
@@ -42,6 +43,7 @@ class PageOptions:
         interval: float,
         quarantine: float | None = None,
         counted: bool = True,
+        trust_proxy: bool = False,
     ) -> PageOptions:
         """Return them.
 
@@ -56,12 +58,18 @@ class PageOptions:
             raise ValueError(f"interval must be {SHORTEST:g} to {LONGEST:g} seconds, got {interval!r}")
         names = None if hosts is None else _names(hosts)
         access = Access(token=token, may_release=allow_release, hosts=names, clock=_now)
-        return cls(access=access, interval=interval, quarantine=quarantine, counted=counted)
+        return cls(
+            access=access,
+            interval=interval,
+            quarantine=quarantine,
+            counted=counted,
+            trust_proxy=trust_proxy,
+        )
 
     def site(self, manager: LockManager) -> Site:
         """Make the site that shows what a manager sees."""
         feed = Feed(manager, interval=self.interval, quarantine=self.quarantine, counted=self.counted)
-        return Site(manager, feed, self.access)
+        return Site(manager, feed, self.access, trusts_proxy=self.trust_proxy)
 
 
 def _names(hosts: Iterable[str]) -> frozenset[str]:

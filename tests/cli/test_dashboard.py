@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -11,11 +12,11 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from aioredlock_ng._cli._doorway import IDLE_TIME, MAX_CONNECTIONS
 from aioredlock_ng.cli import main
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes
@@ -34,7 +35,7 @@ def token_file(tmp_path: Path) -> Path:
     return path
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(urls: Sequence[str], *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Start it on a free port; gives where it says that it serves."""
     command = [*DASHBOARD, "--nodes", ",".join(urls), "--bind", "127.0.0.1:0", *arguments]
@@ -78,6 +79,49 @@ def test_it_serves_until_it_is_told_to_stop(number: signal.Signals, code: int, s
             assert process.wait(60) == code
         assert process.stderr is not None
         assert process.stderr.read() == ""
+
+
+@pytest.mark.process
+def test_half_sent_requests_neither_stay_nor_fill_the_log(shared_nodes: Nodes) -> None:
+    """More connections than there is room for are closed at once, the others in a while; then it serves."""
+    with running(shared_nodes.urls) as (process, url), contextlib.ExitStack() as stack:
+        port = int(url.rstrip("/").rpartition(":")[2])
+        half = []
+        for _ in range(MAX_CONNECTIONS + 100):
+            half.append(stack.enter_context(socket.create_connection(("127.0.0.1", port))))
+            with contextlib.suppress(OSError):
+                half[-1].send(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        for connection in half:  # each is ended
+            connection.settimeout(IDLE_TIME + 60)
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(1) == b""
+        assert b"<!doctype html>" in get(url)[1]
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=60)
+    (line,) = log.splitlines()
+    assert (
+        f"WARNING dashboard: {MAX_CONNECTIONS} connections are open; further ones are closed at once" in line
+    )
+
+
+@pytest.mark.process
+def test_it_is_known_by_the_machine_s_own_name(shared_nodes: Nodes) -> None:
+    """And what is answered without the page is as safe as the page."""
+    with running(shared_nodes.urls) as (_, url):
+        port = url.rstrip("/").rpartition(":")[2]
+        assert get(url, Host=f"{socket.gethostname()}:{port}")[0] == 200
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{url}no/such/page")  # noqa: S310
+        with caught.value as error:
+            assert (error.code, error.headers["X-Frame-Options"]) == (404, "DENY")
+
+
+@pytest.mark.process
+def test_the_printed_address_can_be_opened(token_file: Path, shared_nodes: Nodes) -> None:
+    """No browser opens "any address of this machine"."""
+    arguments = ["--bind", "0.0.0.0:0", "--token-file", str(token_file)]
+    with running(shared_nodes.urls, *arguments) as (_, url):
+        assert url.startswith(f"http://{socket.gethostname()}:")
 
 
 @pytest.mark.process

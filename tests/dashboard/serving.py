@@ -42,7 +42,7 @@ async def by_fastapi(manager: LockManager, **options: Any) -> AsyncIterator[str]
     app = FastAPI()
     app.state.lock_manager = manager
     app.include_router(locks_router(**options), prefix="/locks")
-    config = uvicorn.Config(app, port=0, log_level="critical", lifespan="off")
+    config = uvicorn.Config(app, port=0, log_level="critical", lifespan="off", proxy_headers=False)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server._serve())
     while not server.started:

@@ -7,7 +7,7 @@ import pytest
 from aioredlock_ng._dashboard import access
 from aioredlock_ng._dashboard.access import (
     LOOPBACK,
-    MAX_SESSIONS,
+    MAX_SIGNED_OUT,
     MAX_WRONG,
     SESSION_TIME,
     WRONG_TIME,
@@ -31,7 +31,8 @@ class Clock:
 
 def make(clock: Clock | None = None, **options: object) -> Access:
     """Make the access to a page."""
-    given = {"token": TOKEN, "may_release": True, "hosts": None, "clock": clock or Clock(), **options}
+    clock = clock or Clock()
+    given = {"token": TOKEN, "may_release": True, "hosts": None, "clock": clock, "wall": clock, **options}
     return Access(**given)  # type: ignore[arg-type]
 
 
@@ -70,15 +71,37 @@ def test_a_page_that_only_shows_releases_nothing() -> None:
 
 
 def test_sessions_end() -> None:
-    """After some hours; and of too many the oldest."""
+    """After some hours, in every process; and those that were signed out, as far as they are remembered."""
+    clock = Clock()
+    page, other = make(clock), make(clock)
+    secret = page.sign_in(TOKEN, "a")
+    clock.now += SESSION_TIME - 1
+    assert page.signed_in(secret)
+    assert other.signed_in(secret)
+    clock.now += 1
+    assert not page.signed_in(secret)
+    assert not other.signed_in(secret)
+    for _ in range(2 * MAX_SIGNED_OUT):
+        secret = page.sign_in(TOKEN, "a")
+        page.sign_out(secret)
+        assert not page.signed_in(secret)
+    assert len(page._signed_out) == MAX_SIGNED_OUT
+
+
+def test_any_process_with_the_token_knows_a_session() -> None:
+    """No store is shared: the secret says until when it is good, and only the token can sign that."""
     clock = Clock()
     page = make(clock)
     secret = page.sign_in(TOKEN, "a")
-    clock.now += SESSION_TIME
-    assert not page.signed_in(secret)
-    first, *others = [page.sign_in(TOKEN, "a") for _ in range(MAX_SESSIONS + 1)]
-    assert not page.signed_in(first)
-    assert all(map(page.signed_in, others))
+    assert secret is not None
+    assert make(clock).may_release_now(secret)
+    assert not make(clock, token=TOKEN + "!").signed_in(secret)
+    ends, nonce, signature = secret.split(".")
+    assert not page.signed_in(f"{int(ends) + 1}.{nonce}.{signature}")
+    assert not page.signed_in(f"{ends}.{nonce}x.{signature}")
+    for nonsense in (".", "..", "1", f"{ends}.{nonce}", f"x.{nonce}.{signature}", "é.\udc80.ü", secret[:-1]):
+        assert not page.signed_in(nonsense)
+    assert secret != page.sign_in(TOKEN, "a")
 
 
 def test_wrong_tokens_make_an_address_wait() -> None:

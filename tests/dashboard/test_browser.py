@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -174,6 +175,25 @@ async def test_all_is_told_after_signing_in_again(manager: LockManager, complain
             await page.locator("#sign-out").click()
 
 
+async def test_what_several_hold_is_shown_as_such(manager: LockManager, complaints: Complaints) -> None:
+    """Also at an address as somebody types it; nothing is said of a line where there can be none."""
+    pool = manager.semaphore("gpu", permits=4)
+    async with (
+        by_aiohttp(manager, interval=0.2) as url,
+        browser() as chromium,
+        contextlib.AsyncExitStack() as held,
+    ):
+        for _ in range(3):
+            await held.enter_async_context(pool)
+        await held.enter_async_context(manager.rwlock("catalogue").read())
+        async with window(chromium, complaints, f"{url}/locks/#lock=gpu") as page:
+            await shows(page.locator("#lock-summary [data-field=holder]"), "3 holders")
+            assert await page.locator("#lock-summary [data-field=waiting]").count() == 0
+            await page.goto(f"{url}/locks/")
+            await shows(rows(page), "3 holders")
+            await shows(page.locator("[data-spark=granted] .spark-axis"), "now")
+
+
 async def test_trouble_is_told(make_nodes: Any, complaints: Complaints) -> None:
     """A node that is down, no quorum, a server that is gone: in words, and in the window's title."""
     nodes: LocalNodes = make_nodes(3)
@@ -186,10 +206,11 @@ async def test_trouble_is_told(make_nodes: Any, complaints: Complaints) -> None:
         await site.start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}/locks/"
         async with window(chromium, complaints, url) as page:
-            await shows(page.locator("#margin"), "1 of 3 nodes may fail")
+            await shows(page.locator("#margin"), "1 more node may fail")
             assert not (await page.title()).startswith("(!)")
             nodes.kill(0)
             await page.locator("#nodes > li:not([data-state=up])").first.wait_for()
+            await shows(page.locator("#nodes > li[data-state=down]"), "Connection refused")
             await page.locator("#margin[data-level=warning]").wait_for()
             assert (await page.title()).startswith("(!)")
             nodes.kill(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
 from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
@@ -16,7 +17,9 @@ from fastapi import FastAPI
 
 from aioredlock_ng import LockManager, ReleaseOutcome
 from aioredlock_ng._dashboard import feed
-from aioredlock_ng._dashboard.site import Answer, Site
+from aioredlock_ng._dashboard.access import MAX_WRONG, Access
+from aioredlock_ng._dashboard.feed import Feed
+from aioredlock_ng._dashboard.site import Answer, Request, Site
 from aioredlock_ng.contrib.aiohttp import _page as aiohttp_page
 from aioredlock_ng.contrib.aiohttp import add_locks_page
 from aioredlock_ng.contrib.fastapi import _page as fastapi_page
@@ -116,6 +119,89 @@ async def test_a_token_opens_the_page(framework: str, manager: LockManager) -> N
             assert response.status == 204
         async with client.get("/locks/events") as response:
             assert response.status == 401
+
+
+@each_framework
+async def test_any_worker_knows_a_session(framework: str, manager: LockManager) -> None:
+    """Two servers with the same token, as behind a balancer: what one has let in the other shows the page."""
+    async with (
+        FRAMEWORKS[framework](manager, token=TOKEN) as one,
+        FRAMEWORKS[framework](manager, token=TOKEN) as two,
+        aiohttp.ClientSession(cookie_jar=jar()) as client,
+    ):
+        balancer = {"Host": "127.0.0.1"}
+        async with client.post(f"{one}/locks/sign-in", json={"token": TOKEN}, headers=balancer) as response:
+            assert response.status == 204
+            (cookie,) = response.headers.getall("Set-Cookie")
+        for url in (one, two):
+            headers = {**balancer, "Cookie": cookie.partition(";")[0]}
+            async with client.get(f"{url}/locks/session", headers=headers) as response:
+                assert (await response.json())["signed_in"] is True
+
+
+@each_framework
+async def test_a_probe_may_ask_by_head(framework: str, manager: LockManager) -> None:
+    """As for any page: the headers of what GET would give, without a body; of a stream there is none."""
+    async with FRAMEWORKS[framework](manager) as url, aiohttp.ClientSession(url) as client:
+        for file, status in [("", 200), ("app.js", 200), ("session", 200), ("gone", 404), ("events", 404)]:
+            async with client.head(f"/locks/{file}") as response:
+                assert response.status == status
+                assert response.headers["X-Frame-Options"] == "DENY"
+                assert await response.read() == b""
+
+
+@pytest.mark.parametrize(
+    ("trusts", "headers", "secure"),
+    [
+        (True, {"X-Forwarded-Proto": "https"}, True),
+        (True, {"X-Forwarded-Proto": "http, https"}, True),
+        (True, {"X-Forwarded-Proto": "https, http"}, False),
+        (True, {}, False),
+        (False, {"X-Forwarded-Proto": "https"}, False),
+        (False, {"Origin": "https://127.0.0.1"}, True),
+    ],
+)
+@each_framework
+async def test_the_cookie_is_for_https_alone_behind_a_proxy(
+    framework: str, manager: LockManager, trusts: bool, headers: dict[str, str], secure: bool
+) -> None:
+    """Where the proxy says so that is trusted; what others say of themselves counts for nothing."""
+    async with (
+        FRAMEWORKS[framework](manager, token=TOKEN, trust_proxy=trusts) as url,
+        aiohttp.ClientSession(url) as client,
+    ):
+        headers |= {"Host": "127.0.0.1"}
+        async with client.post("/locks/sign-in", json={"token": TOKEN}, headers=headers) as response:
+            assert response.status == 204
+            assert ("Secure" in response.headers["Set-Cookie"]) is secure
+
+
+async def test_a_wait_is_kept_to_its_last_second(manager: LockManager) -> None:
+    """Wrong tokens make wait for a minute: no moment before is another token looked at (H82)."""
+    now = 1000.0
+    access = Access(token=TOKEN, may_release=False, hosts=None, clock=lambda: now)
+    site = Site(manager, Feed(manager, interval=2.0, quarantine=None, counted=False), access)
+
+    async def sign_in(token: str) -> Answer:
+        text = json.dumps({"token": token}).encode()
+
+        async def body() -> bytes:
+            return text
+
+        headers = {"content-type": "application/json", "content-length": str(len(text))}
+        request = Request(
+            method="POST", path="sign-in", headers=headers, query={}, address="a", body=body, https=False
+        )
+        return await site.answer(request)
+
+    for _ in range(MAX_WRONG):
+        assert (await sign_in("a wrong token, a long one")).status == 401
+    for passed, wait in [(0.0, "60"), (58.5, "2"), (59.01, "1"), (59.99, "1")]:
+        now = 1000.0 + passed
+        answer = await sign_in(TOKEN)
+        assert (answer.status, answer.headers["Retry-After"]) == (429, wait)
+    now = 1060.0
+    assert (await sign_in(TOKEN)).status == 204
 
 
 @each_framework

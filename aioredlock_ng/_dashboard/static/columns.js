@@ -14,6 +14,10 @@ export function sharedText({ readers, permits, more }) {
   return readers ? `${count(readers)}${plus} ${readers === 1 && !more ? "reader" : "readers"}` : "–";
 }
 
+// The first of several holders says little.
+const holderText = (row) =>
+  shared(row) > 1 ? counted(shared(row), "holder") + (row.more ? " or more" : "") : row.holder;
+
 export const waitingText = ({ waiting, more_waiting: more }) =>
   waiting === null ? "–" : `${count(waiting)}${more ? "+" : ""}`;
 
@@ -64,8 +68,8 @@ export const COLUMNS = [
   {
     key: "holder",
     title: "Holder",
-    order: (row) => row.holder,
-    show: (cell, row) => setName(cell, row.holder),
+    order: holderText,
+    show: (cell, row) => setName(cell, holderText(row)),
   },
   {
     key: "age",

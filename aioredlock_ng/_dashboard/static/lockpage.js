@@ -51,10 +51,15 @@ function sharers(lock) {
   return readers ? counted(readers, "reader") + (lock.more ? " or more" : "") : "–";
 }
 
+function holders(lock) {
+  const number = size(lock.permits) + size(lock.readers);
+  return number > 1 ? counted(number, "holder") + (lock.more ? " or more" : "") : lock.holder;
+}
+
 const FACTS = [
   ["state", "State", (dd, lock) => showState(dd, lock.state)],
   ["kind", "Kind", (dd, lock) => setText(dd, kindText(lock))],
-  ["holder", "Holder", (dd, lock) => setName(dd, lock.holder)],
+  ["holder", "Holder", (dd, lock) => setName(dd, holders(lock))],
   ["ttl", "TTL left", (dd, lock) => showTimeLeft(dd, lock.state, lock.until)],
   ["age", "Age", (dd, lock) => countUp(dd, lock.since)],
   ["since", "Since", (dd, lock) => setText(dd, lock.since === null ? "–" : moment(lock.since))],
@@ -69,7 +74,9 @@ function renderSummary(lock) {
     const dd = el("dd", { "data-field": key });
     return { node: el("div", {}, el("dt", {}, title), dd), dd };
   };
-  const facts = lock ? FACTS.filter(([key]) => key !== "fence" || lock.fence !== null) : [];
+  // Nothing is said where nothing is known.
+  const known = { fence: lock?.fence, waiting: lock?.waiting };
+  const facts = lock ? FACTS.filter(([key]) => !(key in known) || known[key] !== null) : [];
   keyed(
     byId("lock-summary"),
     facts,

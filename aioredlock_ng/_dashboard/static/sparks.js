@@ -23,7 +23,7 @@ export function renderSparks({ head, series }) {
     shown,
     ({ key }) => key,
     newSpark,
-    (view, { key, look }) => update(view, series[key], look),
+    (view, { key, look }) => update(view, series[key], look, head.interval),
   );
   show(byId("manager"), head.manager !== null);
   if (head.manager === null) return;
@@ -48,11 +48,14 @@ function newSpark({ key, title, look }) {
     path,
   );
   const head = el("p", { class: "spark-head" }, el("span", { class: "spark-title" }, title), number);
-  const node = el("li", { class: `spark ${look}`, "data-spark": key }, head, picture, most);
-  return { node, number, most, path, area, picture, title };
+  const since = el("span", { "data-field": "since" });
+  const axis = el("p", { class: "spark-axis" }, since, el("span", {}, "now"));
+  const node = el("li", { class: `spark ${look}`, "data-spark": key }, head, picture, axis, most);
+  return { node, number, most, since, path, area, picture, title };
 }
 
-function update(view, points, look) {
+function update(view, points, look, interval) {
+  setText(view.since, `−${span((POINTS - 1) * interval)}`);
   const last = points.at(-1) ?? null;
   const most = Math.max(0, ...points);
   setText(view.number, last === null ? "–" : count(last));
@@ -63,6 +66,9 @@ function update(view, points, look) {
   setAttribute(view.path, "d", look === "loss" ? bars(points, most) : line(points, most));
   setAttribute(view.area, "d", look === "loss" ? "" : areas(points, most));
 }
+
+const span = (seconds) =>
+  seconds < 90 ? `${Math.round(seconds)} s` : `${Math.round(seconds / 60)} min`;
 
 const y = (value, most) => (HEIGHT - 1 - (value / Math.max(1, most)) * (HEIGHT - 3)).toFixed(1);
 const x = (place, points) => POINTS - points.length + place; // the newest stands at the right

@@ -43,7 +43,7 @@ const answeredLevel = ({ answered, quorum, nodes }) =>
 function marginText({ margin, nodes }) {
   if (margin < 0) return `${count(-margin)} more ${margin === -1 ? "node" : "nodes"} must come up`;
   if (margin === 0) return `None of ${nodes.length} nodes may fail`;
-  return `${margin} of ${nodes.length} nodes may fail`;
+  return `${counted(margin, "more node")} may fail`;
 }
 
 function leftOut(head) {

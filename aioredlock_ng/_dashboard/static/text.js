@@ -88,10 +88,17 @@ export const kindText = ({ kind, held_by: held }) => kind ?? (held ? "other prog
 export const encodeName = (name) => encodeURIComponent(JSON.stringify(name));
 
 export function decodeName(text) {
+  let typed;
   try {
-    const name = JSON.parse(decodeURIComponent(text));
-    return typeof name === "string" ? name : null;
+    typed = decodeURIComponent(text);
   } catch {
     return null;
   }
+  try {
+    const name = JSON.parse(typed); // as the page's own links have it: whatever the name is made of
+    if (typeof name === "string") return name;
+  } catch {
+    // No JSON: a name as somebody has typed it.
+  }
+  return typed || null;
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from ... import LockManager
-from ..._dashboard.site import Events, Request
+from ..._dashboard.site import HEADERS, Events, Request
 from .._page import WRITE_TIME, PageOptions
 from ._keys import MANAGER
 
@@ -27,6 +27,7 @@ def add_locks_page(
     allow_release: bool = False,
     hosts: Iterable[str] | None = None,
     interval: float = 2.0,
+    trust_proxy: bool = False,
 ) -> None:
     """Show nodes and locks, live, on a page of the application; what ``aioredlock-ng dashboard`` shows.
 
@@ -45,12 +46,16 @@ def add_locks_page(
             page through them (DNS rebinding).
         interval: seconds between two looks at the nodes while a page is open, 0.2 to 3600.  The time is
             longer where looking would take more than a twentieth of a processor.
+        trust_proxy: whether a proxy, which alone reaches this server, says by ``X-Forwarded-Proto`` and
+            ``X-Forwarded-For`` how a request came to it: for the cookie's ``Secure``, and for wrong tokens.
 
     Raises:
         RuntimeError: at the start: the application has no manager.
         TypeError, ValueError: a bad value, with the value in the message.
     """
-    options = PageOptions.checked(token=token, allow_release=allow_release, hosts=hosts, interval=interval)
+    options = PageOptions.checked(
+        token=token, allow_release=allow_release, hosts=hosts, interval=interval, trust_proxy=trust_proxy
+    )
     if manager is not None and not isinstance(manager, LockManager):
         raise TypeError(f"manager must be a LockManager, got {manager!r}")
     if not path.startswith("/"):
@@ -93,7 +98,7 @@ def add_page(app: web.Application, path: str, make: Callable[[], Site]) -> None:
         return response
 
     async def to_folder(request: web.Request) -> web.StreamResponse:
-        raise web.HTTPPermanentRedirect(f"{request.rel_url.raw_path}/")
+        raise web.HTTPPermanentRedirect(f"{request.rel_url.raw_path}/", headers=HEADERS)
 
     app.cleanup_ctx.append(live)
     app.on_shutdown.append(end_streams)

@@ -29,6 +29,7 @@ def locks_router(
     allow_release: bool = False,
     hosts: Iterable[str] | None = None,
     interval: float = 2.0,
+    trust_proxy: bool = False,
     dependencies: Sequence[Any] = (),
 ) -> APIRouter:
     """Show nodes and locks, live, on a page of the application; what ``aioredlock-ng dashboard`` shows.
@@ -47,12 +48,16 @@ def locks_router(
             page through them (DNS rebinding).
         interval: seconds between two looks at the nodes while a page is open, 0.2 to 3600.  The time is
             longer where looking would take more than a twentieth of a processor.
+        trust_proxy: whether a proxy, which alone reaches this server, says by ``X-Forwarded-Proto`` and
+            ``X-Forwarded-For`` how a request came to it: for the cookie's ``Secure``, and for wrong tokens.
         dependencies: of all its routes.
 
     Raises:
         TypeError, ValueError: a bad value, with the value in the message.
     """
-    options = PageOptions.checked(token=token, allow_release=allow_release, hosts=hosts, interval=interval)
+    options = PageOptions.checked(
+        token=token, allow_release=allow_release, hosts=hosts, interval=interval, trust_proxy=trust_proxy
+    )
     if manager is not None and not isinstance(manager, LockManager):
         raise TypeError(f"manager must be a LockManager, got {manager!r}")
     router = APIRouter(dependencies=dependencies, include_in_schema=False)
@@ -71,8 +76,8 @@ def locks_router(
             return _Stream(answer.headers, answer.events)
         return Response(status_code=answer.status, headers=dict(answer.headers), content=answer.body)
 
-    router.add_api_route("/", answer, methods=["GET"])
-    router.add_api_route("/{file}", answer, methods=["GET", "POST"])
+    router.add_api_route("/", answer, methods=["GET", "HEAD"])
+    router.add_api_route("/{file}", answer, methods=["GET", "HEAD", "POST"])
     return router
 
 
