@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ._admin.survey import LockInspection, SilentNode, Survey
     from ._clock import Clock
     from ._core.diagnosis.findings import Finding
-    from ._core.election import Leader
+    from ._core.election import Leader, LeaderUnknown
     from ._core.policy import ExtensionPolicy, RetryPolicy
     from ._core.quorum import Vote
     from ._election import Campaign, Election, Leadership
@@ -71,6 +71,7 @@ __all__ = [
     "Finding",
     "Hooks",
     "Leader",
+    "LeaderUnknown",
     "Leadership",
     "Lease",
     "LeaseStatistics",
@@ -120,6 +121,7 @@ _HOMES = {
     "Finding": "_core.diagnosis.findings",
     "Hooks": "events",
     "Leader": "_core.election",
+    "LeaderUnknown": "_core.election",
     "Leadership": "_election",
     "Lease": "_lease",
     "LeaseStatistics": "_statistics",

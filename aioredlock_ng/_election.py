@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NoReturn, Self, final
 
-from ._core.election import Leader
+from ._core.election import Leader, LeaderUnknown
 from ._core.policy import ExtensionPolicy
 from ._elect.announcement import Announcement
 from ._elect.pauses import Pauses
@@ -304,21 +304,23 @@ class Election(Uncopied):
 
     # -- to follow -----------------------------------------------------------------------------
 
-    async def observe(self) -> AsyncGenerator[Leader | None, None]:
+    async def observe(self) -> AsyncGenerator[Leader | LeaderUnknown | None, None]:
         """Tell of leaders: the newest, or None when there is none; then whenever that has changed (R32).
+
+        After an outage that is longer than the `ttl` of this election it tells `LeaderUnknown.UNKNOWN`: another one
+        may lead by then.  That is falsy, as None is.
 
         Each term was really won, by the one of that label, and terms only grow.  A leader that stays, and
         whose announcement has reached a majority, is told of within a round trip; or within five seconds,
         where notices are lost or a node is a client.  What is told may be past when it is read, and short
-        terms may be left out.  Nothing is told while too few nodes with a vote answer.  The iteration ends
-        when the manager is closed.
+        terms may be left out.  The iteration ends when the manager is closed.
 
         Raises:
             ManagerClosedError: the manager was closed before.
             ConfigurationError: the nodes cannot be one quorum.
         """
         runtime = await self._life.ready()
-        with runtime.elections.observer(self._subject) as observer:
+        with runtime.elections.observer(self._subject, self._request.ttl) as observer:
             while (news := await observer.next()) is not None:
                 yield news[0]
 

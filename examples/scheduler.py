@@ -63,8 +63,8 @@ class Scheduler:
     async def follow(self) -> None:
         """Know which one leads: to send it what is to be planned, say."""
         async for leader in self.election.observe():
-            if leader is None:
-                print(f"{self.label}: none leads", flush=True)
+            if not leader:
+                print(f"{self.label}: none leads, or it is cut off from the nodes", flush=True)
             elif leader.holder != self.label:
                 print(f"{self.label}: follows {leader.holder}", flush=True)
 
@@ -100,7 +100,7 @@ async def some_jobs(path: str) -> None:
 async def present_leader(urls: list[str]) -> Leader:
     async with LockManager(urls) as manager:
         async for leader in manager.election("scheduler").observe():
-            if leader is not None:
+            if leader:
                 return leader
     raise AssertionError("the manager was open")
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, final
+from enum import Enum
+from typing import Final, Literal, NamedTuple, final
 
 MAX_TERM_DIGITS: Final = 16
 """Digits of a term: fences stay below 2 ** 53."""
@@ -35,6 +36,18 @@ class Leader:
     """The fence of its leadership: unique, and greater than those of all earlier leaders (R10)."""
     holder: str
     """What it calls itself: the `holder` of its `LockManager.election`."""
+
+
+@final
+class LeaderUnknown(Enum):
+    """What `election.observe()` tells instead of a leader once it has been cut off for longer than a ttl."""
+
+    UNKNOWN = "unknown"
+    """Another one may lead by now, or none: too few nodes with a vote have answered for so long."""
+
+    def __bool__(self) -> Literal[False]:
+        """No leader is known, as with None."""
+        return False
 
 
 def read_announcement(value: bytes) -> Leader | None:

@@ -28,13 +28,16 @@ class Elections:
         """Return what a leader announces that has won."""
         return Announcement(self._outbox, self._releases, subject, leader)
 
-    def observer(self, subject: Subject) -> Observer:
-        """Return one that observes together with all others of this process; it has to join at once."""
+    def observer(self, subject: Subject, ttl: float) -> Observer:
+        """Return one that observes together with all others of this process; it has to join at once.
+
+        See `Observer` for `ttl`.
+        """
         key = subject.lock
         if key not in self._observed:
             over = partial(self._observed.pop, key)
             self._observed[key] = Observation(subject, self._means, on_over=over)
-        return Observer(self._observed[key])
+        return Observer(self._observed[key], ttl)
 
     async def look(self, subject: Subject) -> Leader | None:
         """Look once, and return the newest leader, or that there is none.

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from .._acquire.notices import Notices
-from .._core.election import Leader, Look, Seen, seen
+from .._core.election import Leader, LeaderUnknown, Look, Seen, seen
 from .._round.availability import Availability
 from .._round.futures import ring
 from .._round.outbox import Outbox
@@ -63,6 +63,8 @@ class Observation:
         self.seen = Seen()
         self.looked = 0
         """The number of the last look to which enough nodes have answered."""
+        self.heard_at = means.outbox.loop.time()
+        """When that was, by the loop's clock; before the first one, when it began to look."""
         self._means = means
         self._on_over = on_over
         self._begun = 0  # looks so far
@@ -96,6 +98,10 @@ class Observation:
         future = self._observers[observer] = self._means.outbox.loop.create_future()
         await future
 
+    def is_cut_off(self, ttl: float) -> bool:
+        """Whether no look of so many seconds has told anything: a leader of that time may be one no more."""
+        return self._means.outbox.loop.time() - self.heard_at > ttl
+
     @property
     def closing(self) -> bool:
         """Whether there will be none: the manager is being closed."""
@@ -126,7 +132,7 @@ class Observation:
         found = seen(self.seen, looks_in(self._round), self._means.outbox.quorum)
         self._round = None
         if found is not None:
-            self.seen, self.looked = found, self._begun
+            self.seen, self.looked, self.heard_at = found, self._begun, self._means.outbox.loop.time()
         self.wake()
         if self._observers and not self._means.availability.closing:
             chance = self._means.random.random()
@@ -139,16 +145,24 @@ class Observation:
             self._timer = None
 
 
+Told: TypeAlias = Leader | LeaderUnknown | None
+"""What an observer is told: a leader, that there is none, or that nothing is known."""
+
+
 @final
 class Observer:
-    """One of those that observe; it joins and leaves as a context manager does."""
+    """One of those that observe; it joins and leaves as a context manager does.
 
-    __slots__ = ("_from", "_observation", "_told")
+    What was told holds for `ttl` seconds without an answer of enough nodes.
+    """
 
-    def __init__(self, observation: Observation) -> None:
+    __slots__ = ("_from", "_observation", "_told", "_ttl")
+
+    def __init__(self, observation: Observation, ttl: float) -> None:
         self._observation = observation
+        self._ttl = ttl
         self._from = 0  # the look with which it began: what others have seen may be of some seconds ago
-        self._told: tuple[Leader | None, ...] = ()
+        self._told: tuple[Told, ...] = ()
 
     def __enter__(self) -> Observer:
         self._from = self._observation.join(self)
@@ -157,16 +171,20 @@ class Observer:
     def __exit__(self, *_: object) -> None:
         self._observation.leave(self)
 
-    async def next(self) -> tuple[Leader | None] | None:
-        """Wait for news, and return the leader, or that there is none; None: the manager is being closed.
+    async def next(self) -> tuple[Told] | None:
+        """Wait for news, and return the leader, or that there is none, or that nothing is known.
+
+        None: the manager is being closed.
 
         Raises:
             ConfigurationError: the nodes cannot be one quorum.
         """
         observation = self._observation
         while not observation.closing:
-            news = (observation.seen.leader,)
-            if observation.looked >= self._from and observation.seen.tells and news != self._told:
+            cut_off = observation.is_cut_off(self._ttl)
+            news: tuple[Told] = (LeaderUnknown.UNKNOWN if cut_off else observation.seen.leader,)
+            knows = observation.looked >= self._from and observation.seen.tells
+            if (knows or cut_off) and news != self._told:
                 self._told = news
                 return news
             await observation.news(self)

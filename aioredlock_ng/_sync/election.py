@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, NoReturn, final
 
-from .. import Campaign, Election, Leader, Leadership, LockLostError, ManagerClosedError, ReleaseReport
+from .. import (
+    Campaign,
+    Election,
+    Leader,
+    Leadership,
+    LeaderUnknown,
+    LockLostError,
+    ManagerClosedError,
+    ReleaseReport,
+)
 from .._uncopied import Uncopied
 from .entries import Entry
 from .lock import SyncLock
@@ -184,7 +193,7 @@ class SyncElection(Uncopied):
                     raise
             time.sleep(pauses.term_ended())
 
-    def observe(self) -> Iterator[Leader | None]:
+    def observe(self) -> Iterator[Leader | LeaderUnknown | None]:
         """Tell of leaders, as `Election.observe`: ``for leader in election.observe():``.
 
         The iteration waits for news, and ends when the manager is closed.

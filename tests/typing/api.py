@@ -24,6 +24,7 @@ from aioredlock_ng import (
     Finding,
     Leader,
     Leadership,
+    LeaderUnknown,
     Lease,
     LeaseStatistics,
     Lock,
@@ -278,12 +279,15 @@ async def elections(manager: LockManager) -> None:
     assert_type(await election.campaign(), Leadership)
 
     async for leader in election.observe():
-        assert_type(leader, Leader | None)
+        assert_type(leader, Leader | LeaderUnknown | None)
+        if leader is LeaderUnknown.UNKNOWN:
+            continue
         if leader is not None:
             assert_type(leader.term, int)
             assert_type(leader.holder, str)
     news = election.observe()
-    assert_type(await anext(news), Leader | None)
+    if newest := await anext(news):
+        assert_type(newest, Leader)
     await news.aclose()
     assert_type(await election.leader(), Leader | None)
 

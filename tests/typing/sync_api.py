@@ -13,6 +13,7 @@ from aioredlock_ng import (
     ExtensionPolicy,
     Finding,
     Leader,
+    LeaderUnknown,
     Lease,
     LockManager,
     ManagerStatistics,
@@ -107,7 +108,7 @@ def elect(manager: SyncLockManager) -> None:
     assert_type(election.campaign(), SyncCampaign)
     assert_type(election.leader(), Leader | None)
     for leader in election.observe():
-        assert_type(leader, Leader | None)
+        assert_type(leader, Leader | LeaderUnknown | None)
     with election.campaign() as leadership:
         assert_type(leadership, SyncLeadership)
         assert_type((leadership.name, leadership.term, leadership.holder), tuple[str, int, str])

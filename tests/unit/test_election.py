@@ -17,6 +17,7 @@ from aioredlock_ng import (
     ExtensionPolicy,
     Leader,
     Leadership,
+    LeaderUnknown,
     LockLostError,
     LockManager,
     LockNotAcquiredError,
@@ -38,6 +39,7 @@ from tests.unit.worlds import (
     count,
     in_task,
     make,
+    opened,
     put,
     sent,
     sim,
@@ -69,7 +71,7 @@ class Follower:
     """Observes in a task of its own, and keeps what it was told, and when."""
 
     def __init__(self, manager: LockManager, name: str = NAME) -> None:
-        self.told: list[Leader | None] = []
+        self.told: list[Leader | LeaderUnknown | None] = []
         self.at: list[float] = []
         self.task = asyncio.create_task(self._follow(manager, name))
 
@@ -81,7 +83,7 @@ class Follower:
     @property
     def terms(self) -> list[int]:
         """Return the terms that it was told of."""
-        return [leader.term for leader in self.told if leader is not None]
+        return [leader.term for leader in self.told if isinstance(leader, Leader)]
 
 
 @contextlib.asynccontextmanager
@@ -337,6 +339,42 @@ async def test_each_extension_announces_again():
 
 
 @virtual
+async def test_observers_that_are_cut_off_know_no_leader():
+    """For a ttl what was told may still be so; then nothing is known, until enough nodes answer again."""
+    async with world() as w, w.manager.election(NAME).campaign() as leadership:
+        wires = [node.wire() for node in w.nodes]
+        async with opened(wires, seed=99) as other, following(other) as follower:
+            await asyncio.sleep(1)
+            assert follower.terms == [leadership.term]
+            cut = sim().time()
+            for wire in wires[:2]:
+                wire.cut()
+            await asyncio.sleep(TTL - LOOK_EVERY)
+            assert len(follower.told) == 1
+            await asyncio.sleep(2 * LOOK_EVERY)
+            assert follower.told[1:] == [LeaderUnknown.UNKNOWN]
+            assert not follower.told[1]
+            assert TTL - LOOK_EVERY < follower.at[1] - cut < TTL + LOOK_EVERY
+            for wire in wires[:2]:
+                wire.mend()
+            await asyncio.sleep(LOOK_EVERY)
+            assert follower.terms == [leadership.term] * 2
+
+
+@virtual
+async def test_observers_that_never_heard_of_anything_say_so():
+    """No majority has ever answered: after a ttl it is told that nothing is known."""
+    async with world() as w:
+        for node in w.nodes[:2]:
+            node.freeze()
+        async with w.process() as other, following(other) as follower:
+            await asyncio.sleep(TTL - 1)
+            assert follower.told == []
+            await asyncio.sleep(5)
+            assert follower.told == [LeaderUnknown.UNKNOWN]
+
+
+@virtual
 async def test_a_node_in_quarantine_is_told_too():
     """It has no vote, and forgot everything; what was won is true all the same."""
     async with world(restart_quarantine=60) as w, w.manager.election(NAME).campaign():
@@ -546,7 +584,7 @@ async def test_nodes_without_a_vote_are_not_enough():
             assert len(caught.value.votes) == 3
             await asyncio.sleep(70)
             assert leadership.lost.is_set()
-            assert follower.told == [None]
+            assert follower.told == [LeaderUnknown.UNKNOWN, None]
         await leadership.resign()
 
 
@@ -742,7 +780,7 @@ async def test_an_observer_is_no_waiter():
 async def test_an_observer_is_told_of_nodes_that_cannot_be_a_quorum():
     """At its beginning, and when that is found out later."""
     async with world() as w:
-        news: AsyncGenerator[Leader | None, None] = w.manager.election(NAME).observe()
+        news: AsyncGenerator[Leader | LeaderUnknown | None, None] = w.manager.election(NAME).observe()
         assert await anext(news) is None
         w.manager._life.runtime.availability.conflict = "two are one"
         for node in w.nodes:
