@@ -26,7 +26,9 @@ class Manager(Protocol[Fence_co]):
     def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> ReadWriteLock[Fence_co]:
         """Describe a read-write lock."""
 
-    def semaphore(self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]) -> Lock[Fence_co]:
+    def semaphore(
+        self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]
+    ) -> Lock[Fence_co, int]:
         """Describe a semaphore."""
 
 

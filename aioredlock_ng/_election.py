@@ -307,8 +307,8 @@ class Election(Uncopied):
     async def observe(self) -> AsyncGenerator[Leader | LeaderUnknown | None, None]:
         """Tell of leaders: the newest, or None when there is none; then whenever that has changed (R32).
 
-        After an outage that is longer than the `ttl` of this election it tells `LeaderUnknown.UNKNOWN`: another one
-        may lead by then.  That is falsy, as None is.
+        After an outage that is longer than the `ttl` of this election it tells `LeaderUnknown.UNKNOWN`:
+        another one may lead by then.  That is falsy, as None is.
 
         Each term was really won, by the one of that label, and terms only grow.  A leader that stays, and
         whose announcement has reached a majority, is told of within a round trip; or within five seconds,

@@ -8,13 +8,13 @@ import warnings
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Generic, NoReturn, Self, final
+from typing import NoReturn, Self, final
 
 from ._core.quorum import Extension, Vote, extension_verdict
 from ._hold.holding import Holding, extension_decided
 from ._hold.reentry import View
 from ._kinds.kind import Mode
-from ._options import Fence_co, Seconds
+from ._options import Fence_co, Generic, Seconds, Slot_co
 from ._renamed import Renamed
 from ._round.round import all_answered, majority_answered
 from ._session.runtime import Runtime
@@ -67,7 +67,7 @@ _OUTCOMES = {
 
 @final
 @dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
-class Lease(Renamed, Generic[Fence_co]):
+class Lease(Renamed, Generic[Fence_co, Slot_co]):
     """One holding of a lock, from its win to its release.
 
     Use it as ``async with lease:`` or call `release`.  A lease that is dropped without either stops
@@ -115,13 +115,15 @@ class Lease(Renamed, Generic[Fence_co]):
         return self._holding.kind.mode
 
     @property
-    def slot(self) -> int | None:
+    def slot(self) -> Slot_co:
         """Which permit of a semaphore this is, from 0 on; None of any other lock.
+
+        To a type checker it is an `int` where `LockManager.semaphore` was asked for.
 
         No other lease has the same at the same time.  Fences grow for each slot by itself: give a resource
         that all holders use both numbers, and let it compare fences of the same slot only.
         """
-        return self._holding.slot
+        return self._holding.slot  # type: ignore[return-value]  # as its kind has it
 
     @property
     def unchanged(self) -> bool | None:

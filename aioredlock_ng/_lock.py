@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from ._acquire.acquisition import Acquisition
 from ._admin.survey import survey
@@ -14,7 +14,7 @@ from ._hold.request import Request
 from ._kinds.primitive import Primitive
 from ._lease import Lease
 from ._local.runner import act_for
-from ._options import Fence_co
+from ._options import Fence_co, Generic, Slot_co
 from ._renamed import Renamed
 from ._session import lifecycle
 from ._session.lifecycle import Lifecycle
@@ -23,7 +23,7 @@ from .errors import LockTakenError, QuorumUnavailableError, printable
 
 
 @final
-class Lock(Renamed, Uncopied, Generic[Fence_co]):
+class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     """A description of a lock, made by `LockManager.lock` or a `ReadWriteLock`.
 
     Safe to enter from many tasks at once.
@@ -38,7 +38,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co]):
         self._primitive = primitive
         self._request = request
         self._since = since
-        self._entries: list[tuple[asyncio.Task[object] | None, Lease[Fence_co]]] = []
+        self._entries: list[tuple[asyncio.Task[object] | None, Lease[Fence_co, Slot_co]]] = []
 
     def __repr__(self) -> str:
         kind = self._primitive.kind
@@ -85,7 +85,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co]):
                 "`lease = await manager.lock(…).acquire()` and release it"
             )
 
-    async def acquire(self) -> Lease[Fence_co]:
+    async def acquire(self) -> Lease[Fence_co, Slot_co]:
         """Wait for the lock and return its lease, which only its holder ends.
 
         Raises:
@@ -101,7 +101,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co]):
         """
         return await self._acquire(self._request.blocking_timeout)
 
-    async def try_acquire(self) -> Lease[Fence_co] | None:
+    async def try_acquire(self) -> Lease[Fence_co, Slot_co] | None:
         """Try once, without waiting; None when another client holds the lock.
 
         Raises:
@@ -113,7 +113,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co]):
         except LockTakenError:
             return None
 
-    async def _acquire(self, given: float | None) -> Lease[Fence_co]:
+    async def _acquire(self, given: float | None) -> Lease[Fence_co, Slot_co]:
         """Acquire within `given` seconds; None: without an end, 0: by a single try."""
         life, request = self._life, self._request
         if request.reentrant and (lease := self._reenter()) is not None:
@@ -131,7 +131,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co]):
         holding = await acquisition.run()
         return Lease(runtime, outermost(holding, runtime.releases) if request.reentrant else holding)
 
-    def _reenter(self) -> Lease[Fence_co] | None:
+    def _reenter(self) -> Lease[Fence_co, Slot_co] | None:
         """Return a further lease of the lock that the calling task is inside of already (R27); else None."""
         for runtime in self._life.runtimes_here:
             view = reenter(runtime.queue, runtime.holdings, self._primitive, self._request, since=self._since)
@@ -141,7 +141,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co]):
 
     async def _acquire_for(
         self, inside: tuple[object, ...], *, block: object | None, single_try: bool
-    ) -> Lease[Fence_co] | None:
+    ) -> Lease[Fence_co, Slot_co] | None:
         """Acquire for a thread's code `inside` of these blocks, and for its new `block` (R27): see `sync`."""
         act_for(inside)
         lease = await (self.try_acquire() if single_try else self.acquire())
@@ -150,7 +150,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co]):
             lease._bind_or_release()  # noqa: SLF001 (no await since the win was judged, R7)
         return lease
 
-    async def __aenter__(self) -> Lease[Fence_co]:
+    async def __aenter__(self) -> Lease[Fence_co, Slot_co]:
         """Acquire, and run the block under the lease; raises as `acquire` does."""
         lease = await self._acquire(self._request.blocking_timeout)
         lease._bind()  # noqa: SLF001 (no await since the win was judged, R7)
@@ -165,7 +165,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co]):
             return _nothing()  # the lease is the parent's, and so is its end
         return self._pop().__aexit__(exc_type, exc, tb)
 
-    def _pop(self) -> Lease[Fence_co]:
+    def _pop(self) -> Lease[Fence_co, Slot_co]:
         """Find whose exit this is (R7).
 
         The current task's last entry; else, since fixtures leave in another task than they entered,

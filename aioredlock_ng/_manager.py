@@ -404,7 +404,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         on_lost: OnLost | None = None,
         label: str | None = None,
         **_unknown: Never,
-    ) -> Lock[Fence_co]:
+    ) -> Lock[Fence_co, int]:
         """Describe a counting semaphore: at most so many hold `name` at once, each with a slot of its own.
 
         No two leases have the same `Lease.slot` at once; fences grow for each slot by itself.  A task that

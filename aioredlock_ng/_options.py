@@ -25,15 +25,28 @@ OnLost: TypeAlias = Literal["cancel", "raise"]
 
 
 if TYPE_CHECKING:
+    from typing import Generic as Generic  # noqa: PLC0414 (it is imported from here)
+
     from typing_extensions import TypeVar  # type checkers bring it along; the default is all that is new
 
     Fence_co = TypeVar("Fence_co", bound="int | None", default=int, covariant=True)
+    Slot_co = TypeVar("Slot_co", bound="int | None", default="int | None", covariant=True)
 else:
+    from types import GenericAlias
     from typing import TypeVar
 
+    class Generic:
+        """Takes as few arguments as there are: of what is left out, type checkers know the default."""
+
+        __slots__ = ()
+        __class_getitem__ = classmethod(GenericAlias)
+
     Fence_co = TypeVar("Fence_co", covariant=True)
-"""What a lease's fence is: an int, or None with ``fencing=False``.  Only type checkers see a difference: a
-fence is handed on without a check for None, and one that is switched off is found where it is used."""
+    Slot_co = TypeVar("Slot_co", covariant=True)
+"""What a lease's slot is, an int of a semaphore; and its fence: an int, or None with ``fencing=False``.
+
+Only type checkers see a difference: a fence is handed on without a check for None, and one that is switched
+off is found where it is used."""
 
 
 class ManagerOptions(TypedDict, total=False):

@@ -196,7 +196,7 @@ class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
     @_with_options_of(LockManager.semaphore)
     def semaphore(
         self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]
-    ) -> SyncLock[Fence_co]:
+    ) -> SyncLock[Fence_co, int]:
         """Describe a counting semaphore; arguments and errors are those of `LockManager.semaphore`."""
         _refuse_cancel(options)
         return SyncLock(self.manager.semaphore(name, permits=permits, **options), self._thread)

@@ -7,10 +7,10 @@ import sys
 import threading
 from datetime import timedelta
 from types import FrameType
-from typing import Any, Generic, Unpack, final
+from typing import Any, Unpack, final
 
 from .. import Lease, Lock, ManagerClosedError, Mode, NodeVote, ReadWriteLock, ReleaseReport
-from .._options import Fence_co, TimeLimits
+from .._options import Fence_co, Generic, Slot_co, TimeLimits
 from .._renamed import Renamed
 from .._uncopied import Uncopied
 from .entries import Entry, leaving
@@ -18,10 +18,10 @@ from .thread import LoopThread
 
 
 @final
-class SyncLease(Renamed, Uncopied, Generic[Fence_co]):
+class SyncLease(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     """A `Lease` for threads.  What else can be read from the `Lease` is in `lease`."""
 
-    def __init__(self, lease: Lease[Fence_co], thread: LoopThread) -> None:
+    def __init__(self, lease: Lease[Fence_co, Slot_co], thread: LoopThread) -> None:
         self.lease, self._thread = lease, thread
 
     def __repr__(self) -> str:
@@ -38,7 +38,7 @@ class SyncLease(Renamed, Uncopied, Generic[Fence_co]):
         return self.lease.mode
 
     @property
-    def slot(self) -> int | None:
+    def slot(self) -> Slot_co:
         """Which permit of a semaphore this is, None of any other lock; as `Lease.slot`."""
         return self.lease.slot
 
@@ -90,13 +90,13 @@ class SyncLease(Renamed, Uncopied, Generic[Fence_co]):
 
 
 @final
-class SyncLock(Renamed, Uncopied, Generic[Fence_co]):
+class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
     """A `Lock` for threads: reusable, and safe to enter from many threads at once.
 
     A block may be left in another thread than it was entered in, as frameworks do with generators.
     """
 
-    def __init__(self, lock: Lock[Fence_co], thread: LoopThread) -> None:
+    def __init__(self, lock: Lock[Fence_co, Slot_co], thread: LoopThread) -> None:
         self._lock, self._thread = lock, thread
         self._entered: dict[Entry, None] = {}
 
@@ -117,19 +117,19 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co]):
         """Whether a majority of the nodes has it taken, by whichever client: as `Lock.locked`."""
         return self._thread.call(self._lock.locked)
 
-    def acquire(self) -> SyncLease[Fence_co]:
+    def acquire(self) -> SyncLease[Fence_co, Slot_co]:
         """Wait for the lock and return a lease, which must be released; raises as `Lock.acquire` does."""
         lease = self._take(sys._getframe(1))  # noqa: SLF001
         assert lease is not None, "it waits"
         return lease
 
-    def try_acquire(self) -> SyncLease[Fence_co] | None:
+    def try_acquire(self) -> SyncLease[Fence_co, Slot_co] | None:
         """Try once, without waiting; None when another client holds the lock."""
         return self._take(sys._getframe(1), single_try=True)  # noqa: SLF001
 
     def _take(
         self, frame: FrameType, *, single_try: bool = False, block: Entry | None = None
-    ) -> SyncLease[Fence_co] | None:
+    ) -> SyncLease[Fence_co, Slot_co] | None:
         """Acquire in the loop, for code of `frame`; a lease that an interrupt orphans is given back."""
         acquire = functools.partial(
             self._lock._acquire_for,  # noqa: SLF001
@@ -145,10 +145,10 @@ class SyncLock(Renamed, Uncopied, Generic[Fence_co]):
             call.give_up()
             raise
 
-    def __enter__(self) -> SyncLease[Fence_co]:
+    def __enter__(self) -> SyncLease[Fence_co, Slot_co]:
         return self._enter(sys._getframe(1))  # noqa: SLF001
 
-    def _enter(self, frame: FrameType) -> SyncLease[Fence_co]:
+    def _enter(self, frame: FrameType) -> SyncLease[Fence_co, Slot_co]:
         block = Entry(frame)
         self._thread.entries.add(block)
         lease = self._take(frame, block=block)

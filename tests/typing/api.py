@@ -215,11 +215,16 @@ async def semaphores(
 ) -> None:
     """So many at once."""
     pool = manager.semaphore("gpu", permits=4, ttl=5, blocking_timeout=timedelta(seconds=2), label="gpus")
-    assert_type(pool, Lock)
+    assert_type(pool, Lock[int, int])
     async with pool as lease:
-        assert_type((lease.slot, lease.fence), tuple[int | None, int])
-    assert_type(manager.semaphore("gpu", permits=4, **options), Lock)
-    assert_type(plain.semaphore("gpu", permits=4), Lock[None])
+        assert_type(lease, Lease[int, int])
+        assert_type((lease.slot, lease.fence), tuple[int, int])
+        either: Lease = lease
+        assert_type(either.slot, int | None)
+    assert_type(manager.semaphore("gpu", permits=4, **options), Lock[int, int])
+    assert_type(plain.semaphore("gpu", permits=4), Lock[None, int])
+    async with manager.lock("a") as other:
+        assert_type(other.slot, int | None)
     permit = (await manager.inspect("gpu"))[0].permits[0]
     assert_type(permit, PermitInspection)
     assert_type((permit.slot, permit.holder, permit.since), tuple[int, str | None, float | None])

@@ -78,9 +78,9 @@ def by_hand(manager: SyncLockManager) -> None:
 def semaphores(manager: SyncLockManager) -> None:
     """So many at once."""
     pool = manager.semaphore("gpu", permits=4, ttl=5)
-    assert_type(pool, SyncLock)
+    assert_type(pool, SyncLock[int, int])
     with pool as lease:
-        assert_type(lease.slot, int | None)
+        assert_type(lease.slot, int)
 
 
 def fair_locks(manager: SyncLockManager) -> None:
