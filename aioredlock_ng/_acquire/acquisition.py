@@ -135,7 +135,7 @@ class Acquisition:
             elif not ticket.speaks():  # else the one that waited for both has left: ask at once
                 ticket.step_back()
                 await self._queue_locally()
-            await self._let_others_in()
+            await self._let_others_in(error)
             if budget.for_answers() < shared.node_timeout / 2:
                 raise error
 
@@ -229,14 +229,15 @@ class Acquisition:
             self._patience = Patience()
         return self._patience
 
-    async def _let_others_in(self) -> None:
+    async def _let_others_in(self, error: LockNotAcquiredError) -> None:
         """Give up marks and places in line for a moment, if it has had them for long (R22).
 
-        It keeps others out and has nothing itself; the holder may wait for one of them.
+        It keeps others out and has nothing itself; the holder may wait for one of them.  Without a quorum it
+        is not a holder that it waits for.
         """
         shared, ticket = self._shared, self._ticket
-        patience = self._patience_of_claim()
-        if patience is None or not patience.is_over(shared.clock.now()):
+        patience, taken = self._patience_of_claim(), isinstance(error, LockTakenError)
+        if patience is None or not patience.is_over(shared.clock.now(), taken=taken):
             return
         if self._waiting is not None:
             self._waiting.over()

@@ -33,8 +33,14 @@ class Patience:
         """Seconds for which it keeps others out on end."""
         self._until = math.inf
 
-    def is_over(self, now: float) -> bool:
-        """Whether the call, which has been refused by the nodes, lets others in now; then it begins again."""
+    def is_over(self, now: float, *, taken: bool) -> bool:
+        """Whether the call, which the nodes have refused, lets others in now; then it begins again.
+
+        So it does when the lock is not `taken`: no majority answers, and no holder is waited for.
+        """
+        if not taken:
+            self._until = math.inf
+            return False
         if self._until == math.inf:
             self._until = now + self.span
         if now < self._until:

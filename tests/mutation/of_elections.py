@@ -244,8 +244,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Observer.next",
-                "observation.looked >= self._from and observation.seen.tells and news != self._told",
-                "observation.seen.tells and news != self._told",
+                "observation.looked >= self._from and observation.seen.tells",
+                "observation.seen.tells",
             ),
         ),
         test=_TESTS + "test_an_observer_that_joins_is_told_what_a_look_of_its_own_has_shown",

@@ -8,6 +8,7 @@ from math import inf
 from operator import attrgetter
 from typing import Final
 
+from aioredlock_ng._local.patience import KEEPS_OUT
 from tests.simulation import checks_claims
 from tests.simulation.checks_effects import ownership
 from tests.simulation.checks_words import Rule, Violation
@@ -127,7 +128,8 @@ def _local_order(history: History, _bound: float) -> Iterator[Violation]:
     """Find calls that were granted while an earlier one of the same process still waited for the same name.
 
     Calls for several names are left out: they queue for the later ones when they have the earlier ones.  So
-    are readers behind readers, which share it.
+    are readers behind readers, which share it; and what comes before a writer that has waited for so long that
+    it lets others in (R22).
     """
     queues: defaultdict[tuple[int, tuple[str, ...]], list[Operation]] = defaultdict(list)
     for operation in history.operations:
@@ -139,7 +141,8 @@ def _local_order(history: History, _bound: float) -> Iterator[Violation]:
         longest: dict[bool, Operation] = {}  # of all, and of those that share with none
         for call in queue:
             before = longest.get(call.mode == "read", call)
-            if call.outcome is Outcome.OK and _end_of(before) > _end_of(call):
+            gave_way = before.mode == "write" and _end_of(call) >= before.began + KEEPS_OUT
+            if call.outcome is Outcome.OK and _end_of(before) > _end_of(call) and not gave_way:
                 yield _local_order_violation(before, call)
             for alone in (False,) if call.mode == "read" else (False, True):
                 longest[alone] = max(longest.get(alone, call), call, key=_end_of)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, final
 
-from .. import __name__ as logger_name
+from .._log import report
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -52,8 +52,11 @@ class Doorway:
         """Log it, once until there is room again: what fills the page must not fill the log, too."""
         if not self._full:
             self._full = True
-            log = logging.getLogger(logger_name)
-            log.warning("dashboard: %d connections are open; further ones are closed at once", number)
+            report(
+                logging.WARNING,
+                "dashboard: %d connections are open; further ones are closed at once",
+                number,
+            )
 
     async def has_asked(self, request: web.Request, _response: web.StreamResponse) -> None:
         """Note that a whole request has come, which is being answered: from now on the server looks at it."""
