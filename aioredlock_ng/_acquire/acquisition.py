@@ -163,17 +163,18 @@ class Acquisition:
         if shared.queue.cooldowns.until:
             await self._cool_down()
 
-    async def _queue_behind(self, name: str | None) -> None:
+    async def _queue_behind(self, name: str) -> None:
         """Wait for the names that tasks of this process have, or want, beginning with `name`.
 
         What it waits for may wait for this call, too: so it keeps no name from others while it waits for its
-        first, and those that it has by then only for a while.
+        first.  If all others are free then, it has them; else it waits for one after the other in their
+        order, and keeps those before, for a while (`PatienceInLine`).
         """
         ticket = self._ticket
         ticket.leave()
-        while name is not None:
-            await self._queue_for(name)
-            name = ticket.enter_all()
+        await self._queue_for(name)
+        while ticket.held is None and (further := ticket.enter_in_order()) is not None:
+            await self._queue_for(further)
 
     async def _queue_for(self, name: str) -> None:
         """Wait in the queue of one name until the ticket is let in; raises when the time is up before."""
@@ -219,9 +220,13 @@ class Acquisition:
         if (error := local.cooling(self.names)) is not None:
             self._tell_waiting(error)
             self._leave_place()
+            if len(self.names) > 1:  # those that do not stay taken are for others to have meanwhile
+                self._ticket.leave()
             await self._begin_to_wait().cool_down(self.names)
             if (error := local.cooling(self.names)) is not None:
                 raise self._refused_here(error)
+            if len(self.names) > 1:
+                await self._queue_locally()
 
     def _patience_of_claim(self) -> Patience | None:
         """Return for how long this call keeps others out on end; None if it does not."""
@@ -241,7 +246,7 @@ class Acquisition:
             return
         if self._waiting is not None:
             self._waiting.over()
-        ticket.returns = False
+        ticket.returns = self._primitive.kind.own_marks  # among writers its place is the first
         ticket.leave()
         if ticket.seat.name:
             shared.tries.releases.stand_up(self._primitive, ticket.seat)

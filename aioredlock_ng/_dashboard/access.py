@@ -12,10 +12,14 @@ from typing import Final, final
 from urllib.parse import urlsplit
 
 MIN_TOKEN: Final = 16
-"""Characters of a token, at least: with five tries a minute none is found."""
+"""Characters of a token, at least: with five tries a minute none is found, nor is one that is random by those
+that have seen a session's secret."""
 
 MAX_SIGNED_OUT: Final = 100
-"""Sessions that were signed out, and that this process remembers until they end by themselves."""
+"""Sessions that were signed out, and that this process remembers; beyond it the oldest counts again.
+
+What a session can do it can do without another sign-in until it ends by itself: a token that got into wrong
+hands is replaced, which ends all sessions."""
 
 SESSION_TIME: Final = 12 * 3600.0
 """Seconds until a session ends by itself.
@@ -67,7 +71,8 @@ class Access:
         self._hosts = None if hosts is None else {host.lower() for host in hosts}
         self._clock = clock
         self._wall = wall
-        self._key = hashlib.sha256(b"aioredlock_ng session\0" + (token or "").encode()).digest()
+        # Slow to make, once: a session's secret that somebody has seen must not tell which token made it.
+        self._key = hashlib.scrypt((token or "").encode(), salt=b"aioredlock_ng session", n=2**14, r=8, p=1)
         self._signed_out: deque[str] = deque(maxlen=MAX_SIGNED_OUT)
         self._wrong: dict[int, deque[float]] = {}
 

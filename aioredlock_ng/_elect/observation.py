@@ -13,6 +13,7 @@ from random import Random
 from typing import Final, TypeAlias, final
 
 from .._acquire.notices import Notices
+from .._clock import Clock
 from .._core.election import Leader, LeaderUnknown, Look, Seen, seen
 from .._round.availability import Availability
 from .._round.futures import ring
@@ -51,6 +52,7 @@ class Means:
     outbox: Outbox
     notices: Notices
     availability: Availability
+    clock: Clock
     random: Random
 
 
@@ -63,8 +65,7 @@ class Observation:
         self.seen = Seen()
         self.looked = 0
         """The number of the last look to which enough nodes have answered."""
-        self.heard_at = means.outbox.loop.time()
-        """When that was, by the loop's clock; before the first one, when it began to look."""
+        self._fails_since: float | None = None  # on the manager's clock, since when no look has told anything
         self._means = means
         self._on_over = on_over
         self._begun = 0  # looks so far
@@ -99,8 +100,8 @@ class Observation:
         await future
 
     def is_cut_off(self, ttl: float) -> bool:
-        """Whether no look of so many seconds has told anything: a leader of that time may be one no more."""
-        return self._means.outbox.loop.time() - self.heard_at > ttl
+        """Whether looks have told nothing for so many seconds: a leader of that time may be one no more."""
+        return self._fails_since is not None and self._means.clock.now() - self._fails_since > ttl
 
     @property
     def closing(self) -> bool:
@@ -132,7 +133,9 @@ class Observation:
         found = seen(self.seen, looks_in(self._round), self._means.outbox.quorum)
         self._round = None
         if found is not None:
-            self.seen, self.looked, self.heard_at = found, self._begun, self._means.outbox.loop.time()
+            self.seen, self.looked, self._fails_since = found, self._begun, None
+        elif self._fails_since is None:
+            self._fails_since = self._means.clock.now()
         self.wake()
         if self._observers and not self._means.availability.closing:
             chance = self._means.random.random()

@@ -99,13 +99,21 @@ class Ticket:
     @property
     def claims(self) -> bool:
         """Whether it may keep others from what its call does not have: by marks, or from free names."""
-        return self.primitive.kind.own_marks or len(self.primitive.names) > 1
+        kind = self.primitive.kind
+        return (kind.own_marks and not kind.in_line) or len(self.primitive.names) > 1
 
-    def enter_all(self) -> str | None:
-        """Enter the names that it is not in for, as far as that goes; the first that has to be waited for."""
-        for name in self.primitive.names:
-            if name not in self.names and not self.queue.enter(name, self):
-                return name
+    def enter_in_order(self) -> str | None:
+        """Enter the names that it is not in for; returns the first that has to be waited for.
+
+        It is then in for those before that one alone: since all calls keep to the order of the names, none
+        of them waits for another in a circle.
+        """
+        names = self.primitive.names
+        for place, name in enumerate(names):
+            if name in self.names or self.queue.enter(name, self):
+                continue
+            self.leave_names(tuple(later for later in names[place + 1 :] if later in self.names))
+            return name
         return None
 
     def speaks(self) -> bool:
@@ -165,6 +173,12 @@ class Ticket:
         """Let the next in line in, once."""
         names, self.names = self.names, ()
         self.held = None  # what is held knows this ticket, too: no work for the collector
+        for name in names:
+            self.queue.leave(name, self)
+
+    def leave_names(self, names: tuple[str, ...]) -> None:
+        """Let the next in line in for some of the names that it is in for."""
+        self.names = tuple(name for name in self.names if name not in names)
         for name in names:
             self.queue.leave(name, self)
 
@@ -358,12 +372,14 @@ class LocalQueue:
             else:
                 del entry.queue[place]
 
-    def let_pass(self, name: str) -> None:
-        """Let in what nothing that is in keeps out, whatever waits before it (R22)."""
-        entry = self.entries[name]
+    def let_pass(self, name: str) -> bool:
+        """Let in what nothing that is in keeps out, whatever waits before it (R22); whether there was any."""
+        entry, any_passed = self.entries[name], False
         for place in list(entry.queue or ()):
             if not place.future.done() and entry.admits(place.ticket.primitive):
                 self._let_in(name, entry, place)
+                any_passed = True
+        return any_passed
 
     def _let_in(self, name: str, entry: NameEntry, place: Place) -> None:
         assert entry.queue is not None, "the place is in it"

@@ -3,8 +3,8 @@
 A writer keeps readers from a name that readers have, and a call for several names keeps others from those
 that are free: in line here, and by its marks at the nodes.  What it waits for may wait for one of these: then
 both would wait without end, though neither needs what the other holds.  So it keeps them out for a while on
-end, and then lets them in; next time for twice as long, so that it gets in itself, however long the others
-stay.
+end, and then lets them in; next time for twice as long, up to a minute, so that it gets in itself where the
+others stay for longer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from .local_queue import Place
 
 KEEPS_OUT: Final = 5.0
 """Seconds for which a call keeps others out, the first time."""
+
+KEEPS_OUT_LONGEST: Final = 60.0
+"""The same, however often it has let others in."""
 
 LETS_IN: Final = 0.25
 """Seconds for which it then keeps from asking: the round trip of those that are let in may be long."""
@@ -51,7 +54,7 @@ class Patience:
 
     def grow(self) -> None:
         """Keep others out for longer the next time."""
-        self.span *= 2
+        self.span = min(2 * self.span, KEEPS_OUT_LONGEST)
 
 
 @final
@@ -77,7 +80,8 @@ class PatienceInLine:
         if self._place.future.done():  # it was let in, or its time is up, in this turn of the loop
             return
         ticket = self._place.ticket
+        has_kept = bool(ticket.names)
         ticket.leave()  # the names that it came in for before
-        ticket.queue.let_pass(self._name)
-        self._patience.grow()
+        if ticket.queue.let_pass(self._name) or has_kept:  # else it has kept nothing from any call
+            self._patience.grow()
         self._begin()

@@ -22,7 +22,7 @@ from . import NodeEnv, NodeState
 from .base import BaseNode
 from .callers import ClientCaller, ClusterCaller, facts_of, ping
 from .calls import Calls
-from .failures import why, without_secrets
+from .failures import refusal, why, without_secrets
 from .fork import generation
 from .greeting import Greeting
 from .packing import words
@@ -233,7 +233,7 @@ class ClientNode(BaseNode):
             async with asyncio.timeout(self.env.connect_timeout):
                 if self._greeting is None:
                     await self._outlasting(ping(self._caller))
-                    self._heard_of_writes(await self._call(write_probe(self.env.prefix)))
+                    self._refusal = await self._why_read_only()
                 else:
                     self._heard(await self._outlasting(self._present(self._greeting)), asked_at)
                     self._greet_again()
@@ -243,6 +243,14 @@ class ClientNode(BaseNode):
         except Exception as error:  # noqa: BLE001 (as in _call)
             return why(error)
         self._round_trip = self.env.clock.now() - asked_at
+        return ""
+
+    async def _why_read_only(self) -> str:
+        """Return why the server refuses to write, or nothing when it does not."""
+        try:
+            await self._outlasting(self._execute(write_probe(self.env.prefix)))
+        except ResponseError as error:
+            return refusal(why(error))
         return ""
 
     async def _present(self, greeting: Greeting) -> Reply:

@@ -234,6 +234,7 @@ class RedisNode(BaseNode):
         self._channels.send_unsent()
         self._greet()
         if self._greeting is None:
+            self._refusal = ""  # of another connection; the probe that has left asks again
             self._update_state()
             self.settled.set()
         try:

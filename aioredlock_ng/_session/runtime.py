@@ -112,7 +112,13 @@ class Runtime:
             counters=counters,
         )
         self.notices = Notices(nodes)
-        means = Means(outbox=self.outbox, notices=self.notices, availability=self.availability, random=random)
+        means = Means(
+            outbox=self.outbox,
+            notices=self.notices,
+            availability=self.availability,
+            clock=clock,
+            random=random,
+        )
         self.elections = Elections(self.releases, means)
         self.long_waits = LongWaits(self.availability.seconds)
         self.shared = Shared(

@@ -128,8 +128,8 @@ def _local_order(history: History, _bound: float) -> Iterator[Violation]:
     """Find calls that were granted while an earlier one of the same process still waited for the same name.
 
     Calls for several names are left out: they queue for the later ones when they have the earlier ones.  So
-    are readers behind readers, which share it; and what comes before a writer that has waited for so long that
-    it lets others in (R22).
+    are readers behind readers, which share it; and what comes before a writer that has waited for so long
+    that it lets others in (R22).
     """
     queues: defaultdict[tuple[int, tuple[str, ...]], list[Operation]] = defaultdict(list)
     for operation in history.operations:

@@ -362,6 +362,28 @@ async def test_observers_that_are_cut_off_know_no_leader():
 
 
 @virtual
+async def test_an_observer_that_is_busy_is_not_cut_off():
+    """However short the ttl: only looks that have failed say so, not the time between two of them."""
+    async with world() as w, w.manager.election(NAME, ttl=2).campaign() as leadership:
+        told: list[Leader | LeaderUnknown | None] = []
+
+        async def follow() -> None:
+            async for leader in w.manager.election(NAME, ttl=2).observe():
+                told.append(leader)
+                await asyncio.sleep(3)
+
+        followers = [asyncio.create_task(follow())]
+        await asyncio.sleep(7.3)
+        followers.append(asyncio.create_task(follow()))
+        await asyncio.sleep(30)
+        for task in followers:
+            task.cancel()
+        await asyncio.wait(followers)
+        assert [leader.term for leader in told if isinstance(leader, Leader)] == [leadership.term] * 2
+        assert len(told) == 2
+
+
+@virtual
 async def test_observers_that_never_heard_of_anything_say_so():
     """No majority has ever answered: after a ttl it is told that nothing is known."""
     async with world() as w:

@@ -161,6 +161,79 @@ async def test_a_call_for_several_names_gets_in_however_long_the_lines_are():
                 assert sim().time() - began > 10.0
 
 
+@virtual
+async def test_calls_for_the_same_names_do_not_wait_for_each_other():
+    """Two wait for the one name and two for the other when both become free: they go through one by one."""
+    async with world() as w:
+        last = await w.manager.lock("c").acquire()
+        lock = w.manager.lock("a", "c")
+        calls = [asyncio.create_task(one_inside_another([lock], random.Random(0))) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        first = await w.manager.lock("a").acquire()
+        calls += [asyncio.create_task(one_inside_another([lock], random.Random(0))) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        began = sim().time()
+        await last.release()
+        await first.release()
+        await asyncio.gather(*calls)
+        assert sim().time() - began < KEEPS_OUT
+
+
+@pytest.mark.parametrize("waited", [0.5, 60.0])
+@virtual
+async def test_a_name_is_kept_for_a_few_seconds_however_long_the_line_was(waited):
+    """In line for its first name a call keeps nothing from others: that makes it no less patient."""
+    async with world() as w:
+        first, last = await w.manager.lock("a").acquire(), await w.manager.lock("b").acquire()
+        waits = asyncio.create_task(w.manager.lock("a", "b").acquire())
+        await asyncio.sleep(waited)
+        await first.release()
+        await asyncio.sleep(0.1)
+        began = sim().time()
+        async with w.manager.lock("a"):
+            assert sim().time() - began < KEEPS_OUT + 0.5
+        await last.release()
+        await (await waits).release()
+
+
+@virtual
+async def test_a_free_name_is_for_others_while_another_stays_taken():
+    """Released early, with `at_least`: the call that waits for its end keeps the other name from no task."""
+    async with world() as w:
+        async with w.manager.lock("b", at_least=30):
+            pass
+        waits = asyncio.create_task(w.manager.lock("a", "b").acquire())
+        await asyncio.sleep(1)
+        began = sim().time()
+        async with w.manager.lock("a"):
+            assert sim().time() - began < 10 * ROUND_TRIP
+        await (await waits).release()
+
+
+@pytest.mark.parametrize("kind", ["fair", "write"])
+@virtual
+async def test_a_long_wait_keeps_the_order(kind):
+    """Fair calls keep no call out that could go on; and a writer that lets readers in stays before others."""
+    async with world() as w, w.process() as other:
+        lock = w.manager.lock("a", fair=True) if kind == "fair" else w.manager.rwlock("a").write()
+        holds = await (other.lock("a", fair=True) if kind == "fair" else other.rwlock("a").read()).acquire()
+        order: list[int] = []
+
+        async def call(number: int) -> None:
+            async with lock:
+                order.append(number)
+
+        calls = []
+        for number in range(4):
+            calls.append(asyncio.create_task(call(number)))
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(4 * KEEPS_OUT)
+        await holds.release()
+        await asyncio.gather(*calls)
+        assert order == ([0, 1, 2, 3] if kind == "fair" else sorted(order, key=order.index))
+        assert order[-2:] == [2, 3]
+
+
 # -- names that are read -------------------------------------------------------------------------------
 
 

@@ -101,14 +101,14 @@ def _documenting(app: FastAPI, openapi: Callable[[], dict[str, Any]]) -> Callabl
     """Return what makes the OpenAPI document of `app`, with the answers of its locks."""
 
     def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schema = openapi()
-            for route in _flattened(app.routes):
-                dependant = getattr(route, "dependant", None)  # else it is no route of FastAPI's own
-                if dependant is not None and route.include_in_schema:
-                    for taken in _locks_of(dependant):
-                        _tell(taken, schema["paths"][route.path_format], route.methods)
-        return openapi()
+        schema = openapi()
+        for route in _flattened(app.routes):
+            # Only those of FastAPI's own for HTTP have both; a custom `openapi` may leave some of them out.
+            dependant = getattr(route, "dependant", None)
+            if dependant is not None and getattr(route, "include_in_schema", False):
+                for taken in _locks_of(dependant):
+                    _tell(taken, schema.get("paths", {}).get(route.path_format, {}), route.methods)
+        return schema
 
     return document
 
@@ -121,7 +121,9 @@ def _flattened(routes: Sequence[BaseRoute]) -> Iterator[Any]:
 
 def _tell(taken: Taken, operations: dict[str, Any], methods: Iterable[str]) -> None:
     for method in methods:
-        responses = operations[method.lower()].setdefault("responses", {})
+        if (operation := operations.get(method.lower())) is None:
+            continue
+        responses = operation.setdefault("responses", {})
         told = _documented(f"{taken.detail[0].upper()}{taken.detail[1:]}.")
         responses.setdefault(f"{taken.status:d}", told)
         responses.setdefault("503", _documented(_NO_LOCK))

@@ -671,6 +671,9 @@ def test_the_documented_responses_are_those_of_each_routes_locks() -> None:
     @router.get("/router")
     async def routed() -> None: ...
 
+    @app.websocket("/socket")
+    async def socket(websocket: WebSocket, lease: Annotated[Lease, locked("s")]) -> None: ...
+
     app.include_router(router, prefix="/v1")
     paths = app.openapi()["paths"]
     told = {path: set(operations["get"]["responses"]) - {"200", "422"} for path, operations in paths.items()}
@@ -683,3 +686,19 @@ def test_the_documented_responses_are_those_of_each_routes_locks() -> None:
     assert paths["/one/{n}"]["put"]["responses"]["409"]["description"] == "Locked by another request."
     assert paths["/v1/router"]["get"]["responses"]["429"]["description"] == "All permits are taken."
     assert app.openapi() is app.openapi(), "made once"
+
+
+def test_a_document_of_the_applications_own_gets_what_it_has() -> None:
+    """Some routes may be left out of it, and it need not be kept."""
+    app = new_app()
+
+    @app.get("/told", dependencies=[locked("a", status_code=423)])
+    async def told() -> None: ...
+
+    @app.get("/untold", dependencies=[locked("a")])
+    async def untold() -> None: ...
+
+    app.openapi = lambda: {"paths": {"/told": {"get": {}}}}  # type: ignore[method-assign]
+    add_exception_handlers(app)
+    assert set(app.openapi()["paths"]["/told"]["get"]["responses"]) == {"423", "503"}
+    assert set(app.openapi()["paths"]) == {"/told"}
