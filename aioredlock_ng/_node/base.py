@@ -152,9 +152,12 @@ class BaseNode(Node):
 
     def _heard_of_writes(self, reply: Reply) -> None:
         """Take the answer to a `write_probe`."""
-        if self._state.reached:  # else the connection was lost, and says nothing of writes
-            self._refusal = refusal(reply.reason) if isinstance(reply, Silence) else ""
-            self._update_state()
+        if not self._state.reached:  # the connection was lost, and says nothing of writes
+            return
+        self._refusal = ""
+        if isinstance(reply, Silence) and not reply.reason.startswith(MOVED):
+            self._refusal = refusal(reply.reason)
+        self._update_state()
 
     def _greet_again(self) -> None:
         """Greet again, now or in a moment, if the last greeting was not the final one."""

@@ -10,10 +10,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from redis.asyncio import Redis
+from redis.exceptions import ConnectionError as BrokenConnection
 
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
 from aioredlock_ng.testing import LocalNodes
@@ -115,6 +116,27 @@ async def test_a_node_that_refuses_writes_is_not_up(
         assert [line.endswith(" is up") for line in lines(caplog)] == [True, True]
         async with manager.lock("res"):
             pass
+
+
+class Unlucky(Redis):
+    """A client whose connection breaks at each write that changes nothing."""
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Ask the server, or fail before it is reached."""
+        if b"XX" in args:
+            raise BrokenConnection("Connection closed by server.")
+        return await super().execute_command(*args, **options)
+
+
+async def test_a_failure_on_the_way_is_no_refusal(nodes3: LocalNodes) -> None:
+    """Where a client's connection breaks, the server has refused nothing: the node is down for a while."""
+    clients = [Unlucky.from_url(nodes3.urls[0]), *map(Redis.from_url, nodes3.urls[1:])]
+    async with contextlib.AsyncExitStack() as stack:
+        for client in clients:
+            stack.push_async_callback(client.aclose)
+        manager = await stack.enter_async_context(LockManager(clients, **PLAIN))
+        await eventually(lambda: state(manager, 0) == NodeState.DOWN and state(manager, 1) == NodeState.UP)
+        assert "Connection closed" in manager.statistics().nodes[0].reason
 
 
 async def test_nodes_that_are_full_still_extend_what_is_held(nodes3: LocalNodes) -> None:

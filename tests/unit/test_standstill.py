@@ -230,8 +230,8 @@ async def test_a_long_wait_keeps_the_order(kind):
         await asyncio.sleep(4 * KEEPS_OUT)
         await holds.release()
         await asyncio.gather(*calls)
-        assert order == ([0, 1, 2, 3] if kind == "fair" else sorted(order, key=order.index))
-        assert order[-2:] == [2, 3]
+        # The writer that let others in may find the next one asking, and comes right after it.
+        assert order == [0, 1, 2, 3] or (kind == "write" and order == [1, 0, 2, 3])
 
 
 # -- names that are read -------------------------------------------------------------------------------
