@@ -171,8 +171,8 @@ async def _serve(manager: LockManager, site: Site, bind: tuple[str, int]) -> int
     """Serve until a signal comes; Ctrl-C is the ordinary end."""
     from aiohttp import web
 
-    from .._dashboard.doorway import IDLE_TIME, Doorway
     from .._dashboard.site import HEADERS
+    from ..contrib.aiohttp._doorway import IDLE_TIME, Doorway
     from ..contrib.aiohttp._page import add_page
     from ._signals import until_signal
 

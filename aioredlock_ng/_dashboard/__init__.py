@@ -6,7 +6,6 @@ followed.py  a lock whose own page is open
 feed.py      one look at a time for all that watch, and their streams
 access.py    sign-in, sessions, and which requests come from the page itself
 releasing.py a lock that is released from the page
-doorway.py   how many connections the command's own server has, and for how long one may say nothing
 site.py      a request in, an answer out: for any web server
 static/      the page: HTML, a style sheet, modules of JavaScript; no build step, nothing from elsewhere
 """

@@ -71,7 +71,7 @@ class Access:
         self._hosts = None if hosts is None else {host.lower() for host in hosts}
         self._clock = clock
         self._wall = wall
-        # Slow to make, once: a session's secret that somebody has seen must not tell which token made it.
+        # Slow to make, once: a session's secret that was seen on its way must not tell which token made it.
         self._key = hashlib.scrypt((token or "").encode(), salt=b"aioredlock_ng session", n=2**14, r=8, p=1)
         self._signed_out: deque[str] = deque(maxlen=MAX_SIGNED_OUT)
         self._wrong: dict[int, deque[float]] = {}

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from aioredlock_ng._dashboard.doorway import IDLE_TIME, MAX_CONNECTIONS
 from aioredlock_ng.cli import main
+from aioredlock_ng.contrib.aiohttp._doorway import IDLE_TIME, MAX_CONNECTIONS
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes
 

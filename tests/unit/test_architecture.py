@@ -64,12 +64,12 @@ MODULE_LINES = 320
 """As many lines a module has at the most, but for those of `LONG_MODULES`."""
 
 LONG_MODULES = {
-    "_acquire/acquisition.py": 435,
+    "_acquire/acquisition.py": 440,
     "_acquire/attempt.py": 325,
     "_election.py": 340,
     "_hold/holding.py": 565,
     "_lease.py": 350,
-    "_local/local_queue.py": 380,
+    "_local/local_queue.py": 400,
     "_manager.py": 640,
     "_node/pipe.py": 340,
     "_node/redis_node.py": 375,
@@ -82,7 +82,7 @@ of its place in line and of a holding, each of which is told in one place."""
 FUNCTION_LINES = 60
 """As many lines of code a function has at the most, but for those of `LONG_FUNCTIONS`."""
 
-LONG_FUNCTIONS = {"_session/runtime.py:__init__": 82}
+LONG_FUNCTIONS = {"_session/runtime.py:__init__": 88}
 """Longer ones, and how long: the one that puts a manager's parts together."""
 
 

@@ -22,6 +22,7 @@ _application.py   the manager that lives with the application
 _answers.py       lock errors as HTTP answers
 _locked.py        handlers that run under a lock
 _page.py          the page of nodes and locks
+_doorway.py       how many connections the command's own server of it has, and for how long
 _keys.py          what is kept in the application and in requests
 """
 

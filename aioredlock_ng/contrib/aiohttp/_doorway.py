@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, final
 
-from .._log import report
+from ..._log import report
 
 if TYPE_CHECKING:
     from aiohttp import web
