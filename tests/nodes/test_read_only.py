@@ -77,8 +77,15 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-@pytest.mark.parametrize("sentinels", [True, False], ids=["", "plain"])
-@pytest.mark.parametrize("how", ["url", "client"])
+@pytest.mark.parametrize(
+    ("how", "sentinels"),
+    [
+        ("url", True),
+        pytest.param("url", False, marks=pytest.mark.heavy),
+        pytest.param("client", True, marks=pytest.mark.heavy),
+        pytest.param("client", False, marks=pytest.mark.heavy),
+    ],
+)
 async def test_a_node_that_refuses_writes_is_not_up(
     nodes3: LocalNodes, caplog: pytest.LogCaptureFixture, how: str, way: Refuse, sentinels: bool
 ) -> None:
