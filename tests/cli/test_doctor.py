@@ -329,7 +329,7 @@ async def test_dead_and_frozen_nodes(nodes5: LocalNodes) -> None:
     assert not [one for one in await manager.diagnose() if one.level == "error"]
     nodes5.kill(0)
     nodes5.pause(1)
-    await eventually(lambda: "connecting to" in manager.statistics().nodes[0].reason)
+    await eventually(lambda: "cannot connect to" in manager.statistics().nodes[0].reason)
     errors = {one.node: one for one in await manager.diagnose() if one.level == "error"}
     fresh = {one.node: one for one in await diagnose(*nodes5.urls) if one.level == "error"}
     for found in (errors, fresh):

@@ -116,7 +116,7 @@ def test_without_quorum_it_is_69(impatient: list[str], dead_runs: Runs) -> None:
     """Two of three nodes are dead: that is not a taken lock, and what each node said is told."""
     code, out, err = dead_runs.finish(*impatient, "-E", "0", "job", "--", "echo", "started")
     assert (code, out) == (69, "")
-    assert "connecting to 127.0.0.1" in err
+    assert "cannot connect to 127.0.0.1" in err
     assert "Traceback" not in err
     assert {line.partition(":")[0] for line in err.splitlines()} == {"aioredlock-ng run"}
 

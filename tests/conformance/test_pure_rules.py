@@ -136,7 +136,7 @@ def test_greetings_follow_the_rules(client: redis.Redis[bytes]) -> None:
             claim=claim,
             lift=lift,
         )
-        assert reply == [b"nonce", wanted, now_us, identity, b"master"], (stored, args)
+        assert reply == [b"nonce", wanted, now_us, identity, b"master", b""], (stored, args)
         assert client.get(SENTINEL) == wanted
 
 
@@ -189,5 +189,5 @@ def test_taking_back_follows_the_rules(client: redis.Redis[bytes]) -> None:
             quarantine_ms=quarantine_ms,
             claim=claim,
         )
-        assert reply == [b"nonce", wanted, now_us, identity, b"master"], (stored, args)
+        assert reply == [b"nonce", wanted, now_us, identity, b"master", b""], (stored, args)
         assert (client.get(SENTINEL) or b"") == wanted

@@ -170,7 +170,7 @@ class ModelNode:
     def greet(self, quarantine_ms: int, restart: bytes, restart_floor: int) -> tuple[bytes, int, bytes]:
         """Return the sentinel, the node's time and its identity."""
         words = (b"", self._size, quarantine_ms, restart, restart_floor, b"", 0)
-        _, sentinel, now_us, identity, _ = self._run(_scripts.GREET, [SENTINEL], *words)
+        _, sentinel, now_us, identity, *_ = self._run(_scripts.GREET, [SENTINEL], *words)
         return sentinel, now_us, identity
 
     def initialise(self, quarantine_ms: int, floor: int) -> bytes:
