@@ -173,7 +173,7 @@ async def test_nothing_shows_a_secret(secret_nodes: Nodes, caplog: pytest.LogCap
     recorder = Recorder()
     async with contextlib.AsyncExitStack() as stack:
         views = [await stack.enter_async_context(monitor(url)) for url in secret_nodes.urls]
-        manager = LockManager(secret_nodes.urls, ttl=4.0, node_timeout=0.4, hooks=[recorder])
+        manager = LockManager(secret_nodes.urls, ttl=8.0, node_timeout=0.4, hooks=[recorder])
         shown.see(manager)
         await stack.enter_async_context(manager)
         other = await stack.enter_async_context(

@@ -55,7 +55,7 @@ class Candidate:
 async def observe(election: Election) -> None:
     """Tell of leaders until killed."""
     async for leader in election.observe():
-        say("hears", term=leader and leader.term, label=leader and leader.holder)
+        say("hears", term=leader.term if leader else None, label=leader.holder if leader else None)
 
 
 async def main(label: str, ttl: str, path: str, urls: str) -> None:

@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Any, Final
 from unittest.mock import patch
 
-from aioredlock_ng import Leader, Leadership, LockError, LockLostError, LockManager
+from aioredlock_ng import Leader, Leadership, LeaderUnknown, LockError, LockLostError, LockManager
 from aioredlock_ng._core.command import Reply
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng._elect.announcement import Announcement
@@ -230,14 +230,15 @@ class World:
 
     # -- the judgement -------------------------------------------------------------------------
 
-    def _judge_told(self, told: list[Leader | None]) -> None:
+    def _judge_told(self, told: list[Leader | LeaderUnknown | None]) -> None:
         leader = told[-1]
-        if leader is None:
+        if not leader:
             return
         self.counts["told"] += 1
         self.told.add(leader)
-        before = max((one.term for one in told[:-1] if one is not None), default=0)
-        if leader.term <= before:
+        before = max((one.term for one in told[:-1] if one), default=0)
+        again = told[-2:-1] == [LeaderUnknown.UNKNOWN]  # the same one, after nothing was known for a while
+        if leader.term < before or (leader.term == before and not again):
             raise ViolationError(Rule.GROWING, f"{told}")
 
     def _judge_news(self, began: float, leader: Leader | None) -> None:
