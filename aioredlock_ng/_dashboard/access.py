@@ -72,7 +72,7 @@ class Access:
         self._clock = clock
         self._wall = wall
         # Slow to make, once: a session's secret that was seen on its way must not tell which token made it.
-        self._key = hashlib.scrypt((token or "").encode(), salt=b"aioredlock_ng session", n=2**14, r=8, p=1)
+        self._key = b"" if token is None else _slow_digest(token)
         self._signed_out: deque[str] = deque(maxlen=MAX_SIGNED_OUT)
         self._wrong: dict[int, deque[float]] = {}
 
@@ -135,6 +135,8 @@ class Access:
             self._signed_out.append(secret)
 
     def _has_session(self, secret: str | None) -> bool:
+        if not self.needs_token:  # there are no sessions, and no key
+            return False
         session, _, signature = (secret or "").rpartition(".")
         if not hmac.compare_digest(signature.encode(errors="replace"), self._signature(session).encode()):
             return False
@@ -154,6 +156,10 @@ def host_of(host: str) -> str:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode(errors="surrogatepass")).digest()
+
+
+def _slow_digest(token: str) -> bytes:
+    return hashlib.scrypt(token.encode(), salt=b"aioredlock_ng session", n=2**14, r=8, p=1)
 
 
 def _group(address: str) -> int:

@@ -90,10 +90,10 @@ class BaseNode(Node):
 
     def _why_not(self, command: Command) -> str:
         """Return why `command`, which is no release, need not be sent now."""
-        if self._state is NodeState.UP:
+        if self._state.votes:
             return ""
         without_vote = self._state is NodeState.QUARANTINED and not command.purpose.needs_vote
-        return "" if without_vote or self._state is NodeState.READ_ONLY else self._reason
+        return "" if without_vote else self._reason
 
     def suspect(self, jumped: bool) -> None:  # noqa: FBT001 (the one thing it says)
         """As in `Node`."""
@@ -154,9 +154,7 @@ class BaseNode(Node):
         """Take the answer to a `write_probe`."""
         if not self._state.reached:  # the connection was lost, and says nothing of writes
             return
-        self._refusal = ""
-        if isinstance(reply, Silence) and not reply.reason.startswith(MOVED):
-            self._refusal = refusal(reply.reason)
+        self._refusal = refusal(reply.reason) if isinstance(reply, Silence) else ""
         self._update_state()
 
     def _greet_again(self) -> None:

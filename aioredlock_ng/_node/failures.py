@@ -76,8 +76,11 @@ _IN_SCRIPT: Final = re.compile(r"^(?:ERR )?(?:@?user_script:\s*\d+:\s*)?-?(.*?)\
 
 
 def refusal(error: str) -> str:
-    """Return why a server that answers refuses to write, from what a script met; empty: it does not."""
-    if not error:
+    """Return why a server that answers refuses to write, from what a script met; empty: it does not.
+
+    What a Redis Cluster says of one key's slot says nothing of others.
+    """
+    if not error or error.startswith((MOVED, "CLUSTERDOWN ")):
         return ""
     said = _IN_SCRIPT.match(error)
     missing = ": the user in its URL needs +set" if denied(error) else ""

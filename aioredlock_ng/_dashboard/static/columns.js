@@ -14,9 +14,9 @@ export function sharedText({ readers, permits, more }) {
   return readers ? `${count(readers)}${plus} ${readers === 1 && !more ? "reader" : "readers"}` : "–";
 }
 
-// The first of several holders says little.
-const holderText = (row) =>
-  shared(row) > 1 ? counted(shared(row), "holder") + (row.more ? " or more" : "") : row.holder;
+// The first of several holders says little; `number` are the readers, or permits.
+export const holderText = ({ holder, more }, number) =>
+  number > 1 ? counted(number, "holder") + (more ? " or more" : "") : holder;
 
 export const waitingText = ({ waiting, more_waiting: more }) =>
   waiting === null ? "–" : `${count(waiting)}${more ? "+" : ""}`;
@@ -68,8 +68,8 @@ export const COLUMNS = [
   {
     key: "holder",
     title: "Holder",
-    order: holderText,
-    show: (cell, row) => setName(cell, holderText(row)),
+    order: (row) => holderText(row, shared(row)),
+    show: (cell, row) => setName(cell, holderText(row, shared(row))),
   },
   {
     key: "age",

@@ -1,7 +1,7 @@
 // The page of one lock.
 
 import { countUp } from "./clock.js";
-import { showState, showTimeLeft, waitingText } from "./columns.js";
+import { holderText, showState, showTimeLeft, waitingText } from "./columns.js";
 import { byId, el, keyed, setAttribute, setIcon, setText, show } from "./dom.js";
 import { addHistory, clearHistory } from "./history.js";
 import { counted, kindText, moment, setName } from "./text.js";
@@ -51,15 +51,10 @@ function sharers(lock) {
   return readers ? counted(readers, "reader") + (lock.more ? " or more" : "") : "–";
 }
 
-function holders(lock) {
-  const number = size(lock.permits) + size(lock.readers);
-  return number > 1 ? counted(number, "holder") + (lock.more ? " or more" : "") : lock.holder;
-}
-
 const FACTS = [
   ["state", "State", (dd, lock) => showState(dd, lock.state)],
   ["kind", "Kind", (dd, lock) => setText(dd, kindText(lock))],
-  ["holder", "Holder", (dd, lock) => setName(dd, holders(lock))],
+  ["holder", "Holder", (dd, lock) => setName(dd, holderText(lock, size(lock.permits) + size(lock.readers)))],
   ["ttl", "TTL left", (dd, lock) => showTimeLeft(dd, lock.state, lock.until)],
   ["age", "Age", (dd, lock) => countUp(dd, lock.since)],
   ["since", "Since", (dd, lock) => setText(dd, lock.since === null ? "–" : moment(lock.since))],

@@ -98,7 +98,7 @@ export function decodeName(text) {
     const name = JSON.parse(typed); // as the page's own links have it: whatever the name is made of
     if (typeof name === "string") return name;
   } catch {
-    // No JSON: a name as somebody has typed it.
+    // No JSON: a name that was typed.
   }
   return typed || null;
 }
