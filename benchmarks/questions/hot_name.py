@@ -102,7 +102,7 @@ def add_hot(bench: Bench, taken: Taken[Key], key: Key, section: float, commands:
         to_one_process=turns.to(taken.get((peer, 1)), rate) if processes > 1 else None,
         wait_p50_ms=percentile(waits, 0.5) * 1000 if waits else None,
         wait_p99_ms=percentile(waits, 0.99) * 1000 if waits else None,
-        p99_to_fair=median(turns, fairness),
+        p99_to_fair=fairness(turns),
         slowest_process=slowest(turns) if processes > 1 else None,
         commands=commands,
         turns=len(turns.figures),
@@ -123,6 +123,11 @@ def slowest(turns: Turns) -> float | None:
     return min(totals) * len(totals) / sum(totals) if any(totals) else None
 
 
-def fairness(figures: Figures) -> float:
+def fairness(turns: Turns) -> float | None:
     """Return the p99 of the waits as a multiple of what one turn of each waiter takes."""
-    return percentile(figures["waits"], 0.99) * figures["rate"] / figures["tasks"]
+    ratios = [
+        percentile(figures["waits"], 0.99) * figures["rate"] / figures["tasks"]
+        for figures in turns.figures
+        if figures["waits"]  # else no task had it in that turn
+    ]
+    return percentile(ratios, 0.5) if ratios else None

@@ -32,7 +32,7 @@ FOREVER: Final = 3600.0
 GRACE: Final = 0.2
 
 
-@pytest.mark.parametrize("deleted", [[1, 3, 4], [0, 1, 2, 3, 4]])
+@pytest.mark.parametrize("deleted", [[1, 3, 4], pytest.param([0, 1, 2, 3, 4], marks=pytest.mark.heavy)])
 async def test_key_deleted_on_a_majority(shared_nodes: Nodes, deleted: list[int]) -> None:
     """The body is cancelled within one extension interval after a majority has lost the key."""
     ttl = 8.0
@@ -58,7 +58,7 @@ async def test_key_deleted_on_a_majority(shared_nodes: Nodes, deleted: list[int]
     assert keys(shared_nodes.urls) == {}
 
 
-@pytest.mark.parametrize("deleted", [[0], [1, 4]])
+@pytest.mark.parametrize("deleted", [pytest.param([0], marks=pytest.mark.heavy), [1, 4]])
 async def test_key_deleted_on_a_minority(shared_nodes: Nodes, deleted: list[int]) -> None:
     """A minority that lost the key changes nothing, and gets the key back with the next extension."""
     async with (
@@ -138,6 +138,7 @@ async def test_answers_that_come_too_late_do_not_revive(nodes5: Nodes) -> None:
         await lease.release()
 
 
+@pytest.mark.heavy
 async def test_all_connections_killed(nodes5: Nodes) -> None:
     """A lease survives the loss of every connection, again and again; no other client gets in meanwhile."""
     policy = ExtensionPolicy(every=0.02, max_extensions=None)  # so that extensions meet lost connections

@@ -116,6 +116,7 @@ async def test_taken_by_this_process(manager: LockManager) -> None:
         await asyncio.create_task(other_task())
 
 
+@pytest.mark.heavy
 async def test_none_waits_until_it_is_free(manager: LockManager, held: Lease) -> None:
     """Without a timeout an acquire waits as long as the lock is taken, and comes soon after its release."""
     waiter = asyncio.create_task(manager.lock("held").acquire())

@@ -88,7 +88,8 @@ def test_five_healthy_nodes_are_fine(shared_nodes: Nodes, capsys: pytest.Capture
     assert re.search(
         r"\n  warning  persistence: .* \(A2\).*\n           set a restart_quarantine; .*\n", groups[1]
     )
-    assert all("latency: " in group and "role: " not in group for group in groups[2:-2])
+    assert not any("role: " in group for group in groups[2:-2])
+    assert output.count("latency: ") == (1 if "latency: " in groups[1] else 5)  # all five may take the same
     assert left(shared_nodes) == [[]] * 5
     assert [ask(url, "PUBSUB CHANNELS", "*") for url in shared_nodes.urls] == [[]] * 5
 
@@ -638,6 +639,7 @@ async def test_a_host_name_that_does_not_exist(nodes3: LocalNodes) -> None:
     assert "host name" in error.advice or "no answer" in error.message  # where the resolver itself hangs
 
 
+@pytest.mark.heavy
 async def test_tls_where_there_is_none_and_none_where_there_is(nodes3: LocalNodes) -> None:
     """A plain server under rediss:// does not understand a word."""
     findings = await diagnose(*nodes3.urls[:2], nodes3.urls[2].replace("redis://", "rediss://"))

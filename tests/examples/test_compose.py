@@ -99,6 +99,7 @@ def test_the_image_has_what_it_needs(services: dict[str, Any]) -> None:
     assert extra in extras
 
 
+@pytest.mark.heavy
 def test_init_runs_once(
     services: dict[str, Any], make_nodes: Callable[..., LocalNodes], tmp_path: Path
 ) -> None:

@@ -29,6 +29,7 @@ class Leaping:
         return SystemClock.now() + self.ahead
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", ["url", "client"])
 async def test_forgotten_connections_are_made_again(
     nodes3: LocalNodes, how: str, caplog: pytest.LogCaptureFixture

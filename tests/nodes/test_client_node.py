@@ -674,6 +674,7 @@ async def test_a_held_lock_survives_the_loss_of_every_connection(
         await eventually(empty(*nodes3.urls))
 
 
+@pytest.mark.heavy
 async def test_a_pooled_connection_that_the_server_closed_costs_no_vote(
     nodes3: LocalNodes, client: MakeClient
 ) -> None:
@@ -901,6 +902,7 @@ class Faulty(CredentialProvider):
         raise KeyError("no such vault")
 
 
+@pytest.mark.heavy
 async def test_a_client_that_fails_in_its_own_way_does_no_harm(
     make_nodes: Callable[..., LocalNodes], client: MakeClient
 ) -> None:
@@ -992,6 +994,7 @@ async def test_managers_that_share_a_client_share_no_tag(nodes3: LocalNodes) -> 
         assert len(set(client.tags)) == len(client.tags)
 
 
+@pytest.mark.heavy
 async def test_what_is_owed_is_repeated_as_far_as_there_is_room(
     nodes3: LocalNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:

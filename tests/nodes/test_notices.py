@@ -237,8 +237,8 @@ def refused(url: str) -> int:
     "rights",
     [
         f"~redlock:* resetchannels {ACL_RIGHTS}",
-        f"~redlock:* resetchannels &other:* {ACL_RIGHTS}",
-        f"~redlock:* &redlock:* {ACL_RIGHTS} -subscribe",
+        pytest.param(f"~redlock:* resetchannels &other:* {ACL_RIGHTS}", marks=pytest.mark.heavy),
+        pytest.param(f"~redlock:* &redlock:* {ACL_RIGHTS} -subscribe", marks=pytest.mark.heavy),
     ],
     ids=["no channel", "another channel", "no command"],
 )

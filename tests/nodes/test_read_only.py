@@ -76,7 +76,11 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize(
+    "way",
+    [WAYS[0], *(pytest.param(way, marks=pytest.mark.heavy) for way in WAYS[1:])],
+    ids=lambda way: way.__name__,
+)
 @pytest.mark.parametrize(
     ("how", "sentinels"),
     [
@@ -146,6 +150,7 @@ async def test_a_failure_on_the_way_is_no_refusal(nodes3: LocalNodes) -> None:
         assert "Connection closed" in manager.statistics().nodes[0].reason
 
 
+@pytest.mark.heavy
 async def test_nodes_that_are_full_still_extend_what_is_held(nodes3: LocalNodes) -> None:
     """They refuse what takes memory, and no more: their votes count for what they do not refuse."""
     async with LockManager(nodes3.urls) as manager:
@@ -161,6 +166,7 @@ async def test_nodes_that_are_full_still_extend_what_is_held(nodes3: LocalNodes)
             await lease.release()
 
 
+@pytest.mark.heavy
 async def test_a_call_that_waits_tells_when_no_majority_can_grant_any_more(
     nodes3: LocalNodes, caplog: pytest.LogCaptureFixture
 ) -> None:
