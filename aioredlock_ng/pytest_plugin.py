@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def lock_manager(request: pytest.FixtureRequest) -> Iterator[LockManager]:
-    """A `LockManager` over three masters in memory; no server is needed.
+    """A `LockManager` over three masters in memory (extra ``testing``); no server is needed.
 
     It starts at its first use, in the loop of the test, and is closed after the test.  It keeps the
     time of a `SimLoop`, if that is the loop.  A test that has no loop of its own may hand it to programs

@@ -1,13 +1,16 @@
 """Fences: numbers that a quorum makes without consensus, unique and growing for each name (R10, R11).
 
 **State.**  Beside the lock's key L (the owner, gone after the ttl) every node keeps a counter F for the
-name.  It is read as `reading`: what is stored, or `start` when nothing is, never below the floor of the
-node's sentinel (`quarantine`).  Three laws hold at each node:
+name.  It counts as what is stored, or as *start* when nothing is: `START_LAG_MS` behind the node's time; and
+never as less than the floor of the node's sentinel (`quarantine`; ``parts/counter.lua``).  Three laws hold at
+each node:
 
 1. an acquire that is granted a block of k numbers sets F at least k above every value that F ever had, so
-   that the whole block, F - k + 1 to F, is above them (`granted`); most acquires ask for one number, and F is
-   even then;
-2. while L belongs to an owner, only that owner raises F (`raised`);
+   that the whole block, F - k + 1 to F, is above them (``acquire.lua``); most acquires ask for one number,
+   and F is even then;
+2. while L belongs to an owner, only that owner raises F, and no further than `RAISE_AHEAD_MS` beyond the
+   node's time (``parts/raise.lua``).  Without that cap one node with a clock an hour ahead would pull all
+   counters beyond what start and floors make up for after a loss;
 3. F never falls.
 
 **Certificate.**  A fence T is valid only with a *certificate*: at least Q nodes where L is the owner's
@@ -35,7 +38,7 @@ Neither argument uses a client's clock, or that the timing assumptions A1 to A3 
 two clients hold the lock at once, their fences still differ, and agree with the order on the shared node.
 That is why a resource that refuses what is older than the newest fence it has seen stays safe.
 
-**Readers.**  Several hold a name at once (R21).  A reader's grant makes F odd, by one at most (`shared`),
+**Readers.**  Several hold a name at once (R21).  A reader's grant makes F odd, by one at most (``read.lua``),
 so that all readers between two writers have one fence, and share it with no other holder.  Law 2 becomes:
 while readers have the name only they raise F, and none above its own T.  So a reader's certificate cannot
 ask for nodes *at* T, where others may raise them.  It takes Q nodes that granted at T or below, and stand
@@ -47,11 +50,11 @@ that granted above T, or has not told where, proves neither, and counts for noth
 
 **Loss.**  Counters expire when they are not used, and nodes may lose them.  F is made of the node's time,
 `at` some milliseconds, and law 3 survives because time goes on: F is below `at(now + 12 s)`, unless
-the clock was set back, and then it is kept until that is true again for long enough (`kept_ms`).  A
-counter that has expired was last set `MIN_FENCE_TTL` seconds ago or earlier, so that it was below what
-`start` says now; a release need not touch it, since nothing raises F in between.  The floor of a node that
-lost its data lies above all that F can have been.  What is needed is that the node's own clock does not run
-backwards across that loss.
+the clock was set back, and then it is kept until that is true again for long enough (``kept`` in
+``parts/counter.lua``).  A counter that has expired was last set `MIN_FENCE_TTL` seconds ago or earlier, so
+that it was below what start says now; a release need not touch it, since nothing raises F in between.  The
+floor of a node that lost its data lies above all that F can have been.  What is needed is that the node's own
+clock does not run backwards across that loss.
 
 **From outside.**  Where a majority has one owner's L, and F at one number X, no fence that was given out is
 above X: any certificate shares a node with that majority, and F does not fall.  X is the owner's own T, if it
@@ -66,11 +69,10 @@ those have passed before the node can grant that name again: the grant goes to t
 comes back.  A call that is cancelled before its answer has come leaves that round trip out.  It would take
 16,000 of them a second, each with 63 tasks behind it, until the two seconds between `RAISE_AHEAD_MS` and
 `FLOOR_AHEAD_MS` are used up; or a node that loses its data twice, within the microseconds of one block that
-it grants in between.  Only `floor_at` rests on this: `kept_ms` goes by the counter itself.
+it grants in between.  Only `floor_at` rests on this: how long a counter is kept goes by the counter itself.
 
-The functions under *the node's part* are what the Lua scripts do; `testing.MemoryNode` calls them, and the
-conformance tests compare it with real servers.  All of them are exact: numbers stay below 2**53 until
-about the year 2250, so that they fit the doubles of Lua.
+All of this is exact in the scripts, too: numbers stay below 2**53 until about the year 2250, so that they fit
+the doubles of Lua.
 """
 
 from __future__ import annotations
@@ -160,52 +162,6 @@ def unchanged(befores: Iterable[int], fence: int, quorum: int) -> bool:
     has become a reader: readers beside that one make it odd.
     """
     return sum(before <= fence | 1 for before in befores) >= quorum
-
-
-# -- the node's part ---------------------------------------------------------------------------------
-
-
-def reading(stored: int | None, *, floor: int, now_ms: int) -> int:
-    """Return what a node's counter counts as."""
-    return max(at(now_ms - START_LAG_MS) if stored is None else stored, floor)
-
-
-def granted(before: int, proposed: int, now_ms: int, block: int = 1) -> int:
-    """Return the counter after an acquire was granted `block` numbers, of which it is the last.
-
-    The first is above all before, and the ballot if possible.  `before` is the `reading`; of several names
-    the greatest.
-    """
-    return block_end(max(before + 1, min(proposed, at(now_ms))), block)
-
-
-def shared(before: int, proposed: int, now_ms: int, *, missing: bool) -> int:
-    """Return the counter after a reader was granted its lock: the next odd one (R21).
-
-    `before` is the `reading`; of several names the greatest.  Where one was `missing`, the ballot counts, so
-    that the nodes agree on a fresh name.
-    """
-    return (max(before, min(proposed, at(now_ms))) if missing else before) | 1
-
-
-def raised(before: int, fence: int, now_ms: int) -> int | None:
-    """Return the counter after its owner raised it to `fence`; None when that is refused.
-
-    A node refuses what is too far ahead of its own clock.  Without that cap one node with a clock an hour
-    ahead would pull all counters beyond what `start` and floors make up for after a loss.
-    """
-    if fence > at(now_ms + RAISE_AHEAD_MS):
-        return None
-    return max(before, fence)
-
-
-def kept_ms(counter: int, now_ms: int, fence_ttl_ms: int) -> int:
-    """Return how many milliseconds a counter lives from now on: until `start` has passed it, at least.
-
-    That is longer than `fence_ttl` where the node's clock was far ahead when the counter was made, and is
-    right again.
-    """
-    return max(fence_ttl_ms, (counter >> SHIFT) - now_ms + MIN_FENCE_TTL_MS)
 
 
 def floor_at(now_us: int) -> int:

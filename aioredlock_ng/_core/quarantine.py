@@ -33,8 +33,7 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Final, final
 
-from .claims import BY_INIT, Claim, read_claim
-from .fencing import floor_at
+from .claims import Claim, read_claim
 
 NO_CLAIM: Final = Claim()
 
@@ -108,138 +107,6 @@ def parse_any(value: bytes) -> Sentinel | None:
 def wait_ms(quarantine_ms: int) -> int:
     """Return how long a node keeps still by its own clock, so that the quarantine has passed by any."""
     return math.ceil(quarantine_ms * MARGIN_FACTOR) + MARGIN_MS if quarantine_ms else 0
-
-
-# -- the node's part: what greet.lua and init.lua do -----------------------------------------------
-
-
-def greeted(
-    stored: bytes | None,
-    *,
-    identity: bytes,
-    now_us: int,
-    size: int,
-    quarantine_ms: int,
-    restart: bytes = b"",
-    restart_floor: int = 0,
-    claim: Claim = NO_CLAIM,
-    lift: int = 0,
-) -> bytes:
-    """Return the sentinel after a greeting by a client with `size` nodes and this quarantine.
-
-    `claim` is what goes into the sentinel of a node that has none.  `lift` is the greatest floor among the
-    client's nodes that forgot at the same time, to which this one is lifted as far as its clock allows.
-
-    `restart` is the sentinel whose wait begins anew, if it is still there: the node's clock has jumped ahead
-    (R14).  That ended counters, too, and the clock may be back by now, where `start` is below what they were:
-    `restart_floor` lies above that, by the clock as it was before.
-    """
-    now_ms = now_us // 1000
-    if stored is None:
-        ready_ms = now_ms + wait_ms(quarantine_ms)
-        return bytes(
-            Sentinel(
-                identity=identity,
-                floor=floor_at(now_us),
-                ready_ms=ready_ms,
-                size=size,
-                quarantine_ms=quarantine_ms,
-                claim=claim,
-            )
-        )
-    known = parse(stored)
-    if known is None or known.size != size:
-        return stored
-    longest_ms = max(quarantine_ms, known.quarantine_ms)
-    anew_ms = now_ms + wait_ms(longest_ms)
-    if known.closed_ms <= now_ms:  # it is over: a clock that goes back does not begin it again
-        known = replace(known, closed_ms=0)
-    if identity not in (UNKNOWN_IDENTITY, known.identity):
-        floor = max(floor_at(now_us), known.floor)  # closed and claim are the quorum's, and stay
-        anew = replace(known, identity=identity, floor=floor, ready_ms=anew_ms, quarantine_ms=longest_ms)
-        return bytes(anew)
-    # No further than this clock allows: else fences would fall after the next loss.
-    floor, ready_ms = max(known.floor, min(lift, floor_at(now_us))), known.ready_ms
-    if stored == restart:
-        floor, ready_ms = max(floor, min(restart_floor, floor_at(now_us))), anew_ms
-    elif longest_ms > known.quarantine_ms and ready_ms:
-        ready_ms += wait_ms(longest_ms) - wait_ms(known.quarantine_ms)
-    if ready_ms > anew_ms:  # the clock went back since, and counters may have ended while it was ahead
-        floor, ready_ms = max(floor_at(now_us), floor), anew_ms
-    return bytes(replace(known, floor=floor, ready_ms=ready_ms, quarantine_ms=longest_ms))
-
-
-def initialised(
-    stored: bytes | None,
-    *,
-    identity: bytes,
-    now_us: int,
-    size: int,
-    quarantine_ms: int,
-    floor: int,
-    label: bytes = b"",
-) -> bytes:
-    """Return the sentinel of a node of which an operator states that no lock can be alive.
-
-    It is done twice: with a `floor` of 0 each node chooses the least floor that lies above all its fences;
-    then all of them lift theirs to the greatest of these, so that they agree at once.  A node lifts its floor
-    no further than its own clock allows: after the next loss of its data its fences would fall (`fencing`).
-    """
-    known = None if stored is None else parse(stored)
-    own = floor_at(now_us)
-    if floor:  # nothing is stated any more: locks may have been taken since, and forgotten
-        if known is None or (known.identity, known.size) != (identity, size):
-            return stored or b""
-        return bytes(replace(known, floor=max(known.floor, min(floor, own))))
-    if stored is not None and known is None:
-        return stored
-    # A client that needs a longer quarantine asks for it again.
-    claim = Claim(born_ms=now_us // 1000, how=BY_INIT, label=label)
-    return bytes(
-        Sentinel(
-            identity=identity,
-            floor=max(own, known.floor if known else 0),
-            ready_ms=0,
-            size=size,
-            quarantine_ms=quarantine_ms,
-            claim=claim,
-        )
-    )
-
-
-def taken_back(
-    stored: bytes | None,
-    *,
-    seen: bytes,
-    left_ms: int,
-    identity: bytes,
-    now_us: int,
-    size: int,
-    quarantine_ms: int,
-    claim: Claim,
-) -> bytes:
-    """Return the sentinel of a node that a quorum takes back from a stray first use (R12a).
-
-    Nothing is changed unless it is still the one that was `seen`.  `left_ms` is the longest that a lock under
-    the prefix has left on the node.  Until that, and both quarantines, have passed, the quorum is closed: the
-    other one extends nothing here any more, and its clients stop as soon as they look.
-    """
-    known = None if stored is None else parse(stored)
-    if stored != seen or known is None:
-        return stored or b""
-    now_ms = now_us // 1000
-    longest_ms = max(quarantine_ms, known.quarantine_ms, min(left_ms, LONGEST_TTL_MS))
-    return bytes(
-        Sentinel(
-            identity=identity,
-            floor=max(floor_at(now_us), known.floor),
-            ready_ms=now_ms + wait_ms(quarantine_ms),
-            size=size,
-            quarantine_ms=quarantine_ms,
-            closed_ms=now_ms + wait_ms(longest_ms) + TAKING_BACK_MS,
-            claim=claim,
-        )
-    )
 
 
 # -- the client's part -----------------------------------------------------------------------------

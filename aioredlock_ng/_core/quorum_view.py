@@ -7,7 +7,7 @@ refused has written nothing.
 
 **The older quorum takes a node back.**  A node that names another size is another quorum's.  Where Q nodes
 agree with the client, and their claim outranks that of the node, the node was used by a stray client after
-it had lost its memory: the client takes it back (`quarantine.taken_back`).  From the moment it sees the
+it had lost its memory: the client takes it back (``take_back.lua``).  From the moment it sees the
 stray until the wait in the node's new sentinel is over it takes no new lock on *any* node, since leases of
 the other quorum may live; its own leases, which were there first, go on.  In any other case the client is
 the stray one, or an operator has decided: `conflict`.  It then gets no vote, and its leases end, as the wait

@@ -7,8 +7,6 @@ commands together, rounds carry them, holdings keep what was won, nodes repeat w
 A new kind is more than a module beside `mutex`:
 
 - its scripts: the files, and their place in `_scripts`, whose `ALL` is what nodes are told in advance;
-- the same once more as functions in `testing`, such as `_memory_read_write`, since masters in memory run no
-  Lua, and conformance tests that compare the two;
 - a place in `KINDS`, so that what is found under a key is read;
 - each mark in `beside` is one of `MARKS` in `_core.keyspace`, or a lock's name could be such a key, and a
   node that is taken back would wait for it as for a lock that may still live (R12a);

@@ -178,12 +178,13 @@ class MemoryData:
         fields[field] = value
         self.data[key] = (Hash(fields), self.data[key][1] if key in self.data else None)
 
-    def hdel(self, key: bytes, field: bytes) -> None:
-        """Take a field out of a hash, which ends with the last of them."""
+    def hdel(self, key: bytes, field: bytes) -> bool:
+        """Take a field out of a hash, which ends with the last of them; False when it was not in."""
         fields = self.fields(key)
-        fields.pop(field, None)
+        removed = fields.pop(field, None) is not None
         if not fields:
             self.data.pop(key, None)
+        return removed
 
     def pexpire(self, key: bytes, ttl_ms: float) -> None:
         """Let what is under `key` live for so many milliseconds."""

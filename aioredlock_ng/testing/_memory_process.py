@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from ._memory_data import MemoryData, NodeClock
 from ._memory_resp import Push, encode
+
+_INFO: Final = b"\r\n".join(
+    [
+        b"redis_version:7.0.0",
+        b"maxmemory:0",
+        b"maxmemory_policy:noeviction",
+        b"aof_enabled:0",
+        b"maxclients:10000",
+        b"connected_slaves:0",
+        b"connected_clients:%d",
+        b"run_id:%b",
+        b"role:master",
+        b"master_replid:%b",
+        b"",
+    ]
+)
 
 
 class Client(Protocol):
@@ -20,12 +36,16 @@ class MemoryProcess(MemoryData):
     """A server process and its data: all that scripts reach by Lua's `redis.call`.
 
     Args:
+        clients: tells how many are connected.
         clock: its wall clock.
         new_identity: draws a name for each process.
     """
 
-    def __init__(self, clock: NodeClock, new_identity: Callable[[], str]) -> None:
+    def __init__(
+        self, clients: Callable[[], int], *, clock: NodeClock, new_identity: Callable[[], str]
+    ) -> None:
         super().__init__(clock)
+        self._clients = clients
         self._new_identity = new_identity
         self._channels: dict[bytes, dict[Client, None]] = {}
         """The listeners of a channel: first come, first told."""
@@ -36,6 +56,10 @@ class MemoryProcess(MemoryData):
     def new_process(self) -> None:
         """Have another identity: what a restart changes besides the data."""
         self.run_id, self.replid = self._new_identity(), self._new_identity()
+
+    def info(self) -> bytes:
+        """Return all that ``INFO`` tells."""
+        return _INFO % (self._clients(), self.run_id.encode(), self.replid.encode())
 
     # -- channels ------------------------------------------------------------------------------
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, Final, final
 
 from .. import _scripts
-from ._memory_batches import BATCHES
-from ._memory_data import CommandError, Hash, NodeClock
-from ._memory_election import ELECTION
-from ._memory_fair import FAIR
+from .._core.claims import read_claim
+from .._core.quarantine import NO_CLAIM, Sentinel
+from . import _memory_lua
+from ._memory_commands import COMMANDS
+from ._memory_data import CommandError, NodeClock
 from ._memory_process import Client, MemoryProcess
-from ._memory_read_write import READ_WRITE
 from ._memory_resp import encode
-from ._memory_scripts import SCRIPTS
-from ._memory_slots import SLOTS
+
+_SHIPPED: Final = {script.digest: script.source for script in _scripts.ALL}
+"""What is loaded in each handshake."""
 
 
 @final
@@ -30,9 +32,10 @@ class MemoryServer(MemoryProcess):
     def __init__(
         self, clients: Callable[[], int], *, clock: NodeClock, new_identity: Callable[[], str]
     ) -> None:
-        super().__init__(clock, new_identity)
-        self._clients = clients
-        self._scripts: set[bytes] = set()
+        super().__init__(clients, clock=clock, new_identity=new_identity)
+        self._commands: Final = _memory_lua.Commands(self)
+        self._scripts: dict[bytes, bytes] = {}
+        """The sources of those that are loaded, by their digests."""
 
     # -- the process ---------------------------------------------------------------------------
 
@@ -41,27 +44,20 @@ class MemoryServer(MemoryProcess):
         super().new_process()
         self._scripts.clear()
 
-    def load(self, script: bytes) -> bytes:
-        """Do ``SCRIPT LOAD``, of a script that this package has; return the digest."""
-        digest = next(known.digest for known in _scripts.ALL if known.source == script)
-        self._scripts.add(digest)
+    def load(self, source: bytes) -> bytes:
+        """Do ``SCRIPT LOAD``; return the digest."""
+        _memory_lua.compiled(source)
+        digest = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
+        self._scripts[digest] = source
         return digest
 
     def load_all(self) -> None:
         """Load all scripts of this package, as the handshake does."""
-        self._scripts.update(script.digest for script in _scripts.ALL)
+        self._scripts.update(_SHIPPED)
 
     def flush_scripts(self) -> None:
         """Do ``SCRIPT FLUSH``."""
         self._scripts.clear()
-
-    def info(self) -> bytes:
-        """Return all that ``INFO`` tells."""
-        facts = {"redis_version": "7.0.0", "run_id": self.run_id, "role": "master", "connected_slaves": "0"}
-        facts |= {"master_replid": self.replid}
-        facts |= {"maxmemory": "0", "maxmemory_policy": "noeviction", "aof_enabled": "0"}
-        facts |= {"connected_clients": str(self._clients()), "maxclients": "10000"}
-        return "".join(f"{name}:{value}\r\n" for name, value in facts.items()).encode()
 
     # -- commands ------------------------------------------------------------------------------
 
@@ -75,59 +71,42 @@ class MemoryServer(MemoryProcess):
             return f"-ERR unknown command '{verb.decode()}'\r\n".encode()
         try:
             with self.clock.one_moment():
-                return encode(command(self, args))
+                return encode(command(self, *args))
         except CommandError as error:
             return f"-{error}\r\n".encode()
 
-    def run_script(self, digest: bytes, count: bytes, *args: bytes) -> Any:
-        """Run a loaded script; the first `count` of `args` are its keys, the last one is its tag (R15)."""
-        if digest not in self._scripts:
+    def run_script(self, digest: bytes, count: bytes, *words: bytes) -> Any:
+        """Run a loaded script; the first `count` words are its keys."""
+        source = self._scripts.get(digest)
+        if source is None:
             raise CommandError("NOSCRIPT No matching script. Please use EVAL.")
-        keys = int(count)
-        *argv, tag = args[keys:]
-        answer = _SCRIPTS[digest](self, list(args[:keys]), argv)
-        return [tag, *answer] if isinstance(answer, list) else [tag, answer]
+        if self.pristine and digest == _scripts.GREET.digest:
+            self._make_sentinel(*words)
+        return self._commands.run(_memory_lua.compiled(source), int(count), words)
+
+    def _make_sentinel(
+        self, key: bytes, _nonce: bytes, size: bytes, quarantine_ms: bytes, *words: bytes
+    ) -> None:
+        """Be ready to vote before the first greeting: there was never a lock here, nor a fence (R12)."""
+        _restart, _restart_floor, claim, *_ = words
+        if int(size) and not self.exists(key):
+            sentinel = Sentinel(
+                identity=(self.run_id + self.replid).encode(),
+                floor=0,
+                ready_ms=0,
+                size=int(size),
+                quarantine_ms=int(quarantine_ms),
+                claim=read_claim(claim) or NO_CLAIM,
+            )
+            self.set(key, bytes(sentinel))
 
 
-def _set(server: MemoryServer, args: list[bytes]) -> str | None:
-    key, value, *options = args
-    if (b"NX" in options and server.exists(key)) or (b"XX" in options and not server.exists(key)):
-        return None
-    server.set(key, value, int(options[options.index(b"PX") + 1]) if b"PX" in options else None)
-    return "OK"
-
-
-def _type(server: MemoryServer, args: list[bytes]) -> str:
-    if not server.exists(args[0]):
-        return "none"
-    value = server.data[args[0]][0]
-    types = {bytes: "string", dict: "zset", Hash: "hash"}
-    return types.get(type(value), "list")
-
-
-def _scan(server: MemoryServer, args: list[bytes]) -> list[Any]:
-    """Return all keys at once: a server may find more than the COUNT that it is asked for."""
-    pattern = args[args.index(b"MATCH") + 1] if b"MATCH" in args else b"*"
-    return [b"0", server.matching(pattern)]
-
-
-_SCRIPTS: Final = SCRIPTS | BATCHES | READ_WRITE | SLOTS | FAIR | ELECTION
-
-_COMMANDS: Final[dict[bytes, Callable[[MemoryServer, list[bytes]], Any]]] = {
-    b"SET": _set,
-    b"GET": lambda server, args: server.get(args[0]),
-    b"DEL": lambda server, args: sum(map(server.delete, args)),
-    b"PTTL": lambda server, args: server.pttl(args[0]),
-    b"SCAN": _scan,
-    b"TYPE": _type,
-    b"TIME": lambda server, _: [b"%d" % part for part in divmod(server.time_us(), 1_000_000)],
-    b"INFO": lambda server, _: server.info(),
-    b"PUBLISH": lambda server, args: server.publish(*args),
-    b"PUBSUB": lambda server, args: server.listeners(args[1:]),  # only PUBSUB NUMSUB
-    b"PING": lambda _, args: args[0] if args else "PONG",
-    b"EVALSHA": lambda server, args: server.run_script(*args),
-    b"EVAL": lambda server, args: server.run_script(server.load(args[0]), *args[1:]),
-    b"SCRIPT": lambda server, args: server.load(args[1]),  # only SCRIPT LOAD
+_COMMANDS: Final[dict[bytes, Callable[..., Any]]] = {
+    **COMMANDS,
+    b"PING": lambda _, *words: words[0] if words else "PONG",
+    b"EVALSHA": MemoryServer.run_script,
+    b"EVAL": lambda server, source, *words: server.run_script(server.load(source), *words),
+    b"SCRIPT": lambda server, _load, source: server.load(source),  # only SCRIPT LOAD
 }
 
 _LISTENING: Final = {b"SUBSCRIBE": MemoryServer.subscribe, b"UNSUBSCRIBE": MemoryServer.unsubscribe}

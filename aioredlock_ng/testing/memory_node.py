@@ -1,8 +1,8 @@
 """A master in a dict: speaks RESP, in memory, with the same answers as a real server.
 
-The connection, the pipe, the reconnecting and the ledger in front of it are the shipping code; only
-the socket and the server behind it are not there.  What it answers is verified against real servers
-by the conformance tests.
+The connection, the pipe, the reconnecting and the ledger in front of it are the shipping code, and so are the
+Lua scripts that it runs; only the socket and the server behind it are not there.  What its commands answer is
+verified against real servers by the conformance tests.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class MemoryNode:
         network: what carries messages; default the running loop.
 
     Raises:
+        ImportError: lupa is not installed, which runs the scripts: it comes with the extra ``testing``.
         TypeError: `latency` is neither a number nor callable.
         ValueError: `latency` is negative, NaN or infinite, or `clock_offset` is NaN or infinite.
     """

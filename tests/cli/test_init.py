@@ -21,7 +21,7 @@ from aioredlock_ng import (
     _scripts,
 )
 from aioredlock_ng._core.fencing import SHIFT, at, floor_at
-from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, Sentinel, initialised, parse
+from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, Sentinel, parse
 from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from tests.behaviour.tools import ALLOWANCE
@@ -168,7 +168,6 @@ FIRST, SECOND = 0, 9
 """What the script is asked in the first round, and, as the floor of all nodes, in the second."""
 
 
-@pytest.mark.parametrize("memory", [False, True])
 @pytest.mark.parametrize(
     ("who", "size", "known", "asked", "chosen"),
     [
@@ -192,34 +191,28 @@ def test_the_floor_that_a_node_chooses(
     known: int,
     asked: int,
     chosen: int | str | None,
-    memory: bool,
     raw_nodes: Callable[[int], LocalNodes],
 ) -> None:
-    """Above all its fences, by its own clock; the script, and the rule that masters in memory follow.
+    """Above all its fences, by its own clock.
 
     Only the first round states that no lock can be alive: what a node has lost since stays lost.
     """
-    url = "" if memory else raw_nodes(1).urls[0]
-    run_id, replid = "r" * 40, "m" * 40
-    if url:
-        if who == "unknown":
-            ask(url, "ACL SETUSER", "default", "-info")
-        else:
-            run_id = ask(url, "INFO", "server")["run_id"]
-            replid = ask(url, "INFO", "replication")["master_replid"]
-    me = UNKNOWN_IDENTITY if who == "unknown" else (run_id + replid).encode()
+    (url,) = raw_nodes(1).urls
+    if who == "unknown":
+        ask(url, "ACL SETUSER", "default", "-info")
+        me = UNKNOWN_IDENTITY
+    else:
+        server, replication = ask(url, "INFO", "server"), ask(url, "INFO", "replication")
+        me = (server["run_id"] + replication["master_replid"]).encode()
     before = Sentinel(
         identity=b"x" if who == "another" else me, floor=known, ready_ms=1, size=size, quarantine_ms=500
     )
     stored = None if who == "nobody" else bytes(before)
     now_us = int(time.time() * 1e6)
-    if url:
-        if stored is not None:
-            ask(url, "SET", SENTINEL, stored)
-        _, reply = ask(url, "EVAL", _scripts.INIT.source, 1, SENTINEL, 3, 400, asked, "us", "tag")
-        assert (ask(url, "GET", SENTINEL) or b"") == reply
-    else:
-        reply = initialised(stored, identity=me, now_us=now_us, size=3, quarantine_ms=400, floor=asked)
+    if stored is not None:
+        ask(url, "SET", SENTINEL, stored)
+    _, reply = ask(url, "EVAL", _scripts.INIT.source, 1, SENTINEL, 3, 400, asked, "us", "tag")
+    assert (ask(url, "GET", SENTINEL) or b"") == reply
     if chosen is None:
         assert reply == (stored or b"")
         return

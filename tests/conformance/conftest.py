@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
+import hiredis
 import pytest
 import redis
 
@@ -66,6 +67,15 @@ class MemoryMaster:
     def forget_scripts(self) -> None:
         """Forget all scripts."""
         self.spec.flush_scripts()
+
+    def raw(self, *words: bytes) -> Any:
+        """Send a command; return its answer as it comes."""
+        reader = hiredis.Reader(replyError=redis.ResponseError)
+        reader.feed(self.spec.execute(list(words)))
+        reply = reader.gets()
+        if isinstance(reply, redis.ResponseError):
+            raise reply
+        return reply
 
     def pause(self) -> None:
         """Freeze it."""
@@ -151,6 +161,15 @@ class RealMaster:
     def resume(self) -> None:
         """Let the process go on."""
         self._nodes.resume(self._i)
+
+    def raw(self, *words: bytes) -> Any:
+        """Send a command; return its answer as it comes."""
+        connection = self.client.connection_pool.get_connection()
+        try:
+            connection.send_command(*words)
+            return connection.read_response()
+        finally:
+            self.client.connection_pool.release(connection)
 
     def close(self) -> None:
         """Close the connection past the package."""

@@ -1,4 +1,4 @@
-"""Scripts on a real server at a time that a test chooses, and numbers at which something could go wrong."""
+"""Scripts at a time that a test chooses, and numbers at which something could go wrong."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import redis
 from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.fencing import FLOOR_AHEAD_MS, MAX_BLOCK, RAISE_AHEAD_MS, START_LAG_MS, at
 from aioredlock_ng._node.pipe import untagged
+from tests.conformance.conftest import MemoryMaster, RealMaster
 from tests.conformance.tools import kind_of
 
 TAG: Final = b"123"
@@ -18,33 +19,22 @@ TAG: Final = b"123"
 
 _CLOCK: Final = b"redis.call('TIME')"
 
-_SPANS: Final = b"local MARK, AWAITED, TURN = 1000, 250, 25"
-
 LAST_MS: Final = 2**43 - 20_000
 """The last millisecond whose fences fit a double, with room for what may be ahead of it."""
 
 
-def source_at(script: Script, now_us: int, spans: tuple[int, int, int] | None = None) -> bytes:
-    """Return a script that takes `now_us` for the time, and `spans` for those of a mark and a turn (ms)."""
-    source = script.source.replace(_CLOCK, b"{'%d', '%d'}" % divmod(now_us, 1_000_000))
-    if spans is None or b"MARK" not in source:
-        return source
-    assert _SPANS in source, script
-    return source.replace(_SPANS, b"local MARK, AWAITED, TURN = %d, %d, %d" % spans)
-
-
 def run_at(
-    client: redis.Redis[bytes],
+    master: RealMaster | MemoryMaster,
     now_us: int,
     script: Script,
     keys: Sequence[bytes],
     *args: bytes | int,
-    spans: tuple[int, int, int] | None = None,
 ) -> Any:
-    """Run a script at that time; an error is its kind."""
-    source = source_at(script, now_us, spans)
+    """Run a script that takes `now_us` for the time; an error is its kind."""
+    source = script.source.replace(_CLOCK, b"{'%d', '%d'}" % divmod(now_us, 1_000_000))
+    words = [arg if isinstance(arg, bytes) else b"%d" % arg for arg in args]
     try:
-        reply = client.execute_command("EVAL", source, len(keys), *keys, *args, TAG)
+        reply = master.raw(b"EVAL", source, b"%d" % len(keys), *keys, *words, TAG)
     except redis.ResponseError as error:
         return kind_of(str(error))
     return untagged(reply, TAG)

@@ -12,6 +12,7 @@ from aioredlock_ng._core.command import Command, Purpose
 from aioredlock_ng._core.fencing import at
 from aioredlock_ng._core.keyspace import MARKS, marks_begin
 from tests.conformance.tools import OURS, Asked, Master, Value, connected
+from tests.lua_edits import lua_number
 
 SENTINEL: Final = b"redlock:{meta}"
 EXPECTED: Final = b"1:somebody:0:0:5:0:0:0:use:us"
@@ -21,6 +22,8 @@ KEEP: Final = 600.0
 """Seconds that a lock and a counter live."""
 UNDER: Final = (b"redlock:*", *(marks_begin(b"redlock:", mark) for mark in MARKS))
 """What is under the prefix, and what of it is no lock."""
+AWAITED_MS: Final = lua_number("parts/queue.lua", "AWAITED")
+TURN_MS: Final = lua_number("parts/queue.lua", "TURN")
 TTL_MS: Final = 60_000
 KEEP_MS: Final = 600_000
 

@@ -92,7 +92,7 @@ def test_a_batch_is_its_locks_one_by_one(arm: str, tells: bool, shared_sets: Cal
 
             def run(script: Script, keys: Sequence[bytes], *args: bytes | int, now_us: int = now_us) -> Any:
                 script = script if tells else without_get(script)
-                return run_at(real.client, now_us, script, keys, *args)
+                return run_at(real, now_us, script, keys, *args)
 
             ends = []
             for way in (batch.at_once, batch.one_by_one):

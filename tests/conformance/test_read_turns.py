@@ -7,8 +7,7 @@ from typing import Final
 from aioredlock_ng._core.seats import Seat
 from aioredlock_ng._kinds.primitive import Primitive
 from aioredlock_ng._kinds.read_write import READ, WRITE
-from aioredlock_ng.testing._memory_readers import AWAITED_MS, TURN_MS
-from tests.conformance.stage import TTL, locks
+from tests.conformance.stage import AWAITED_MS, TTL, TURN_MS, locks
 from tests.conformance.tools import OTHERS, OURS, Asked, Master, connected
 
 QUEUE: Final = b"redlock:queue:{redlock:a}"

@@ -9,9 +9,19 @@ import pytest
 
 from aioredlock_ng import _scripts
 from aioredlock_ng._core.fencing import START_LAG_MS, at, block_end
-from aioredlock_ng.testing._memory_readers import AWAITED_MS, TURN_MS
 from tests.conformance.read_write import ReadWriteStage, read_write_staged
-from tests.conformance.stage import EXPECTED, KEEP, SENTINEL, TTL, TTL_MS, counters, locks, queues
+from tests.conformance.stage import (
+    AWAITED_MS,
+    EXPECTED,
+    KEEP,
+    SENTINEL,
+    TTL,
+    TTL_MS,
+    TURN_MS,
+    counters,
+    locks,
+    queues,
+)
 from tests.conformance.tools import FOREIGN, OTHERS, OURS, SLACK, WRONG, Master, alike, lives
 
 MODES: Final = ("read", "write")

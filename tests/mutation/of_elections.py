@@ -8,10 +8,10 @@ _TESTS = "unit/test_election.py::"
 _CORE = "unit/core/test_election.py::"
 _SCRIPTS = "conformance/test_election.py::"
 
-_SHOWS_THE_OWNER = Edit(
-    "_memory_election:_observe",
-    'server.get(announced) or b""',
-    'b"7:owner" if held else b""',
+_SHOWS_THE_OWNER = TextEdit(
+    "_scripts/observe.lua",
+    "string.sub(redis.call('GET', KEYS[2]) or '', 1, 1024)",
+    "held == 1 and '7:owner' or ''",
 )
 """A node tells of the owner under the lock's key as if that were announced."""
 
@@ -34,12 +34,15 @@ MUTATIONS = (
         rule="R31",
         name="a term is announced with the acquire",
         edits=(
-            Edit(
-                "_memory_scripts:_acquire",
-                'server.set(counter, b"%d" % fence, kept_ms(fence, time_us // 1000, int(keep_ms)))',
+            TextEdit(
+                "_scripts/acquire.lua",
                 """
-                server.set(counter, b"%d" % fence, kept_ms(fence, time_us // 1000, int(keep_ms)))
-                server.set(counter.replace(b"fence:", b"leader:", 1), b"%d:early" % fence, 600_000)
+                call('SET', KEYS[n + i], stored, 'PX', kept(fence, ms, ARGV[5]))
+                """,
+                """
+                call('SET', KEYS[n + i], stored, 'PX', kept(fence, ms, ARGV[5]))
+                local early = string.gsub(KEYS[n + i], 'fence:', 'leader:', 1)
+                call('SET', early, stored .. ':early', 'PX', 600000)
                 """,
             ),
         ),
@@ -60,15 +63,12 @@ MUTATIONS = (
     Mutation(
         rule="R31",
         name="the last announcement stays, not the greatest",
-        edits=(
-            TextEdit("_scripts/announce.lua", "if known > term then", "if false then"),
-            Edit("_memory_election:_announce", "known > int(term)", "False"),
-        ),
+        edits=(TextEdit("_scripts/announce.lua", "if known > term then", "if false then"),),
         test=_TESTS + "test_an_older_leader_that_comes_late_changes_nothing",
     ),
     Mutation(
         rule="R31",
-        name="the script alone: terms are compared by their digits' number",
+        name="terms are compared by their digits' number",
         edits=(
             TextEdit(
                 "_scripts/announce.lua",
@@ -76,7 +76,7 @@ MUTATIONS = (
                 "term + #(string.match(redis.call('GET', KEYS[1]) or '', '^(%d+):') or '') - #ARGV[1]",
             ),
         ),
-        test=_SCRIPTS + "test_the_greatest_term_stays[path]",
+        test=_SCRIPTS + "test_the_greatest_term_stays[memory]",
     ),
     Mutation(
         rule="R31",
@@ -96,10 +96,7 @@ MUTATIONS = (
     Mutation(
         rule="R31",
         name="each repetition is told to observers as if it were news",
-        edits=(
-            TextEdit("_scripts/announce.lua", "if known < term then", "if true then"),
-            Edit("_memory_election:_announce", "known < int(term)", "True"),
-        ),
+        edits=(TextEdit("_scripts/announce.lua", "if known < term then", "if true then"),),
         test=_SCRIPTS + "test_new_terms_are_published_and_no_others[memory]",
     ),
     Mutation(
@@ -146,9 +143,9 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R31",
-        name="the script alone waits for them",
+        name="take_back.lua waits for announcements",
         edits=(TextEdit("_scripts/take_back.lua", "for i = 7, #ARGV - 1 do", "for i = 7, #ARGV - 2 do"),),
-        test="conformance/test_sentinel_scripts.py::test_the_longest_lock_is_waited_for[path-30-60000]",
+        test="conformance/test_sentinel_scripts.py::test_the_longest_lock_is_waited_for[memory-30-60000]",
     ),
     Mutation(
         rule="R31",
@@ -201,7 +198,7 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R32",
-        name="the script alone lets a node count that has lost its memory",
+        name="observe.lua lets a node count that has lost its memory",
         edits=(
             TextEdit(
                 "_scripts/observe.lua",
@@ -209,7 +206,7 @@ MUTATIONS = (
                 "1",
             ),
         ),
-        test=_SCRIPTS + "test_what_an_observer_sees[path]",
+        test=_SCRIPTS + "test_what_an_observer_sees[memory]",
     ),
     Mutation(
         rule="R32",

@@ -94,21 +94,8 @@ MUTATIONS = (
                 "if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then",
                 "if true then",
             ),
-            Edit("_memory_parts:prolong", "server.pttl(key) < int(argv[1])", "True"),
         ),
-        test="unit/test_extension.py::test_extend_never_shortens",
-    ),
-    Mutation(
-        rule="R8",
-        name="extend.lua shortens the keys' lives",
-        edits=(
-            TextEdit(
-                "_scripts/extend.lua",
-                "if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then",
-                "if true then",
-            ),
-        ),
-        test="conformance/test_fenced_lease.py::test_nothing_is_shortened[path-extend]",
+        test="conformance/test_fenced_lease.py::test_nothing_is_shortened[memory-extend]",
     ),
     Mutation(
         rule="R8",
@@ -125,47 +112,20 @@ MUTATIONS = (
                   redis.call('PEXPIRE', KEYS[i], ARGV[2] + redis.call('PTTL', KEYS[i]))
                 """,
             ),
-            Edit(
-                "_memory_parts:prolong",
-                """
-                if server.pttl(key) < int(argv[1]):
-                    server.set(key, argv[0], int(argv[1]))
-                """,
-                "server.set(key, argv[0], int(argv[1]) + max(0, server.pttl(key)))",
-            ),
         ),
-        test="unit/test_extension.py::test_extend_never_shortens",
+        test="conformance/test_fenced_lease.py::test_nothing_is_shortened[memory-extend]",
     ),
     Mutation(
         rule="R8",
         name="an extension creates a key that is gone",
-        edits=(
-            _EXTEND_LUA_CREATES,
-            Edit(
-                "_memory_scripts:_extend",
-                """
-                if missing:
-                    return without_vote
-                """,
-                "",
-            ),
-        ),
-        test="unit/test_extension.py::test_a_refusal_by_a_majority_loses_at_once",
-    ),
-    Mutation(
-        rule="R8",
-        name="extend.lua creates a key that is gone",
         edits=(_EXTEND_LUA_CREATES,),
-        test="conformance/test_fenced_lease.py::test_what_an_extension_answers[path-True]",
+        test="conformance/test_fenced_lease.py::test_what_an_extension_answers[memory-True]",
     ),
     Mutation(
         rule="R8",
         name="an extension does not compare the owner",
-        edits=(
-            TextEdit("_scripts/extend.lua", "elseif holder ~= ARGV[1] then", "elseif false then"),
-            Edit("_memory_scripts:_extend", "holder is not None and holder != owner", "False"),
-        ),
-        test="unit/test_extension.py::test_a_refusal_by_a_majority_loses_at_once",
+        edits=(TextEdit("_scripts/extend.lua", "elseif holder ~= ARGV[1] then", "elseif false then"),),
+        test="conformance/test_fenced_lease.py::test_what_an_extension_answers[memory-True]",
     ),
     Mutation(
         rule="R9",
@@ -206,17 +166,6 @@ MUTATIONS = (
                 elseif holder ~= ARGV[1] then
                   redis.call('DEL', KEYS[i])
                 end
-                """,
-            ),
-            Edit(
-                "_memory_scripts:_top_up",
-                """
-                if any(owner_at(server, key) not in (None, owner) for key in locks):
-                    return -1
-                """,
-                """
-                for key in locks:
-                    server.set(key, owner, 1)
                 """,
             ),
         ),

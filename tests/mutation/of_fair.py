@@ -13,7 +13,7 @@ MUTATIONS = (
         rule="R28",
         name="a node's ticket is its time, whatever the last one was",
         edits=(
-            Edit("Line.sit", "max(max(tickets.values(), default=0) + 1, self.now * 1024)", "self.now * 1024"),
+            TextEdit("_scripts/parts/seats.lua", "math.max(tonumber(last or 0) + 1, ms * 1024)", "ms * 1024"),
         ),
         test=f"{_SCRIPTS}test_a_refused_call_that_waits_takes_the_next_seat[memory]",
     ),
@@ -32,7 +32,11 @@ MUTATIONS = (
     Mutation(
         rule="R28",
         name="the undo settles nothing",
-        edits=(Edit("_stay_or_leave", "line.sit(call)", "pass"),),
+        edits=(
+            TextEdit(
+                "_scripts/fair_release.lua", "sit(tickets, seats, seat, ticket, ms, tonumber(ARGV[7]))", ""
+            ),
+        ),
         test=f"{_UNIT}test_all_nodes_come_to_the_same_order",
     ),
     Mutation(
@@ -44,7 +48,13 @@ MUTATIONS = (
     Mutation(
         rule="R28",
         name="a lost seat comes back behind all others",
-        edits=(Edit("_memory_fair:_wait", "call.ticket and call.seat not in line.order", "False"),),
+        edits=(
+            TextEdit(
+                "_scripts/fair_acquire.lua",
+                "if back then  -- its seat was lost",
+                "if false then  -- its seat was lost",
+            ),
+        ),
         test=f"{_FAULTS}test_a_head_whose_seats_were_lost_has_the_lock_at_once",
     ),
     Mutation(
@@ -56,7 +66,7 @@ MUTATIONS = (
     Mutation(
         rule="R28",
         name="a single try overtakes",
-        edits=(Edit("Line.ahead_of", "len(order)", "0"),),
+        edits=(TextEdit("_scripts/parts/seats.lua", "last and redis.call('ZRANK', tickets, last) + 1", "0"),),
         test=f"{_UNIT}test_a_single_try_does_not_overtake",
     ),
     Mutation(
@@ -98,72 +108,67 @@ MUTATIONS = (
     Mutation(
         rule="R28",
         name="seats that have ended stay in the way",
-        edits=(Edit("Line.ahead_of", "first == seat", "True"),),
+        edits=(TextEdit("_scripts/parts/seats.lua", "if ends >= ms or first == seat then", "if true then"),),
         test=f"{_SCRIPTS}test_seats_that_have_ended_are_passed_by[memory]",
     ),
     Mutation(
         rule="R29",
         name="none in line has a head start",
-        edits=(Edit("Line.head_start", "since + ahead * self.start - self.now", "0"),),
+        edits=(TextEdit("_scripts/parts/seats.lua", "since + ahead * start(seats, ms) - ms", "0"),),
         test=f"{_UNIT}test_a_single_try_does_not_overtake",
     ),
     Mutation(
         rule="R29",
-        name="the script alone: none in line has a head start",
-        edits=(TextEdit("_scripts/parts/seats.lua", "since + ahead * start(seats, ms) - ms", "0"),),
-        test=f"{_SCRIPTS}test_others_wait_for_the_head_starts_before_them[path-in line]",
-    ),
-    Mutation(
-        rule="R29",
         name="head starts of a lock that went without a word never end",
-        edits=(Edit("Line.head_start", "self.free_since(since)", "pass"),),
+        edits=(
+            TextEdit(
+                "_scripts/parts/seats.lua",
+                """
+                since = ms
+                free_since(seats, ms)
+                """,
+                """
+                since = ms
+                """,
+            ),
+        ),
         test=f"{_SCRIPTS}test_a_lock_that_went_without_a_word_is_free_from_now_on[memory-None]",
     ),
     Mutation(
         rule="R29",
         name="a clock that was set back makes a head start as long",
-        edits=(Edit("Line.head_start", "since > self.now", "False"),),
+        edits=(TextEdit("_scripts/parts/seats.lua", "not since or since > ms", "not since"),),
         test=f"{_SCRIPTS}test_a_lock_that_went_without_a_word_is_free_from_now_on[memory--60.0]",
     ),
     Mutation(
         rule="R29",
         name="those passed over keep their seats",
-        edits=(Edit("Line.served", "[*self.order[:ahead], seat]", "[seat]"),),
+        edits=(TextEdit("_scripts/fair_acquire.lua", "leave(tickets, seats, before)", ""),),
         test=f"{_UNIT}test_a_dead_waiter_costs_one_head_start_once",
     ),
     Mutation(
         rule="R29",
         name="one far away comes too late for ever",
-        edits=(Edit("Line.came_late", "self.server.zadd(self.seats, _LATE, self.now + LATE_MS)", "pass"),),
-        test=f"{_FAULTS}test_one_far_away_is_served_in_turn",
-    ),
-    Mutation(
-        rule="R29",
-        name="the script alone: one far away comes too late for ever",
         edits=(TextEdit("_scripts/fair_acquire.lua", "came_late(seats, ms)", ""),),
-        test=f"{_SCRIPTS}test_head_starts_are_long_when_one_passed_over_comes_back[path]",
+        test=f"{_FAULTS}test_one_far_away_is_served_in_turn",
     ),
     Mutation(
         rule="R30",
         name="all in line are told",
-        edits=(Edit("Line.tell_first", "told == _TOLD", "False"),),
+        edits=(TextEdit("_scripts/parts/seats.lua", "if told == TOLD then", "if false then"),),
         test=f"{_UNIT}test_a_release_wakes_the_first_two",
     ),
     Mutation(
         rule="R30",
         name="the second in line is not told",
-        edits=(Edit("_memory_fair:_TOLD", "2", "1"),),
+        edits=(TextEdit("_scripts/parts/seats.lua", "= 50, 60, 1000, 64, 2, 8", "= 50, 60, 1000, 64, 1, 8"),),
         test=f"{_UNIT}test_the_second_in_line_asks_a_head_start_later",
     ),
     Mutation(
         rule="R30",
         name="one that does not hear counts as told",
         edits=(
-            Edit(
-                "Line.tell_first",
-                'min(1, self.server.publish(seat, b"1:%d@%b" % (place, self.tickets)))',
-                'max(1, self.server.publish(seat, b"1:%d@%b" % (place, self.tickets)))',
-            ),
+            TextEdit("_scripts/parts/seats.lua", "told + math.min(heard, 1)", "told + math.max(heard, 1)"),
         ),
         test=f"{_UNIT}test_a_dead_process_is_passed_by_when_its_connections_are_gone",
     ),
@@ -176,7 +181,7 @@ MUTATIONS = (
     Mutation(
         rule="R30",
         name="a head that leaves a free lock has nothing told",
-        edits=(Edit("_memory_fair:_release", "deleted or gone", "deleted"),),
+        edits=(TextEdit("_scripts/fair_release.lua", "(deleted > 0 or left)", "deleted > 0"),),
         test=f"{_UNIT}test_the_head_that_leaves_a_free_lock_has_the_next_one_told",
     ),
     Mutation(

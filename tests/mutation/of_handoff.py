@@ -17,11 +17,6 @@ MUTATIONS = (
                 "fence = even(math.max(fence + 1, math.min(ballot, ms * 1024)) + ARGV[4] - 1)",
                 "fence = even(math.max(fence + 1, math.min(ballot, ms * 1024)))",
             ),
-            Edit(
-                "granted",
-                "return block_end(max(before + 1, min(proposed, at(now_ms))), block)",
-                "return block_end(max(before + 1, min(proposed, at(now_ms))), 1)",
-            ),
         ),
         test="conformance/test_fenced_acquire.py::test_a_block_is_above_all_before_it[memory-2-a]",
     ),

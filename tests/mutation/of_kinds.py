@@ -62,7 +62,9 @@ MUTATIONS = (
     Mutation(
         rule="R19",
         name="readers are something else than a lock",
-        edits=(Edit("owner_at", "_SOME_READERS", "server.get(key)"),),
+        edits=(
+            TextEdit("_scripts/parts/owner.lua", "type(redis.pcall('ZSCORE', key, '')) ~= 'table'", "false"),
+        ),
         test="unit/test_other_kind.py::test_readers_and_writers_are_no_other_kind",
     ),
     Mutation(
@@ -144,11 +146,11 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R34",
-        name="the script alone: a repeated release lets a key live longer",
+        name="a repeated release lets a key live longer",
         edits=(
             TextEdit("_scripts/release.lua", "if left < 0 or left > tonumber(ARGV[5]) then", "if true then"),
         ),
-        test="conformance/test_scripts.py::test_every_command_in_every_state[path-stay-1]",
+        test="conformance/test_scripts.py::test_every_command_in_every_state[memory-stay-1]",
     ),
     Mutation(
         rule="R34",

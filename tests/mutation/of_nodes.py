@@ -156,15 +156,29 @@ MUTATIONS = (
             TextEdit(
                 "_scripts/acquire.lua",
                 """
-                if left == -1 then
-                  wait = -1
-                elseif wait >= 0 then
+                  if left == -1 then
+                    wait = -1
+                  elseif wait >= 0 then
                 """,
                 """
-                if wait >= 0 then
+                  if left ~= -1 then
                 """,
             ),
-            Edit("_memory_parts:longest_wait", "left != -2", "left >= 0"),
+        ),
+        test=(
+            "conformance/test_fenced_acquire.py"
+            "::test_what_is_taken_stays_as_it_is[memory-{'a': 30.0, 'b': None}--1]"
+        ),
+    ),
+    Mutation(
+        rule="R16",
+        name="a key without expiry counts as free for a batch",
+        edits=(
+            TextEdit(
+                "_scripts/acquire_many.lua",
+                "if call('SET', lock, owner, 'NX', 'PX', ttl) then",
+                "if call('SET', lock, owner, 'NX', 'PX', ttl) or call('PTTL', lock) == -1 then",
+            ),
         ),
         test="conformance/test_lock.py::test_a_key_without_expiry_is_a_holder_like_any[memory]",
     ),

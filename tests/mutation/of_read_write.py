@@ -11,7 +11,13 @@ MUTATIONS = (
     Mutation(
         rule="R20",
         name="readers do not keep a writer out",
-        edits=(Edit("ReadWriteEntry.taken", "reads and writer is None and left != -1", "writer is None"),),
+        edits=(
+            TextEdit(
+                "_scripts/parts/taken.lua",
+                "if reads and type(holder) == 'table' and left ~= -1 then",
+                "if type(holder) == 'table' then",
+            ),
+        ),
         test=f"{_UNIT}test_a_single_try_leaves_no_mark",
     ),
     Mutation(
@@ -66,20 +72,26 @@ MUTATIONS = (
         rule="R20",
         name="all readers have one end",
         edits=(
-            Edit(
-                "ReadWriteEntry.read_on",
-                "self.server.zadd(self.key, owner, max(self.now + ttl, self.reads_until(owner) or 0))",
+            TextEdit(
+                "_scripts/read.lua",
                 """
-                for each in (owner, *self.server.scores(self.key)):
-                    self.server.zadd(self.key, each, max(self.now + ttl, self.reads_until(each) or 0))
+                if left < tonumber(ttl) then
+                  call('PEXPIRE', key, ttl)
+                end
+                """,
+                """
+                for _, each in ipairs(call('ZRANGE', key, 0, -1)) do
+                  call('ZADD', key, ends, each)
+                end
+                call('PEXPIRE', key, ttl)
                 """,
             ),
         ),
-        test=f"{_UNIT}test_a_reader_that_is_gone_leaves_alone",
+        test="conformance/test_read_write.py::test_readers_come_beside_readers[memory-a-fenced]",
     ),
     Mutation(
         rule="R20",
-        name="the script alone gives all readers one end",
+        name="an extension gives all readers one end",
         edits=(
             TextEdit(
                 "_scripts/rw_extend.lua",
@@ -91,30 +103,24 @@ MUTATIONS = (
                 """,
             ),
         ),
-        test="conformance/test_read_write.py::test_a_reader_is_extended_alone[path-fenced]",
+        test="conformance/test_read_write.py::test_a_reader_is_extended_alone[memory-fenced]",
     ),
     Mutation(
         rule="R20",
         name="a reader that has ended is extended",
-        edits=(Edit("ReadWriteEntry.reads_until", "ends if ends >= self.now else None", "ends or None"),),
+        edits=(TextEdit("_scripts/parts/readers.lua", "ends and ends >= ms and ends or nil", "ends or nil"),),
         test="conformance/test_read_write.py::test_an_extension_never_creates[memory]",
     ),
     Mutation(
         rule="R21",
         name="a reader's fence is that of the writer before it",
-        edits=(
-            Edit(
-                "shared",
-                "(max(before, min(proposed, at(now_ms))) if missing else before) | 1",
-                "max(before, min(proposed, at(now_ms))) if missing else before",
-            ),
-        ),
+        edits=(TextEdit("_scripts/read.lua", "even(fence + 1) - 1", "fence"),),
         test=f"{_UNIT}test_readers_share_an_odd_fence_and_writers_have_even_ones",
     ),
     Mutation(
         rule="R21",
         name="a writer's fence may be odd",
-        edits=(Edit("block_end", "last + (last & 1)", "last"),),
+        edits=(TextEdit("_scripts/parts/counter.lua", "return value + value % 2", "return value"),),
         test="conformance/test_read_write.py::test_a_counter_is_even_after_each_who_was_alone[memory]",
     ),
     Mutation(
@@ -132,8 +138,20 @@ MUTATIONS = (
     Mutation(
         rule="R21",
         name="a node counts for a reader that it has no entry of any more",
-        edits=(Edit("_memory_read_write:_raise", "not mine", "False"),),
+        edits=(TextEdit("_scripts/rw_raise.lua", " or reads and not reads_until(KEYS[i], ARGV[1], ms)", ""),),
         test=f"{_RULES}test_r21_a_node_where_the_reader_is_no_more_is_no_witness",
+    ),
+    Mutation(
+        rule="R21",
+        name="a raise does not compare the writer",
+        edits=(
+            TextEdit(
+                "_scripts/rw_raise.lua",
+                "not reads and redis.pcall('GET', KEYS[i]) ~= ARGV[1] or ",
+                "",
+            ),
+        ),
+        test="conformance/test_read_write.py::test_a_writer_raises_counters[memory]",
     ),
     Mutation(
         rule="R21",
@@ -234,7 +252,7 @@ MUTATIONS = (
     Mutation(
         rule="R23",
         name="a downgrade lets the name go, and takes it as a reader with the next extension",
-        edits=(Edit("_memory_read_write:_downgrade", "entry.read_on(owner, left)", ""),),
+        edits=(TextEdit("_scripts/rw_extend.lua", "call('ZADD', key, ms + left, owner)", ""),),
         test=f"{_RULES}test_r23_no_writer_comes_between_a_writer_and_the_reader_it_becomes[3-()]",
     ),
     Mutation(

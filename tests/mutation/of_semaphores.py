@@ -17,19 +17,27 @@ MUTATIONS = (
     Mutation(
         rule="R24",
         name="a node counts holders, and grants what is held",
-        edits=(Edit("_memory_slots:_acquire", "slot not in slots.held", "len(slots.held) < int(permits)"),),
+        edits=(
+            TextEdit(
+                "_scripts/slots_acquire.lua",
+                "if not ends[next_one] then",
+                "if all_taken(ends, permits, ms) == 0 then",
+            ),
+        ),
         test=f"{_SCRIPTS}test_the_first_free_slot_from_the_start_on_is_granted[memory-True]",
     ),
     Mutation(
         rule="R24",
-        name="the script alone: a slot that is held is granted",
+        name="a slot that is held is granted",
         edits=(TextEdit("_scripts/slots_acquire.lua", "if not ends[next_one] then", "if true then"),),
-        test=f"{_SCRIPTS}test_the_first_free_slot_from_the_start_on_is_granted[path-True]",
+        test=f"{_SCRIPTS}test_the_first_free_slot_from_the_start_on_is_granted[memory-True]",
     ),
     Mutation(
         rule="R24",
         name="an owner may have several slots at a node",
-        edits=(Edit("_memory_slots:_acquire", "mine = slots.slots_of(owner)", "mine: list[int] = []"),),
+        edits=(
+            TextEdit("_scripts/slots_acquire.lua", "for held in pairs(mine) do", "for held in pairs({}) do"),
+        ),
         test=f"{_SCRIPTS}test_an_owner_has_one_slot[memory]",
     ),
     Mutation(
@@ -86,19 +94,28 @@ MUTATIONS = (
     Mutation(
         rule="R25",
         name="an extension leaves other slots of its owner alone",
-        edits=(Edit("_memory_slots:_extend", "slots.drop_all_of(owner, but=slot)", "pass"),),
+        edits=(TextEdit("_scripts/slots_extend.lua", "strays(ends, mine, slot, dropped)", ""),),
         test=f"{_UNIT}test_a_slot_whose_answer_was_lost_goes_back_with_the_next_extension",
     ),
     Mutation(
         rule="R25",
         name="one counter for all slots",
         edits=(
-            Edit(
-                "_memory_slots:Counter.stand",
-                'self.server.hset(self.key, b"%d" % self.slot, b"%d" % value)',
-                'self.server.hset(self.key, b"0", b"%d" % value)',
+            TextEdit(
+                "_scripts/slots_acquire.lua",
+                "redis.call('HGET', KEYS[2], field)",
+                "redis.call('HGET', KEYS[2], 0)",
             ),
-            Edit("_memory_slots:Counter.reading", 'b"%d" % self.slot', 'b"0"'),
+            TextEdit(
+                "_scripts/parts/slot_counter.lua",
+                "redis.call('HGET', counters, slot)",
+                "redis.call('HGET', counters, 0)",
+            ),
+            TextEdit(
+                "_scripts/parts/slot_counter.lua",
+                "redis.call('HSET', counters, slot, value)",
+                "redis.call('HSET', counters, 0, value)",
+            ),
         ),
         test=f"{_SCRIPTS}test_each_slot_has_a_counter_of_its_own[memory]",
     ),
@@ -112,11 +129,7 @@ MUTATIONS = (
         rule="R26",
         name="a slot beyond the permits that were asked for counts",
         edits=(
-            Edit(
-                "_memory_slots:Slots.taken",
-                "range(permits)",
-                "range(permits + 1)",
-            ),
+            TextEdit("_scripts/parts/slots.lua", "for slot = 0, permits - 1 do", "for slot = 0, permits do"),
         ),
         test=f"{_SCRIPTS}test_a_refusal_tells_when_the_first_slot_ends[memory]",
     ),

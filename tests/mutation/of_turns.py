@@ -8,46 +8,35 @@ MUTATIONS = (
     Mutation(
         rule="R22",
         name="readers overtake a writer that waits",
-        edits=(
-            Edit(
-                "ReadWriteEntry.kept_out",
-                "max((self.marked(mark) for mark in self.marks if mark.startswith(WRITER)), default=0)",
-                "0",
-            ),
-        ),
+        edits=(TextEdit("_scripts/parts/queue.lua", "return ends - ms + 1", "return 0"),),
         test="unit/test_read_write.py::test_a_waiting_writer_keeps_new_readers_out",
     ),
     Mutation(
         rule="R22",
         name="readers have no turn after a writer",
-        edits=(Edit("ReadWriteEntry.give_turn", "self.marked(READERS)", "False"),),
+        edits=(TextEdit("_scripts/parts/turn.lua", "if marked(queue, 'r', ms) > 0 then", "if false then"),),
         test="conformance/test_read_turns.py::"
         "test_a_turn_waits_for_its_first_reader_and_ends_soon_after_it[memory]",
     ),
     Mutation(
         rule="R22",
         name="a turn is over before readers from afar can come",
-        edits=(Edit("ReadWriteEntry.give_turn", "AWAITED_MS", "TURN_MS"),),
+        edits=(
+            TextEdit(
+                "_scripts/parts/turn.lua", "mark, queue, 'turn', ms, AWAITED", "mark, queue, 'turn', ms, TURN"
+            ),
+        ),
         test="conformance/test_read_turns.py::"
         "test_a_turn_waits_for_its_first_reader_and_ends_soon_after_it[memory]",
     ),
     Mutation(
         rule="R22",
-        name="a script ends a turn before readers from afar can come",
+        name="a turn goes on though its readers have come",
         edits=(
             TextEdit(
-                "_scripts/parts/turn.lua",
-                "mark, queue, 'turn', ms, AWAITED",
-                "mark, queue, 'turn', ms, TURN",
+                "_scripts/parts/queue.lua", "if marked(queue, 'turn', ms) > TURN + 1 then", "if false then"
             ),
         ),
-        test="conformance/test_read_turns.py::"
-        "test_a_turn_waits_for_its_first_reader_and_ends_soon_after_it[local]",
-    ),
-    Mutation(
-        rule="R22",
-        name="a turn goes on though its readers have come",
-        edits=(Edit("ReadWriteEntry.take_turn", "self.marked(_TURN) > TURN_MS + 1", "False"),),
         test="unit/test_read_write_turns.py::test_a_turn_ends_soon_after_its_first_reader",
     ),
     Mutation(
@@ -65,7 +54,11 @@ MUTATIONS = (
     Mutation(
         rule="R22",
         name="each reader that leaves wakes the writers, not the last one alone",
-        edits=(Edit("_memory_read_write:_give_back", 'b"" if others_read else entry.queue', "entry.queue"),),
+        edits=(
+            TextEdit(
+                "_scripts/rw_release.lua", "loud and not others and tell(queue)", "loud and tell(queue)"
+            ),
+        ),
         test="unit/test_read_write_turns.py::test_readers_and_writers_come_in_turn[8-2-0.5]",
     ),
     Mutation(
@@ -101,7 +94,9 @@ MUTATIONS = (
     Mutation(
         rule="R22",
         name="marks of calls that died are kept",
-        edits=(Edit("ReadWriteEntry.mark", "_prune(self.server, self.queue)", ""),),
+        edits=(
+            TextEdit("_scripts/parts/queue.lua", "redis.call('ZREMRANGEBYSCORE', queue, '-inf', ms - 1)", ""),
+        ),
         test="unit/test_read_write_turns.py::test_marks_of_calls_that_died_are_dropped",
     ),
     Mutation(

@@ -176,10 +176,7 @@ MUTATIONS = (
     Mutation(
         rule="R13",
         name="another program's key is taken for one of ours",
-        edits=(
-            TextEdit("_scripts/parts/holder.lua", "== 41 and 0 or 1", "== 41 and 0 or 0"),
-            Edit("foreign_and_label", 'int(any(value.find(b":") != _OWNER_DIGITS for value in values))', "0"),
-        ),
+        edits=(TextEdit("_scripts/parts/holder.lua", "== 41 and 0 or 1", "== 41 and 0 or 0"),),
         test="unit/test_foreign_holders.py::test_a_foreign_holder_is_polled_from_the_first_refusal",
     ),
     Mutation(
@@ -273,9 +270,15 @@ MUTATIONS = (
                 "told = math.max(told, listeners(KEYS[i]) or 0)",
                 "told = math.max(told, 0)",
             ),
-            Edit(
-                "_memory_scripts:_release", "told = max(told, server.listening(key))", "told = max(told, 0)"
-            ),
+        ),
+        test="conformance/test_notices.py::test_a_release_that_deletes_nothing_publishes_nothing[memory-plain]",
+    ),
+    Mutation(
+        rule="R33",
+        name="a batch of releases counts no listeners of what it does not delete",
+        edits=(
+            TextEdit("_scripts/release_many.lua", "{0, 0, told or 0}", "{0, 0, 0}"),
+            TextEdit("_scripts/release_many.lua", "math.max(left, 1), told or 0,", "math.max(left, 1), 0,"),
         ),
         test="unit/test_crowds.py::test_a_crowd_reminds_itself_as_often_as_a_few_do",
     ),
@@ -315,10 +318,7 @@ MUTATIONS = (
     Mutation(
         rule="R14",
         name="a quarantine restarts although another client has restarted it",
-        edits=(
-            Edit("greeted", "stored == restart", "restart"),
-            TextEdit("_scripts/greet.lua", "if stored == ARGV[4] then", "if ARGV[4] ~= '' then"),
-        ),
+        edits=(TextEdit("_scripts/greet.lua", "if stored == ARGV[4] then", "if ARGV[4] ~= '' then"),),
         test="conformance/test_sentinel_scripts.py::test_a_quarantine_begins_anew[memory-passed]",
     ),
     Mutation(

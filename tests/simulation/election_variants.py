@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from contextlib import AbstractContextManager
+from typing import Final
 from unittest.mock import patch
 
-from aioredlock_ng import _scripts
 from aioredlock_ng._core import election
 from aioredlock_ng._core.election import Look, Seen
-from aioredlock_ng._core.owner import parse_owner
 from aioredlock_ng._elect import elections, observation
-from aioredlock_ng.testing import _memory_server
-from aioredlock_ng.testing._memory_process import MemoryProcess
+from tests.lua_edits import LuaEdit, edited_lua
 
 from .election_world import Rule
 
 Judging = Callable[[Seen, Sequence[Look], int], Seen | None]
-Script = Callable[[MemoryProcess, list[bytes], list[bytes]], Any]
 
 
 @contextlib.contextmanager
@@ -47,65 +44,40 @@ def by_a_majority(before: Seen, looks: Sequence[Look], quorum: int) -> Seen | No
     return election.seen(before, shown, quorum)
 
 
-@contextlib.contextmanager
-def running(script: bytes, instead: Callable[[Script], Script]) -> Iterator[None]:
-    """Nodes do something else."""
-    scripts = _memory_server._SCRIPTS
-    with patch.dict(scripts, {script: instead(scripts[script])}):
-        yield
+SHOWING_THE_OWNER: Final = LuaEdit(
+    "observe.lua",
+    "return {ARGV[4], votes, held,",
+    """local label = string.match(redis.call('GET', KEYS[1]) or '', '^%x+:%d+%l?:(.*)$')
+if label then
+  local term = redis.call('GET', (string.gsub(KEYS[2], 'leader:', 'fence:', 1))) or '0'
+  return {ARGV[4], votes, held, term .. ':' .. label}
+end
+return {ARGV[4], votes, held,""",
+)
+"""Tell of the owner under the lock's key, with what the counter stands at for its term."""
 
-
-def showing_the_owner(observe: Script) -> Script:
-    """Tell of the owner under the lock's key, with what the counter stands at for its term."""
-
-    def instead(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> Any:
-        votes, held, announced = observe(server, keys, argv)
-        owner = parse_owner(server.get(keys[0]) or b"")
-        if owner is not None:
-            term = server.get(keys[1].replace(b"leader:", b"fence:", 1)) or b"0"
-            announced = b"%b:%b" % (term, owner.label.encode())
-        return [votes, held, announced]
-
-    return instead
-
-
-def announcing(acquire: Script) -> Script:
-    """Announce with the acquire what the node grants."""
-
-    def instead(server: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> Any:
-        code, fence, time_us = acquire(server, keys, argv)
-        owner = parse_owner(argv[0])
-        if code == 1 and owner is not None:
-            announced = b"%d:%b" % (fence, owner.label.encode())
-            server.set(keys[1].replace(b"fence:", b"leader:", 1), announced, 600_000)
-        return [code, fence, time_us]
-
-    return instead
+ANNOUNCING: Final = LuaEdit(
+    "acquire.lua",
+    "return {ARGV[9], 1, fence, us}",
+    """local label = string.match(ARGV[1], '^%x+:%d+%l?:(.*)$')
+local announcement = string.gsub(KEYS[2], 'fence:', 'leader:', 1)
+call('SET', announcement, string.format('%.0f', fence) .. ':' .. label, 'PX', 600000)
+return {ARGV[9], 1, fence, us}""",
+)
+"""Announce with the acquire what the node grants."""
 
 
 @contextlib.contextmanager
-def both(*variants: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
-    """Take away more than one rule."""
-    with contextlib.ExitStack() as stack:
-        for variant in variants:
-            stack.enter_context(variant())
+def believing_owners() -> Iterator[None]:
+    """Nodes show owners, and observers believe what Q of them show alike."""
+    with edited_lua(SHOWING_THE_OWNER), judging(by_a_majority):
         yield
 
 
-def _shows() -> contextlib.AbstractContextManager[None]:
-    return running(_scripts.OBSERVE.digest, showing_the_owner)
-
-
-VARIANTS: Final[dict[str, tuple[Callable[[], contextlib.AbstractContextManager[None]], frozenset[Rule]]]] = {
-    "the owner that one node shows leads": (_shows, frozenset({Rule.WON})),
-    "the owner that Q nodes show leads": (
-        lambda: both(_shows, lambda: judging(by_a_majority)),
-        frozenset({Rule.WON}),
-    ),
-    "a term is announced with the acquire": (
-        lambda: running(_scripts.ACQUIRE.digest, announcing),
-        frozenset({Rule.WON}),
-    ),
+VARIANTS: Final[dict[str, tuple[Callable[[], AbstractContextManager[None]], frozenset[Rule]]]] = {
+    "the owner that one node shows leads": (lambda: edited_lua(SHOWING_THE_OWNER), frozenset({Rule.WON})),
+    "the owner that Q nodes show leads": (believing_owners, frozenset({Rule.WON})),
+    "a term is announced with the acquire": (lambda: edited_lua(ANNOUNCING), frozenset({Rule.WON})),
     "the first answer counts": (lambda: judging(by_the_first), frozenset({Rule.NEWS})),
     "what was heard before is forgotten": (lambda: judging(without_memory), frozenset({Rule.GROWING})),
 }

@@ -1,4 +1,4 @@
-"""A model master: what the scripts do in memory, at a time that the run sets, with an eye on the counters."""
+"""A model master: the scripts in memory, at a time that the run sets, with an eye on the counters."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Final
 from aioredlock_ng import _scripts
 from aioredlock_ng._core import fencing
 from aioredlock_ng._core.command import Script
-from aioredlock_ng._core.quarantine import ExpectedSentinel
-from aioredlock_ng.testing import Snapshot, _memory_server
+from aioredlock_ng._core.quarantine import NO_CLAIM, ExpectedSentinel
+from aioredlock_ng.testing import Snapshot
 from aioredlock_ng.testing._memory_data import Hash, NodeClock, Value
-from aioredlock_ng.testing._memory_process import MemoryProcess
+from aioredlock_ng.testing._memory_server import MemoryServer
 from aioredlock_ng.testing.sim_loop import EPOCH
 
 from .fence_rules import Rules
@@ -152,8 +152,9 @@ class ModelNode:
         self.now_us = EPOCH_US
         numbers = itertools.count()
         clock = NodeClock(lambda: (self.now_us - EPOCH_US) / 1_000_000)
-        self._process = MemoryProcess(clock, lambda: f"run{next(numbers)}")
-        self.flush()
+        self._server = MemoryServer(lambda: 0, clock=clock, new_identity=lambda: f"run{next(numbers)}")
+        self._server.load_all()
+        self.flush()  # it does not vote at once
         self.kept: list[Snapshot] = []
         """Older states to come back with."""
         self._greatest: dict[str, int] = {}
@@ -169,13 +170,14 @@ class ModelNode:
 
     def greet(self, quarantine_ms: int, restart: bytes, restart_floor: int) -> tuple[bytes, int, bytes]:
         """Return the sentinel, the node's time and its identity."""
-        words = (b"", self._size, quarantine_ms, restart, restart_floor, b"", 0)
+        words = (b"", self._size, quarantine_ms, restart, restart_floor, bytes(NO_CLAIM), 0)
         _, sentinel, now_us, identity, *_ = self._run(_scripts.GREET, [SENTINEL], *words)
         return sentinel, now_us, identity
 
     def initialise(self, quarantine_ms: int, floor: int) -> bytes:
         """Return the sentinel."""
-        sentinel: bytes = self._run(_scripts.INIT, [SENTINEL], self._size, quarantine_ms, floor, b"")
+        words = (self._size, quarantine_ms, floor, b"")
+        sentinel: bytes = self._run(_scripts.INIT, [SENTINEL], *words)[0]
         return sentinel
 
     def acquire(self, claim: Claim, ballot: int, expected: ExpectedSentinel) -> tuple[int, int, int]:
@@ -209,7 +211,7 @@ class ModelNode:
         before = self._counters(claim)
         words = (claim.owner, fence, claim.keep_ms, *claim.terms, *_stamp(expected, floor))
         keys = [*claim.locks, *claim.counters, *claim.marks, SENTINEL]
-        code: int = self._run(claim.script("raise"), keys, *words)
+        code: int = self._run(claim.script("raise"), keys, *words)[0]
         self._note(code, before, floor)
         self._note_greatest(claim)
         return code
@@ -219,16 +221,16 @@ class ModelNode:
         stamp = _stamp(expected, expected.floor)
         words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *claim.terms, *stamp)
         keys = [*claim.locks, *claim.counters, *claim.marks, SENTINEL]
-        code: int = self._run(claim.script("extend"), keys, *words)
+        code: int = self._run(claim.script("extend"), keys, *words)[0]
         self._note_greatest(claim)
         return code
 
     def top_up(self, claim: Claim, fence: int) -> int:
         """Return the answer of ``top_up.lua``."""
-        missing = not all(map(self._process.exists, claim.locks))
+        missing = not all(map(self._server.exists, claim.locks))
         words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *claim.terms)
         keys = [*claim.locks, *claim.counters, *claim.marks]
-        code: int = self._run(claim.script("top-up"), keys, *words)
+        code: int = self._run(claim.script("top-up"), keys, *words)[0]
         self._counts["topped up"] += code == 0 and missing
         self._note_greatest(claim)
         return code
@@ -242,9 +244,11 @@ class ModelNode:
         self._note_greatest(claim)
         return deleted
 
-    def _run(self, script: Script, keys: list[bytes], *words: bytes | int) -> Any:
+    def _run(self, script: Script, keys: list[bytes], *words: bytes | int) -> list[Any]:
+        """Run a script; return its answer without the tag."""
         argv = [word if isinstance(word, bytes) else b"%d" % word for word in words]
-        return _memory_server._SCRIPTS[script.digest](self._process, keys, argv)
+        answer: list[Any] = self._server.run_script(script.digest, b"%d" % len(keys), *keys, *argv, b"")
+        return answer[1:]
 
     # -- what a run wants to know --------------------------------------------------------------
 
@@ -255,11 +259,11 @@ class ModelNode:
     def _stored(self, name: str) -> dict[int | None, int]:
         """Return the counters of a name, by their slots where it is a semaphore."""
         key = _counter(name)
-        if not self._process.exists(key):
+        if not self._server.exists(key):
             return {}
-        if isinstance(self._process.data[key][0], Hash):
-            return {int(slot): int(value) for slot, value in self._process.fields(key).items()}
-        return {None: int(self._process.get(key) or 0)}
+        if isinstance(self._server.data[key][0], Hash):
+            return {int(slot): int(value) for slot, value in self._server.fields(key).items()}
+        return {None: int(self._server.get(key) or 0)}
 
     def _counters(self, claim: Claim) -> list[int]:
         """Return the counters of a claim, one for each name, or slot; 0 where there is none."""
@@ -272,8 +276,8 @@ class ModelNode:
 
     def _has(self, claim: Claim) -> bool:
         """Whether the owner has all names already."""
-        owner, data = b"%d" % claim.owner, self._process.data
-        return all(self._process.exists(key) and owner in owners(data[key][0]) for key in claim.locks)
+        owner, data = b"%d" % claim.owner, self._server.data
+        return all(self._server.exists(key) and owner in owners(data[key][0]) for key in claim.locks)
 
     def _note(self, code: int, before: Sequence[int], floor: int) -> None:
         """Count what an acquire or a raise has met: whether it was a vote, and what the counters count as."""
@@ -294,11 +298,11 @@ class ModelNode:
     def expire(self, *names: str) -> None:
         """Let locks end, which their ttl would do sooner or later."""
         for name in names:
-            self._process.delete(name.encode())
+            self._server.delete(name.encode())
 
     def snapshot(self) -> Snapshot:
         """Return the data as it is now."""
-        return self._process.snapshot()
+        return self._server.snapshot()
 
     def keep(self) -> None:
         """Write a snapshot: one of three that it can come back with."""
@@ -306,15 +310,16 @@ class ModelNode:
 
     def flush(self) -> None:
         """Lose everything, as by ``FLUSHALL``."""
-        self._process.flush_all()
+        self._server.flush_all()
 
     def restart(self, data: Snapshot | None = None) -> None:
         """Come back as a new process, empty or with an older state."""
-        self._process.new_process()
+        self._server.new_process()
+        self._server.load_all()
         if data is None:
             self.flush()
         else:
-            self._process.restore(data)
+            self._server.restore(data)
 
 
 def knows(data: Snapshot, some: Sequence[int], names: Sequence[str]) -> bool:

@@ -1,30 +1,16 @@
-"""The rules under search: the shipping functions, each of which a broken variant may replace (R10–R12)."""
+"""The rules under search: the shipping code, of which a broken variant may replace any part (R10–R12)."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
-from unittest.mock import patch
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Final
 
-from aioredlock_ng import _scripts
 from aioredlock_ng._core import fencing, quarantine, slots
 from aioredlock_ng._core.fencing import MIN_FENCE_TTL
 from aioredlock_ng._core.quorum import majority
-from aioredlock_ng.testing import (
-    _memory_batches,
-    _memory_parts,
-    _memory_read_write,
-    _memory_scripts,
-    _memory_server,
-    _memory_slots,
-)
-from aioredlock_ng.testing._memory_process import MemoryProcess
-from aioredlock_ng.testing._memory_readers import ReadWriteEntry
-
-SCRIPTED: Final = (_memory_scripts, _memory_parts, _memory_batches, _memory_read_write, _memory_slots)
-"""Where the scripts are, and what they are made of."""
+from tests.lua_edits import LuaEdit, edited_lua
 
 KEEP_MS: Final = round(MIN_FENCE_TTL * 1000)
 """The shortest life of an unused counter that a client may ask for."""
@@ -57,14 +43,10 @@ class Rules:
     unchanged: Callable[[Collection[int], int, int], bool] = fencing.unchanged
     most_granted: Callable[[Iterable[int]], tuple[int, int]] = slots.most_granted
 
-    of_scripts: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """The functions that the scripts of the nodes call differently, by their names in `SCRIPTED`."""
+    edits: tuple[LuaEdit, ...] = ()
+    """What the scripts of the nodes do differently."""
     block_of: Callable[[int, int], int] = _as_asked
     """How many fences a node takes for a grant, of its number and what the client asked for."""
-    raise_script: Callable[..., int] | None = None
-    """What is run in place of ``raise.lua``."""
-    of_entries: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    """The methods of `ReadWriteEntry` that nodes have differently, by their names."""
 
     certifies_any: bool = False
     """Whether the grants of other slots than the one that was won count for its fence."""
@@ -77,7 +59,7 @@ class Rules:
     quorum: Callable[[int, int, bool], int] = lambda size, _answered, _reads: majority(size)
     """How many nodes have to grant: of how many, how many of these have answered, and whether to a reader."""
     revives: bool = False
-    """Whether a reader takes an extension that comes after its end, and nodes extend what has ended."""
+    """Whether a reader takes an extension that comes after its end."""
 
     moves: bool = False
     """Whether a raise goes on to a greater counter that is granted meanwhile."""
@@ -94,24 +76,9 @@ class Rules:
     forgets_sentinels: bool = True
     """Whether an expected sentinel ends with the connection that it was read on."""
 
-    @contextlib.contextmanager
-    def in_force(self) -> Iterator[None]:
+    def in_force(self) -> AbstractContextManager[None]:
         """Have all nodes in memory go by these rules while the block runs."""
-        with contextlib.ExitStack() as stack:
-            for name, function in self.of_scripts.items():
-                using = [module for module in SCRIPTED if hasattr(module, name)]
-                assert using, f"no script uses {name}"
-                for module in using:
-                    stack.enter_context(patch.object(module, name, function))
-            if self.raise_script is not None:
-                scripts = {_scripts.RAISE.digest: self.raise_script}
-                stack.enter_context(patch.dict(_memory_server._SCRIPTS, scripts))
-            for name, method in self.of_entries.items():
-                stack.enter_context(patch.object(ReadWriteEntry, name, method))
-            if self.revives:
-                scripts = {_scripts.RW_EXTEND.digest: _revived}
-                stack.enter_context(patch.dict(_memory_server._SCRIPTS, scripts))
-            yield
+        return edited_lua(*self.edits)
 
 
 SHIPPING: Final = Rules()
@@ -123,86 +90,8 @@ def _greatest(fences: Iterable[int], quorum: int) -> int | None:
     return max(found) if len(found) >= quorum else None
 
 
-def _with_floor(sentinel: bytes, floor: int) -> bytes:
-    known = quarantine.parse(sentinel)
-    return sentinel if known is None else bytes(replace(known, floor=floor))
-
-
-def _greeted_without_floor(*args: Any, **terms: Any) -> bytes:
-    return _with_floor(quarantine.greeted(*args, **terms), 0)
-
-
-def _initialised_without_floor(*args: Any, **terms: Any) -> bytes:
-    return _with_floor(quarantine.initialised(*args, **terms), 0)
-
-
-def _initialised_by_others(*args: Any, floor: int, **terms: Any) -> bytes:
-    """Take the floor that all are to have, however far it is ahead of this node's clock."""
-    done = quarantine.initialised(*args, floor=floor, **terms)
-    known = quarantine.parse(done)
-    return done if known is None else _with_floor(done, max(floor, known.floor))
-
-
-def _from_nothing(stored: int | None, *, floor: int, now_ms: int) -> int:
-    """Let a missing counter start at zero."""
-    return max(stored or 0, floor)
-
-
-def _from_own_ttl(stored: int | None, *, floor: int, now_ms: int) -> int:
-    """Let a missing counter start as if all counters lived as long as this client's own."""
-    start = fencing.at(now_ms - 2 * KEEP_MS + fencing.FLOOR_AHEAD_MS)
-    return max(start if stored is None else stored, floor)
-
-
-def _as_long_as_asked(_counter: int, _now_ms: int, fence_ttl_ms: int) -> int:
-    return fence_ttl_ms
-
-
 def _greatest_of(granted: Collection[tuple[int, int]]) -> int:
     return max(counter for counter, _ in granted)
-
-
-def _without_cap(before: int, fence: int, now_ms: int) -> int:
-    return max(before, fence)
-
-
-def _granted_one(before: int, proposed: int, now_ms: int, _block: int) -> int:
-    return fencing.granted(before, proposed, now_ms)
-
-
-_RAISE: Final = _memory_server._SCRIPTS[_scripts.RAISE.digest]
-
-
-def _raised_by_any(process: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
-    """Run ``raise.lua`` for each name as if its holder, whichever it is, had sent it."""
-    *keys, sentinel = keys
-    answers = [
-        _RAISE(process, [lock, counter, sentinel], [process.get(lock), *argv[1:]])
-        for lock, counter in zip(keys[: len(keys) // 2], keys[len(keys) // 2 :], strict=True)
-    ]
-    return min(answers)
-
-
-_RW_EXTEND: Final = _memory_server._SCRIPTS[_scripts.RW_EXTEND.digest]
-_READ_ON: Final = ReadWriteEntry.read_on
-
-
-def _revived(process: MemoryProcess, keys: list[bytes], argv: list[bytes]) -> int:
-    """Run ``rw_extend.lua`` where a reader's entry that has ended is there all the same."""
-    entries, _ = _memory_read_write._parted(process, keys[:-1], fenced=True)
-    for entry in entries if argv[4] == b"read" else ():
-        if entry.writer is None and entry.reads_until(argv[0]) is None:
-            entry.read_on(argv[0], int(argv[1]))
-    return int(_RW_EXTEND(process, keys, argv))
-
-
-def _read_on_together(self: ReadWriteEntry, owner: bytes, ttl: int) -> None:
-    """Let all readers end with the one that came last."""
-    for other in list(self.server.scores(self.key)):
-        self.server.zrem(self.key, other)
-        self.server.zadd(self.key, other, self.now + ttl)
-    _READ_ON(self, owner, ttl)
-    self.server.pexpire(self.key, ttl)
 
 
 def _of_all(fences: Collection[int], quorum: int) -> int | None:
@@ -220,14 +109,6 @@ def _of_the_last(fences: Collection[int], quorum: int) -> int | None:
     return min(fences) if len(fences) >= quorum else None
 
 
-def _granted_odd(before: int, proposed: int, now_ms: int, block: int = 1) -> int:
-    return max(before + 1, min(proposed, fencing.at(now_ms))) + block - 1
-
-
-def _shared_with_the_writer(before: int, proposed: int, now_ms: int, *, missing: bool) -> int:
-    return max(before, min(proposed, fencing.at(now_ms))) if missing else before
-
-
 def _one_node_is_enough(befores: Collection[int], fence: int, _quorum: int) -> bool:
     return any(before <= fence | 1 for before in befores)
 
@@ -241,23 +122,47 @@ def _granted_together(granted: Iterable[int]) -> tuple[int, int]:
     return _MOST_GRANTED(found)[0], len(found)
 
 
+ENDED_READERS_READ_ON: Final = LuaEdit(
+    "rw_extend.lua",
+    "reads_until(KEYS[i], owner, ms)",
+    "(reads_until(KEYS[i], owner, ms) or type(redis.pcall('GET', KEYS[i])) ~= 'string' and ms)",
+)
+"""A reader whose entry has ended is extended as if it were there."""
+
+READERS_HAVE_THE_WRITERS_FENCE: Final = LuaEdit("read.lua", "even(fence + 1) - 1", "fence")
+
 BROKEN: Final[dict[str, Rules]] = {
     "the greatest counter without a certificate": Rules(certified=_greatest),
-    "a raise that does not look at the owner": Rules(raise_script=_raised_by_any),
+    "a raise that does not look at the owner": Rules(
+        edits=(LuaEdit("raise.lua", "holder ~= ARGV[1]", "false"),)
+    ),
     "one owner value for two attempts": Rules(new_owner=lambda client, _number: client),
     "no floor after a loss": Rules(
-        of_scripts={"greeted": _greeted_without_floor, "initialised": _initialised_without_floor}
+        edits=tuple(
+            LuaEdit(file, "(ms + 12000) * 1024 + us % 1000", "0") for file in ("greet.lua", "init.lua")
+        )
     ),
-    "no start for a missing counter": Rules(of_scripts={"reading": _from_nothing}),
-    "a start by the client's own fence_ttl": Rules(of_scripts={"reading": _from_own_ttl}),
-    "counters that live 10 s": Rules(keep_ms=(KEEP_MS, 10_000), of_scripts={"kept_ms": _as_long_as_asked}),
-    "no cap on the raise": Rules(agreeable=_greatest_of, of_scripts={"raised": _without_cap}),
+    "no start for a missing counter": Rules(
+        edits=(LuaEdit("parts/counter.lua", "(ms - 288000) * 1024", "0"),)
+    ),
+    "a start by the client's own fence_ttl": Rules(edits=(LuaEdit("parts/counter.lua", "288000", "588000"),)),
+    "counters that live 10 s": Rules(
+        keep_ms=(KEEP_MS, 10_000),
+        edits=(LuaEdit("parts/counter.lua", "needed > tonumber(keep_ms) and needed or keep_ms", "keep_ms"),),
+    ),
+    "no cap on the raise": Rules(
+        agreeable=_greatest_of,
+        edits=(
+            LuaEdit("raise.lua", "fence > (ms + 10000) * 1024", "false"),
+            LuaEdit("parts/raise.lua", "before < fence and fence > (ms + 10000) * 1024", "false"),
+        ),
+    ),
     "a raise without the floor": Rules(raise_floor=lambda _floor: 0),
-    "a floor by another node's clock": Rules(of_scripts={"initialised": _initialised_by_others}),
+    "a floor by another node's clock": Rules(edits=(LuaEdit("init.lua", "math.min(asked, own)", "asked"),)),
     "nodes that take another block than the client counts on": Rules(
         block_of=lambda node, block: max(1, block - node)
     ),
-    "nodes that add one for a block": Rules(of_scripts={"granted": _granted_one}),
+    "nodes that add one for a block": Rules(edits=(LuaEdit("acquire.lua", " + ARGV[4] - 1", ""),)),
     "a block that is used on after it was lost, and the lock won again": Rules(uses_on=True),
     "a fence that moves while nodes are raised": Rules(moves=True),
     "an expected sentinel that outlives its connection": Rules(forgets_sentinels=False),
@@ -268,18 +173,18 @@ BROKEN_READERS: Final[dict[str, Rules]] = {
     "the greatest answer without raising": Rules(reads_with=_of_all),
     "the greatest at which a quorum stands": Rules(reads_with=_of_a_quorum),
     "the least answer, whichever nodes were above it": Rules(reads_with=_of_the_last),
-    "a writer's fence may be odd": Rules(of_scripts={"granted": _granted_odd}),
-    "a reader has the last writer's fence": Rules(of_scripts={"shared": _shared_with_the_writer}),
+    "a writer's fence may be odd": Rules(edits=(LuaEdit("write.lua", "fence = even(", "fence = ("),)),
+    "a reader has the last writer's fence": Rules(edits=(READERS_HAVE_THE_WRITERS_FENCE,)),
 }
 """Variants that break the order of the fences of readers and writers (R21)."""
 
 BROKEN_SHARING: Final[dict[str, Rules]] = {
-    "one end for all readers": Rules(of_entries={"read_on": _read_on_together}),
+    "one end for all readers": Rules(edits=(LuaEdit("read.lua", "left < tonumber(ttl)", "true"),)),
     "a read from one node": Rules(quorum=lambda size, _, reads: 1 if reads else majority(size)),
     "a majority of those that answered": Rules(
         quorum=lambda size, answered, _: majority(max(1, answered) if answered < size else size)
     ),
-    "a reader that has ended is extended": Rules(revives=True),
+    "a reader that has ended is extended": Rules(revives=True, edits=(ENDED_READERS_READ_ON,)),
     "a restarted node votes at once": Rules(quarantine=lambda _ttl_ms: 0),
 }
 """Variants that let a writer and another holder in at once (R20)."""

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from aioredlock_ng._core import quarantine
 from aioredlock_ng._core.claims import BY_INIT, Claim
-from aioredlock_ng._core.quarantine import TAKING_BACK_MS, parse, wait_ms
 from aioredlock_ng._core.quorum_view import QuorumView
-from aioredlock_ng.testing import _memory_scripts
+from tests.lua_edits import LuaEdit, edited_lua
 
 from .stray_world import Rule
 
@@ -45,30 +42,9 @@ def forgetting() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def taking_back(closed: Callable[..., int]) -> Iterator[None]:
+def closed_for(wait: str) -> contextlib.AbstractContextManager[None]:
     """A node is taken back with another wait."""
-
-    def taken_back(stored: bytes | None, **options: Any) -> bytes:
-        after = quarantine.taken_back(stored, **options)
-        if after == stored:
-            return after
-        taken = parse(after)
-        assert taken is not None, "it is ours"
-        return bytes(replace(taken, closed_ms=closed(**options)))
-
-    with patch.object(_memory_scripts, "taken_back", taken_back):
-        yield
-
-
-def no_wait(**_: Any) -> int:
-    """Not a moment."""
-    return 0
-
-
-def own_quarantine(*, now_us: int, quarantine_ms: int, **_: Any) -> int:
-    """As long as the client's own locks live, and not the other quorum's."""
-    return now_us // 1000 + wait_ms(quarantine_ms) + TAKING_BACK_MS
+    return edited_lua(LuaEdit("take_back.lua", "ms + wait(longest) + 2000", wait))
 
 
 def outranks(rule: Callable[[Claim, Claim], bool]) -> contextlib.AbstractContextManager[Any]:
@@ -79,8 +55,11 @@ def outranks(rule: Callable[[Claim, Claim], bool]) -> contextlib.AbstractContext
 VARIANTS: Final[dict[str, tuple[Callable[[], contextlib.AbstractContextManager[Any]], frozenset[Rule]]]] = {
     "going on with the other nodes": (going_on, frozenset({Rule.EXCLUSION})),
     "forgetting what a node out of reach has said": (forgetting, frozenset({Rule.EXCLUSION})),
-    "no wait": (lambda: taking_back(no_wait), frozenset({Rule.EXCLUSION})),
-    "a wait of the own quarantine only": (lambda: taking_back(own_quarantine), frozenset({Rule.EXCLUSION})),
+    "no wait": (lambda: closed_for("0"), frozenset({Rule.EXCLUSION})),
+    "a wait of the own quarantine only": (
+        lambda: closed_for("ms + wait(quarantine) + 2000"),
+        frozenset({Rule.EXCLUSION}),
+    ),
     "taking back without an older birth": (
         lambda: outranks(lambda _self, other: other.how != BY_INIT),
         frozenset({Rule.TAKEN_ONCE, Rule.RETURNED}),

@@ -7,11 +7,10 @@ import dataclasses
 import gc
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import pytest
 
-from aioredlock_ng import _scripts
 from aioredlock_ng._acquire import attempt
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._hold import body, holding, request
@@ -26,13 +25,10 @@ from aioredlock_ng._round.releases import Releases
 from aioredlock_ng._round.round import Round
 from aioredlock_ng._round.slots import SlotRound
 from aioredlock_ng._session.runtime import Runtime
-from aioredlock_ng.testing import _memory_batches, _memory_read_write, _memory_scripts, _memory_server
-from aioredlock_ng.testing._memory_fair import Line
-from aioredlock_ng.testing._memory_readers import ReadWriteEntry
-from aioredlock_ng.testing._memory_slots import Counter as SlotCounter
-from aioredlock_ng.testing._memory_slots import Slots
+from tests.lua_edits import LuaEdit, edited_lua
 from tests.simulation.campaign import DETERMINISM, campaign
 from tests.simulation.checks_words import Rule
+from tests.simulation.fence_rules import ENDED_READERS_READ_ON, READERS_HAVE_THE_WRITERS_FENCE
 from tests.simulation.plan import Plan
 from tests.simulation.resources import Resources
 from tests.simulation.world import Run, run
@@ -96,20 +92,6 @@ def _bodies_that_are_not_stopped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(holding.Holding, "held", property(lambda self: self._release is None))
 
 
-def _extensions_that_create(patch: pytest.MonkeyPatch) -> None:
-    original = _memory_scripts._extend
-
-    def creating(server, keys, argv):
-        locks = keys[: 1 if int(argv[2]) else len(keys)]
-        for key in locks:
-            if server.get(key) is None:
-                server.set(key, argv[0], int(argv[1]))
-        return original(server, keys, argv)
-
-    patch.setitem(_memory_server._SCRIPTS, _scripts.EXTEND.digest, creating)
-    patch.setattr(_memory_batches, "_EXTEND", creating)
-
-
 def _queue_that_serves_the_last_first(patch: pytest.MonkeyPatch) -> None:
     place = LocalQueue.place
 
@@ -166,62 +148,12 @@ def _answers_of_a_batch_that_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ScriptBatch, "_hand_out", handed_out)
 
 
-def _one_end_for_all_readers(patch: pytest.MonkeyPatch) -> None:
-    read_on = ReadWriteEntry.read_on
-
-    def together(self: ReadWriteEntry, owner: bytes, ttl: int) -> None:
-        for reader in {*self.server.scores(self.key), owner}:
-            read_on(self, reader, ttl)
-
-    patch.setattr(ReadWriteEntry, "read_on", together)
-
-
-def _readers_that_keep_no_writer_out(patch: pytest.MonkeyPatch) -> None:
-    def by_writers_alone(self: ReadWriteEntry, mine: bytes | None = None, *, reads: bool = False) -> int:
-        return 0 if self.writer is None else taken(self, mine, reads=reads)
-
-    taken = ReadWriteEntry.taken
-    patch.setattr(ReadWriteEntry, "taken", by_writers_alone)
-
-
-def _ended_readers_that_are_extended(patch: pytest.MonkeyPatch) -> None:
-    def extending(server, keys, argv):
-        if argv[4] == b"read":
-            for key, queue in zip(keys, keys[len(keys) // 2 :], strict=False):
-                entry = ReadWriteEntry(server, key, queue)
-                if key.startswith(b"redlock:") and b"{" not in key and entry.writer is None:
-                    entry.read_on(argv[0], int(argv[1]))
-        return original(server, keys, argv)
-
-    original = _memory_server._SCRIPTS[_scripts.RW_EXTEND.digest]
-    patch.setitem(_memory_server._SCRIPTS, _scripts.RW_EXTEND.digest, extending)
-
-
-def _downgrade_that_leaves_nothing(patch: pytest.MonkeyPatch) -> None:
-    give_turn = ReadWriteEntry.give_turn
-
-    def gives_all(self: ReadWriteEntry) -> None:
-        self.server.delete(self.key)
-        give_turn(self)
-
-    patch.setattr(ReadWriteEntry, "give_turn", gives_all)
-
-
-def _a_readers_fence_that_is_the_writers(patch: pytest.MonkeyPatch) -> None:
-    shared = _memory_read_write.shared
-    patch.setattr(_memory_read_write, "shared", lambda *args, **more: shared(*args, **more) - 1)
-
-
 def _writers_that_are_always_unchanged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(attempt.Attempt, "unchanged_since", lambda *_: True)
 
 
 def _marks_that_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Releases, "stand_up", lambda *_: None)
-
-
-def _no_head_starts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Line, "head_start", lambda *_: 0)
 
 
 def _grants_of_any_slots_that_are_a_permit(patch: pytest.MonkeyPatch) -> None:
@@ -237,77 +169,98 @@ def _stray_slots_that_stay(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SlotRound, "settle", lambda *_: None)
 
 
-def _slots_that_extensions_leave_alone(patch: pytest.MonkeyPatch) -> None:
-    drop = Slots.drop_all_of
+EXTENSIONS_CREATE: Final = (
+    LuaEdit("extend.lua", "missing = true", "redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])"),
+    LuaEdit(
+        "extend_many.lua",
+        "elseif not holder then",
+        "elseif not holder then call('SET', lock, ARGV[i + 2], 'PX', ARGV[1])",
+    ),
+)
 
-    def dropped(self: Slots, owner: bytes, *, but: int | None = None) -> list[int]:
-        return drop(self, owner) if but is None else []
+READERS_END_TOGETHER: Final = tuple(
+    LuaEdit(file, old, f"for _, owner in ipairs(call('ZRANGE', key, 0, -1)) do {old} end")
+    for file, old in (
+        ("read.lua", "call('ZADD', key, ends, owner)"),
+        ("rw_extend.lua", "call('ZADD', key, math.max(ends[i], ms + ttl), owner)"),
+    )
+)
 
-    patch.setattr(Slots, "drop_all_of", dropped)
+Broken: TypeAlias = "Callable[[pytest.MonkeyPatch], None] | tuple[LuaEdit, ...]"
+"""What patches the code of clients; or how the scripts are edited."""
 
-
-def _one_counter_for_each_slot_from_scratch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SlotCounter, "reading", lambda _: 0)
-
-
-def _slots_of_others_that_are_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Slots, "owner", lambda *_: None)
-
-
-def _releases_that_keep_the_slot(patch: pytest.MonkeyPatch) -> None:
-    drop = Slots.drop_all_of
-
-    def dropped(self: Slots, owner: bytes, *, but: int | None = None) -> list[int]:
-        return [] if but is None else drop(self, owner, but=but)
-
-    patch.setattr(Slots, "drop_all_of", dropped)
-
-
-BROKEN: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
+BROKEN: Final[dict[str, tuple[Broken, set[Rule]]]] = {
     "a cancelled acquire is not undone": (_no_undo_when_cancelled, {Rule.LEAK}),
     "recorded releases are not repeated": (_ledger_that_repeats_nothing, {Rule.LEAK}),
     "a release in flight is forgotten": (_releases_in_flight_that_are_not_recorded, {Rule.LEAK}),
     "closing does not release": (_closing_without_release, {Rule.LEAK}),
     "validity goes on beyond the ttl": (_validity_beyond_the_ttl, {Rule.EXCLUSION, Rule.SUCCESSION}),
     "no body is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),
-    "an extension creates what is gone": (_extensions_that_create, {Rule.OWNERSHIP}),
+    "an extension creates what is gone": (EXTENSIONS_CREATE, {Rule.OWNERSHIP}),
     "the local queue serves the last first": (_queue_that_serves_the_last_first, {Rule.LOCAL_ORDER}),
     "the leases of a block have one fence": (_one_fence_for_a_block, {Rule.UNIQUE}),
     "a lock that is handed on is released": (_released_under_an_heir, {Rule.EXCLUSION, Rule.LOST_UPDATE}),
-    "all readers end together": (_one_end_for_all_readers, {Rule.OWNERSHIP}),
-    "readers keep no writer out": (_readers_that_keep_no_writer_out, {Rule.STEADY}),
-    "a reader that has ended is extended": (_ended_readers_that_are_extended, {Rule.OWNERSHIP}),
-    "a downgrade leaves nothing": (_downgrade_that_leaves_nothing, {Rule.EXCLUSION}),
-    "a reader has the writer's fence": (_a_readers_fence_that_is_the_writers, {Rule.UNIQUE, Rule.ORDER}),
+    "all readers end together": (READERS_END_TOGETHER, {Rule.OWNERSHIP}),
+    "readers keep no writer out": (
+        (LuaEdit("parts/taken.lua", "if not holder or", "if type(holder) ~= 'string' or"),),
+        {Rule.STEADY},
+    ),
+    "a reader that has ended is extended": ((ENDED_READERS_READ_ON,), {Rule.OWNERSHIP}),
+    "a downgrade leaves nothing": (
+        (LuaEdit("rw_extend.lua", "call('ZADD', key, ms + left, owner)", ""),),
+        {Rule.EXCLUSION},
+    ),
+    "a reader has the writer's fence": ((READERS_HAVE_THE_WRITERS_FENCE,), {Rule.UNIQUE, Rule.ORDER}),
     "no writer ever came between": (_writers_that_are_always_unchanged, {Rule.MEANWHILE}),
     "a call that gives up leaves its mark": (_marks_that_stay, {Rule.LEAK}),
 }
 """What is broken, and the rules one of which must then be found broken."""
 
-BROKEN_IN_A_CROWD: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
+BROKEN_IN_A_CROWD: Final[dict[str, tuple[Broken, set[Rule]]]] = {
     "an undo overtakes its acquire": (_undo_that_overtakes_its_acquire, {Rule.LEAK}),
     "answers of a batch are mixed up": (_answers_of_a_batch_that_are_mixed_up, {Rule.EXCLUSION}),
 }
 """The same, where tasks of one process ask in step (R42)."""
 
 
-BROKEN_FAIR: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
-    "none in line has a head start": (_no_head_starts, {Rule.TURNS}),
+BROKEN_FAIR: Final[dict[str, tuple[Broken, set[Rule]]]] = {
+    "none in line has a head start": (
+        (LuaEdit("parts/seats.lua", "since + ahead * start(seats, ms) - ms", "0"),),
+        {Rule.TURNS},
+    ),
     "a call in line that gives up keeps its seat": (_marks_that_stay, {Rule.LEAK}),
 }
 """The same, where fair locks are wanted (R28, R29)."""
 
 
-BROKEN_PERMITS: Final[dict[str, tuple[Callable[[pytest.MonkeyPatch], None], set[Rule]]]] = {
+BROKEN_PERMITS: Final[dict[str, tuple[Broken, set[Rule]]]] = {
     "grants of any slots are a permit": (
         _grants_of_any_slots_that_are_a_permit,
         {Rule.PERMITS, Rule.EXCLUSION},
     ),
-    "the slots of others are taken": (_slots_of_others_that_are_taken, {Rule.OWNERSHIP}),
+    "the slots of others are taken": (
+        (LuaEdit("slots_top_up.lua", "ends[slot] and not mine[slot]", "false"),),
+        {Rule.OWNERSHIP},
+    ),
     "stray slots stay": (_stray_slots_that_stay, {Rule.LEAK}),
-    "extensions leave stray slots alone": (_slots_that_extensions_leave_alone, {Rule.LEAK}),
-    "a release keeps its slot": (_releases_that_keep_the_slot, {Rule.LEAK}),
-    "a slot's counter begins anew": (_one_counter_for_each_slot_from_scratch, {Rule.UNIQUE, Rule.ORDER}),
+    "extensions leave stray slots alone": (
+        tuple(
+            LuaEdit(file, "strays(ends, mine, slot, dropped)", "")
+            for file in ("slots_extend.lua", "slots_top_up.lua")
+        ),
+        {Rule.LEAK},
+    ),
+    "a release keeps its slot": (
+        (LuaEdit("slots_release.lua", "strays(ends, mine, nil, dropped)", "0"),),
+        {Rule.LEAK},
+    ),
+    "a slot's counter begins anew": (
+        tuple(
+            LuaEdit(file, "reading(stored, floor, ms)", "0")
+            for file in ("slots_acquire.lua", "parts/slot_counter.lua")
+        ),
+        {Rule.UNIQUE, Rule.ORDER},
+    ),
 }
 """The same, where permits of a semaphore are wanted (R24, R25)."""
 
@@ -317,6 +270,7 @@ FOUND: Final[dict[str, tuple[int]]] = {
     "a release in flight is forgotten": (17,),
     "validity goes on beyond the ttl": (6,),
     "a lock that is handed on is released": (10,),
+    "readers keep no writer out": (9,),
     "a call that gives up leaves its mark": (6,),
     "an undo overtakes its acquire": (32,),
     "answers of a batch are mixed up": (17,),
@@ -341,13 +295,15 @@ def test_broken_code_is_found_out(name: str, monkeypatch: pytest.MonkeyPatch) ->
         "fair": name in BROKEN_FAIR,
     }
     breaking, rules = {**BROKEN, **BROKEN_IN_A_CROWD, **BROKEN_PERMITS, **BROKEN_FAIR}[name]
-    breaking(monkeypatch)
+    if callable(breaking):
+        breaking(monkeypatch)
     found: set[str] = set()
-    for seed in (*FOUND.get(name, ()), *range(ENOUGH)):
-        found |= {failure.rule for failure in campaign([seed], again_every=0, **options).failures}
-        gc.collect()
-        if found & rules:
-            return
+    with edited_lua(*(() if callable(breaking) else breaking)):
+        for seed in (*FOUND.get(name, ()), *range(ENOUGH)):
+            found |= {failure.rule for failure in campaign([seed], again_every=0, **options).failures}
+            gc.collect()
+            if found & rules:
+                return
     raise AssertionError(f"not found within {ENOUGH} seeds; found: {found or 'nothing'}")
 
 

@@ -13,7 +13,6 @@ import pytest
 from aioredlock_ng import LockManager, LockTakenError
 from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing._memory_fair import Line
 from tests.unit.crowds import crowd
 from tests.unit.worlds import (
     ANOTHER,
@@ -34,19 +33,29 @@ KEY = PREFIX + NAME.encode()
 HEAD_START = 0.05
 
 
-def line(node: MemoryNode) -> Line:
-    """Return what a node has of those that wait."""
-    return Line(node._server, mark_key(PREFIX, TICKETS, KEY), mark_key(PREFIX, SEATS, KEY))
+def tickets(node: MemoryNode) -> dict[bytes, int]:
+    """Return the seats of those that wait at a node, with their tickets."""
+    return node._server.scores(mark_key(PREFIX, TICKETS, KEY))
 
 
-def tickets(node: MemoryNode) -> list[int]:
-    """Return the tickets of those that wait at a node."""
-    return list(node._server.scores(mark_key(PREFIX, TICKETS, KEY)).values())
+def seats(node: MemoryNode) -> list[bytes]:
+    """Return the seats of those that wait at a node, in its order."""
+    return sorted(tickets(node), key=lambda seat: (tickets(node)[seat], seat))
+
+
+def sit(node: MemoryNode, seat: bytes, ticket: int, life_ms: int = 60_000) -> None:
+    """Have one stand in line of which nothing is heard."""
+    server = node._server
+    for mark, score in ((TICKETS, ticket), (SEATS, server.time_us() // 1000 + life_ms)):
+        key = mark_key(PREFIX, mark, KEY)
+        server.zadd(key, seat, score)
+        if server.pttl(key) < life_ms:
+            server.pexpire(key, life_ms)
 
 
 def labels(node: MemoryNode) -> list[str]:
     """Return what those that wait at a node call themselves, in its order."""
-    return [seat.decode().split(":", 3)[-1].rstrip("}") for seat in line(node).order]
+    return [seat.decode().split(":", 3)[-1].rstrip("}") for seat in seats(node)]
 
 
 @contextlib.asynccontextmanager
@@ -69,7 +78,7 @@ async def waiting(w: World, *managers: LockManager, after: float = 0.01) -> list
     for manager in managers:
         tasks.append(asyncio.create_task(held(manager, 0.005, [], "")))
         await asyncio.sleep(after)
-    assert all(len(line(node).order) == len(managers) for node in w.nodes)
+    assert all(len(seats(node)) == len(managers) for node in w.nodes)
     return tasks
 
 
@@ -200,7 +209,7 @@ async def test_the_head_that_leaves_a_free_lock_has_the_next_one_told() -> None:
         lease = await w.manager.lock(NAME, fair=True).acquire()
         first, second, third = await waiting(w, a, b, c)
         for node in w.nodes:
-            node._server._channels.pop(line(node).order[1])  # the second hears of nothing
+            node._server._channels.pop(seats(node)[1])  # the second hears of nothing
         began = sim().time()
         releasing = asyncio.create_task(lease.release())
         await asyncio.sleep(1.5 * LATENCY)
@@ -217,12 +226,12 @@ async def test_a_seat_that_a_node_lost_comes_back_to_its_place() -> None:
     async with world(3) as w, processes(w, "a", "b", "c") as (a, b, c):
         lease = await w.manager.lock(NAME, fair=True).acquire()
         tasks = await waiting(w, a, b, c)
-        before = sorted(tickets(w.nodes[0]))
+        before = sorted(tickets(w.nodes[0]).values())
         for key in (mark_key(PREFIX, TICKETS, KEY), mark_key(PREFIX, SEATS, KEY)):
             w.nodes[0].delete(key)
         await asyncio.sleep(0.6)  # the reminders of all
         assert [labels(node) for node in w.nodes] == [["a", "b", "c"]] * 3
-        assert sorted(tickets(w.nodes[0])) == before
+        assert sorted(tickets(w.nodes[0]).values()) == before
         await lease.release()
         await asyncio.gather(*tasks)
 
@@ -242,9 +251,7 @@ async def test_a_dead_waiter_costs_one_head_start_once() -> None:
             for name in "ab":
                 for wire in wires[name]:
                     wire.cut()
-            deaf = [
-                {seat: node._server._channels.pop(seat) for seat in line(node).order[:2]} for node in w.nodes
-            ]
+            deaf = [{seat: node._server._channels.pop(seat) for seat in seats(node)[:2]} for node in w.nodes]
             began = sim().time()
             await lease.release()
             await tasks["c"]
@@ -271,8 +278,7 @@ async def test_a_dead_process_is_passed_by_when_its_connections_are_gone() -> No
             task.cancel()
         for node in w.nodes:  # as a kill leaves them: seats without a connection
             for name in ("a", "b"):
-                line(node).server.zadd(mark_key(PREFIX, TICKETS, KEY), name.encode(), 1 if name == "a" else 2)
-                line(node).server.zadd(mark_key(PREFIX, SEATS, KEY), name.encode(), 2**53)
+                sit(node, name.encode(), 1 if name == "a" else 2)
         await asyncio.sleep(0.01)
         assert [labels(node) for node in w.nodes] == [["a", "b", "c"]] * 3
         began = sim().time()
@@ -308,7 +314,7 @@ async def test_a_release_wakes_the_first_two() -> None:
         server = w.nodes[0]._server
         publish: Callable[[bytes, bytes], int] = server.publish
         server.publish = lambda channel, message: told.append((channel, message)) or publish(channel, message)  # type: ignore[method-assign,func-returns-value]
-        first, second = line(w.nodes[0]).order[:2]
+        first, second = seats(w.nodes[0])[:2]
         await lease.release()
         free = mark_key(PREFIX, TICKETS, KEY)
         assert told[:2] == [(first, b"1:0@" + free), (second, b"1:1@" + free)]
@@ -383,7 +389,7 @@ async def test_a_line_is_no_lock() -> None:
         task.cancel()
         await lease.release()
         for node in w.nodes:
-            line(node).server.zadd(mark_key(PREFIX, TICKETS, KEY), b"ghost", 1)
+            node._server.zadd(mark_key(PREFIX, TICKETS, KEY), b"ghost", 1)
             node._server.pexpire(mark_key(PREFIX, TICKETS, KEY), 60_000)
         async with w.manager.lock(NAME, fair=True, blocking_timeout=1.0):
             pass

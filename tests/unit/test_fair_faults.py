@@ -8,10 +8,10 @@ import contextlib
 import pytest
 
 from aioredlock_ng import LockManager
+from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing._memory_fair import Call
-from tests.unit.test_fair import KEY, NAME, held, labels, line, processes, waiting
-from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, TTL, count, in_task, sim, virtual, world
+from tests.unit.test_fair import KEY, NAME, held, labels, processes, seats, sit, waiting
+from tests.unit.worlds import ANOTHER, LATENCY, PLAIN, PREFIX, TTL, count, in_task, sim, virtual, world
 
 
 @virtual
@@ -124,7 +124,9 @@ async def test_a_head_whose_seats_were_lost_has_the_lock_at_once() -> None:
         (task,) = await waiting(w, a)
         for node in w.nodes:
             others(node, 20)
-            line(node).leave(line(node).order[0])
+            head = seats(node)[0]
+            for mark in (TICKETS, SEATS):
+                node._server.zrem(mark_key(PREFIX, mark, KEY), head)
         asked = count(w.nodes[0], "fair-acquire")
         await lease.release()
         await task
@@ -134,7 +136,7 @@ async def test_a_head_whose_seats_were_lost_has_the_lock_at_once() -> None:
 def others(node: MemoryNode, number: int, *, first: int = 1 << 52) -> None:
     """Have so many stand in line of which nothing is heard, behind all that there are if not said."""
     for ticket in range(first, first + number):
-        line(node).sit(Call(b"another %d" % ticket, ticket, 60_000))
+        sit(node, b"another %d" % ticket, ticket)
 
 
 @virtual

@@ -13,13 +13,13 @@ import pytest
 
 from aioredlock_ng import Lock, LockManager
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing._memory_readers import AWAITED_MS, MARK_MS
+from tests.lua_edits import lua_number
 from tests.unit.worlds import LATENCY, PREFIX, World, count, opened, sim, turns, virtual, world
 
 QUEUE: Final = PREFIX + b"queue:{" + PREFIX + b"a}"
 ROUND_TRIP: Final = 2 * LATENCY
-MARK: Final = MARK_MS / 1000
-AWAITED: Final = AWAITED_MS / 1000
+MARK: Final = lua_number("parts/queue.lua", "MARK") / 1000
+AWAITED: Final = lua_number("parts/queue.lua", "AWAITED") / 1000
 INSIDE: Final = {"read": (0.005, 0.015), "write": (0.002, 0.006), "mutex": (0.002, 0.006)}
 """Seconds that a holder stays, from the shortest to the longest."""
 

@@ -18,7 +18,6 @@ from aioredlock_ng import (
     WouldDeadlockError,
 )
 from aioredlock_ng.testing import MemoryNode
-from aioredlock_ng.testing._memory_slots import Slots
 from tests.unit.worlds import (
     LATENCY,
     PREFIX,
@@ -43,16 +42,17 @@ COUNTERS = PREFIX + b"slots:{" + KEY + b"}"
 
 def slots(node: MemoryNode) -> dict[int, bytes]:
     """Return the owners that a node has, by slot."""
-    found = Slots.at(node._server, KEY)
-    assert found is not None
-    return {slot: owner for slot, (_, owner) in sorted(found.held.items())}
+    entries = {int(slot): entry.split(b":", 1) for slot, entry in node._server.fields(KEY).items()}
+    now_ms = node._server.time_us() // 1000
+    return {slot: owner for slot, (till, owner) in sorted(entries.items()) if int(till) >= now_ms}
 
 
 def hold(node: MemoryNode, slot: int, owner: bytes = OTHER, ttl: float = 60.0) -> None:
     """Have another client hold a slot of a node."""
-    found = Slots.at(node._server, KEY)
-    assert found is not None
-    found.take(slot, owner, round(ttl * 1000))
+    server, ttl_ms = node._server, round(ttl * 1000)
+    server.hset(KEY, b"%d" % slot, b"%d:%b" % (server.time_us() // 1000 + ttl_ms, owner))
+    if server.pttl(KEY) < ttl_ms:
+        server.pexpire(KEY, ttl_ms)
 
 
 def free(node: MemoryNode, slot: int) -> None:

@@ -620,7 +620,7 @@ async def test_heartbeats_never_repeat_a_nonce() -> None:
     server = MemoryNode(latency=LATENCY)
     nonces: list[bytes] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_memory_server._COMMANDS, b"PING", lambda _, args: (nonces.append(args[0]), args[0])[1])
+        patch.setitem(_memory_server._COMMANDS, b"PING", lambda _, nonce: (nonces.append(nonce), nonce)[1])
         async with running(server.link()):
             await asyncio.sleep(20 * HEARTBEAT)
     assert len(nonces) >= 18
