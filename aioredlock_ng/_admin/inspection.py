@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast, final
 
 from .._core.command import WRONG_TYPE, Command, Purpose
+from .._core.owner import KEPT
 from .._core.quorum import Vote
 from .._kinds import KINDS
 from .._kinds.answers import seconds
@@ -22,7 +23,10 @@ MAX_READERS: Final = 100
 are more."""
 
 
-_NAMES: Final[Mapping[bytes | None, str]] = {kind.letter: kind.name for kind in KINDS}
+_NAMES: Final[Mapping[bytes | None, str]] = {
+    **{kind.letter: kind.name for kind in KINDS},
+    KEPT: "kept",
+}
 """How kinds are called, by what owner values tell."""
 
 
@@ -84,8 +88,9 @@ class NodeInspection:
     """Why the node did not answer."""
     kind: str | None = None
     """What sort of lock that is by what the holder wrote: ``"mutex"``, ``"fair"``, ``"write"``, ``"leader"``;
-    ``"read"`` where readers are, ``"semaphore"`` where permits are held.  None when the key is free or
-    another program's."""
+    ``"read"`` where readers are, ``"semaphore"`` where permits are held; ``"kept"`` when the holder has
+    released it, and it stays taken for the rest of its `at_least`.  None when the key is free or another
+    program's."""
     readers: tuple[ReaderInspection, ...] = ()
     """The readers that have it, those first that stay longest; empty when one holder has it alone."""
     more_readers: bool = False

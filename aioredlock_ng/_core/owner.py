@@ -5,7 +5,7 @@
 
 The random part makes it a secret: it is what a release or an extension shows.  The rest is for people that
 look at a lock; no decision rests on it, and the value is compared as a whole.  The letter behind the time, of
-a mutex none, says what kind of lock was asked for.
+a mutex none, says what kind of lock was asked for, or that its holder has released it (`KEPT`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import Final, NamedTuple
 _FORM: Final = re.compile(
     rb"[0-9a-f]{40}:(?:(?P<since_ms>[0-9]{13})(?P<letter>[a-z]?):)?(?P<label>.*)", re.DOTALL
 )
+
+KEPT: Final = b"k"
+"""The letter of a lock that was released and stays taken, for the rest of its `at_least` (R34)."""
 
 
 class Owner(NamedTuple):

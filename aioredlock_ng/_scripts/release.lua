@@ -5,8 +5,8 @@
 -- ARGV[3]  how long a counter lives unused, milliseconds
 -- ARGV[4]  empty: nothing is published; else for each key that is gone a notice goes to the subscribers of the
 --          channel of its own name, saying how many they are, or nothing where that may not be asked
--- ARGV[5]  how many milliseconds what is ours stays yet, if it lives so long, without a notice (R34); left out
---          where it is to go
+-- ARGV[5]  how many milliseconds what is ours stays taken, if it lives so long, without a notice (R34); left out
+--          where it is to go.  A letter in the value says that it is only kept then.
 -- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
 -- returns  {tag, deleted, wait, told}, and where keys are there that are not ours {…, foreign} or {…, foreign, label}
 --          deleted  how many keys were ours: they are gone, or stay for ARGV[5]
@@ -19,16 +19,20 @@ local n, fence = #KEYS, tonumber(ARGV[2])
 if fence > 0 then
   n = n / 2
 end
+local kept_value = #ARGV > 5 and string.gsub(ARGV[1], '^(%x+:%d+):', '%1k:')
 local deleted, wait, told, failure, foreign, other = 0, 0, 0, nil, nil, nil
 for i = 1, n do
   local holder = owner_at(KEYS[i])
   if type(holder) == 'table' then
     failure = holder  -- a wrong type: not ours, but the other names must still be released
-  elseif holder == ARGV[1] then
+  elseif holder == ARGV[1] or (kept_value and holder == kept_value) then
     if #ARGV > 5 then
       local left = redis.call('PTTL', KEYS[i])
       if left < 0 or left > tonumber(ARGV[5]) then  -- never longer than it would have lived
-        redis.call('PEXPIRE', KEYS[i], ARGV[5])
+        left = ARGV[5]
+      end
+      if type(redis.pcall('SET', KEYS[i], kept_value, 'PX', left)) == 'table' then
+        redis.call('PEXPIRE', KEYS[i], left)
       end
       deleted = deleted + 1
     else

@@ -266,6 +266,11 @@ async def test_a_server_without_memory_still_releases(one: LocalNodes, client: M
         assert lock_keys(url) == []
         ask(url, "CONFIG SET", "maxmemory", "0")
         await granted(manager)
+        lease = await manager.lock("kept", ttl=60, at_least=2).acquire()
+        ask(url, "CONFIG SET", "maxmemory", "1mb")
+        (report,) = (await lease.release()).nodes
+        assert report.outcome == "kept"
+        assert 0 < ask(url, "PTTL", "redlock:kept") <= 2000
 
 
 @pytest.mark.parametrize("protocol", [2, 3])

@@ -58,6 +58,22 @@ async def until(when: float) -> None:
     await asyncio.sleep(when - sim().clock.now())
 
 
+@ways
+@virtual
+async def test_what_is_kept_is_shown_as_that(fencing: bool) -> None:
+    """By whom, and for how long still: it is no lock that is held."""
+    async with world(fencing=fencing, holder="me") as w, w.process(fencing=fencing) as other:
+        async with w.manager.lock("a", at_least=AT_LEAST) as lease:
+            before = (await other.inspect("a"))[0]
+            assert before.kind == "mutex"
+        for node in await other.inspect("a"):
+            assert (node.kind, node.held, node.holder, node.since) == ("kept", True, "me", before.since)
+            assert 0 < node.ttl <= AT_LEAST
+        assert not lease.held
+        (lock,) = (await other.survey()).locks
+        assert (lock.kind, lock.held_by) == ("kept", 3)
+
+
 # -- for other processes -----------------------------------------------------------------------------
 
 
@@ -472,6 +488,7 @@ async def test_a_release_that_is_repeated_never_lets_a_key_live_longer() -> None
             left = node.ttl(b"redlock:a")
             assert left is not None
             assert asked_at + 10.0 <= sim().clock.now() + left + LATENCY <= end
+        assert {node.kind for node in await w.manager.inspect("a")} == {"kept"}
 
 
 QUARANTINE = 10.0
