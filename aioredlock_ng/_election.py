@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Self, final
 from ._core.election import Leader, LeaderUnknown
 from ._core.policy import ExtensionPolicy
 from ._elect.announcement import Announcement
+from ._elect.elections import Elections
 from ._elect.pauses import Pauses
 from ._elect.subject import Subject
 from ._hold.holding import Holding
@@ -248,7 +249,7 @@ class Election(Uncopied):
         runtime, holding = lease._runtime, lease._holding  # noqa: SLF001
         holder = self._request.holder
         leader = Leader(lease.fence, runtime.holder if holder is None else holder)
-        announcement = runtime.elections.announcement(self._subject, leader)
+        announcement = runtime.part(Elections).announcement(self._subject, leader)
         assert isinstance(holding, Holding), "the lock of an election is not reentrant"
         holding.on_extended = announcement.repeat
         announcement.repeat()
@@ -320,7 +321,7 @@ class Election(Uncopied):
             ConfigurationError: the nodes cannot be one quorum.
         """
         runtime = await self._life.ready()
-        with runtime.elections.observer(self._subject, self._request.ttl) as observer:
+        with runtime.part(Elections).observer(self._subject, self._request.ttl) as observer:
             while (news := await observer.next()) is not None:
                 yield news[0]
 
@@ -335,4 +336,4 @@ class Election(Uncopied):
             ManagerClosedError, ConfigurationError: as `observe`.
         """
         runtime = await self._life.ready()
-        return await runtime.elections.look(self._subject)
+        return await runtime.part(Elections).look(self._subject)

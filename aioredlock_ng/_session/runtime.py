@@ -9,7 +9,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any, final
+from typing import Any, Protocol, TypeVar, final
 
 import anyio
 
@@ -26,8 +26,6 @@ from .._core.keyspace import QUEUE, SEATS, TICKETS, mark_key
 from .._core.seats import Seat, seat_life
 from .._core.validity import drift
 from .._counters import Counters
-from .._elect.elections import Elections
-from .._elect.observation import Means
 from .._hold.ancestors import Ancestors
 from .._hold.holding import Holdings
 from .._hold.succession import Succession
@@ -47,6 +45,16 @@ from .._round.futures import running_loop
 from .._round.outbox import Outbox
 from .._round.releases import Releases
 from ..events import LoopStalled
+
+
+class Part(Protocol):
+    """What the runtime keeps, and ends, for a floor above it."""
+
+    def close(self) -> None:
+        """Wake all that wait in it: the manager is being closed."""
+
+
+PartT = TypeVar("PartT", bound=Part)
 
 
 @final
@@ -112,14 +120,7 @@ class Runtime:
             counters=counters,
         )
         self.notices = Notices(nodes)
-        means = Means(
-            outbox=self.outbox,
-            notices=self.notices,
-            availability=self.availability,
-            clock=clock,
-            random=random,
-        )
-        self.elections = Elections(self.releases, means)
+        self._parts: dict[Callable[[Runtime], Part], Part] = {}
         self.long_waits = LongWaits(self.availability.seconds)
         self.shared = Shared(
             clock=clock,
@@ -181,6 +182,15 @@ class Runtime:
         else:
             self.call_in_loop(function)
 
+    # -- what is built on it -------------------------------------------------------------------
+
+    def part(self, kind: Callable[[Runtime], PartT]) -> PartT:
+        """Return what another floor has built on this one, made at its first use; it is closed as this is."""
+        found = self._parts.get(kind)
+        if found is None:
+            found = self._parts[kind] = kind(self)
+        return found  # type: ignore[return-value]  # it is what `kind` made
+
     # -- the nodes -----------------------------------------------------------------------------
 
     async def greet(self) -> None:
@@ -204,7 +214,8 @@ class Runtime:
         for attempt in list(self.tries.in_flight):
             attempt.undo(self.node_timeout)
         self.pauses.end()
-        self.elections.close()
+        for part in self._parts.values():
+            part.close()
 
     # -- what the parts tell each other --------------------------------------------------------
 

@@ -28,6 +28,7 @@ from aioredlock_ng import (
     ReleaseOutcome,
     WouldDeadlockError,
 )
+from aioredlock_ng._elect.elections import Elections
 from aioredlock_ng._elect.observation import LOOK_AGAIN, LOOK_EVERY
 from aioredlock_ng.testing import MemoryNode, lose
 from tests.unit.worlds import (
@@ -664,7 +665,7 @@ async def test_observers_of_a_process_share_subscription_and_looks():
         before = count(w.nodes[0], "observe")
         await asyncio.sleep(3 * LOOK_EVERY)
         assert count(w.nodes[0], "observe") == before
-        assert other._life.runtime.elections._observed == {}
+        assert other._life.runtime.part(Elections)._observed == {}
 
 
 @virtual
@@ -769,7 +770,7 @@ async def test_observers_end_when_the_manager_is_closed():
             await anext(manager.election(NAME).observe())
         with pytest.raises(ManagerClosedError):
             await manager.election(NAME).leader()
-        assert manager._life.runtime.elections._observed == {}
+        assert manager._life.runtime.part(Elections)._observed == {}
         assert manager.statistics().waiting == 0
 
 
