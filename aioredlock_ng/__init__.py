@@ -2,16 +2,18 @@
 
 The modules, each above what it imports; ``.github/CONTRIBUTING.md`` has the whole map::
 
-cli and _cli/, _demo/, contrib/, sync and _sync/, pytest_plugin   built on what users see
+_cli/, contrib/     the command; metrics, FastAPI, aiohttp
+_dashboard/, sync/, _demo/, pytest_plugin   built on what users see
 testing/     for users' own tests: masters in memory, virtual time, local servers
-_manager, _election, _rwlock, _lock, _lease   what users see
-_admin/      what administrators do
+_manager     the manager
+_locks/      what it makes: locks, leases, elections, decorators
+_admin/      what administrators do: inspect, survey, diagnose
 _session/    what a manager lives in, from its start in a loop to its end
-_elect/      what leaders announce, and what observers see of it
 _acquire/    the story of one call of acquire
 _hold/       a lock that was won: its validity, extensions, loss and release
 _local/      what the tasks of one process settle among themselves
 _round/      one question to all nodes
+_settings/   what users give, checked: options, nodes, durations
 _node/       how commands reach the masters
 _kinds/      lock kinds: what to send, how to read the answers
 _scripts/    the Lua scripts
@@ -28,24 +30,24 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ._admin.doctor.findings import Finding
     from ._admin.initialise import NodeInitialisation
     from ._admin.inspection import NodeInspection, PermitInspection, ReaderInspection
     from ._admin.line import QueueInspection, WaiterInspection
     from ._admin.survey import LockInspection, SilentNode, Survey
     from ._clock import Clock
-    from ._core.diagnosis.findings import Finding
     from ._core.election import Leader, LeaderUnknown
     from ._core.policy import ExtensionPolicy, RetryPolicy
     from ._core.quorum import Vote
-    from ._election import Campaign, Election, Leadership
     from ._kinds.kind import Mode
-    from ._lease import Lease, NodeRelease, ReleaseOutcome, ReleaseReport
-    from ._lock import Lock
+    from ._locks.election import Campaign, Election, Leadership
+    from ._locks.lease import Lease, NodeRelease, ReleaseOutcome, ReleaseReport
+    from ._locks.lock import Lock
+    from ._locks.rwlock import ReadWriteLock
     from ._log import LOG_FIELDS
     from ._manager import LockManager
     from ._node import Node, NodeState
-    from ._options import LockOptions, ReadWriteLockOptions, SemaphoreOptions
-    from ._rwlock import ReadWriteLock
+    from ._settings.options import LockOptions, ReadWriteLockOptions, SemaphoreOptions
     from ._statistics import LeaseStatistics, ManagerStatistics, NodeStatistics
     from .errors import (
         ConfigurationError,
@@ -113,25 +115,25 @@ __all__ = [
 
 _HOMES = {
     "LOG_FIELDS": "_log",
-    "Campaign": "_election",
+    "Campaign": "_locks.election",
     "Clock": "_clock",
     "ConfigurationError": "errors",
-    "Election": "_election",
+    "Election": "_locks.election",
     "ExtensionPolicy": "_core.policy",
-    "Finding": "_core.diagnosis.findings",
+    "Finding": "_admin.doctor.findings",
     "Hooks": "events",
     "Leader": "_core.election",
     "LeaderUnknown": "_core.election",
-    "Leadership": "_election",
-    "Lease": "_lease",
+    "Leadership": "_locks.election",
+    "Lease": "_locks.lease",
     "LeaseStatistics": "_statistics",
-    "Lock": "_lock",
+    "Lock": "_locks.lock",
     "LockError": "errors",
     "LockInspection": "_admin.survey",
     "LockLostError": "errors",
     "LockManager": "_manager",
     "LockNotAcquiredError": "errors",
-    "LockOptions": "_options",
+    "LockOptions": "_settings.options",
     "LockTakenError": "errors",
     "LossReason": "errors",
     "ManagerClosedError": "errors",
@@ -140,20 +142,20 @@ _HOMES = {
     "Node": "_node",
     "NodeInitialisation": "_admin.initialise",
     "NodeInspection": "_admin.inspection",
-    "NodeRelease": "_lease",
+    "NodeRelease": "_locks.lease",
     "NodeState": "_node",
     "NodeStatistics": "_statistics",
     "NodeVote": "errors",
     "PermitInspection": "_admin.inspection",
     "QueueInspection": "_admin.line",
     "QuorumUnavailableError": "errors",
-    "ReadWriteLock": "_rwlock",
-    "ReadWriteLockOptions": "_options",
+    "ReadWriteLock": "_locks.rwlock",
+    "ReadWriteLockOptions": "_settings.options",
     "ReaderInspection": "_admin.inspection",
-    "ReleaseOutcome": "_lease",
-    "ReleaseReport": "_lease",
+    "ReleaseOutcome": "_locks.lease",
+    "ReleaseReport": "_locks.lease",
     "RetryPolicy": "_core.policy",
-    "SemaphoreOptions": "_options",
+    "SemaphoreOptions": "_settings.options",
     "SilentNode": "_admin.survey",
     "Survey": "_admin.survey",
     "Vote": "_core.quorum",

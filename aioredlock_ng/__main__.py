@@ -1,8 +1,77 @@
-"""``python -m aioredlock_ng`` is the command ``aioredlock-ng``."""
+"""The command ``aioredlock-ng``, which is ``python -m aioredlock_ng``, too.
 
+Every command is a module of `_cli` whose `add` makes its parser and names the function that runs it.
+That one imports what it needs when it is called, takes the parsed arguments, and returns the exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
 import sys
+from collections.abc import Sequence
+from typing import Final, NoReturn, final
 
-from .cli import main
+from . import __version__
+from ._cli import dashboard, demo, doctor, init, release, run, status, trace, watch
+from ._cli.common import FAILED, INTERRUPTED, USAGE, OutputError, UsageError, document
+
+COMMANDS: Final = (demo, run, status, watch, trace, dashboard, doctor, init, release)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code; argparse itself exits with 2 on wrong usage."""
+    own, child = _split(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
+    arguments = parser.parse_args(own)
+    if arguments.run is None:
+        parser.print_help(sys.stderr)
+        return USAGE
+    arguments.child = child
+    try:
+        code: int = arguments.run(arguments)
+    except UsageError as error:
+        print(f"aioredlock-ng: {error}", file=sys.stderr)
+        if vars(arguments).get("json"):
+            print(document(arguments.command, {}, str(error)))
+        return USAGE
+    except OutputError as error:
+        print(f"aioredlock-ng: {error}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code
+
+
+def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Part our own arguments from the child's: those of `run` behind the first ``--``."""
+    if "run" not in argv[:1] or "--" not in argv:
+        return list(argv), []
+    at = argv.index("--")
+    return list(argv[:at]), list(argv[at + 1 :])
+
+
+@final
+class _Parser(argparse.ArgumentParser):
+    """Tells of wrong usage without the passwords in it: cron sends such lines by mail."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(re.sub(r"(://).*|\S*@.*", r"\1…", message, flags=re.DOTALL))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="aioredlock-ng",
+        description="Distributed locks over independent Redis or Valkey masters.",
+        epilog="`aioredlock-ng COMMAND --help` tells more about each.",
+    )
+    parser.add_argument("-V", "--version", action="version", version=f"%(prog)s {__version__}")
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    for command in COMMANDS:
+        command.add(commands)
+    return parser
+
 
 if __name__ == "__main__":
     sys.exit(main())

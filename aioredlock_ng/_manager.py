@@ -14,27 +14,32 @@ from typing import Any, Final, Generic, Literal, Never, ParamSpec, Self, TypeVar
 
 from ._admin import initialise as _initialise
 from ._admin import inspection as _admin
+from ._admin.doctor.findings import Finding
 from ._admin.initialise import NodeInitialisation
 from ._admin.inspection import NodeInspection
 from ._admin.line import QueueInspection, look_at_line
 from ._admin.survey import Survey, survey
 from ._clock import Clock, SystemClock
-from ._core.diagnosis.findings import Finding
 from ._core.policy import ExtensionPolicy, RetryPolicy
-from ._decorator import lock_of, locked, sort_of
-from ._elect.subject import subject_of
-from ._election import Election, unbounded
+from ._hold.hooks import HookList
 from ._hold.request import Request
-from ._hooks import HookList
 from ._kinds.fair import FAIR
 from ._kinds.kind import Mode
 from ._kinds.mutex import LEADER, MUTEX
 from ._kinds.read_write import READ, WRITE
 from ._kinds.semaphore import semaphore
 from ._local.runner import act_for
-from ._lock import Lock
-from ._node_list import split_urls
-from ._options import (
+from ._locks.decorator import lock_of, locked, sort_of
+from ._locks.election import Election, unbounded
+from ._locks.lock import Lock
+from ._locks.rwlock import ReadWriteLock
+from ._locks.subject import subject_of
+from ._locks.uncopied import Uncopied
+from ._session import lifecycle
+from ._session.lifecycle import Lifecycle
+from ._session.statistics import statistics_of
+from ._settings.node_list import split_urls
+from ._settings.options import (
     DEFAULT_PREFIX,
     Fence_co,
     LockOptions,
@@ -54,14 +59,9 @@ from ._options import (
     checked_quorum_timeout,
     checked_reentrant,
 )
-from ._renamed import Renamed, refuse_options
-from ._rwlock import ReadWriteLock
-from ._session import lifecycle
-from ._session.lifecycle import Lifecycle
-from ._session.statistics import statistics_of
-from ._specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged
+from ._settings.renamed import Renamed, refuse_options
+from ._settings.specs import NodeSpec, Primitives, listed, make_nodes, refuse_untagged
 from ._statistics import ManagerStatistics
-from ._uncopied import Uncopied
 from .errors import ConfigurationError
 
 P = ParamSpec("P")
@@ -584,8 +584,8 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         Raises:
             ManagerClosedError: the manager is closed, or was meanwhile.
         """
-        from ._admin.diagnosis import gather
-        from ._core.diagnosis.judge import judge  # here: a process that only locks need not import all this
+        from ._admin.doctor.gather import gather
+        from ._admin.doctor.judge import judge  # here: a process that only locks need not import all this
 
         runtime = await self._life.start_and_hear_all()
         if lifecycle.stand_in is not None:

@@ -26,7 +26,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from aioredlock_ng._core.keyspace import RESERVED_NAMES
-from aioredlock_ng._options import QUARANTINE_VARIABLE
+from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing._fresh import initialise
 from aioredlock_ng.testing._ports import ReservedPort
 from aioredlock_ng.testing.local_nodes import LocalNodes, NoServerError, find_server

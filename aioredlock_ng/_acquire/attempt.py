@@ -16,7 +16,6 @@ from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
 from .._core.seats import NO_SEAT, Seat
 from .._core.slots import look
-from .._counters import Counters
 from .._hold.request import Request
 from .._kinds.primitive import Primitive
 from .._local.admission import Admission
@@ -25,6 +24,7 @@ from .._round.outbox import Outbox, Turn
 from .._round.releases import Releases
 from .._round.round import Round, all_answered, verdict_known
 from .._round.slots import grant_round
+from .._statistics import Counters
 from ..errors import LockNotAcquiredError
 from .owners import Owners
 from .refusals import knows_why, refusal_by_nodes, without_fence

@@ -8,14 +8,14 @@ from typing import final
 
 from .._clock import Clock
 from .._core.policy import RetryPolicy
-from .._counters import Counters
 from .._hold.ancestors import Ancestors
 from .._hold.holding import Holdings
-from .._hooks import HookList
+from .._hold.hooks import HookList
 from .._local.admission import Admission
 from .._local.local_queue import LocalQueue
 from .._local.pauses import Pauses
 from .._round.availability import Availability
+from .._statistics import Counters
 from .attempt import Tries
 from .long_waits import LongWaits
 from .notices import Notices

@@ -6,7 +6,7 @@ import logging
 from typing import Final, final
 
 from .._hold.holding import Holding
-from .._hooks import HookList
+from .._hold.hooks import HookList
 from .._kinds.primitive import Primitive
 from .._log import debugging, report
 from ..errors import ConfigurationError, LockNotAcquiredError, LockTakenError, printable

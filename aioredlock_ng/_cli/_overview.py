@@ -11,7 +11,7 @@ from ._terminal import Line, printable
 
 if TYPE_CHECKING:
     from .. import NodeStatistics, QueueInspection
-    from .._seen.overview import Overview
+    from .._dashboard.overview import Overview
 
 _HEADINGS: Final = 2
 """Lines above the locks."""

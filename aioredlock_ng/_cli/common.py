@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .._duration import parse_duration
+from .._settings.duration import parse_duration
 
 if TYPE_CHECKING:
     from .. import LockManager
@@ -138,7 +138,7 @@ def make_manager(arguments: argparse.Namespace, **options: Any) -> LockManager:
         UsageError: no nodes are given, or they cannot be used.
     """
     from .. import LockManager
-    from .._node_list import split_urls
+    from .._settings.node_list import split_urls
 
     if not options.keys() & {"ttl", "restart_quarantine"}:
         options["restart_quarantine"] = 0

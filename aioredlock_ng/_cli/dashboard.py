@@ -95,7 +95,7 @@ def _address(text: str) -> tuple[str, int]:
 
 def _run(arguments: argparse.Namespace) -> int:
     try:
-        from ..contrib._page import PageOptions
+        from .._dashboard.page import PageOptions
         from ..contrib.aiohttp import _page as _
     except ModuleNotFoundError as error:
         raise UsageError(f"dashboard needs {error.name}: pip install 'aioredlock_ng[dashboard]'") from None
@@ -172,8 +172,8 @@ async def _serve(manager: LockManager, site: Site, bind: tuple[str, int]) -> int
     from aiohttp import web
 
     from .._dashboard.site import HEADERS
-    from ..contrib.aiohttp._doorway import IDLE_TIME, Doorway
     from ..contrib.aiohttp._page import add_page
+    from ._doorway import IDLE_TIME, Doorway
     from ._signals import until_signal
 
     async def protect(_request: web.Request, response: web.StreamResponse) -> None:

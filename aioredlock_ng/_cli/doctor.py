@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from .._seen.overview import availability, unavailable_for
+from .._dashboard.overview import availability, unavailable_for
 from .common import (
     FAILED,
     QUARANTINE_VARIABLE,

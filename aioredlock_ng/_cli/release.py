@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
-from .._seen.agreed import Agreed, gone, why_not
+from .._dashboard.agreed import Agreed, gone, why_not
 from .common import FAILED, UNAVAILABLE, UsageError, add_node_options, document, make_manager
 
 if TYPE_CHECKING:
     from .. import LockInspection, LockManager, NodeInspection, Survey
-    from .._seen.overview import Overview
+    from .._dashboard.overview import Overview
     from ._terminal import Line
     from .common import Subcommands
 
@@ -88,7 +88,7 @@ class _Outcome:
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
-        from .._seen.as_json import lock_as_json
+        from .._dashboard.as_json import lock_as_json
 
         nodes = [{"node": node.node, "done": gone(node), "reason": why_not(node)} for node in self.nodes]
         return {"lock": lock_as_json(self.lock), "nodes": nodes}
@@ -142,7 +142,7 @@ def _release(arguments: argparse.Namespace) -> _Outcome:
 
 
 def _look(arguments: argparse.Namespace) -> tuple[Overview, Survey]:
-    from .._seen.overview import look
+    from .._dashboard.overview import look
 
     async def once(manager: LockManager) -> Overview:
         try:

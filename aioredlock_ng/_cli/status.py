@@ -10,7 +10,7 @@ from .common import UNAVAILABLE, UsageError, add_node_options, clients_quarantin
 
 if TYPE_CHECKING:
     from .. import LockManager
-    from .._seen.overview import Overview
+    from .._dashboard.overview import Overview
     from .common import Subcommands
 
 
@@ -33,7 +33,7 @@ def add(commands: Subcommands) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from .._seen.as_json import as_json
+    from .._dashboard.as_json import as_json
     from ._overview import as_lines
     from ._terminal import output, quiet, write
 
@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _look(manager: LockManager, names: list[str], quarantine: float | None) -> Overview:
-    from .._seen.overview import look
+    from .._dashboard.overview import look
 
     try:
         return await look(manager, names, quarantine=quarantine, queues=bool(names))

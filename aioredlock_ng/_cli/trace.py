@@ -13,7 +13,7 @@ from .common import FORMAT, UsageError, add_node_options, duration, make_manager
 
 if TYPE_CHECKING:
     from .. import LockManager
-    from .._seen.events import Event, Picture
+    from .._dashboard.changes import Event, Picture
     from ._terminal import Line
     from .common import Subcommands
 
@@ -76,8 +76,8 @@ async def _trace(manager: LockManager, arguments: argparse.Namespace, stream: Te
 
 async def _follow(manager: LockManager, arguments: argparse.Namespace, stream: TextIO) -> None:
     """Look again and again, and print what has happened meanwhile."""
-    from .._seen.events import events
-    from .._seen.following import look_at
+    from .._dashboard.changes import events
+    from .._dashboard.following import look_at
     from ._terminal import write
 
     before: Picture | None = None

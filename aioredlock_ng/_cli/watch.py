@@ -60,7 +60,7 @@ async def _watch(manager: LockManager, interval: float, quarantine: float | None
 
 
 async def _show(manager: LockManager, interval: float, quarantine: float | None) -> None:
-    from .._seen.overview import look
+    from .._dashboard.overview import look
     from ._overview import as_lines
     from ._terminal import open_screen, output
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from .. import ConfigurationError, LockError
 from .._log import report
-from .._seen.overview import look
 from . import table as tables
 from . import wire
 from .followed import Followed
+from .overview import look
 
 if TYPE_CHECKING:
     from .. import LockManager, Survey
-    from .._seen.overview import Overview
+    from .overview import Overview
 
 MAX_STREAMS: Final = 100
 """Streams that are open at the same time, at most."""

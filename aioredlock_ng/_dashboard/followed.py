@@ -6,13 +6,13 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, final
 
-from .._seen.events import Picture, events
-from .._seen.following import look_at
 from . import wire
+from .changes import Picture, events
+from .following import look_at
 
 if TYPE_CHECKING:
     from .. import LockManager
-    from .._seen.following import Glimpse
+    from .following import Glimpse
 
 MAX_HISTORY: Final = 500
 """Events of one lock that are kept for pages that are opened later, at most."""

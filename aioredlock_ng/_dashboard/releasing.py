@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ConfigurationError, LockError
 from .._log import report
-from .._seen.agreed import Agreed, One, gone, why_not
-from .._seen.overview import look
+from .agreed import Agreed, One, gone, why_not
+from .overview import look
 from .wire import in_full
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from .wire import Row, row, until_of
 
 if TYPE_CHECKING:
     from .. import LockInspection, Survey
-    from .._seen.overview import Overview
+    from .overview import Overview
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]

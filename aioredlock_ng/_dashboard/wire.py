@@ -11,8 +11,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .._seen.as_json import queue_as_json
-from .._seen.overview import availability
+from .as_json import queue_as_json
+from .overview import availability
 
 if TYPE_CHECKING:
     from .. import (
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         QueueInspection,
         ReaderInspection,
     )
-    from .._seen.events import Event
-    from .._seen.overview import Overview
+    from .changes import Event
+    from .overview import Overview
 
 VERSION: Final = 1
 """Of what is sent: a page that was loaded from an older server loads itself anew."""

@@ -26,8 +26,6 @@ from .._core.policy import EXTENSION_RETRY
 from .._core.quorum import Extension, Tally, extension_verdict
 from .._core.seats import NO_SEAT
 from .._core.validity import asked_at, valid_until
-from .._counters import Counters
-from .._hooks import HookList
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
 from .._local.handoff import HandoffWindow
@@ -38,10 +36,12 @@ from .._round.asked import ExtendRound
 from .._round.outbox import Outbox
 from .._round.releases import Releases
 from .._round.round import Round
+from .._statistics import Counters
 from ..errors import LockLostError, LossReason, NodeVote
 from ..events import Released
 from .body import Body
 from .count import Count
+from .hooks import HookList
 from .loss import lost_error
 from .request import Request
 from .succession import Estate, Succession

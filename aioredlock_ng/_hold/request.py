@@ -8,7 +8,7 @@ from typing import final
 
 from .._core.policy import ExtensionPolicy
 from .._core.validity import min_validity, valid_until
-from .._options import OnLost
+from .._settings.options import OnLost
 
 
 @final

@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
-from .._hooks import HookList
 from .._kinds.kind import Kind
 from .._log import debugging, report
 from ..errors import LockLostError, LossReason, NodeVote, printable
 from ..events import Downgraded, Extended, ExtensionsLow, Lost, NotExtended, Released
+from .hooks import HookList
 
 
 class Told(Protocol):

@@ -15,13 +15,13 @@ from weakref import WeakSet
 import anyio
 
 from .._clock import Clock
-from .._counters import Counters
-from .._hooks import HookList
+from .._hold.hooks import HookList
 from .._kinds.kind import Kind
 from .._node import Node
 from .._node.fork import close_in_children
-from .._options import Options
 from .._round.futures import running_loop
+from .._settings.options import Options
+from .._statistics import Counters
 from ..errors import ConfigurationError, ManagerClosedError
 from .background import Background
 from .crowd import count_in

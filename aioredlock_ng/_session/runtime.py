@@ -25,12 +25,11 @@ from .._core.clock_watch import ClockWatch
 from .._core.keyspace import QUEUE, SEATS, TICKETS, mark_key
 from .._core.seats import Seat, seat_life
 from .._core.validity import drift
-from .._counters import Counters
 from .._hold.ancestors import Ancestors
 from .._hold.holding import Holdings
+from .._hold.hooks import HookList
 from .._hold.succession import Succession
 from .._hold.watchdog import Watchdog
-from .._hooks import HookList
 from .._local.admission import Admission
 from .._local.local_queue import LocalQueue
 from .._local.pauses import Pauses
@@ -38,12 +37,13 @@ from .._log import report
 from .._node import Node
 from .._node.client_node import ClientNode
 from .._node.fork import generation
-from .._options import Options
 from .._round.availability import Availability
 from .._round.deadlines import Deadlines
 from .._round.futures import running_loop
 from .._round.outbox import Outbox
 from .._round.releases import Releases
+from .._settings.options import Options
+from .._statistics import Counters
 from ..events import LoopStalled
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .._counters import Counters
 from .._node import Node
-from .._statistics import MAX_LEASES, LeaseStatistics, ManagerStatistics, NodeStatistics
+from .._statistics import MAX_LEASES, Counters, LeaseStatistics, ManagerStatistics, NodeStatistics
 from .runtime import Runtime
 
 

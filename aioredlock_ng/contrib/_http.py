@@ -21,7 +21,7 @@ from .. import (
     ManagerClosedError,
     QuorumUnavailableError,
 )
-from .._decorator import Sort, lock_of
+from .._locks.decorator import Sort, lock_of
 from .._log import report
 
 UNAVAILABLE_RETRY: Final = 1

@@ -17,13 +17,13 @@ from .._clock import Clock, wall_of
 from .._core.command import Command, Purpose, Reply, Silence, Sink
 from .._core.fencing import at, block_end
 from .._core.keyspace import lock_key
-from .._counters import Counters
 from .._kinds.kind import Kind
 from .._kinds.mutex import LEADER
 from .._node import Node, NodeState, Standing
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
 from .._session.runtime import Runtime
+from .._statistics import Counters
 from ..errors import LossReason
 
 _REPLIES: Final[dict[Purpose, Reply]] = {

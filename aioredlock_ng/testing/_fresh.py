@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from .. import _scripts
 from .._core import keyspace
 from .._core.quarantine import parse
-from .._options import DEFAULT_PREFIX
+from .._settings.options import DEFAULT_PREFIX
 
 TIMEOUT: Final = 5.0
 """Seconds that one server may take."""

@@ -11,7 +11,7 @@ import pytest
 from aioredlock_ng import LockManager, NodeState, QuorumUnavailableError
 from aioredlock_ng._core.command import milliseconds
 from aioredlock_ng._core.quarantine import wait_ms
-from aioredlock_ng._options import DEFAULT_QUARANTINE, QUARANTINE_VARIABLE
+from aioredlock_ng._settings.options import DEFAULT_QUARANTINE, QUARANTINE_VARIABLE
 from tests.behaviour.tools import ALLOWANCE, boot_time, quiet
 from tests.servers import Nodes
 

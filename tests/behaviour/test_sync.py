@@ -604,7 +604,7 @@ def test_interrupted_when_the_lease_has_arrived(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("aioredlock_ng._sync.lock.SyncLease", interrupted)
+    monkeypatch.setattr("aioredlock_ng.sync._lock.SyncLease", interrupted)
     for take in (manager.lock("x").acquire, manager.lock("x").try_acquire):
         with pytest.raises(KeyboardInterrupt) as kept:
             take()

@@ -24,9 +24,9 @@ from fastapi import Depends, FastAPI
 from fastapi.responses import StreamingResponse
 
 from aioredlock_ng import Lease, LockLostError, LockTakenError, LossReason, WouldDeadlockError
-from aioredlock_ng._sync.entries import _ENTERED
-from aioredlock_ng._sync.thread import LossEvent
 from aioredlock_ng.sync import SyncLockManager
+from aioredlock_ng.sync._entries import _ENTERED
+from aioredlock_ng.sync._thread import LossEvent
 from tests.behaviour.test_sync import manager, no_thread_left, wait_for  # noqa: F401 (fixtures)
 from tests.behaviour.tools import PATIENCE, keys
 from tests.environments.interpreters import ROOT

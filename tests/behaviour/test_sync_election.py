@@ -17,7 +17,7 @@ from aioredlock_ng import (
     ManagerClosedError,
     WouldDeadlockError,
 )
-from aioredlock_ng._elect.observation import LOOK_SELDOM
+from aioredlock_ng._locks.observation import LOOK_SELDOM
 from aioredlock_ng.sync import SyncLeadership, SyncLockManager
 from aioredlock_ng.testing import LocalNodes, lose
 from tests.behaviour.test_sync import interrupts, no_thread_left, tasks_of, wait_for  # noqa: F401 (fixtures)
@@ -205,7 +205,7 @@ def test_interrupted_while_it_campaigns(
         with pytest.raises(KeyboardInterrupt), election.campaign():
             raise AssertionError("two leaders")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aioredlock_ng._election.Leadership", lambda *_: 1 / 0)
+        patch.setattr("aioredlock_ng._locks.election.Leadership", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError), election.campaign():
             raise AssertionError("entered")
     wait_for(lambda: _locks(shared_nodes) == [], "no lock is left")

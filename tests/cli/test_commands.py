@@ -15,9 +15,9 @@ import pytest
 
 import aioredlock_ng
 from aioredlock_ng import LockManager
+from aioredlock_ng.__main__ import COMMANDS, _parser, _split, main
 from aioredlock_ng._cli.common import FORMAT
-from aioredlock_ng._options import QUARANTINE_VARIABLE
-from aioredlock_ng.cli import COMMANDS, _parser, _split, main
+from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
 from tests.docs.pages import command_lines
 from tests.servers import Nodes, ask
@@ -59,7 +59,7 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_version_costs_little() -> None:
     """Neither clients nor an event loop are imported for it."""
-    code = "from aioredlock_ng.cli import main\ntry: main(['--version'])\nexcept SystemExit: pass\n"
+    code = "from aioredlock_ng.__main__ import main\ntry: main(['--version'])\nexcept SystemExit: pass\n"
     code += "import sys; print(sorted({'redis', 'hiredis', 'anyio'} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from aioredlock_ng.cli import main
-from aioredlock_ng.contrib.aiohttp._doorway import IDLE_TIME, MAX_CONNECTIONS
+from aioredlock_ng.__main__ import main
+from aioredlock_ng._cli._doorway import IDLE_TIME, MAX_CONNECTIONS
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes
 
@@ -206,7 +206,9 @@ def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.process
 def test_without_aiohttp_it_says_what_to_install() -> None:
     """It is an extra."""
-    code = "import sys; sys.modules['aiohttp'] = None; from aioredlock_ng.cli import main; sys.exit(main())"
+    code = (
+        "import sys; sys.modules['aiohttp'] = None; from aioredlock_ng.__main__ import main; sys.exit(main())"
+    )
     command = [sys.executable, "-c", code, "dashboard"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
+from aioredlock_ng.__main__ import main
 from aioredlock_ng._demo.story import Screen
 from aioredlock_ng._demo.verdict import Section, hand_overs, judge, overlaps
 from aioredlock_ng._demo.worker import Counter, Crew, DemoError
-from aioredlock_ng.cli import main
 from aioredlock_ng.testing import _server
 from tests.environments.interpreters import ROOT
 from tests.servers import fastest_arm, without_quarantine_set

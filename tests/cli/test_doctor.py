@@ -19,6 +19,7 @@ import pytest
 from redis.asyncio import Redis
 
 from aioredlock_ng import Finding, LockManager
+from aioredlock_ng.__main__ import main
 from aioredlock_ng._core.rights import (
     ACL_RIGHTS,
     ADMIN_RIGHTS,
@@ -28,7 +29,6 @@ from aioredlock_ng._core.rights import (
     SLOT_RIGHTS,
     acl_line,
 )
-from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing._ports import ReservedPort
 from aioredlock_ng.testing._server import find_server
@@ -171,7 +171,7 @@ def test_colours_are_for_terminals(
     if coloured:
         pytest.importorskip("rich")
     hide = "sys.modules['rich'] = None;" if without_rich else ""
-    code = f"import sys; {hide} from aioredlock_ng.cli import main; sys.exit(main(['doctor']))"
+    code = f"import sys; {hide} from aioredlock_ng.__main__ import main; sys.exit(main(['doctor']))"
     environment = os.environ | {"REDLOCK_URLS": ",".join(shared_nodes.urls), "NO_COLOR": no_color}
     environment |= {"TERM": "xterm", "COLUMNS": "40", "PYTHONPATH": str(ROOT)}
     read_end, write_end = pty.openpty()

@@ -20,9 +20,9 @@ from aioredlock_ng import (
     QuorumUnavailableError,
     _scripts,
 )
+from aioredlock_ng.__main__ import main
 from aioredlock_ng._core.fencing import SHIFT, at, floor_at
 from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, Sentinel, parse
-from aioredlock_ng.cli import main
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from tests.behaviour.tools import ALLOWANCE
 from tests.environments.interpreters import ROOT

@@ -28,9 +28,9 @@ from aioredlock_ng import (
 from aioredlock_ng._cli import _terminal
 from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._cli._terminal import Line, Redrawn, cells, clipped, printable
-from aioredlock_ng._seen.agreed import Agreed
-from aioredlock_ng._seen.as_json import as_json
-from aioredlock_ng._seen.overview import Overview, look
+from aioredlock_ng._dashboard.agreed import Agreed
+from aioredlock_ng._dashboard.as_json import as_json
+from aioredlock_ng._dashboard.overview import Overview, look
 from tests.unit.worlds import opened, virtual, world
 
 NOW = 1_763_640_000.0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from aioredlock_ng.cli import main
+from aioredlock_ng.__main__ import main
 from aioredlock_ng.testing import LocalNodes
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask

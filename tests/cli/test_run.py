@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import _clock
+from aioredlock_ng.__main__ import main
 from aioredlock_ng._cli._guard import group
 from aioredlock_ng._cli.run import _plan
 from aioredlock_ng._cli.run_plan import Plan
-from aioredlock_ng.cli import main
 from tests.cli.runs import Runs, open_runs
 from tests.servers import Nodes, ask
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from aioredlock_ng.__main__ import main
 from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key
-from aioredlock_ng.cli import main
 from aioredlock_ng.sync import SyncLockManager
 from tests.cli.runs import PATIENCE, Runs, open_runs, until
 from tests.environments.interpreters import ROOT

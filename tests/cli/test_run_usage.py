@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from aioredlock_ng.__main__ import main
 from aioredlock_ng._core.quarantine import parse
-from aioredlock_ng._options import QUARANTINE_VARIABLE
-from aioredlock_ng.cli import main
+from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from tests.cli.runs import Runs, open_runs
 from tests.servers import Nodes, ask
 

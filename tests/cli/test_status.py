@@ -26,11 +26,11 @@ from aioredlock_ng import (
     SilentNode,
     Survey,
 )
+from aioredlock_ng.__main__ import main
 from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._cli._terminal import cells, clipped, printable
-from aioredlock_ng._options import QUARANTINE_VARIABLE
-from aioredlock_ng._seen.overview import Overview
-from aioredlock_ng.cli import main
+from aioredlock_ng._dashboard.overview import Overview
+from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask, eventually

@@ -23,9 +23,9 @@ from aioredlock_ng import (
     SilentNode,
     WaiterInspection,
 )
+from aioredlock_ng.__main__ import main
 from aioredlock_ng._cli.trace import _as_json, _as_line
-from aioredlock_ng._seen.events import SLACK, Event, Picture, events, picture
-from aioredlock_ng.cli import main
+from aioredlock_ng._dashboard.changes import SLACK, Event, Picture, events, picture
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes
 

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.cli import main
+from aioredlock_ng.__main__ import main
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing._fresh import initialise
 from tests.environments.interpreters import ROOT
@@ -31,7 +31,7 @@ from tests.servers import Nodes, ask
 DEADLINE = 60.0
 """Seconds for something to be shown."""
 
-WATCH = "from aioredlock_ng.cli import main; sys.exit(main(['watch', '--interval', '0.1']))"
+WATCH = "from aioredlock_ng.__main__ import main; sys.exit(main(['watch', '--interval', '0.1']))"
 WITHOUT_RICH = f"import sys; sys.modules['rich'] = None; {WATCH}"
 WITH_RICH = f"import sys; {WATCH}"
 HIDE, SHOW, BOLD = "\x1b[?25l", "\x1b[?25h", "\x1b[1m"

@@ -19,7 +19,7 @@ from aioredlock_ng import (
     QuorumUnavailableError,
 )
 from aioredlock_ng._core.quorum import Vote
-from aioredlock_ng._lease import ReleaseOutcome
+from aioredlock_ng._locks.lease import ReleaseOutcome
 from tests.conformance.tools import FOREIGN, WRONG, Masters
 from tests.servers import eventually
 

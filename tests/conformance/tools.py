@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeGuard
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._core.command import Command, Purpose, Script, Silence
 from aioredlock_ng._node import Node, NodeEnv, NodeState
-from aioredlock_ng._specs import make_nodes
+from aioredlock_ng._settings.specs import make_nodes
 
 OURS: Final = b"0123456789abcdef0123456789abcdef01234567:ours"
 OTHERS: Final = b"fedcba9876543210fedcba9876543210fedcba98:others"

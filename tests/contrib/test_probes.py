@@ -9,7 +9,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from aioredlock_ng._options import DEFAULT_QUARANTINE, QUARANTINE_VARIABLE
+from aioredlock_ng._settings.options import DEFAULT_QUARANTINE, QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing._fresh import initialise
 from tests.contrib.web import web_server

@@ -20,7 +20,7 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._dashboard import table as tables
 from aioredlock_ng._dashboard import wire
-from aioredlock_ng._seen.overview import Overview
+from aioredlock_ng._dashboard.overview import Overview
 from aioredlock_ng.testing.sim_loop import EPOCH
 
 NODES = "abc"

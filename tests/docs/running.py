@@ -20,7 +20,7 @@ from aiohttp import web
 from fastapi import FastAPI
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.cli import main
+from aioredlock_ng.__main__ import main
 from tests.docs.pages import Block
 
 CALLS: Final = {"pay": (42,), "make_report": (7,)}

@@ -32,19 +32,19 @@ UNITS: Final = {
     "MiB": 2.0**20,
 }
 
-OUTSIDE: Final = ("_cli", "_dashboard", "_demo", "_seen", "contrib", "testing")
+OUTSIDE: Final = ("_cli", "_dashboard", "_demo", "contrib", "testing")
 """Folders whose numbers are none of a manager's: they bound commands, the dashboard, the demonstration,
 answers to HTTP requests and tests."""
 
 NO_LIMITS: Final = {
     "_acquire/owners:OWNER_BITS": "assumption A5 has it",
     "_acquire/waiting:SAME_EXPIRY": "what counts as the same moment",
-    "_admin/diagnosis:PORTS": "how many ports there are",
-    "_admin/trial:*": "what a trial lock looks like",
+    "_admin/doctor/gather:PORTS": "how many ports there are",
+    "_admin/doctor/trial:*": "what a trial lock looks like",
     "_core/clock_watch:ALIKE_WITHIN": "what counts as the same step",
     "_core/clock_watch:PRECISION": "how exact a node's time is",
     "_core/command:STAMP_SIZE": "a format",
-    "_core/diagnosis/*": "thresholds of findings, which the page about the doctor has",
+    "_admin/doctor/*": "thresholds of findings, which the page about the doctor has",
     "_core/fencing:*": "constants of the protocol, which the proof explains",
     "_core/quarantine:MARGIN_*": "a margin of the protocol, in the rules",
     "_core/quorum_view:*": "sums of others",

@@ -30,7 +30,7 @@ PUBLIC: Final = (
 )
 """Modules that users import."""
 
-NO_API: Final = {"aioredlock_ng.__main__", "aioredlock_ng.cli", "aioredlock_ng.contrib"}
+NO_API: Final = {"aioredlock_ng.__main__", "aioredlock_ng.contrib"}
 """Modules that they start, or that hold others."""
 
 NO_NAMES: Final = {"aioredlock_ng.sync.Losses", "aioredlock_ng.sync.P", "aioredlock_ng.sync.R"}

@@ -18,9 +18,9 @@ import yaml
 from fastapi.routing import APIRoute
 
 from aioredlock_ng import LockManager
+from aioredlock_ng.__main__ import _parser
 from aioredlock_ng._manager import URLS_VARIABLE
-from aioredlock_ng._options import QUARANTINE_VARIABLE
-from aioredlock_ng.cli import _parser
+from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
 from tests.environments.interpreters import ROOT
 from tests.servers import ask, without_quarantine_set

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aioredlock_ng.cli import main
+from aioredlock_ng.__main__ import main
 from tests.environments.interpreters import ROOT
 from tests.fuzz.profile import LONG, no_hurry, profile
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from aioredlock_ng import ConfigurationError, ExtensionPolicy, LockManager, RetryPolicy
 from aioredlock_ng._core.validity import drift
-from aioredlock_ng._options import MIN_TTL
+from aioredlock_ng._settings.options import MIN_TTL
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing.sim_loop import SimClock
 from tests.fuzz.profile import no_hurry, profile

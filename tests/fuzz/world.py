@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from aioredlock_ng import ExtensionPolicy, LockError, LockManager, NodeState
-from aioredlock_ng._options import OnLost
+from aioredlock_ng._settings.options import OnLost
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.fuzz.model import Call, Grant, Model, Process, check_error
 from tests.unit.worlds import PREFIX, locks

@@ -24,7 +24,7 @@ from random import Random
 from typing import Any, Final
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._specs import MAX_PRIMITIVES
+from aioredlock_ng._settings.specs import MAX_PRIMITIVES
 from aioredlock_ng.testing import local_nodes
 from tests.load.claims import Claims
 from tests.load.faults import trouble

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from aioredlock_ng import Leader, LockManager
-from aioredlock_ng._elect import observation
+from aioredlock_ng._locks import observation
 from tests.nodes.clients import MakeClient
 from tests.servers import Nodes
 

@@ -37,8 +37,8 @@ from aioredlock_ng._core.command import Reply, Silence
 from aioredlock_ng._core.quorum import Vote
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._lease import ReleaseOutcome
 from aioredlock_ng._local.admission import MAX_TRIES_BY_CLIENTS
+from aioredlock_ng._locks.lease import ReleaseOutcome
 from aioredlock_ng._node import NodeState, calls, client_node
 from aioredlock_ng._node.client_node import LOOK_AFTER, ClientNode
 from aioredlock_ng._node.link import heartbeat

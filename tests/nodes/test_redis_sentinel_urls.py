@@ -14,10 +14,10 @@ import pytest
 from redis.exceptions import ResponseError
 
 from aioredlock_ng import ConfigurationError, LockManager, NodeStatistics, QuorumUnavailableError
+from aioredlock_ng.__main__ import main
 from aioredlock_ng._node import NodeState, redis_sentinel
 from aioredlock_ng._node.redis_node import RedisNode
-from aioredlock_ng._node_list import split_urls
-from aioredlock_ng.cli import main
+from aioredlock_ng._settings.node_list import split_urls
 from aioredlock_ng.testing import LocalNodes
 from tests.nodes.standing import up
 from tests.redis_sentinels import running_sentinel, watching

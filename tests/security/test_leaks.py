@@ -22,7 +22,7 @@ from typing import Any, Final
 import pytest
 
 from aioredlock_ng import LockError, LockManager, LockTakenError
-from aioredlock_ng.cli import main
+from aioredlock_ng.__main__ import main
 from aioredlock_ng.testing import LocalNodes
 from tests.cli.runs import open_runs, until
 from tests.unit.worlds import virtual, world

@@ -18,7 +18,7 @@ from aioredlock_ng._core.command import Purpose
 from aioredlock_ng._core.keyspace import RESERVED_NAMES
 from aioredlock_ng._node.packing import pack_once
 from aioredlock_ng._node.pipe import Pipe
-from aioredlock_ng._options import MAX_NAME_BYTES
+from aioredlock_ng._settings.options import MAX_NAME_BYTES
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.behaviour.tools import all_up, monitor, monitored_words, no_key_left
 from tests.servers import Nodes, ask

@@ -547,5 +547,5 @@ async def test_no_two_runs_in_the_time(seed: int, disturb: Callable[[World, rand
 @virtual
 async def test_a_time_longer_than_the_quarantine_would_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Why it is refused: nodes that have restarted vote again before it is over."""
-    monkeypatch.setattr("aioredlock_ng._options.refuse_longer", lambda *_, **__: None)
+    monkeypatch.setattr("aioredlock_ng._settings.options.refuse_longer", lambda *_, **__: None)
     assert min(await gaps(0, 80.0, restart_two)) < 80.0 - TIMEOUT

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import Finding, ManagerClosedError, _scripts
-from aioredlock_ng._core.command import Script, Silence
-from aioredlock_ng._core.diagnosis.facts import (
+from aioredlock_ng._admin.doctor.facts import (
     BY_CLIENT,
     NO_COMMANDS,
     NOT_ASKED,
@@ -19,7 +18,8 @@ from aioredlock_ng._core.diagnosis.facts import (
     Facts,
     NodeFacts,
 )
-from aioredlock_ng._core.diagnosis.judge import judge
+from aioredlock_ng._admin.doctor.judge import judge
+from aioredlock_ng._core.command import Script, Silence
 from aioredlock_ng._core.rights import ACL_RIGHTS, READER_RIGHTS, acl_line, glob_escaped
 from tests.environments.interpreters import ROOT
 from tests.unit.worlds import sim, virtual, world

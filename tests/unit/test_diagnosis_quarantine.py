@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import Finding, _scripts
+from aioredlock_ng._admin.doctor.facts import ClockReading, Facts, NodeFacts
+from aioredlock_ng._admin.doctor.judge import judge
 from aioredlock_ng._core.command import Silence
-from aioredlock_ng._core.diagnosis.facts import ClockReading, Facts, NodeFacts
-from aioredlock_ng._core.diagnosis.judge import judge
 from aioredlock_ng._core.quarantine import Sentinel
 from aioredlock_ng._node.handshake import Identity
 from aioredlock_ng.testing import MemoryNode

@@ -28,8 +28,8 @@ from aioredlock_ng import (
     ReleaseOutcome,
     WouldDeadlockError,
 )
-from aioredlock_ng._elect.elections import Elections
-from aioredlock_ng._elect.observation import LOOK_AGAIN, LOOK_EVERY
+from aioredlock_ng._locks.elections import Elections
+from aioredlock_ng._locks.observation import LOOK_AGAIN, LOOK_EVERY
 from aioredlock_ng.testing import MemoryNode, lose
 from tests.unit.worlds import (
     GRACE,

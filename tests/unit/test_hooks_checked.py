@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._hooks import METHODS, HookList
+from aioredlock_ng._hold.hooks import METHODS, HookList
 from aioredlock_ng.events import Event, Hooks, Lost, Released
 from aioredlock_ng.testing import MemoryNode
 

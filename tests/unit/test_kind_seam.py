@@ -16,12 +16,12 @@ from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._core.command import Answer, Reply, Script
 from aioredlock_ng._core.keyspace import RESERVED_NAMES, locks_among, mark_key
 from aioredlock_ng._core.quorum import Vote
+from aioredlock_ng._dashboard.overview import Overview
 from aioredlock_ng._kinds import KINDS
 from aioredlock_ng._kinds.answers import fits_int, read_grant, seconds
 from aioredlock_ng._kinds.kind import Holder, Kind, Question
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
-from aioredlock_ng._seen.overview import Overview
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import PREFIX, make, virtual
 

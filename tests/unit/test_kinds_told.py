@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager, LockTakenError, events
-from aioredlock_ng._hooks import METHODS
+from aioredlock_ng._hold.hooks import METHODS
 from aioredlock_ng.events import Downgraded, NotExtended
 from aioredlock_ng.testing import lose
 from tests.unit.test_log import logged

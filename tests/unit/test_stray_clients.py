@@ -24,7 +24,7 @@ from aioredlock_ng._cli._overview import as_lines
 from aioredlock_ng._core.claims import BY_INIT, BY_USE
 from aioredlock_ng._core.keyspace import MARKS, mark_key
 from aioredlock_ng._core.quarantine import Sentinel, parse
-from aioredlock_ng._seen.overview import look
+from aioredlock_ng._dashboard.overview import look
 from aioredlock_ng.events import Misconfigured
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import LATENCY, PLAIN, in_task, make, opened, sim, states, virtual, world

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from aioredlock_ng._template import fill_in
+from aioredlock_ng._locks.template import fill_in
 from tests.unit.worlds import locks, virtual, world
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockManager, NodeState, RetryPolicy, _scripts
 from aioredlock_ng._core.fencing import at
-from aioredlock_ng._specs import NodeSpec
+from aioredlock_ng._settings.specs import NodeSpec
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing.sim_loop import EPOCH
 from tests.batches import singles

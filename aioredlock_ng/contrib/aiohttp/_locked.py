@@ -11,8 +11,8 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, Unpack, final
 from aiohttp import web
 
 from ... import Lock, LockOptions, Mode
-from ..._decorator import Sort, sort_of
-from ..._template import template_fields
+from ..._locks.decorator import Sort, sort_of
+from ..._locks.template import template_fields
 from .._http import LOCKED, Refusal, check_options, label_of, lock_or_none, taken_of
 from ._answers import HTTPRefused
 from ._keys import LEASE, MANAGER, TAKEN, locked_handlers, path_of

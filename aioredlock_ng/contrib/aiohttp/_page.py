@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from ... import LockManager
+from ..._dashboard.page import WRITE_TIME, PageOptions
 from ..._dashboard.site import HEADERS, Events, Request
-from .._page import WRITE_TIME, PageOptions
 from ._keys import MANAGER
 
 if TYPE_CHECKING:

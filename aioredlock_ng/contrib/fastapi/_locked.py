@@ -15,8 +15,8 @@ from fastapi import Depends, params
 from starlette.requests import HTTPConnection
 
 from ... import Lease, Lock, LockLostError, LockManager, LockOptions, LockTakenError, LossReason, Mode
-from ..._decorator import Sort, sort_of
-from ..._template import template_fields
+from ..._locks.decorator import Sort, sort_of
+from ..._locks.template import template_fields
 from .._http import Taken, check_options, label_of, lock_or_none, taken_of
 from ._answers import TAKEN
 from ._manager import ManagerDep

@@ -16,7 +16,7 @@ from fastapi.dependencies.utils import request_params_to_args
 from fastapi.exceptions import RequestValidationError, WebSocketRequestValidationError
 from starlette.requests import HTTPConnection
 
-from ..._template import fill_in
+from ..._locks.template import fill_in
 
 
 def name_of_lock(template: str) -> str:

@@ -12,9 +12,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from ... import LockManager
+from ..._dashboard.page import WRITE_TIME, PageOptions
 from ..._dashboard.site import Events, Site
 from ..._dashboard.site import Request as PageRequest
-from .._page import WRITE_TIME, PageOptions
 from ._manager import get_lock_manager
 
 STREAM_TIME: Final = 20.0

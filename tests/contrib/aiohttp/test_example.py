@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from aioredlock_ng._options import QUARANTINE_VARIABLE
+from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from tests.behaviour.tools import no_key_left
 from tests.contrib.web import web_server
 from tests.servers import Nodes

@@ -8,7 +8,7 @@ import sys
 import httpx
 import pytest
 
-from aioredlock_ng._options import QUARANTINE_VARIABLE
+from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from tests.contrib.web import uvicorn, web_server
 from tests.servers import Nodes
 

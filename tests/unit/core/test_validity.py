@@ -18,7 +18,7 @@ from aioredlock_ng._core.validity import (
     min_validity,
     valid_until,
 )
-from aioredlock_ng._options import MAX_TTL, MIN_TTL
+from aioredlock_ng._settings.options import MAX_TTL, MIN_TTL
 
 ttls = st.floats(0.001, 86_400)
 moments = st.floats(0, 1e9)

@@ -1,0 +1,123 @@
+"""What a diagnosis knows of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, final
+
+from ..._core.command import Silence
+from ..._core.quarantine import Sentinel, parse
+
+NOT_ASKED: Final = Silence("not asked", sent=False)
+"""Stands for the answer to a question that was not put."""
+
+RESP2: Final = Silence("the connection speaks RESP2", sent=False)
+"""Stands for the answer to a subscription where it would put an end to all other commands."""
+
+BY_CLIENT: Final = Silence("a client's connections are its own", sent=False)
+"""Stands for it where the node is a user's own client (R17)."""
+
+NO_COMMANDS: Final = "nocommands"
+"""A flag of our own for a user that may do nothing, as ACL rules call that."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockReading:
+    """A node's clock, seen from here; all nodes are read against the same clock."""
+
+    offset: float
+    """Seconds it is ahead of the reader's clock, whose beginning does not matter."""
+    uncertainty: float
+    """Seconds the offset may be wrong, either way."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What could be learnt about one node; a `Silence` where it did not answer, with the reason."""
+
+    name: str
+    host: str | None = None
+    """Where it is reached; None when not by a network address."""
+    down: str = ""
+    """Why it cannot be asked anything; empty when it can."""
+    run_id: str | None = None
+    other_run_ids: frozenset[str] = frozenset()
+    """What servers called themselves on further connections, where that was not `run_id`."""
+    round_trip: float | None = None
+    """Seconds."""
+    info: Mapping[str, str] | Silence = NOT_ASKED
+    """Its ``INFO``."""
+    config: Mapping[str, str] | Silence = NOT_ASKED
+    """Some of its configuration."""
+    default_user: frozenset[str] | Silence = NOT_ASKED
+    """The flags of the user that a connection without a login has."""
+    clock: ClockReading | Silence = NOT_ASKED
+    distrusted: bool = False
+    """Whether its clock is suspected to have jumped (R14)."""
+    sentinel: bytes | Silence | None = NOT_ASKED
+    """Its sentinel (R12); None when it has none."""
+    votes_in: float | None = None
+    """Seconds until its restart quarantine ends; None when there is none."""
+    strayed: bool = False
+    """Whether it or another node is another quorum's, or was a moment ago (R12a)."""
+    without_vote: bool = False
+    """Whether it has no vote for now: only what needs none was tried."""
+    failures: tuple[tuple[str, str], ...] = ()
+    """What of locking did not work when it was tried, and why."""
+    lacking: tuple[tuple[str, str], ...] = ()
+    """What it refuses us and locks can do without, and why."""
+    deaf: Silence | None = NOT_ASKED
+    """Why we are not told of releases; None when we are (R13)."""
+    mute: bool = False
+    """Whether it refuses to publish our releases to others."""
+    uncounted: bool = False
+    """Whether it refuses to say how many waiters listen (R33)."""
+
+    @property
+    def readable_sentinel(self) -> Sentinel | None:
+        """Its sentinel, if there is one that can be read."""
+        return parse(self.sentinel) if isinstance(self.sentinel, bytes) else None
+
+    @property
+    def quarantine(self) -> float:
+        """Seconds it has no vote after it has lost its memory (R12); 0 when that is unknown."""
+        sentinel = self.readable_sentinel
+        return sentinel.quarantine_ms / 1000 if sentinel else 0.0
+
+    @property
+    def of_another_server(self) -> bool:
+        """Whether another process wrote the sentinel, or the data came from elsewhere; a replica's must."""
+        sentinel = self.readable_sentinel
+        if sentinel is None or isinstance(self.info, Silence) or "run_id" not in self.info:
+            return False
+        identity = self.info["run_id"] + self.info.get("master_replid", "")
+        return self.info.get("role") != "slave" and sentinel.identity != identity.encode()
+
+    @property
+    def waits(self) -> bool:
+        """Whether, without a vote, it will have one: a quarantine goes on, or begins with its first use."""
+        return self.votes_in is not None or self.sentinel is None or self.of_another_server
+
+    def explains_its_silence(self, size: int) -> bool:
+        """Whether these facts say why it has no vote in a quorum of `size` nodes."""
+        sentinel = self.readable_sentinel
+        foreign = sentinel is not None and sentinel.size != size
+        return self.distrusted or self.strayed or self.waits or foreign
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of all nodes of a manager."""
+
+    nodes: tuple[NodeFacts, ...]
+    prefix: bytes
+    node_timeout: float
+    """Seconds."""
+    fencing: bool = True
+    """Whether locks have fences."""
+    quarantine: float | None = None
+    """The restart quarantine that this client asks for, in seconds; None when that was not looked at."""

@@ -1,0 +1,202 @@
+"""What a diagnosis says: one finding, and the advice that fits what a server has said."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, TypeAlias, final
+
+from ..._core.command import Silence
+from ..._core.quarantine import SENTINEL_CHANGED
+from ..._core.rights import UNKNOWN, acl_line, denied, unknown
+from .facts import NodeFacts
+
+Level: TypeAlias = Literal["ok", "warning", "error"]
+"""``error``: locks cannot be acquired, or are lost unseen.  ``warning``: under conditions that are named."""
+
+BY_HAND: Final = "check it by hand, or ask the server's operators"
+"""The advice when a server does not tell."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check came to."""
+
+    node: str | None
+    """None when it concerns all of them together."""
+    check: str
+    """Which check, in one word that stays the same."""
+    level: Level
+    message: str
+    advice: str = ""
+    """What to do about it; empty when it is ok."""
+
+
+def ok(node: NodeFacts | None, check: str, message: str) -> Finding:
+    """Say that a check found nothing wrong."""
+    return Finding(node=node.name if node else None, check=check, level="ok", message=message)
+
+
+def bad(node: NodeFacts | None, check: str, level: Level, message: str, advice: str) -> Finding:
+    """Say what a check found, and what to do about it."""
+    name = node.name if node else None
+    return Finding(node=name, check=check, level=level, message=message, advice=advice)
+
+
+def unchecked(node: NodeFacts, check: str, silence: Silence, right: str) -> Finding:
+    """Say that a node did not answer to a check, and by which right it would."""
+    if denied(silence.reason):
+        advice = allow(right)
+    elif unknown(silence.reason):
+        advice = BY_HAND
+    else:
+        _, advice = explained(silence.reason, check, b"")
+    return bad(node, check, "warning", f"could not be checked: {silence.reason}", advice)
+
+
+def missing(node: NodeFacts, check: str, fact: str) -> Finding:
+    """Say that a server leaves out what a check is about."""
+    message = f"could not be checked: the server's INFO does not tell {fact}"
+    return bad(node, check, "warning", message, BY_HAND)
+
+
+def allow(right: str) -> str:
+    """Return the advice to grant a right."""
+    return f"allow it with {right} and under its own name, or diagnose as a user with that right"
+
+
+# -- why a node does not do what it is asked ---------------------------------------------------------
+
+
+@final
+class _Kind(NamedTuple):
+    """Reasons of one kind: the check that they belong to, and what helps.
+
+    Servers, the operating system and redis-py give them in text only, and redis-py leaves out some of
+    the servers' error codes, and old versions what the operating system says.
+    """
+
+    words: str
+    """A pattern of which it is told."""
+    check: str | None
+    """None: whichever check met it."""
+    advice: str
+
+
+_KINDS: Final = (
+    _Kind(
+        r"prefix with a hash tag",
+        "mode",
+        "start all clients with that prefix, or use servers with cluster-enabled no",
+    ),
+    _Kind(
+        r"no Redis Sentinel tells",
+        None,
+        "see that the Redis Sentinels of the node's URL run and know its service, and that their "
+        "password is one of its options: redis+sentinel://user:password@host:26379/service?sentinel_password=…",
+    ),
+    _Kind(r"older than Redis", "version", "use Redis 6.0 or newer, or Valkey"),
+    _Kind(
+        UNKNOWN.pattern,
+        "mode",
+        "use an ordinary Redis or Valkey server (not a Redis Sentinel) that has these commands under their "
+        "names",
+    ),
+    _Kind(
+        r"WRONGPASS|NOAUTH|authentication required|invalid username-password|AUTH .*without any password",
+        None,
+        "correct user and password in the node's URL, or give it some: redis://user:password@host",
+    ),
+    _Kind(
+        r"protected mode",
+        "access",
+        "set a password on the server (ACL SETUSER or requirepass), and give it in the node's URL",
+    ),
+    _Kind(
+        r"not a master|READONLY|read only replica|MASTERDOWN|link with master is down",
+        "role",
+        "name an independent master in the node list instead; REPLICAOF NO ONE makes this server one",
+    ),
+    _Kind(
+        r"MOVED|^\d+ \S+:\d+$|CROSSSLOT|CLUSTERDOWN|hash slot|same slot",
+        "mode",
+        "use independent servers with cluster-enabled no; or one Redis Cluster as one node: a prefix with a "
+        "hash tag, such as '{locks}:', and a redis.asyncio.RedisCluster client",
+    ),
+    _Kind(
+        r"MISCONF",
+        "writes",
+        "make room for its snapshots or turn them off (CONFIG SET save ''); its log says why they fail",
+    ),
+    _Kind(
+        r"\bOOM\b|maxmemory",
+        "writes",
+        "free memory on it or raise maxmemory; give locks a server of their own",
+    ),
+    _Kind(
+        r"NOREPLICAS", "writes", "set min-replicas-to-write 0: a node of a quorum has no replicas to wait for"
+    ),
+    _Kind(
+        re.escape(SENTINEL_CHANGED),
+        "sentinel",
+        "diagnose it again: it has lost its data just now, or `aioredlock-ng init` was run meanwhile",
+    ),
+    _Kind(r"LOADING|loading the dataset", "writes", "wait until it has loaded its data"),
+    _Kind(
+        r"\bBUSY\b",
+        "writes",
+        "end the script that blocks it (SCRIPT KILL), and find out which client runs it",
+    ),
+    _Kind(
+        r"max number of clients", "clients", "raise maxclients, or find out what opens so many connections"
+    ),
+    _Kind(
+        r"too many connections",
+        None,
+        "give this client a pool with more connections (max_connections), or the manager its URL instead",
+    ),
+    _Kind(
+        "RESP2",
+        None,
+        "let it answer HELLO 3: no protocol=2 in its URL, the right +hello, no proxy that does not know it",
+    ),
+    _Kind(
+        # No such file, over a network: one of those that TLS needs.
+        r"SSL|certificate|Error 2 connecting to \S+:\d+\.",
+        None,
+        "make the URL's scheme and options fit the server: rediss:// for TLS, ssl_ca_certs=… for its issuer",
+    ),
+    _Kind(
+        r"name or service|name resolution|getaddrinfo|nodename|no address|Error -\d+ connecting",
+        None,
+        "correct the host name in the node's URL, or the DNS",
+    ),
+    _Kind(
+        r"refused|connect call failed|no such file|Error (111|61) connecting",
+        None,
+        "start the server; if it runs, check host and port, its bind option and the firewall",
+    ),
+    _Kind(
+        r"no answer|timed? ?out|unreachable|no route",
+        None,
+        "see whether the server hangs or its machine is overloaded, and whether a firewall drops packets; "
+        "raise connect_timeout or node_timeout for one that is far away",
+    ),
+    _Kind(
+        r"closed|reset|broken pipe|connection lost",
+        None,
+        "read the server's log; a server closes what is beyond its maxclients, and plain connections when it "
+        "expects TLS (rediss://)",
+    ),
+)
+
+
+def explained(reason: str, check: str, prefix: bytes) -> tuple[str, str]:
+    """Return the check that a reason belongs to, instead of the one that met it, and what to do about it."""
+    if denied(reason):
+        return "rights", "give its user the rights: " + acl_line(prefix)
+    for kind in _KINDS:
+        if re.search(kind.words, reason, re.IGNORECASE):
+            return kind.check or check, kind.advice
+    return check, "read the server's log"

@@ -1,0 +1,195 @@
+"""Gathering the facts for a diagnosis, through the connections and with the rights that locks use.
+
+What they mean is decided in `_core.diagnosis`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from ..._core.command import Reply, Silence
+from ..._node.plain import plain
+from ..._node.redis_node import RedisNode
+from ..look import ask
+from .facts import NO_COMMANDS, NOT_ASKED, ClockReading, Facts, NodeFacts
+from .self_test import try_listening, try_locking, try_telling
+from .trial import question
+
+if TYPE_CHECKING:
+    from ..._node import Node
+    from ..._session.runtime import Runtime
+
+PATIENCE: Final = 1.0
+"""Seconds an answer is waited for, or a `node_timeout` where that is longer: a slow one is a finding, too."""
+
+LOOKS_ELSEWHERE: Final = 4
+"""Further connections to a node, to see whether its name always leads to the same server."""
+
+SAMPLES: Final = 5
+"""Times that a node's clock is read: the quickest answer tells the time best."""
+
+CONFIGURATION: Final = (b"appendfsync", b"bind", b"maxclients", b"protected-mode")
+"""What is read of a node's configuration; what INFO tells as well needs no further right."""
+
+PORTS: Final = 65536
+"""Port numbers: what is greater, behind a name, is the identity of an object."""
+
+
+async def gather(runtime: Runtime) -> Facts:
+    """Ask all nodes at the same time."""
+    nodes = await asyncio.gather(*(_gather(runtime, i) for i in range(len(runtime.nodes))))
+    options = runtime.options
+    return Facts(
+        nodes=tuple(nodes),
+        prefix=options.prefix,
+        node_timeout=runtime.node_timeout,
+        fencing=options.fencing,
+        quarantine=options.restart_quarantine,
+    )
+
+
+async def _gather(runtime: Runtime, number: int) -> NodeFacts:
+    node, distrusted = runtime.nodes[number], not runtime.clocks.trusted(number)
+    standing = node.standing
+    if not standing.state.reached:
+        reason = standing.reason or str(standing.state)
+        return NodeFacts(name=node.name, host=_host(node), down=reason)
+    timeout = max(PATIENCE, runtime.node_timeout)
+    # Little at a time: of a node that is a client every call takes a connection, and locks need some, too.
+    round_trips, clock = await _read_clock(runtime, node, timeout)
+    info, config, default_user = await asyncio.gather(
+        _ask(runtime, node, timeout, _is_text, b"INFO"),
+        _configuration(runtime, node, timeout),
+        _ask(runtime, node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
+    )
+    sentinel = await _sentinel(runtime, node, timeout)
+    voting = standing.state.votes and not standing.strayed
+    trial = await try_locking(runtime, node, timeout, voting=voting)
+    deaf = await try_listening(runtime, node, timeout)
+    mute, uncounted = await try_telling(runtime, node, timeout)
+    facts = info if isinstance(info, Silence) else _info(info)
+    run_id = standing.run_id or (None if isinstance(facts, Silence) else facts.get("run_id"))
+    others = await node.further_run_ids(LOOKS_ELSEWHERE) if isinstance(node, RedisNode) else frozenset[str]()
+    gathered = NodeFacts(
+        name=node.name,
+        host=_host(node),
+        run_id=run_id,
+        other_run_ids=others - {run_id} if run_id else frozenset(),
+        round_trip=statistics.median(round_trips) if round_trips else standing.round_trip,
+        info=facts,
+        config=config,
+        default_user=default_user if isinstance(default_user, Silence) else _flags(default_user),
+        clock=clock,
+        distrusted=distrusted,
+        sentinel=sentinel,
+        votes_in=standing.votes_in,
+        strayed=standing.strayed,
+        without_vote=not voting,
+        failures=trial.failures,
+        lacking=trial.lacking,
+        deaf=deaf,
+        mute=mute,
+        uncounted=uncounted,
+    )
+    if voting or gathered.explains_its_silence(len(runtime.nodes)):
+        return gathered
+    return dataclasses.replace(gathered, failures=(("vote", standing.reason), *trial.failures))
+
+
+def _host(node: Node) -> str | None:
+    """Return the host of a node that has a network address."""
+    address: tuple[object, ...] = getattr(node, "address", ())
+    match address:
+        case (str(host), int(port)) if port < PORTS:
+            return host
+    return None
+
+
+# -- questions ---------------------------------------------------------------------------------------
+
+
+async def _ask(
+    runtime: Runtime, node: Node, timeout: float, fits: Callable[[object], bool], verb: bytes, *args: bytes
+) -> Reply:
+    """Ask something that servers of other make may answer in their own way: that is silence here."""
+    reply: Reply = plain(await ask(runtime, node, question(verb, *args), timeout))
+    if isinstance(reply, Silence) or fits(reply):
+        return reply
+    return Silence(f"an answer of type {type(reply).__name__} makes no sense")
+
+
+def _is_text(reply: object) -> bool:
+    return isinstance(reply, bytes)
+
+
+def _is_map(reply: object) -> bool:
+    return isinstance(reply, list) and len(reply) % 2 == 0
+
+
+def _is_time(reply: object) -> bool:
+    pair = isinstance(reply, list) and len(reply) == 2  # noqa: PLR2004
+    return pair and all(isinstance(part, bytes) and part.isdigit() for part in cast("list[object]", reply))
+
+
+def _text(words: object) -> str:
+    return words.decode(errors="replace") if isinstance(words, bytes) else ""
+
+
+def _info(reply: Reply) -> Mapping[str, str]:
+    """Read an answer to INFO: ``name:value`` lines under ``# headings``."""
+    lines = [line.partition(":") for line in _text(reply).splitlines()]
+    return {name: value for name, separator, value in lines if separator}
+
+
+def _flags(reply: Reply) -> frozenset[str]:
+    """Read the flags in an answer to ACL GETUSER; the hashes of passwords stay where they are."""
+    words = cast("list[object]", reply)
+    found = dict(zip(map(_text, words[::2]), words[1::2], strict=True))
+    flags, commands = found.get("flags"), _text(found.get("commands"))
+    own = {NO_COMMANDS} if commands == "-@all" else set()
+    return frozenset(map(_text, flags)) | own if isinstance(flags, list) else frozenset()
+
+
+async def _configuration(runtime: Runtime, node: Node, timeout: float) -> Mapping[str, str] | Silence:
+    found: dict[str, str] = {}
+    for name in CONFIGURATION:  # only newer servers take several at once
+        reply = await _ask(runtime, node, timeout, _is_map, b"CONFIG", b"GET", name)
+        if isinstance(reply, Silence):
+            return reply
+        words = [*map(_text, cast("list[object]", reply))]
+        found |= zip(words[::2], words[1::2], strict=True)
+    return found
+
+
+async def _sentinel(runtime: Runtime, node: Node, timeout: float) -> bytes | Silence | None:
+    key = runtime.options.sentinel
+    if key is None:
+        return NOT_ASKED
+    reply = await _ask(runtime, node, timeout, lambda reply: reply is None or _is_text(reply), b"GET", key)
+    return cast("bytes | Silence | None", reply)
+
+
+async def _read_clock(
+    runtime: Runtime, node: Node, timeout: float
+) -> tuple[Sequence[float], ClockReading | Silence]:
+    """Read a node's clock several times: seconds there and back, and the best reading."""
+    round_trips: list[float] = []
+    best: ClockReading | None = None
+    for _ in range(SAMPLES):
+        asked_at = runtime.clock.now()
+        reply = await _ask(runtime, node, timeout, _is_time, b"TIME")
+        took = runtime.clock.now() - asked_at
+        if isinstance(reply, Silence):
+            return round_trips, reply
+        round_trips.append(took)
+        seconds, microseconds = map(int, cast("list[bytes]", reply))
+        if best is None or took / 2 < best.uncertainty:
+            # Read somewhere between our two looks at the clock: in the middle, give or take a half.
+            offset = seconds + microseconds / 1e6 - (asked_at + took / 2)
+            best = ClockReading(offset=offset, uncertainty=took / 2)
+    assert best is not None, "it was asked at least once"
+    return round_trips, best

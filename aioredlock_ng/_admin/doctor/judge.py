@@ -1,0 +1,209 @@
+"""From facts to findings: what all nodes together say, and everything in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Final
+
+from ..._core.command import Silence
+from ..._core.fencing import RAISE_AHEAD_MS
+from ..._core.quarantine import UNKNOWN_IDENTITY
+from ..._core.quorum import majority
+from ..._core.servers_seen import ONE_SERVER_EACH, SEVERAL_SERVERS
+from .checks import check_access, check_info, check_latency, check_locking, check_notices
+from .facts import NOT_ASKED, ClockReading, Facts, NodeFacts
+from .findings import Finding, Level, allow, bad, explained, ok, unchecked
+
+FEW: Final = 3
+"""Nodes from which on one may fail; fewer have no quarantine by default, since they cannot do without."""
+
+CLOCK_WARNING: Final = 5.0
+"""Seconds between a node's clock and the middle one that are worth a warning."""
+
+CLOCK_ERROR: Final = RAISE_AHEAD_MS / 1000
+"""Seconds from which on a node may be unable to agree with the others on a fence (R10)."""
+
+_SLEW: Final = "let NTP keep all nodes' clocks, slewing them instead of stepping"
+
+_INIT: Final = "wait for it; if no lock can be alive, `aioredlock-ng init` ends it"
+"""The advice on a quarantine that goes on."""
+
+_COMPARE: Final = "give all clients the same nodes: compare their lists (the README says how to change them)"
+"""The advice where a node is known by another size, and an `init` would stop the clients that know it so."""
+
+_FIRST_USE: Final = "from its first use on it has no vote for the restart quarantine, if there is one"
+
+_ALIKE: Final = "set restart_quarantine alike in all clients: the longest one holds for all"
+
+
+def judge(facts: Facts) -> tuple[Finding, ...]:
+    """Say what is well and what is not: about all nodes together first, then node by node."""
+    findings = [_quorum(facts), *_identity(facts), *_quarantine(facts)]
+    middle = _middle_clock(facts)
+    for node in facts.nodes:
+        if node.down:
+            check, advice = explained(node.down, "reachable", facts.prefix)
+            findings.append(bad(node, check, "error", node.down, advice))
+            continue
+        sentinel, notices = _sentinel(node, facts), check_notices(node, facts.prefix)
+        findings += [
+            ok(node, "reachable", "connected and logged in"),
+            *check_locking(node, facts.prefix),
+            *([sentinel] if sentinel else ()),
+            *check_info(node, facts.prefix),
+            check_access(node),
+            check_latency(node, facts.node_timeout),
+            *([notices] if notices else ()),
+            _clock(node, middle, fencing=facts.fencing),
+        ]
+    return tuple(findings)
+
+
+# -- the nodes ---------------------------------------------------------------------------------------
+
+
+def _quorum(facts: Facts) -> Finding:
+    size = len(facts.nodes)
+    voting = sum(not (node.down or node.failures or node.without_vote) for node in facts.nodes)
+    waiting = sum(node.without_vote and node.waits and not node.failures for node in facts.nodes)
+    needed = majority(size)
+    if voting < needed <= voting + waiting:
+        message = f"{voting} of {size} nodes can grant a lock now, {needed} are needed: {waiting} more will"
+        advice = _advice_on_waiting(facts)
+        return bad(None, "quorum", "warning", f"{message}, at once or after the restart quarantine", advice)
+    if voting < needed:
+        message = f"{voting} of {size} nodes can grant a lock, {needed} are needed: none can be acquired"
+        return bad(None, "quorum", "error", message, "see below what keeps the others from it")
+    if size < FEW:
+        message = f"{size} node{'s' * (size > 1)}: none may fail, and an empty restart can make two holders"
+        return bad(None, "quorum", "warning", message, "use three or five independent servers")
+    if size % 2 == 0:
+        message = f"{size} nodes survive {size - needed} failures, as {size - 1} would"
+        return bad(None, "quorum", "warning", message, "use an odd number of nodes")
+    spare = voting - needed if voting == size else f"{voting - needed or 'no'} more"
+    return ok(None, "quorum", f"{voting} of {size} nodes can grant locks; {spare} may fail")
+
+
+def _identity(facts: Facts) -> Iterator[Finding]:
+    known = [node for node in facts.nodes if node.run_id is not None]
+    twice = [(one, two) for one, two in combinations(known, 2) if one.run_id == two.run_id]
+    for one, two in twice:
+        message = f"nodes {one.name} and {two.name} are one server, which would vote twice (A4)"
+        yield bad(None, "identity", "error", message, "name N different servers in the node list")
+    for node in facts.nodes:
+        if node.other_run_ids:
+            yield bad(node, "identity", "error", SEVERAL_SERVERS, ONE_SERVER_EACH)
+    unknown = [node.name for node in facts.nodes if node.run_id is None and not node.down]
+    if unknown:
+        message = f"could not be checked: whether {', '.join(unknown)} are different servers"
+        yield bad(None, "identity", "warning", message, allow("+info"))
+    elif not twice:
+        yield ok(None, "identity", "no two nodes are the same server")
+
+
+# -- a node that loses its memory (R12) --------------------------------------------------------------
+
+
+def _quarantine(facts: Facts) -> Iterator[Finding]:
+    """Compare the quarantines of all nodes with each other, and with this client's own."""
+    known = {node.name: node.quarantine for node in facts.nodes if node.readable_sentinel}
+    if facts.quarantine is None or (not known and facts.fencing):
+        return  # they were not looked at, or there was nothing to be seen
+    longest, shortest = max(known.values(), default=0.0), min(known.values(), default=0.0)
+
+    def warning(message: str, advice: str) -> Finding:
+        return bad(None, "quarantine", "warning", message, advice)
+
+    if shortest < longest:
+        each = ", ".join(f"{name}: {seconds:g} s" for name, seconds in known.items())
+        yield warning(f"the nodes' restart quarantines differ: {each}", _ALIKE)
+    elif longest > facts.quarantine > 0:
+        message = f"the restart quarantine is {longest:g} s, this client asks for {facts.quarantine:g} s"
+        yield warning(message, _ALIKE)
+    elif longest:
+        yield ok(None, "quarantine", f"a node that has lost its memory has no vote for {longest:g} s")
+    elif len(facts.nodes) < FEW:
+        yield ok(None, "quarantine", "off, as by default with fewer than three nodes")
+    else:
+        yield warning(
+            "the restart quarantine is off: a node that restarts empty votes at once, so that two clients "
+            "may hold one lock (A2)",
+            "set restart_quarantine to the longest ttl or more, alike in all clients",
+        )
+
+
+def _advice_on_waiting(facts: Facts) -> str:
+    """Return what to do about nodes that have no vote yet."""
+    return _COMPARE if _strays(facts) or any(node.strayed for node in facts.nodes) else _INIT
+
+
+def _strays(facts: Facts) -> bool:
+    """Whether a node is known by another size."""
+    sentinels = [node.readable_sentinel for node in facts.nodes]
+    return any(sentinel.size != len(facts.nodes) for sentinel in sentinels if sentinel)
+
+
+def _sentinel(node: NodeFacts, facts: Facts) -> Finding | None:
+    """Look at what the node knows of itself; None where nothing rests on that, or is told elsewhere."""
+    if isinstance(node.sentinel, Silence):
+        untold = node.sentinel is not NOT_ASKED and not node.failures
+        return unchecked(node, "sentinel", node.sentinel, "+get") if untold else None
+    level: Level = "warning"
+    sentinel, size, advice = node.readable_sentinel, len(facts.nodes), _advice_on_waiting(facts)
+    if node.sentinel is None:
+        message = f"it has none: not used yet, restarted empty, or flushed; {_FIRST_USE}"
+    elif sentinel is None:
+        message = "it was written by another version of this package, or by something else, and is left alone"
+        advice = "use one version in all clients; delete what is not ours while none of them runs"
+    elif sentinel.size != size:
+        level = "error"
+        nodes = "1 node" if sentinel.size == 1 else f"{sentinel.size} nodes"
+        message = f"it belongs to a quorum of {nodes}, here are {size}: no lock can be acquired (A4)"
+        message = f"{message}; {sentinel.claim}"
+    elif node.of_another_server:
+        message = f"another server's: restarted with old data, or failed over; {_FIRST_USE}"
+    elif node.votes_in is not None:
+        closed = node.strayed and not _strays(facts)
+        which = "a node of this quorum was another's: no new lock"
+        what = which if closed else "restart quarantine: the node has no vote"
+        message = f"{what} for another {node.votes_in:.1f} s"
+    elif sentinel.identity == UNKNOWN_IDENTITY or isinstance(node.info, Silence):
+        message = "the server does not tell its identity"
+        message = f"{message}: a restart with old data, or a failover, goes unnoticed (A2)"
+        advice = allow("+info")
+    else:
+        return ok(node, "sentinel", "the node would be known again after a restart, flush or failover")
+    return bad(node, "sentinel", level, message, advice)
+
+
+# -- clocks (A1, R10, R14) ---------------------------------------------------------------------------
+
+
+def _middle_clock(facts: Facts) -> ClockReading | None:
+    """Return the clock that all others are compared with; None where none could be read."""
+    readings = [node.clock for node in facts.nodes if isinstance(node.clock, ClockReading)]
+    return sorted(readings, key=lambda clock: clock.offset)[(len(readings) - 1) // 2] if readings else None
+
+
+def _clock(node: NodeFacts, middle: ClockReading | None, *, fencing: bool) -> Finding:
+    """Compare a node's clock with the middle one of all."""
+    if node.distrusted:
+        message = "it seems to have jumped: the node has no vote for now"
+        return bad(node, "clock", "warning", message, _SLEW)
+    if isinstance(node.clock, Silence):
+        return unchecked(node, "clock", node.clock, "+time")
+    assert middle is not None, "there is one reading at least"
+    apart = node.clock.offset - middle.offset
+    unsure = node.clock.uncertainty + (0.0 if node.clock is middle else middle.uncertainty)
+    message = f"{apart:+.3f} s (± {unsure:.3f} s) from the middle of the nodes' clocks"
+    least = abs(apart) - unsure
+    if least < CLOCK_WARNING:
+        return ok(node, "clock", message)
+    if fencing and least >= CLOCK_ERROR:
+        message += ": nodes so far apart may be unable to agree on a fence, and then it has no vote"
+        return bad(node, "clock", "error", message, _SLEW)
+    why = "one that is so far off is likely to be set, and a step forward ends locks early (A1)"
+    if fencing:
+        why += f"; from {CLOCK_ERROR:g} s on nodes may be unable to agree on a fence"
+    return bad(node, "clock", "warning", f"{message}: {why}", _SLEW)

@@ -1,0 +1,190 @@
+"""What is tried on a node: all that locks of each kind do, under random names."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from ..._core.command import GRANTED, Answer, Command, Purpose, Reply, milliseconds
+from ..._core.quorum import Vote
+from ..._kinds import fair
+from ..._kinds.kind import Kind
+from ..._kinds.mutex import MUTEX
+from ..._kinds.primitive import Primitive
+from ..._kinds.read_write import READ, WRITE
+from ..._kinds.semaphore import SEMAPHORE
+from ..._node.link import heartbeat
+from ..._node.packing import words
+from ..._node.pipe import untagged
+from ..._round.round import keep
+from ..._settings.specs import primitive_of
+from ..line import look_for_line
+from ..look import look_for, read_one
+from .dispensable import FAIR, IN_FULL, PING, READ_WRITE, SEMAPHORES, TYPE
+
+if TYPE_CHECKING:
+    from ..._session.runtime import Runtime
+
+TRIAL_TTL: Final = 2.0
+"""Seconds that the locks of a trial live, unless their release is refused."""
+
+TRIAL_TTL_EXTENDED: Final = 5.0
+"""Seconds that they are extended to: more, or the script would not have to change anything."""
+
+TRIAL_FENCE: Final = 1
+"""Below every counter: what is raised to it stays where it is."""
+
+
+@final
+class Step(NamedTuple):
+    """One thing that locks do."""
+
+    what: str
+    command: Command
+    read: Callable[[Reply], Answer] = keep
+    votes: bool = False
+    """Whether a node without a vote cannot do it."""
+    part: str = ""
+    """What of `DISPENSABLE` it is a part of."""
+
+
+def question(verb: bytes, *args: bytes, keys: tuple[bytes, ...] = ()) -> Command:
+    """Build a command whose answer may be anything: it is no reason to give up a connection of locks."""
+    return Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=keys, args=args, verb=verb)
+
+
+def trial(runtime: Runtime) -> Sequence[Step]:
+    """Make what is to be tried on one node, in this order."""
+    names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
+    one, two = _over(MUTEX, runtime, names[:1]), _over(MUTEX, runtime, names[1:])
+    ends = runtime.tries.read_clocks().owner_ends
+    mine, other = runtime.owners.new() + ends, runtime.owners.new() + ends
+    fence = TRIAL_FENCE if runtime.options.fencing else 0
+    look = look_for(runtime.options.prefix, two.keys[1])
+    tag = b"in full"
+    in_full = Command(
+        Purpose.OTHER,
+        owner=b"",
+        fits=lambda reply: look.fits(untagged(reply, tag)),
+        keys=(),
+        args=(*words(look, in_full=True)[1:], tag),
+        verb=b"EVAL",
+    )
+    steps = [
+        Step("acquire", one.acquire(mine, TRIAL_TTL, fence), one.read_acquire, votes=True),
+        Step("acquire two at once", two.acquire(other, TRIAL_TTL, fence), two.read_acquire, votes=True),
+        Step("extend", two.extend(other, TRIAL_TTL_EXTENDED, fence), two.kind.extend.read, votes=True),
+        Step(
+            "give back what a node lost", two.top_up(other, TRIAL_TTL_EXTENDED, fence), two.kind.top_up.read
+        ),
+        Step(PING, heartbeat(names[0].encode())),
+        Step(TYPE, question(b"TYPE", keys=two.keys[:1])),
+        Step("look", look, read_one),
+        Step(IN_FULL, in_full),
+        # Without a vote this one was not acquired, and there is nothing to release.
+        Step("release", one.release(mine, TRIAL_TTL, fence), one.kind.release.read, votes=True),
+        Step("release two at once", two.release(other, TRIAL_TTL_EXTENDED, fence), two.kind.release.read),
+    ]
+    if fence:
+        steps.insert(2, Step("raise", two.raise_(other, fence), votes=True))
+        steps += [_forget(one, mine), _forget(two, other)]
+    return [
+        *steps,
+        *_trial_of_read_write(runtime, names[0], mine, fence),
+        *_trial_of_permits(runtime, names[1], mine, fence),
+        *_trial_of_line(runtime, names[2], mine, fence),
+    ]
+
+
+def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[Step]:
+    """Make what read-write locks do, under a name that is free by then: readers together, a writer alone."""
+    part, reads, writes = READ_WRITE, _over(READ, runtime, (name,)), _over(WRITE, runtime, (name,))
+    beside, writer = owner + b"2", owner + b"3"
+
+    voted = functools.partial(_voted, part, owner)
+    yield voted("read lock", reads.acquire(owner, TRIAL_TTL, fence), reads.read_acquire)
+    yield voted("read lock beside another", reads.acquire(beside, TRIAL_TTL, fence), reads.read_acquire)
+    yield voted(
+        "refuse a writer beside readers", writes.acquire(writer, TRIAL_TTL, fence), _refusal_by(writes)
+    )
+    if fence:
+        yield voted("raise a read lock", reads.raise_(owner, fence), reads.kind.raise_.read)
+    yield voted("extend a read lock", reads.extend(beside, TRIAL_TTL, fence), reads.kind.extend.read)
+    # What needs no vote adds the reader, too: without one it was not acquired.
+    added = reads.top_up(owner, TRIAL_TTL_EXTENDED, fence)
+    yield Step("give back a read lock", added, reads.kind.top_up.read, part=part)
+    yield Step("look at a read lock", look_for(runtime.options.prefix, reads.keys[0]), read_one, part=part)
+    yield voted("release one of two", reads.release(beside, TRIAL_TTL, fence), reads.kind.release.read)
+    released = reads.release(owner, TRIAL_TTL_EXTENDED, fence)
+    yield Step("release a read lock", released, reads.kind.release.read, part=part)
+    # The name is free again; a writer that was let in too early goes now, too.
+    yield voted("write lock", writes.acquire(writer, TRIAL_TTL, fence), writes.read_acquire)
+    yield voted("release it", writes.release(writer, TRIAL_TTL, fence), writes.kind.release.read)
+    if fence:
+        yield _forget(reads, owner)
+
+
+def _trial_of_permits(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[Step]:
+    """Make what needs rights that only semaphores need, under another name: readers may still be there."""
+    part, lock = SEMAPHORES, _over(SEMAPHORE, runtime, (name,))
+    yield Step("permit", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire, votes=True, part=part)
+    added = lock.at(0).top_up(owner, TRIAL_TTL_EXTENDED, fence)
+    yield Step("give back a permit", added, lock.kind.top_up.read, part=part)
+    yield Step("look at a permit", look_for(runtime.options.prefix, lock.keys[0]), read_one, part=part)
+    released = lock.release(owner, TRIAL_TTL_EXTENDED, fence)
+    yield Step("release a permit", released, lock.kind.release.read, part=part)
+    if fence:
+        yield _forget(lock, owner)
+
+
+def _trial_of_line(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[Step]:
+    """Make what fair locks do, under a third name: a second call stands in line behind the first."""
+    lock, beside = _over(fair.FAIR, runtime, (name,)), owner + b"2"
+    seat = runtime.tries.new_seat()._replace(life=milliseconds(TRIAL_TTL))
+    voted = functools.partial(_voted, FAIR, owner)
+    second = lock.acquire(beside, TRIAL_TTL, fence, seat=seat)
+    yield voted("fair lock", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire)
+    yield voted("stand in line", second, _refusal_by(lock))
+    yield voted("look at the line", look_for_line(runtime.options.prefix, lock.keys[0]), keep)
+    yield voted("release it to the next", lock.release(owner, TRIAL_TTL, fence), lock.kind.release.read)
+    yield voted("fair lock in turn", second, lock.read_acquire)
+    yield voted(
+        "release a fair lock", lock.release(beside, TRIAL_TTL, fence, seat=seat), lock.kind.release.read
+    )
+    if fence:
+        yield _forget(lock, owner)
+
+
+def _voted(part: str, owner: bytes, what: str, command: Command, read: Callable[[Reply], Answer]) -> Step:
+    """Make a step that needs a vote, of a part of which all steps come in their order.
+
+    A user's client makes the calls of one owner one after the other.
+    """
+    return Step(what, dataclasses.replace(command, owner=owner), read, votes=True, part=part)
+
+
+def _refusal_by(lock: Primitive) -> Callable[[Reply], Answer]:
+    """Return what reads the answer to one that must not be let in."""
+    return lambda reply: _refusal(lock.read_acquire(reply))
+
+
+def _refusal(answer: Answer) -> Answer:
+    if answer.vote is Vote.SILENT:
+        return answer
+    return GRANTED if answer.vote is Vote.REFUSED else Answer(Vote.REFUSED, "it was let in")
+
+
+def _over(kind: Kind, runtime: Runtime, names: tuple[str, ...]) -> Primitive:
+    """Make the primitive that locks use; its counters, not needed again, live as long as its keys."""
+    return primitive_of(kind, names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
+
+
+def _forget(lock: Primitive, owner: bytes) -> Step:
+    """Delete the counters, behind the release of their owner."""
+    counters = dict(lock.parts)["counter"]
+    command = Command(
+        Purpose.OTHER, owner=owner, fits=lambda reply: isinstance(reply, int), keys=counters, verb=b"DEL"
+    )
+    return Step("delete the counters", command)

@@ -1,0 +1,103 @@
+"""``@manager.locked("report:{customer_id}")``: an async function under a lock, of whichever mode."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast, get_args
+
+from .._kinds.kind import Mode
+from .._settings.options import Fence_co, LockOptions, ReadWriteLockOptions, SemaphoreOptions
+from .lock import Lock
+from .rwlock import ReadWriteLock
+from .template import name_filler, sample_name
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Manager(Protocol[Fence_co]):
+    """What describes locks: a `LockManager`."""
+
+    def lock(self, *names: str, **options: Unpack[LockOptions]) -> Lock[Fence_co]:
+        """Describe a mutex."""
+
+    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> ReadWriteLock[Fence_co]:
+        """Describe a read-write lock."""
+
+    def semaphore(
+        self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]
+    ) -> Lock[Fence_co, int]:
+        """Describe a semaphore."""
+
+
+Sort: TypeAlias = Mode | int | None
+"""What a decorator asks for: the mode of a read-write lock, the permits of a semaphore, or a mutex."""
+
+
+def sort_of(mode: Mode | None, permits: int | None) -> Sort:
+    """Return the sort that these two mean.
+
+    Raises:
+        ValueError: both are given.
+    """
+    if permits is None:
+        return mode
+    if mode is not None:
+        raise ValueError(f"a semaphore has no mode, got mode={mode!r} and permits={permits!r}")
+    return permits
+
+
+def _permit(manager: Manager[Fence_co], name: str, permits: int, options: LockOptions) -> Lock[Fence_co]:
+    """Describe a semaphore, for which only some of the options are."""
+    refused = ("at_least", "reentrant", "fair")
+    for option in refused:
+        if options.get(option):
+            raise ValueError(f"a semaphore has no {option}, got {option}={options.get(option)!r}")
+    left = {name: value for name, value in options.items() if name not in refused}
+    return manager.semaphore(name, permits=permits, **cast("SemaphoreOptions", left))
+
+
+def lock_of(manager: Manager[Fence_co], name: str, mode: Sort, options: LockOptions) -> Lock[Fence_co]:
+    """Describe the lock that a decorator asks for.
+
+    Raises:
+        ValueError: there is no such mode, or it does not go with `at_least` or `fair`.
+        ValueError, TypeError: as `LockManager.lock`, or `LockManager.semaphore`.
+    """
+    if mode is None:
+        return manager.lock(name, **options)
+    if isinstance(mode, int | float):
+        return _permit(manager, name, mode, options)
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode must be 'read', 'write' or None, got {mode!r}")
+    shared = options.copy()
+    if (at_least := shared.pop("at_least", None)) is not None:
+        raise ValueError(f"a read-write lock has no at_least, got at_least={at_least!r} and mode={mode!r}")
+    if shared.pop("fair", False):
+        raise ValueError(f"a read-write lock is not fair, got fair=True and mode={mode!r}")
+    lock = manager.rwlock(name, **cast("ReadWriteLockOptions", shared))
+    return lock.read() if mode == "read" else lock.write()
+
+
+def locked(
+    template: str, make: Callable[[str], Lock[int | None]]
+) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
+    """Return a decorator; `make` turns the filled template into a lock."""
+    sample = sample_name(template)
+
+    def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+        if not inspect.iscoroutinefunction(function):
+            raise TypeError(f"locked() wants an async function, got {function!r}")
+        name_of = name_filler(template, function)
+        make(sample)  # options that cannot work fail here, too
+
+        @functools.wraps(function)
+        async def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
+            async with make(name_of(*args, **kwargs)):
+                return await function(*args, **kwargs)
+
+        return under_lock
+
+    return decorate

@@ -1,0 +1,339 @@
+"""Leader election, as users see it: campaigns, leaderships, observers (R31, R32)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, NoReturn, Self, final
+
+from .._core.election import Leader, LeaderUnknown
+from .._core.policy import ExtensionPolicy
+from .._hold.holding import Holding
+from .._hold.request import Request
+from .._kinds.primitive import Primitive
+from .._local.runner import act_for, current_task, in_task_of_its_own
+from .._session.lifecycle import Lifecycle
+from .._settings.options import checked_policy
+from ..errors import LockLostError, printable
+from .announcement import Announcement
+from .elections import Elections
+from .lease import Lease, ReleaseReport
+from .lock import Lock
+from .pauses import Pauses
+from .subject import Subject
+from .uncopied import Uncopied
+
+
+def unbounded(extension: ExtensionPolicy | None, default: ExtensionPolicy) -> ExtensionPolicy:
+    """Return the policy that a leader's lock is extended by: without a limit.
+
+    Raises:
+        TypeError: `extension` is no `ExtensionPolicy`.
+        ValueError: it is `ExtensionPolicy.off()`, or another one with ``max_extensions=0``.
+    """
+    if extension is not None:
+        checked_policy(extension)
+        if not extension.enabled:
+            raise ValueError(f"a leader extends its lock: leave out max_extensions=0, got {extension!r}")
+    return replace(default if extension is None else extension, max_extensions=None)
+
+
+@final
+class Leadership(Uncopied):
+    """One term of a leader, from the win of its campaign to its end.
+
+    It ends by `resign`, with the ``async with`` of its campaign or of its own, or when it is lost (R7).
+    """
+
+    __slots__ = ("_announcement", "_lease")
+
+    def __init__(self, lease: Lease[int], announcement: Announcement) -> None:
+        self._lease = lease
+        self._announcement = announcement
+
+    def __repr__(self) -> str:
+        state = f"leads {self.remaining:.1f}s" if self.held else "is over"
+        return f"<Leadership {printable(self._lease.names)} term={self.term} {self.holder!r} {state}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the election."""
+        return self._lease.name
+
+    @property
+    def term(self) -> int:
+        """The number of this leadership: unique, and greater than those of all earlier ones (R10).
+
+        Hand it to what the leader writes to, and let that refuse what comes with a smaller one than it has
+        seen: nothing else stops a leader that stood still past its validity.  An integer below 2**53.
+        """
+        return self._announcement.leader.term
+
+    @property
+    def holder(self) -> str:
+        """What this leader calls itself, for observers."""
+        return self._announcement.leader.holder
+
+    @property
+    def held(self) -> bool:
+        """Whether it leads, by all that is known and by the clock; no I/O.  As `Lease.held`."""
+        return self._lease.held
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of validity left, if no extension follows; 0 once it is over.  No I/O."""
+        return self._lease.remaining
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the leadership is lost; a resignation is no loss."""
+        return self._lease.lost
+
+    def check(self) -> None:
+        """Raise `LockLostError` if it does not lead any more; no I/O."""
+        self._lease.check()
+
+    async def resign(self) -> ReleaseReport:
+        """Give it up, so that another candidate wins at once; return what each node said.
+
+        Idempotent; any task of the loop may call it, and none is cancelled by it.  As `Lease.release`.
+        """
+        self._lease._runtime.check_here()  # noqa: SLF001 (as `release` does)
+        try:
+            return await self._lease.release()
+        finally:
+            self._say_goodbye()
+
+    def _enter_for(self, inside: tuple[object, ...]) -> None:
+        """Arm it for a new block of a thread, the first of those that it is `inside` of.  Used by `sync`."""
+        self._lease.check()
+        act_for(inside)
+        self._lease._bind()  # noqa: SLF001
+
+    async def __aenter__(self) -> Self:
+        """Make the current task the body of a leadership that was won without a block.
+
+        Raises:
+            LockLostError: it leads no more.
+            RuntimeError: it has a block already.
+        """
+        await self._lease.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Resign; raises `LockLostError` when the leadership was lost, which has cancelled the block."""
+        try:
+            await self._lease.__aexit__(exc_type, exc, tb)
+        finally:
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        """Tell observers, unless there is no way any more: in a forked child, or when the loop has ended."""
+        runtime = self._lease._runtime  # noqa: SLF001
+        here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None without one)
+        if here is runtime.loop and not runtime.inherited:
+            self._announcement.say_goodbye()
+
+
+@final
+class Campaign(Uncopied):
+    """One campaign of one candidate, made by `Election.campaign`: enter it with ``async with``, or await it.
+
+    It waits until this candidate leads, as long as its election says.  Awaited, it returns the `Leadership`,
+    to be entered with ``async with`` or ended by `Leadership.resign`; outside of a block no task is cancelled
+    when it is lost.
+    """
+
+    __slots__ = ("_begun", "_election", "_leadership", "_lock")
+
+    def __init__(self, election: Election, lock: Lock[int]) -> None:
+        self._election = election
+        self._lock = lock
+        self._begun = False
+        self._leadership: Leadership | None = None
+
+    def __repr__(self) -> str:
+        return f"<Campaign {printable(self._lock.names)}>"
+
+    def _begin(self) -> None:
+        if self._begun:
+            raise RuntimeError("a campaign is used once: call campaign() for another one")
+        self._begun = True
+
+    def __await__(self) -> Generator[Any, Any, Leadership]:
+        """Wait until this candidate leads; raises as ``async with`` does."""
+        return self._win().__await__()
+
+    async def _win(self) -> Leadership:
+        self._begin()
+        return self._election._inaugurated(await self._lock.acquire())  # noqa: SLF001
+
+    async def __aenter__(self) -> Leadership:
+        """Wait until this candidate leads, and run the block as the leader.
+
+        Raises:
+            LockTakenError, QuorumUnavailableError: the time limits of the election are over.
+            ManagerClosedError: the manager is closed.
+            ConfigurationError: the nodes cannot be one quorum.
+            WouldDeadlockError: the task leads already.
+        """
+        self._begin()
+        lease = await self._lock.__aenter__()
+        self._leadership = self._election._inaugurated(lease)  # noqa: SLF001
+        return self._leadership
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Resign.
+
+        Raises:
+            LockLostError: the leadership was lost, which has cancelled the block.
+        """
+        try:
+            await self._lock.__aexit__(exc_type, exc, tb)
+        finally:
+            assert self._leadership is not None, "entered"
+            self._leadership._say_goodbye()  # noqa: SLF001
+
+
+@final
+class Election(Uncopied):
+    """An election, made by `LockManager.election`: a description, reusable and shareable as a `Lock` is.
+
+    It is decided by a lock of its name, which the leader extends without a limit.  In one process one
+    candidate asks at a time; the others wait behind it.
+    """
+
+    __slots__ = ("_life", "_primitive", "_request", "_subject")
+
+    def __init__(self, life: Lifecycle, primitive: Primitive, request: Request, subject: Subject) -> None:
+        self._life = life
+        self._primitive = primitive
+        self._request = request
+        self._subject = subject
+
+    def __repr__(self) -> str:
+        return f"<Election {printable(self._primitive.names)} ttl={self._request.ttl:g}s>"
+
+    @property
+    def name(self) -> str:
+        """The name of the election, which is that of its lock."""
+        return self._subject.name
+
+    # -- to lead -------------------------------------------------------------------------------
+
+    def campaign(self) -> Campaign:
+        """Describe one campaign: ``async with election.campaign() as leadership:``.
+
+        The block begins when this candidate leads, and is cancelled when it leads no more, before another one
+        can (R7).
+        """
+        return Campaign(self, Lock(self._life, self._primitive, self._request))
+
+    async def try_campaign(self) -> Leadership | None:
+        """Try once, without waiting; None when another candidate leads.
+
+        Enter the `Leadership` with ``async with``, or end it by `Leadership.resign`.  Raises as
+        `Lock.try_acquire` does.
+        """
+        lease: Lease[int] | None = await Lock(self._life, self._primitive, self._request).try_acquire()
+        return None if lease is None else self._inaugurated(lease)
+
+    def _inaugurated(self, lease: Lease[int]) -> Leadership:
+        """Have a leader that has won announce it, now and with each extension (R31)."""
+        runtime, holding = lease._runtime, lease._holding  # noqa: SLF001
+        holder = self._request.holder
+        leader = Leader(lease.fence, runtime.holder if holder is None else holder)
+        announcement = runtime.part(Elections).announcement(self._subject, leader)
+        assert isinstance(holding, Holding), "the lock of an election is not reentrant"
+        holding.on_extended = announcement.repeat
+        announcement.repeat()
+        return Leadership(lease, announcement)
+
+    async def run(self, lead: Callable[[Leadership], Awaitable[object]]) -> NoReturn:
+        """Campaign again and again until cancelled, and call `lead` once for each leadership.
+
+        `lead` is cancelled when its leadership is lost; then, and when it returns, the next campaign begins.
+        While `lead` returns within a second, there is a pause before it that grows to five seconds.  A
+        cancellation from outside ends it also where `lead` does not let that pass.
+
+        Raises:
+            LockTakenError, QuorumUnavailableError, ManagerClosedError, ConfigurationError: as a campaign.
+            Exception: whatever `lead` raises, unless it is the `LockLostError` of its own leadership.
+        """
+        task, pauses = current_task(), self._pauses()
+        while True:
+            leadership: Leadership | None = None
+            cancelled = task.cancelling()
+            try:
+                async with self.campaign() as leadership:
+                    pauses.term_begins()
+                    try:
+                        await in_task_of_its_own(lead, leadership)
+                    except (LockLostError, ExceptionGroup) as error:
+                        if not self._has_ended(leadership, error):
+                            raise
+            except LockLostError as error:
+                if not self._was_lost(leadership, error):
+                    raise
+            if task.cancelling() > cancelled:  # of this task, in which no code of `lead` has counted
+                raise asyncio.CancelledError
+            await asyncio.sleep(pauses.term_ended())
+
+    def _pauses(self) -> Pauses:
+        return Pauses(self._life.clock, self._life.random)
+
+    def _has_ended(self, leadership: Leadership | None, error: Exception) -> bool:
+        """Whether an error of `lead` is the end of its own leadership."""
+        over = leadership is not None and (leadership.lost.is_set() or not leadership.held)
+        return over and self._is_loss(error)
+
+    def _was_lost(self, leadership: Leadership | None, error: LockLostError) -> bool:
+        """Whether an error of the block says that this leadership was lost, not one before or beside it."""
+        return leadership is not None and leadership.lost.is_set() and self._is_loss(error)
+
+    def _is_loss(self, error: Exception) -> bool:
+        """Whether an error, or all of a group, says that this is led no more."""
+        if isinstance(error, ExceptionGroup):
+            return all(map(self._is_loss, error.exceptions))
+        return isinstance(error, LockLostError) and error.names == self._primitive.names
+
+    # -- to follow -----------------------------------------------------------------------------
+
+    async def observe(self) -> AsyncGenerator[Leader | LeaderUnknown | None, None]:
+        """Tell of leaders: the newest, or None when there is none; then whenever that has changed (R32).
+
+        After an outage that is longer than the `ttl` of this election it tells `LeaderUnknown.UNKNOWN`:
+        another one may lead by then.  That is falsy, as None is.
+
+        Each term was really won, by the one of that label, and terms only grow.  A leader that stays, and
+        whose announcement has reached a majority, is told of within a round trip; or within five seconds,
+        where notices are lost or a node is a client.  What is told may be past when it is read, and short
+        terms may be left out.  The iteration ends when the manager is closed.
+
+        Raises:
+            ManagerClosedError: the manager was closed before.
+            ConfigurationError: the nodes cannot be one quorum.
+        """
+        runtime = await self._life.ready()
+        with runtime.part(Elections).observer(self._subject, self._request.ttl) as observer:
+            while (news := await observer.next()) is not None:
+                yield news[0]
+
+    async def leader(self) -> Leader | None:
+        """Look once: return the newest leader, or None when none is known of.
+
+        For a look in passing.  It remembers nothing, so that it may find an older one than the time before
+        while an announcement has reached few nodes; `observe` never goes back.
+
+        Raises:
+            QuorumUnavailableError: too few nodes with a vote answered.
+            ManagerClosedError, ConfigurationError: as `observe`.
+        """
+        runtime = await self._life.ready()
+        return await runtime.part(Elections).look(self._subject)

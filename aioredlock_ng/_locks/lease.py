@@ -1,0 +1,347 @@
+"""The lease: one holding of a lock, as users see it (rules R6 and R7)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import warnings
+from dataclasses import dataclass
+from enum import StrEnum
+from types import TracebackType
+from typing import NoReturn, Self, final
+
+from .._core.quorum import Extension, Vote, extension_verdict
+from .._hold.holding import Holding, extension_decided
+from .._hold.reentry import View
+from .._kinds.kind import Mode
+from .._round.round import all_answered, majority_answered
+from .._session.runtime import Runtime
+from .._settings.options import Fence_co, Generic, Seconds, Slot_co
+from .._settings.renamed import Renamed
+from ..errors import LockLostError, LossReason, NodeVote, QuorumUnavailableError, printable
+
+
+class ReleaseOutcome(StrEnum):
+    """What a node said to a release."""
+
+    RELEASED = "released"
+    HANDED_ON = "handed on"
+    """Another task of this process has the lock now: the node was not asked (R43)."""
+    KEPT = "kept"
+    """The key is ours and stays until the lock's `at_least` is over."""
+    NOT_HELD = "was not held"
+    STILL_HELD = "still held"
+    """Of a reentrant lock: its task has another lease of it yet, and the node was not asked (R27)."""
+    UNKNOWN = "unknown"
+    """No answer in time; the node is told again until the key has certainly ended."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NodeRelease:
+    """One node's part in a release."""
+
+    node: str
+    outcome: ReleaseOutcome
+    reason: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReleaseReport:
+    """What each node said to a release, in the order of the nodes."""
+
+    nodes: tuple[NodeRelease, ...]
+
+    def count(self, outcome: ReleaseOutcome) -> int:
+        """Return how many nodes answered with `outcome`."""
+        return sum(node.outcome is outcome for node in self.nodes)
+
+
+_OUTCOMES = {
+    Vote.GRANTED: ReleaseOutcome.RELEASED,
+    Vote.REFUSED: ReleaseOutcome.NOT_HELD,
+    Vote.SILENT: ReleaseOutcome.UNKNOWN,
+}
+
+
+@final
+@dataclass(slots=True, weakref_slot=True, eq=False, repr=False)
+class Lease(Renamed, Generic[Fence_co, Slot_co]):
+    """One holding of a lock, from its win to its release.
+
+    Use it as ``async with lease:`` or call `release`.  A lease that is dropped without either stops
+    being extended, is released, and warns (`ResourceWarning`).
+    """
+
+    _runtime: Runtime
+    _holding: Holding | View
+
+    def __repr__(self) -> str:
+        names = printable(self.names)
+        holding = self._holding
+        state = "released" if holding.released else holding.loss or ("valid" if holding.held else "expired")
+        granted = sum(vote.vote is Vote.GRANTED for vote in self.votes)
+        fence = "" if self.fence is None else f" fence={self.fence}"
+        return f"<Lease {names}{fence} {state} {self.remaining:.1f}s {granted}/{len(self.votes)}>"
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The lock's name; of several, the first in order."""
+        return self._holding.names[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lock's names, sorted."""
+        return self._holding.names
+
+    @property
+    def fence(self) -> Fence_co:
+        """The fencing token: unique for the lock's names, and greater than those of all earlier leases (R10).
+
+        Hand it to the resource that the lock protects, and let the resource refuse what comes with a smaller
+        one than it has seen: that holds even when this process stood still past its validity.  A lease that
+        another task of this process has handed on counts from when the process acquired the lock (R43).  The
+        same number for as long as the lease lives; an integer below 2**53.  None with ``fencing=False``: to a
+        type checker this is an `int` unless the manager was made so, and then None.
+        """
+        return self._holding.fence or None  # type: ignore[return-value]  # as the manager was made
+
+    @property
+    def mode(self) -> Mode | None:
+        """``"read"`` or ``"write"`` of a lease of a read-write lock; None of any other."""
+        return self._holding.kind.mode
+
+    @property
+    def slot(self) -> Slot_co:
+        """Which permit of a semaphore this is, from 0 on; None of any other lock.
+
+        To a type checker it is an `int` where `LockManager.semaphore` was asked for.
+
+        No other lease has the same at the same time.  Fences grow for each slot by itself: give a resource
+        that all holders use both numbers, and let it compare fences of the same slot only.
+        """
+        return self._holding.slot  # type: ignore[return-value]  # as its kind has it
+
+    @property
+    def unchanged(self) -> bool | None:
+        """Whether no writer came since the read lease that `ReadWriteLock.write` was given (R23).
+
+        True only if none did that had a fence.  False may be for nothing, after a write that was not won,
+        say: then read again.  None of a lease that was asked for without ``since``.
+        """
+        return self._holding.unchanged
+
+    @property
+    def valid_until(self) -> float:
+        """The moment until which the lock is ours, on the manager's clock (R2, R3), in seconds."""
+        return self._holding.valid_until
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of validity left; 0 once it is over.  No I/O."""
+        return max(0.0, self.valid_until - self._runtime.clock.now()) if self.held else 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether the lock is ours, by all that is known and by the clock.  No I/O.
+
+        Still true in the grace after `lost` was set by the clock: until validity ends the keys protect the
+        clean-up of the body.
+        """
+        return self._holding.held
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the lease is lost: refused by a majority, or `grace` before its validity ends."""
+        return self._holding.lost
+
+    @property
+    def extensions(self) -> int:
+        """How many times the validity was extended."""
+        return self._holding.extensions
+
+    @property
+    def votes(self) -> tuple[NodeVote, ...]:
+        """What each node said in the last round that was won."""
+        return self._holding.votes()
+
+    # -- what can be done with it --------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise unless the lock is still ours; call it right before a write, from any thread.  No I/O.
+
+        Raises:
+            LockLostError: when validity has ended, a majority refused the lock, or the lease was released.
+                In the grace after `lost` was set by the clock it still passes, as `held` does.
+        """
+        if not self._holding.held:
+            self._runtime.do_in_loop(self._holding.notice_expiry)
+            raise self._holding.error()
+
+    async def extend(self, ttl: Seconds | None = None) -> None:
+        """Extend the validity to `ttl` seconds from now, by default the longest asked; never shorten it.
+
+        The watchdog goes on with the longest ttl asked.
+
+        Raises:
+            LockLostError: when the lease is lost, or was lost before.
+            QuorumUnavailableError: when too few nodes answered to tell; it is still held by the clock.
+        """
+        await self._extend(ttl, downgrade=False)
+
+    async def downgrade(self) -> None:
+        """Turn a write lease into a read lease without a moment between in which others could write (R23).
+
+        Readers that wait may come in; the fence stays.  From the call on, or from the end of an extension
+        that is under way, `mode` is ``"read"``, also where this ends in an error or is cancelled: nodes that
+        could not be told keep readers out until the next extension.  A read lease stays what it is.
+
+        Raises:
+            TypeError: this is no lease of a read-write lock.
+            RuntimeError: another lease of the lock, inside or outside of this one, was asked for to write.
+            LockLostError, QuorumUnavailableError: as `extend`.
+        """
+        if self.mode is None:
+            raise TypeError(f"only a write lease can be downgraded, got {self!r}")
+        if self.mode == "write":
+            await self._extend(None, downgrade=True)
+
+    async def _extend(self, ttl: Seconds | None, *, downgrade: bool) -> None:
+        self._runtime.check_here()
+        holding = self._holding
+        wanted = holding.wanted if ttl is None else self._runtime.options.checked_ttl(ttl)
+        while (other := holding.extending) is not None:  # one extension round per lease in flight
+            await other.wait(extension_decided)
+        self.check()
+        if holding.loss is not None:
+            raise holding.error()
+        round_ = holding.downgrade(wanted) if downgrade else holding.extend(wanted)
+        await round_.wait(extension_decided)
+        if holding.loss is not None or not holding.held:
+            holding.notice_expiry()
+            raise holding.error()
+        if extension_verdict(round_) is not Extension.EXTENDED:
+            await round_.wait(all_answered)  # for the votes: a round without a quorum ends at once
+            raise QuorumUnavailableError(
+                f"lock {printable(self.names)}: too few nodes answered; held {self.remaining:.3f} s",
+                names=self.names,
+                votes=round_.votes(),
+            )
+
+    async def release(self) -> ReleaseReport:
+        """Release on all nodes and return what each said, after at most one `node_timeout` (R6).
+
+        Idempotent, and may be called from any task of the loop.  The releases are queued before the
+        first await: they leave even if this call is cancelled.  Called again, it returns what the nodes have
+        said since: one that was `UNKNOWN` may have been reached by now.
+
+        Before the lock's `at_least` is over the lease ends all the same, but its keys stay until then
+        (`ReleaseOutcome.KEPT`), and no notice is published.  Where another task of this process waits for the
+        same lock, that may have it at once, without a word to the nodes (`ReleaseOutcome.HANDED_ON`).  Where
+        its task has other leases of a reentrant lock, the last of them releases it
+        (`ReleaseOutcome.STILL_HELD`).
+        """
+        self._runtime.check_here()
+        round_ = self._holding.release()
+        await round_.wait(all_answered)
+        return ReleaseReport(tuple(map(self._outcome, round_.votes())))
+
+    def _outcome(self, vote: NodeVote) -> NodeRelease:
+        if self._holding.handed_on:
+            return NodeRelease(vote.node, ReleaseOutcome.HANDED_ON, vote.reason)
+        if self._holding.still_held:
+            return NodeRelease(vote.node, ReleaseOutcome.STILL_HELD, vote.reason)
+        if vote.vote is Vote.GRANTED and self._holding.stays:
+            return NodeRelease(vote.node, ReleaseOutcome.KEPT, f"taken for {self._holding.stays:.3f} s yet")
+        return NodeRelease(vote.node, _OUTCOMES[vote.vote], vote.reason)
+
+    # -- async with ----------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        """Make the current task the body of the lease.
+
+        Raises:
+            LockLostError: when the lease is not held any more.
+        """
+        self._runtime.check_here()
+        self.check()
+        self._bind()
+        return self
+
+    def _bind(self) -> None:
+        """Arm the lease as the deadline of the current task (R7).  Used by `Lock`; no await inside."""
+        holding = self._holding
+        if holding.body is not None:
+            raise RuntimeError(f"a lease has one body, and {self!r} has one already")
+        holding.body = body = holding.new_body(holding.cancels, self._runtime.loop)
+        if holding.loss is not None:
+            body.stop()
+
+    def _bind_or_release(self) -> None:
+        """Arm the lease; where that fails it has no user, and must not live on."""
+        try:
+            self._bind()
+        except BaseException:
+            self._holding.release()
+            raise
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Release, and turn our own cancellation into `LockLostError`; leave any other error alone."""
+        if self._runtime.inherited:
+            return  # a forked child: the lease is its parent's
+        holding = self._holding
+        if self._runtime.loop.is_closed():  # entered in another one: nothing can be sent any more
+            holding.abandon()
+            if exc is None and holding.loss is not None:
+                raise holding.error()
+            return
+        body, holding.body = holding.body, None
+        ours = body.disarm(exc) if body is not None else False
+        round_ = holding.release()
+        lost = holding.loss is not None
+        if exc is not None and lost and not ours:
+            _note(exc, holding.error())
+        if isinstance(exc, GeneratorExit):
+            return  # the coroutine is being thrown away: it must not wait, and the releases are queued
+        if holding.quiet:  # a task of this process asks next: come back when the releases are written
+            await asyncio.sleep(0)
+        elif not majority_answered(round_):
+            await round_.alarm(majority_answered)  # then another client can get in
+        if ours or (lost and exc is None):
+            raise holding.error() from exc
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied or pickled: a copy that is collected would release what is still held."""
+        raise TypeError(
+            "a Lease is one holding of a lock: it can be neither copied nor pickled; give its fence instead"
+        )
+
+    def __del__(self) -> None:
+        """Give up a lease that no task can release any more."""
+        holding = self._holding
+        if holding.released or holding.loss is LossReason.LOOP_CLOSED or sys.is_finalizing():
+            return
+        # Collection may run in any thread and at any moment: the release is the loop's business.
+        # It comes before the warning, which may be turned into an error.
+        self._runtime.call_in_loop(_drop, holding)
+        warnings.warn(
+            f"lease of {printable(holding.names)} was dropped without release()",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+
+
+def _note(exc: BaseException, loss: LockLostError) -> None:
+    """Tell of a loss where another error ends the block, unless an inner block has told of it (R27)."""
+    if not (isinstance(exc, LockLostError) and exc.names == loss.names):
+        exc.add_note(str(loss))
+
+
+def _drop(holding: Holding | View) -> None:
+    holding.release()

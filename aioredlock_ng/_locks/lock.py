@@ -1,0 +1,184 @@
+"""The lock: what is to be locked and for how long; shareable, reusable, and without a hold of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, final
+
+from .._acquire.acquisition import Acquisition
+from .._admin.survey import survey
+from .._hold.reentry import outermost, reenter
+from .._hold.request import Request
+from .._kinds.primitive import Primitive
+from .._local.runner import act_for
+from .._session import lifecycle
+from .._session.lifecycle import Lifecycle
+from .._settings.options import Fence_co, Generic, Slot_co
+from .._settings.renamed import Renamed
+from ..errors import LockTakenError, QuorumUnavailableError, printable
+from .lease import Lease
+from .uncopied import Uncopied
+
+
+@final
+class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
+    """A description of a lock, made by `LockManager.lock` or a `ReadWriteLock`.
+
+    Safe to enter from many tasks at once.
+    """
+
+    __slots__ = ("_entries", "_life", "_primitive", "_request", "_since")
+
+    def __init__(
+        self, life: Lifecycle, primitive: Primitive, request: Request, *, since: int | None = None
+    ) -> None:
+        self._life = life
+        self._primitive = primitive
+        self._request = request
+        self._since = since
+        self._entries: list[tuple[asyncio.Task[object] | None, Lease[Fence_co, Slot_co]]] = []
+
+    def __repr__(self) -> str:
+        kind = self._primitive.kind
+        of = f" {kind.mode}" if kind.mode else f" permits={kind.permits}" if kind.permits else ""
+        of += " fair" if kind.in_line else ""
+        return f"<Lock {printable(self.names)}{of} ttl={self._request.ttl:g}s>"
+
+    @property
+    def name(self) -> str:
+        """The lock's name; of several, the first in order."""
+        return self._primitive.names[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lock's names, sorted and without duplicates."""
+        return self._primitive.names
+
+    async def locked(self) -> bool:
+        """Whether a majority of the nodes has it taken, by whichever client, this one too.  Does not wait.
+
+        Of several names: any of them.  Of a semaphore: all of its permits.  What it says may be past when it
+        is read: to have the lock, use `try_acquire`.
+
+        Raises:
+            QuorumUnavailableError: too few nodes answered to tell.
+            ManagerClosedError, ConfigurationError: as `acquire`.
+        """
+        runtime, primitive = await self._life.start(read_only=True), self._primitive
+        prefix = runtime.options.prefix
+        keys = tuple(map(runtime.options.key, self.names))
+        found = (await survey(runtime, prefix, keys, len(keys))).locks
+        if any(lock.state == "unknown" for lock in found):
+            msg = f"lock {printable(self.names)}: too few nodes answered to tell whether it is taken"
+            raise QuorumUnavailableError(msg, names=self.names, votes=())
+        most = primitive.kind.permits
+        return any(lock.state == "held" and len(lock.permits) >= most for lock in found)
+
+    if not TYPE_CHECKING:  # a type checker says itself that a lock cannot be awaited
+
+        def __await__(self) -> NoReturn:
+            """Say what to write for ``await manager.lock(…)``."""
+            raise TypeError(
+                "a Lock is not awaited: write `async with manager.lock(…) as lease:`, or "
+                "`lease = await manager.lock(…).acquire()` and release it"
+            )
+
+    async def acquire(self) -> Lease[Fence_co, Slot_co]:
+        """Wait for the lock and return its lease, which only its holder ends.
+
+        Raises:
+            LockTakenError: another client held it until the `blocking_timeout` ran out.
+            QuorumUnavailableError: too few nodes answered at the last try.
+            WouldDeadlockError: the calling task is inside an ``async with`` of the same name, and the lock is
+                not reentrant, or that block's lease does not cover it.
+            LockLostError: the lock is reentrant, and the block is of a lease that is lost.
+            RuntimeError: the lock is reentrant, and the task has 100 leases of it.
+            ManagerClosedError: the manager is closed.
+            ConfigurationError: two nodes turned out to be one server; or a majority cannot grant the lock,
+                since something else than a lock is under its keys.
+        """
+        return await self._acquire(self._request.blocking_timeout)
+
+    async def try_acquire(self) -> Lease[Fence_co, Slot_co] | None:
+        """Try once, without waiting; None when another client holds the lock.
+
+        Raises:
+            QuorumUnavailableError: too few nodes answered: the lock may be free, so this is not None.
+            ManagerClosedError, ConfigurationError, LockLostError, RuntimeError: as `acquire`.
+        """
+        try:
+            return await self._acquire(0.0)
+        except LockTakenError:
+            return None
+
+    async def _acquire(self, given: float | None) -> Lease[Fence_co, Slot_co]:
+        """Acquire within `given` seconds; None: without an end, 0: by a single try."""
+        life, request = self._life, self._request
+        if request.reentrant and (lease := self._reenter()) is not None:
+            return lease
+        if (stand_in := lifecycle.stand_in) is not None:
+            given = stand_in.blocking_timeout(given, self._primitive.kind)
+        began = life.clock.now()
+        runtime = life.at_hand
+        if runtime is None:  # the first use connects, within the caller's time
+            limit, quorum_timeout = given, request.quorum_timeout
+            if quorum_timeout is not None:
+                limit = quorum_timeout if given is None else min(given, quorum_timeout)
+            runtime = await life.ready(limit)
+        acquisition = Acquisition(runtime.shared, self._primitive, request, given, began, since=self._since)
+        holding = await acquisition.run()
+        return Lease(runtime, outermost(holding, runtime.releases) if request.reentrant else holding)
+
+    def _reenter(self) -> Lease[Fence_co, Slot_co] | None:
+        """Return a further lease of the lock that the calling task is inside of already (R27); else None."""
+        for runtime in self._life.runtimes_here:
+            view = reenter(runtime.queue, runtime.holdings, self._primitive, self._request, since=self._since)
+            if view is not None:
+                return Lease(runtime, view)
+        return None
+
+    async def _acquire_for(
+        self, inside: tuple[object, ...], *, block: object | None, single_try: bool
+    ) -> Lease[Fence_co, Slot_co] | None:
+        """Acquire for a thread's code `inside` of these blocks, and for its new `block` (R27): see `sync`."""
+        act_for(inside)
+        lease = await (self.try_acquire() if single_try else self.acquire())
+        if lease is not None and block is not None:
+            act_for((block, *inside))
+            lease._bind_or_release()  # noqa: SLF001 (no await since the win was judged, R7)
+        return lease
+
+    async def __aenter__(self) -> Lease[Fence_co, Slot_co]:
+        """Acquire, and run the block under the lease; raises as `acquire` does."""
+        lease = await self._acquire(self._request.blocking_timeout)
+        lease._bind()  # noqa: SLF001 (no await since the win was judged, R7)
+        self._entries.append((asyncio.current_task(), lease))
+        return lease
+
+    def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
+    ) -> Coroutine[Any, Any, None]:
+        """Release the lease of the block that ends here; raises as `Lease.__aexit__` does."""
+        if self._life.inherited:
+            return _nothing()  # the lease is the parent's, and so is its end
+        return self._pop().__aexit__(exc_type, exc, tb)
+
+    def _pop(self) -> Lease[Fence_co, Slot_co]:
+        """Find whose exit this is (R7).
+
+        The current task's last entry; else, since fixtures leave in another task than they entered,
+        one whose task has ended; else the oldest.
+        """
+        current, entries = asyncio.current_task(), self._entries
+        if entries[-1][0] is current:
+            return entries.pop()[1]
+        own = [i for i, (task, _) in enumerate(entries) if task is current]
+        orphaned = [i for i, (task, _) in enumerate(entries) if task is not None and task.done()]
+        index = own[-1] if own else (orphaned or [0])[0]
+        return entries.pop(index)[1]
+
+
+async def _nothing() -> None:
+    """Leave a block without a word."""

@@ -1,0 +1,107 @@
+"""The read-write lock, as users see it: a description with two ways in (R20 to R23)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Generic, final
+
+from .._hold.request import Request
+from .._kinds.primitive import Primitive
+from .._session.lifecycle import Lifecycle
+from .._settings.options import Fence_co, Seconds, checked_blocking, checked_quorum_timeout
+from ..errors import printable
+from .lease import Lease
+from .lock import Lock
+from .uncopied import Uncopied
+
+
+@final
+class ReadWriteLock(Uncopied, Generic[Fence_co]):
+    """Readers together, or a writer alone; made by `LockManager.rwlock`, reusable and shareable as `Lock` is.
+
+    A writer excludes `LockManager.lock` of the same names, too, and readers exclude it.
+    """
+
+    __slots__ = ("_life", "_read", "_request", "_write")
+
+    def __init__(self, life: Lifecycle, read: Primitive, write: Primitive, request: Request) -> None:
+        self._life = life
+        self._read = read
+        self._write = write
+        self._request = request
+
+    def __repr__(self) -> str:
+        return f"<ReadWriteLock {printable(self.names)} ttl={self._request.ttl:g}s>"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lock's names, sorted and without duplicates."""
+        return self._read.names
+
+    def read(
+        self,
+        *,
+        blocking: bool | None = None,
+        blocking_timeout: Seconds | None = None,
+        quorum_timeout: Seconds | None = None,
+    ) -> Lock[Fence_co]:
+        """Describe a read lock: many hold it at once, each with a lease and an end of its own.
+
+        The time limits are those of `LockManager.lock`; by default as `LockManager.rwlock` was given them.
+        ``blocking=True`` alone waits for ever.
+
+        While a writer waits, new readers wait behind it.  A reader's fence is greater than the earlier
+        writer's and smaller than the later one's; readers between two writers share it, or, seldom, a later
+        one's is greater (R21).  A task that holds the lock gets `WouldDeadlockError` from `acquire`.
+        """
+        return Lock(self._life, self._read, self._limited(blocking, blocking_timeout, quorum_timeout))
+
+    def _limited(
+        self,
+        blocking: bool | None,  # noqa: FBT001
+        blocking_timeout: Seconds | None,
+        quorum_timeout: Seconds | None,
+    ) -> Request:
+        """Return what is asked for, with time limits of its own if there are any."""
+        request = self._request
+        if blocking is not None or blocking_timeout is not None:
+            limit = checked_blocking(blocking is not False, blocking_timeout)
+            request = replace(request, blocking_timeout=limit)
+        if quorum_timeout is not None:
+            request = replace(request, quorum_timeout=checked_quorum_timeout(quorum_timeout))
+        return request
+
+    def write(
+        self,
+        *,
+        since: Lease[Fence_co] | None = None,
+        blocking: bool | None = None,
+        blocking_timeout: Seconds | None = None,
+        quorum_timeout: Seconds | None = None,
+    ) -> Lock[Fence_co]:
+        """Describe a write lock: one holder alone.
+
+        Args:
+            blocking: as of `read`.
+            blocking_timeout: as of `read`.
+            quorum_timeout: as of `read`.
+            since: a read lease of the same names, to be let go before this one is entered.  Then
+                `Lease.unchanged` of the new lease tells whether no writer with a fence came between the two
+                (R23): one of a manager without fencing, or of another library, is not seen.
+
+        Raises:
+            TypeError: `since` is no lease.
+            ValueError: it is not a read lease of these names, or a manager of the two has ``fencing=False``.
+        """
+        request = self._limited(blocking, blocking_timeout, quorum_timeout)
+        if since is None:
+            return Lock(self._life, self._write, request)
+        if not isinstance(since, Lease):
+            raise TypeError(f"since must be a read lease, got {since!r}")
+        if since.mode != "read" or since.names != self.names:
+            raise ValueError(f"since must be a read lease of {printable(self.names)}, got {since!r}")
+        if since.fence is None or not self._write.fenced:
+            raise ValueError(
+                f"since needs fences, which fencing=False leaves out: got {since!r} for {self!r}"
+            )
+        return Lock(self._life, self._write, request, since=since.fence)

@@ -1,0 +1,412 @@
+"""What users may ask for, checked at the call: every error names the parameter and the value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypedDict, final
+
+from .._clock import Clock
+from .._core import keyspace
+from .._core.fencing import MIN_FENCE_TTL
+from .._core.keyspace import RESERVED_NAMES
+from .._core.policy import ExtensionPolicy, RetryPolicy, number
+from .._core.slots import MAX_PERMITS
+from .duration import parse_duration
+
+Seconds: TypeAlias = float | timedelta
+"""A span of time: seconds, or a `timedelta`."""
+
+OnLost: TypeAlias = Literal["cancel", "raise"]
+"""What the loss of a lease does to the body of its ``async with``: cancel it, or only raise at its end."""
+
+
+if TYPE_CHECKING:
+    from typing import Generic as Generic  # noqa: PLC0414 (it is imported from here)
+
+    from typing_extensions import TypeVar  # type checkers bring it along; the default is all that is new
+
+    Fence_co = TypeVar("Fence_co", bound="int | None", default=int, covariant=True)
+    Slot_co = TypeVar("Slot_co", bound="int | None", default="int | None", covariant=True)
+else:
+    from types import GenericAlias
+    from typing import TypeVar
+
+    class Generic:
+        """Takes as few arguments as there are: of what is left out, type checkers know the default."""
+
+        __slots__ = ()
+        __class_getitem__ = classmethod(GenericAlias)
+
+    Fence_co = TypeVar("Fence_co", covariant=True)
+    Slot_co = TypeVar("Slot_co", covariant=True)
+"""What a lease's slot is, an int of a semaphore; and its fence: an int, or None with ``fencing=False``.
+
+Only type checkers see a difference: a fence is handed on without a check for None, and one that is switched
+off is found where it is used."""
+
+
+class ManagerOptions(TypedDict, total=False):
+    """The options of `LockManager`, which describes them, but for `fencing`."""
+
+    ttl: Seconds
+    node_timeout: Seconds
+    connect_timeout: Seconds
+    prefix: str
+    fence_ttl: Seconds
+    restart_quarantine: Seconds | None
+    retry: RetryPolicy
+    extension: ExtensionPolicy
+    on_lost: OnLost
+    holder: str | None
+    hooks: Iterable[object]
+    clock: Clock | None
+    random: Random | None
+
+
+class TimeLimits(TypedDict, total=False):
+    """The time limits of `ReadWriteLock.read` and `ReadWriteLock.write`, for whatever passes them on."""
+
+    blocking: bool | None
+    blocking_timeout: Seconds | None
+    quorum_timeout: Seconds | None
+
+
+class SemaphoreOptions(TypedDict, total=False):
+    """The options of `LockManager.semaphore` beside `permits`, for whatever passes them on.
+
+    `LockManager.lock` describes them.
+    """
+
+    ttl: Seconds | None
+    blocking: bool
+    blocking_timeout: Seconds | None
+    quorum_timeout: Seconds | None
+    extension: ExtensionPolicy | None
+    on_lost: OnLost | None
+    label: str | None
+
+
+class ElectionOptions(SemaphoreOptions, total=False):
+    """The options of `LockManager.election`, for whatever passes them on; it describes them."""
+
+    holder: str | None
+
+
+class ReadWriteLockOptions(SemaphoreOptions, total=False):
+    """The options of `LockManager.rwlock`, for whatever passes them on; `LockManager.lock` describes them."""
+
+    reentrant: bool
+
+
+class LockOptions(ReadWriteLockOptions, total=False):
+    """The options of `LockManager.lock`, for whatever passes them on."""
+
+    at_least: Seconds | None
+    fair: bool
+
+
+DEFAULT_PREFIX: Final = "redlock:"
+"""How every key and channel begins, unless a manager is told otherwise (R16)."""
+
+MIN_TTL: Final = 0.005
+"""Seconds, rounded up: below 4.1 ms drift leaves less than half, and a round trip has to fit in, too (R3)."""
+
+MAX_TTL: Final = 24 * 3600.0
+"""Seconds: a lock that is not extended must not outlive a day."""
+
+MAX_FENCE_TTL: Final = 30 * 24 * 3600.0
+"""Seconds that a counter may live unused."""
+
+QUARANTINE_VARIABLE: Final = "REDLOCK_RESTART_QUARANTINE"
+"""Environment variable: the restart quarantine of managers that are not given one; seconds, or such as 5m."""
+
+DEFAULT_QUARANTINE: Final = 60.0
+"""Seconds of restart quarantine, or the ttl where that is longer."""
+
+QUARANTINE_FROM: Final = 3
+"""Nodes from which on there is a restart quarantine by default: fewer could not do without the one."""
+
+MAX_NAME_BYTES: Final = 1024
+"""Bytes of one lock name in UTF-8."""
+
+MAX_NAMES: Final = 64
+"""Names that one lock may span."""
+
+MAX_HOLDER_CHARS: Final = 200
+"""Characters of the holder label that is written beside the owner value."""
+
+
+def seconds(name: str, value: Seconds) -> float:
+    """Return a span of time in seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else number(name, value)
+
+
+def positive(name: str, value: Seconds) -> float:
+    """Return a span of time that must be more than none."""
+    result = seconds(name, value)
+    if result <= 0:
+        raise ValueError(f"{name} must be positive seconds, got {value!r}")
+    return result
+
+
+def checked_ttl(value: Seconds, node_timeout: float) -> float:
+    """Return a ttl in seconds that leaves time to ask the nodes."""
+    ttl = positive("ttl", value)
+    if ttl < MIN_TTL:
+        raise ValueError(
+            f"ttl must be at least {MIN_TTL:g} s, got {value!r}; drift leaves too little of a shorter one"
+        )
+    if ttl > MAX_TTL:
+        raise ValueError(
+            f"ttl must be at most {MAX_TTL:.0f} s (24 h), got {value!r}; extend the lock instead"
+        )
+    if node_timeout >= ttl:
+        raise ValueError(
+            f"node_timeout must be shorter than the ttl, got node_timeout={node_timeout!r} and ttl={value!r}"
+        )
+    return ttl
+
+
+def checked_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return lock names sorted and without duplicates."""
+    if not names:
+        raise ValueError("a lock needs at least one name, got none")
+    for name in names:
+        _check_name(name)
+    if len(names) == 1:
+        return names
+    unique = tuple(sorted(set(names)))
+    if len(unique) > MAX_NAMES:
+        raise ValueError(f"a lock spans at most {MAX_NAMES} names, got {len(unique)}")
+    return unique
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"a lock name must be a str, got {name!r}")
+    if not name:
+        raise ValueError("a lock name must not be empty, got ''")
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"a lock name must be encodable as UTF-8, got {name!r}") from None
+    if size > MAX_NAME_BYTES:
+        raise ValueError(f"a lock name must be at most {MAX_NAME_BYTES} bytes, got {size}: {name[:60]!r}…")
+    if name.startswith(RESERVED_NAMES):
+        raise ValueError(f"lock names that begin with one of {RESERVED_NAMES} are reserved, got {name!r}")
+
+
+def checked_blocking(blocking: bool, blocking_timeout: Seconds | None) -> float | None:  # noqa: FBT001
+    """Return how long an acquire may wait, in seconds; None: for ever, 0: one try."""
+    if blocking_timeout is None:
+        return None if blocking else 0.0
+    result = seconds("blocking_timeout", blocking_timeout)
+    if result < 0:
+        raise ValueError(f"blocking_timeout must not be negative, got {blocking_timeout!r}")
+    if not blocking and result > 0:
+        raise ValueError(f"blocking=False does not wait, got blocking_timeout={blocking_timeout!r} with it")
+    return result
+
+
+def checked_quorum_timeout(value: Seconds | None) -> float | None:
+    """Return for how long a quorum may be missing, in seconds; None: as long as an acquire may take."""
+    if value is None:
+        return None
+    result = seconds("quorum_timeout", value)
+    if result < 0:
+        raise ValueError(f"quorum_timeout must not be negative, got {value!r}")
+    return result
+
+
+def checked_on_lost(value: str) -> OnLost:
+    """Return what to do with the body of a lost lease."""
+    if value == "cancel":
+        return "cancel"
+    if value == "raise":
+        return "raise"
+    raise ValueError(f"on_lost must be 'cancel' or 'raise', got {value!r}")
+
+
+def checked_holder(value: str, name: str = "holder") -> str:
+    """Return the holder label as it may stand in a key's value: printable, one line."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, got {value!r}")
+    if not value.isprintable() or len(value) > MAX_HOLDER_CHARS:
+        raise ValueError(f"{name} must be at most {MAX_HOLDER_CHARS} printable characters, got {value!r}")
+    return value
+
+
+def checked_label(value: str | None) -> str:
+    """Return the label for metrics; empty when there is none."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError(f"label must be a str, got {value!r}")
+    return value
+
+
+def checked_reentrant(value: bool) -> bool:  # noqa: FBT001
+    """Return whether a task may go into a lock that it is inside of."""
+    if not isinstance(value, bool):
+        raise TypeError(f"reentrant must be True or False, got {value!r}")
+    return value
+
+
+def checked_fair(value: bool, names: tuple[str, ...], at_least: float) -> bool:  # noqa: FBT001
+    """Return whether those that wait for a lock over `names` stand in line (R28)."""
+    if not isinstance(value, bool):
+        raise TypeError(f"fair must be True or False, got {value!r}")
+    if value and len(set(names)) > 1:
+        raise ValueError(f"a fair lock has one name, got {names!r}")
+    if value and at_least:
+        raise ValueError(f"a fair lock has no at_least, got at_least={at_least!r}")
+    return value
+
+
+def checked_policy(extension: object) -> None:
+    """Refuse anything that is not an extension policy."""
+    if not isinstance(extension, ExtensionPolicy):
+        raise TypeError(f"extension must be an ExtensionPolicy, got {extension!r}")
+
+
+def checked_fence_ttl(value: Seconds) -> float:
+    """Return how long a counter lives unused: long enough for what a missing one starts at (R11)."""
+    fence_ttl = seconds("fence_ttl", value)
+    if not MIN_FENCE_TTL <= fence_ttl <= MAX_FENCE_TTL:
+        raise ValueError(
+            f"fence_ttl must be {MIN_FENCE_TTL:.0f} to {MAX_FENCE_TTL:.0f} seconds (30 days), got {value!r}"
+        )
+    return fence_ttl
+
+
+def checked_quarantine(value: Seconds | None, ttl: float, size: int) -> float:
+    """Return the restart quarantine in seconds; 0 switches the wait off (R12)."""
+    name = "restart_quarantine"
+    if value is None and (text := os.environ.get(QUARANTINE_VARIABLE)):
+        name = QUARANTINE_VARIABLE
+        try:
+            value = parse_duration(text)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    if value is None:
+        return max(ttl, DEFAULT_QUARANTINE) if size >= QUARANTINE_FROM else 0.0
+    quarantine = seconds(name, value)
+    if not 0 <= quarantine <= MAX_TTL:
+        raise ValueError(f"{name} must be 0 to {MAX_TTL:.0f} seconds (24 h), got {value!r}")
+    refuse_longer(ttl, quarantine, name)
+    return quarantine
+
+
+def refuse_longer(
+    value: float, quarantine: float, name: str = "restart_quarantine", *, what: str = "ttl"
+) -> None:
+    """Refuse a ttl, or an `at_least`, that a restarted node's quarantine would not outlast (R12, R34).
+
+    A quarantine of 0 is none.
+    """
+    if 0 < quarantine < value:
+        raise ValueError(
+            f"{what} must not be longer than the restart quarantine, got {what}={value:g} and "
+            f"{name}={quarantine:g}: make the quarantine longer, for all clients alike"
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """A manager's settings, checked; times in seconds."""
+
+    ttl: float
+    node_timeout: float
+    connect_timeout: float
+    prefix: bytes
+    fencing: bool
+    fence_ttl: float
+    restart_quarantine: float
+    retry: RetryPolicy
+    extension: ExtensionPolicy
+    on_lost: OnLost
+    holder: str | None
+    """None: host:pid of the process that uses the manager, which may be a fork of the one that made it."""
+
+    @property
+    def sentinel(self) -> bytes | None:
+        """The key of the nodes' sentinels; None when nothing rests on them (R12, R16)."""
+        return keyspace.sentinel_key(self.prefix) if self.fencing or self.restart_quarantine else None
+
+    def key(self, name: str) -> bytes:
+        """Return the key of the lock `name`, which is also the channel of its releases (R16)."""
+        return keyspace.lock_key(self.prefix, name)
+
+    def checked_ttl(self, value: Seconds) -> float:
+        """Return a ttl in seconds that suits the other settings."""
+        ttl = checked_ttl(value, self.node_timeout)
+        refuse_longer(ttl, self.restart_quarantine)
+        return ttl
+
+    def checked_at_least(self, value: Seconds | None) -> float:
+        """Return for how many seconds a name stays taken at least: no longer than nodes know of it (R34)."""
+        if value is None:
+            return 0.0
+        at_least = seconds("at_least", value)
+        if not 0 <= at_least <= MAX_TTL:
+            raise ValueError(f"at_least must be 0 to {MAX_TTL:.0f} seconds (24 h), got {value!r}")
+        refuse_longer(at_least, self.restart_quarantine, what="at_least")
+        return at_least
+
+
+def checked_permits(permits: int) -> int:
+    """Check how many may hold a semaphore at once."""
+    if isinstance(permits, bool) or not isinstance(permits, int):
+        raise TypeError(f"permits must be an int, got {permits!r}")
+    if not 1 <= permits <= MAX_PERMITS:
+        raise ValueError(f"permits must be 1 to {MAX_PERMITS}, got {permits!r}")
+    return permits
+
+
+def checked_options(
+    *,
+    size: int,
+    ttl: Seconds,
+    node_timeout: Seconds,
+    connect_timeout: Seconds,
+    prefix: str,
+    fencing: bool,
+    fence_ttl: Seconds,
+    restart_quarantine: Seconds | None,
+    retry: RetryPolicy,
+    extension: ExtensionPolicy,
+    on_lost: str,
+    holder: str | None,
+) -> Options:
+    """Check the settings of a manager of `size` nodes, or fail with the parameter and the value."""
+    timeout = positive("node_timeout", node_timeout)
+    if not isinstance(prefix, str):
+        raise TypeError(f"prefix must be a str, got {prefix!r}")
+    try:
+        prefix_bytes = prefix.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"prefix must be encodable as UTF-8, got {prefix!r}") from None
+    if not isinstance(retry, RetryPolicy):
+        raise TypeError(f"retry must be a RetryPolicy, got {retry!r}")
+    checked_policy(extension)
+    if not isinstance(fencing, bool):
+        raise TypeError(f"fencing must be True or False, got {fencing!r}")
+    default_ttl = checked_ttl(ttl, timeout)
+    return Options(
+        ttl=default_ttl,
+        node_timeout=timeout,
+        connect_timeout=positive("connect_timeout", connect_timeout),
+        prefix=prefix_bytes,
+        fencing=fencing,
+        fence_ttl=checked_fence_ttl(fence_ttl),
+        restart_quarantine=checked_quarantine(restart_quarantine, default_ttl, size),
+        retry=retry,
+        extension=extension,
+        on_lost=checked_on_lost(on_lost),
+        holder=None if holder is None else checked_holder(holder),
+    )

@@ -1,0 +1,152 @@
+"""From what users give to what the package works with: nodes, and the primitives over names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias, final
+
+import redis
+from redis.asyncio import Redis, RedisCluster
+
+from .._core.hash_tag import hash_tag, no_tag
+from .._core.keyspace import lock_key, mark_key
+from .._kinds.kind import Kind
+from .._kinds.primitive import Primitive
+from .._node import Node, NodeSource
+from .._node.client_node import ClientNode
+from .._node.connection import UrlEndpoint
+from .._node.redis_node import RedisNode
+from ..errors import ConfigurationError
+from .node_list import url_of
+from .options import Options, checked_names
+
+MAX_PRIMITIVES: Final = 4096
+"""Primitives that a manager keeps; the one that was not asked for the longest gives way."""
+
+NodeSpec: TypeAlias = str | Redis | RedisCluster | Node | NodeSource
+"""What may stand in a node list: a URL, a client, a node, or something that makes one."""
+
+
+def listed(specs: Iterable[NodeSpec]) -> tuple[NodeSpec, ...]:
+    """Return the nodes that were given, to be made as often as there are loops.
+
+    Raises:
+        ConfigurationError: they are no list.
+    """
+    if isinstance(specs, str):
+        raise ConfigurationError("nodes must be a list of nodes, not one string")
+    if isinstance(specs, Mapping):
+        example = f": [{url!r}]" if (url := url_of(specs)) else ""
+        raise ConfigurationError(f"nodes must be a list of nodes, not a mapping{example}")
+    if not isinstance(specs, Iterable):
+        raise ConfigurationError(f"nodes must be a list of nodes, got one {type(specs).__name__}")
+    return tuple(specs)
+
+
+def make_nodes(specs: Sequence[NodeSpec]) -> tuple[Node, ...]:
+    """Make the nodes of one manager; refuse a list that cannot be a quorum.
+
+    Raises:
+        ConfigurationError: none, a duplicate, or something that cannot be a node.
+    """
+    urls = [spec for spec in specs if isinstance(spec, str)]
+    whole = ["://" in url for url in urls]
+    if not all(whole) and (any(whole) or any("@" in url for url in urls)):
+        # Cut at the comma in a password, perhaps: show nothing of it.
+        raise ConfigurationError(
+            "each node that is a URL begins with its scheme, such as redis://; "
+            "a comma that belongs to a password is written %2C"
+        )
+    nodes = tuple(_make_node(spec) for spec in specs)
+    if not nodes:
+        raise ConfigurationError("a lock manager needs at least one node, got none")
+    seen: dict[object, Node] = {}
+    for spec, node in zip(specs, nodes, strict=True):
+        address = getattr(node, "address", id(spec))
+        if address in seen:
+            raise ConfigurationError(
+                f"node {node.name} is given twice (also as {seen[address].name}): N nodes are N servers"
+            )
+        seen[address] = node
+    return nodes
+
+
+def refuse_untagged(nodes: Iterable[Node], prefix: bytes) -> None:
+    """Refuse the client of a Redis Cluster under a prefix that would spread its keys (R17).
+
+    Raises:
+        ConfigurationError: with a prefix that would do.
+    """
+    for node in nodes:
+        if isinstance(node, ClientNode) and node.clustered and hash_tag(prefix) is None:
+            raise ConfigurationError(f"node {node.name}: {no_tag(prefix)}")
+
+
+def _make_node(spec: NodeSpec) -> Node:
+    if isinstance(spec, str):
+        return RedisNode(UrlEndpoint(spec))
+    if isinstance(spec, (Redis, RedisCluster)):
+        return ClientNode(spec)
+    if isinstance(spec, type):  # it has the methods of a node
+        raise ConfigurationError(_why_no_node(spec))
+    if isinstance(spec, NodeSource):
+        return spec.link()
+    if isinstance(spec, Node):
+        return spec
+    raise ConfigurationError(_why_no_node(spec))
+
+
+def _why_no_node(spec: object) -> str:
+    """Say what to write instead of something that cannot be a node."""
+    if isinstance(spec, type):
+        return f"a node is an object, got the class {spec.__name__} itself: make one, {spec.__name__}(…)"
+    if isinstance(spec, (redis.Redis, redis.RedisCluster)):
+        name = type(spec).__name__
+        return (
+            f"a redis.{name} would block the event loop: give a redis.asyncio.{name} with the same "
+            "arguments, or its URL"
+        )
+    kind = f"a {type(spec).__name__}"
+    if url := url_of(spec):
+        return f"a node is a URL, not {kind}: write {url}"
+    return f"a node is a URL, a redis.asyncio.Redis or RedisCluster client or a Node, got {kind}"
+
+
+@final
+class Primitives:
+    """The primitives over names that a manager was asked for lately: most are asked for again and again."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self, options: Options) -> None:
+        @lru_cache(MAX_PRIMITIVES)
+        def known(kind: Kind, names: tuple[str, ...]) -> Primitive:
+            return primitive_of(kind, checked_names(names), options)
+
+        self._known = known
+
+    def over(self, kind: Kind, names: tuple[str, ...]) -> Primitive:
+        """Return a kind's primitive over `names`, in whatever order; fails as `checked_names` does."""
+        try:
+            return self._known(kind, names)
+        except TypeError as error:  # no string: what cannot be hashed has not come as far as the check
+            wrong = error
+        checked_names(names)
+        raise wrong
+
+
+def primitive_of(kind: Kind, names: tuple[str, ...], options: Options) -> Primitive:
+    """Make the primitive of a kind over `names` under these settings."""
+    prefix = options.prefix
+    keys = tuple([lock_key(prefix, name) for name in names])
+    return Primitive(
+        kind,
+        names,
+        keys,
+        counters=tuple([mark_key(prefix, kind.counter, key) for key in keys]) if options.fencing else (),
+        beside=tuple([mark_key(prefix, mark, key) for mark in kind.beside for key in keys]),
+        sentinel=options.sentinel,
+        fence_ttl=options.fence_ttl,
+        weaker=None if kind.weaker is None else primitive_of(kind.weaker, names, options),
+    )

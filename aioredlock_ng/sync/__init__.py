@@ -1,0 +1,309 @@
+"""The same locks for threads, without ``await``: `SyncLockManager` keeps a loop in a thread of its own.
+
+    with SyncLockManager(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]) as manager:
+        with manager.lock("job", ttl=30, blocking_timeout=5) as lease:
+            lease.check()
+
+A thread cannot be cancelled: a loss raises at `SyncLease.check`, to be called before each write, and at the
+end of the block.  Threads may share a manager, but not those that run an event loop.  With
+``reentrant=True`` code may go again into a lock that it is inside of by ``with``; without that it would wait
+for itself, and gets `WouldDeadlockError`.  Code is inside of a block while the function of the ``with`` is on
+its stack, whichever thread runs it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import inspect
+import queue
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, Unpack, final, overload
+from weakref import WeakSet
+
+from .. import (
+    Finding,
+    LockManager,
+    LockOptions,
+    ManagerClosedError,
+    ManagerStatistics,
+    Mode,
+    NodeInitialisation,
+    NodeInspection,
+    QueueInspection,
+    ReadWriteLockOptions,
+    SemaphoreOptions,
+    Survey,
+)
+from .._locks.decorator import lock_of, sort_of
+from .._locks.template import name_filler, sample_name
+from .._locks.uncopied import Uncopied
+from .._settings.options import ElectionOptions, Fence_co, ManagerOptions
+from .._settings.renamed import Renamed
+from .._settings.specs import NodeSpec
+from ..events import Hooks
+from ._election import SyncCampaign, SyncElection, SyncLeadership
+from ._lock import SyncLease, SyncLock, SyncReadWriteLock
+from ._thread import LoopThread
+
+__all__ = [
+    "SyncCampaign",
+    "SyncElection",
+    "SyncLeadership",
+    "SyncLease",
+    "SyncLock",
+    "SyncLockManager",
+    "SyncReadWriteLock",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., object])
+
+EXIT_LIMIT: Final = 0.5
+"""Seconds for which the interpreter's end waits for the nodes' answers to the releases."""
+
+_MANAGERS: Final[WeakSet[SyncLockManager[Any]]] = WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """Release what no other thread is inside of, when the interpreter ends; afterwards no call waits.
+
+    A suspended generator, say, leaves its block when the loop's thread stands still already.
+    """
+    closing = []
+    for manager in list(_MANAGERS):
+        with suppress(ManagerClosedError, RuntimeError):
+            if manager._thread.runs:  # noqa: SLF001
+                idle = manager._thread.entries.idle()  # noqa: SLF001
+                call = manager._thread.submit(manager.manager._aclose_for, idle)  # noqa: SLF001
+                closing.append(call)
+    LoopThread.over = True
+    ends = time.monotonic() + EXIT_LIMIT
+    for each in closing:
+        with suppress(queue.Empty, Exception):
+            each.result(max(0.0, ends - time.monotonic()))
+
+
+def _with_options_of(method: Callable[..., object]) -> Callable[[F], F]:
+    """Have `help` show the names of options that are handed to `method`."""
+
+    def note(function: F) -> F:
+        shown = inspect.signature(method)
+        left_out = ("on_lost", "_unknown")
+        options = [option for option in shown.parameters.values() if option.name not in left_out]
+        returned = inspect.signature(function).return_annotation
+        seen = shown.replace(parameters=options, return_annotation=returned)
+        function.__signature__ = seen  # type: ignore[attr-defined]
+        return function
+
+    return note
+
+
+def _refuse_cancel(options: Mapping[str, Any]) -> None:
+    if options.get("on_lost") not in (None, "raise"):
+        raise TypeError(
+            f"on_lost={options['on_lost']!r}: a thread cannot be cancelled; leave on_lost out, a loss raises "
+            "LockLostError at lease.check() and at the end of the block"
+        )
+
+
+@final
+class SyncLockManager(Renamed, Uncopied, Generic[Fence_co]):
+    """A `LockManager` for threads, with the same arguments; its thread starts at the first use.
+
+    Close it: one that is dropped keeps its thread and its connections until the process ends.
+    `manager` is the one that it runs.
+    """
+
+    @overload
+    def __init__(
+        self: SyncLockManager[int],
+        nodes: Iterable[NodeSpec],
+        *,
+        fencing: Literal[True] = True,
+        **options: Unpack[ManagerOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SyncLockManager[None],
+        nodes: Iterable[NodeSpec],
+        *,
+        fencing: Literal[False],
+        **options: Unpack[ManagerOptions],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: SyncLockManager[int | None],
+        nodes: Iterable[NodeSpec],
+        *,
+        fencing: bool,
+        **options: Unpack[ManagerOptions],
+    ) -> None: ...
+    @_with_options_of(LockManager.__init__)
+    def __init__(self, nodes: Iterable[NodeSpec], **options: Any) -> None:
+        self._run_over(functools.partial(LockManager, nodes), options)
+
+    @overload
+    @classmethod
+    def from_env(
+        cls, *, fencing: Literal[True] = True, **options: Unpack[ManagerOptions]
+    ) -> SyncLockManager[int]: ...
+    @overload
+    @classmethod
+    def from_env(
+        cls, *, fencing: Literal[False], **options: Unpack[ManagerOptions]
+    ) -> SyncLockManager[None]: ...
+    @overload
+    @classmethod
+    def from_env(cls, *, fencing: bool, **options: Unpack[ManagerOptions]) -> SyncLockManager[int | None]: ...
+    @classmethod
+    def from_env(cls, **options: Any) -> SyncLockManager[Any]:
+        """Make a manager over the nodes that `REDLOCK_URLS` lists; as `LockManager.from_env`."""
+        manager = cls.__new__(cls)
+        manager._run_over(LockManager.from_env, options)  # noqa: SLF001 (one of this very class)
+        return manager
+
+    def _run_over(self, make: Callable[..., LockManager[Any]], options: dict[str, Any]) -> None:
+        _refuse_cancel(options)
+        options["on_lost"] = "raise"
+        hooks = options.pop("hooks", ())
+        self._thread = LoopThread()
+        if isinstance(hooks, Iterable) and not isinstance(hooks, Hooks):  # else `make` says what is wrong
+            hooks = (self._thread.losses, *hooks)
+        self.manager: LockManager[Fence_co] = make(hooks=hooks, **options)
+        _MANAGERS.add(self)
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self.manager)[1:]}"
+
+    @_with_options_of(LockManager.lock)
+    def lock(self, *names: str, **options: Unpack[LockOptions]) -> SyncLock[Fence_co]:
+        """Describe a lock; the options are those of `LockManager.lock`, but a loss only raises."""
+        _refuse_cancel(options)
+        return SyncLock(self.manager.lock(*names, **options), self._thread)
+
+    @_with_options_of(LockManager.rwlock)
+    def rwlock(self, *names: str, **options: Unpack[ReadWriteLockOptions]) -> SyncReadWriteLock[Fence_co]:
+        """Describe a read-write lock; the options are those of `LockManager.rwlock`; a loss only raises."""
+        _refuse_cancel(options)
+        return SyncReadWriteLock(self.manager.rwlock(*names, **options), self._thread)
+
+    @_with_options_of(LockManager.semaphore)
+    def semaphore(
+        self, name: str, *, permits: int, **options: Unpack[SemaphoreOptions]
+    ) -> SyncLock[Fence_co, int]:
+        """Describe a counting semaphore; arguments and errors are those of `LockManager.semaphore`."""
+        _refuse_cancel(options)
+        return SyncLock(self.manager.semaphore(name, permits=permits, **options), self._thread)
+
+    @_with_options_of(LockManager.election)
+    def election(self, name: str, **options: Unpack[ElectionOptions]) -> SyncElection:
+        """Describe the election of a leader; options and errors are those of `LockManager.election`."""
+        _refuse_cancel(options)
+        return SyncElection(self.manager.election(name, **options), self._thread)
+
+    def locked(
+        self,
+        template: str,
+        *,
+        mode: Mode | None = None,
+        permits: int | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Run a function under the lock that `template` names; as `LockManager.locked`.
+
+        A loss raises `LockLostError` when the function has returned.
+
+        Raises:
+            ValueError: at decoration, when a field of the template is no parameter of the function, there is
+                no such mode, or it does not go with `at_least`.
+            TypeError: at decoration, when the function is async or a generator.
+        """
+        _refuse_cancel(options)
+        sample, sort = sample_name(template), sort_of(mode, permits)
+        if options.get("label") is None:
+            options["label"] = template
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+                raise TypeError(f"locked() of a SyncLockManager wants an ordinary function, got {function!r}")
+            name_of = name_filler(template, function)
+            lock_of(self.manager, sample, sort, options)  # options that cannot work fail here, too
+
+            @functools.wraps(function)
+            def under_lock(*args: P.args, **kwargs: P.kwargs) -> R:
+                lock = lock_of(self.manager, name_of(*args, **kwargs), sort, options)
+                with SyncLock(lock, self._thread):
+                    return function(*args, **kwargs)
+
+            return under_lock
+
+        return decorate
+
+    # -- looking and administering: as the methods of `LockManager` ----------------------------
+
+    def inspect(self, name: str) -> tuple[NodeInspection, ...]:
+        """Return what each node holds under `name`: whether, for how long, by which holder, whether ours."""
+        return self._thread.call(self.manager.inspect, name)
+
+    def queue(self, name: str) -> QueueInspection:
+        """Return the processes that wait in line for the fair lock `name`; as `LockManager.queue`."""
+        return self._thread.call(self.manager.queue, name)
+
+    def force_release(self, name: str) -> tuple[NodeInspection, ...]:
+        """Delete the key of `name` on every node, whichever client holds it, and return what was there."""
+        return self._thread.call(self.manager.force_release, name)
+
+    def survey(self, *names: str, limit: int = 1000) -> Survey:
+        """Look at the locks `names`, or at every lock under the prefix; as `LockManager.survey`."""
+        return self._thread.call(functools.partial(self.manager.survey, *names, limit=limit))
+
+    def init(self, *, force: bool = False) -> tuple[NodeInitialisation, ...]:
+        """State that no lock can be alive under the prefix; as `LockManager.init`."""
+        return self._thread.call(functools.partial(self.manager.init, force=force))
+
+    def diagnose(self) -> tuple[Finding, ...]:
+        """Look for what silently voids a quorum, and say what to do about it; as `LockManager.diagnose`."""
+        return self._thread.call(self.manager.diagnose)
+
+    def statistics(self) -> ManagerStatistics:
+        """Return nodes, held leases, waiters and counters as they are now.  No I/O."""
+        return self.manager.statistics()
+
+    @property
+    def available(self) -> bool:
+        """Whether a majority of the nodes may vote now, as far as is known without asking them."""
+        return self.manager.available
+
+    @property
+    def unavailable_for(self) -> float:
+        """Seconds until a majority may vote; 0: now, `math.inf`: unknown.  No I/O."""
+        return self.manager.unavailable_for
+
+    # -- its thread ----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Release every lease and end the thread; idempotent.
+
+        Waits for the blocks of other threads, at most until their deadline; they end in `LockLostError`.
+        Leases of blocks that the calling code is inside of, or that this thread has suspended in a generator,
+        are released at once, as are those from `SyncLock.acquire`.  So a signal handler may close it.
+        """
+        if self._thread.inherited:
+            return
+        if self._thread.runs:
+            with suppress(ManagerClosedError):
+                own = self._thread.entries.of_thread(sys._getframe())  # noqa: SLF001
+                self._thread.call(self.manager._aclose_for, own)  # noqa: SLF001
+        self._thread.stop()
+
+    def __enter__(self) -> SyncLockManager[Fence_co]:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

@@ -1,0 +1,196 @@
+"""Locks and leases for threads; what they do runs in the thread of the loop."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from datetime import timedelta
+from types import FrameType
+from typing import Any, Unpack, final
+
+from .. import Lease, Lock, ManagerClosedError, Mode, NodeVote, ReadWriteLock, ReleaseReport
+from .._locks.uncopied import Uncopied
+from .._settings.options import Fence_co, Generic, Slot_co, TimeLimits
+from .._settings.renamed import Renamed
+from ._entries import Entry, leaving
+from ._thread import LoopThread
+
+
+@final
+class SyncLease(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
+    """A `Lease` for threads.  What else can be read from the `Lease` is in `lease`."""
+
+    def __init__(self, lease: Lease[Fence_co, Slot_co], thread: LoopThread) -> None:
+        self.lease, self._thread = lease, thread
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self.lease)[1:]}"
+
+    @property
+    def fence(self) -> Fence_co:
+        """The fencing token, for the resource to check; as `Lease.fence`."""
+        return self.lease.fence
+
+    @property
+    def mode(self) -> Mode | None:
+        """``"read"`` or ``"write"`` of a read-write lock, None of any other; as `Lease.mode`."""
+        return self.lease.mode
+
+    @property
+    def slot(self) -> Slot_co:
+        """Which permit of a semaphore this is, None of any other lock; as `Lease.slot`."""
+        return self.lease.slot
+
+    @property
+    def unchanged(self) -> bool | None:
+        """Whether no writer came since the read lease that was given; as `Lease.unchanged`."""
+        return self.lease.unchanged
+
+    @property
+    def lost(self) -> threading.Event:
+        """Set when the lease is lost, a little before its validity ends: a thread can wait for it."""
+        return self._thread.losses.watch(self, self.lease.lost)
+
+    @property
+    def votes(self) -> tuple[NodeVote, ...]:
+        """What each node said in the last round that was won."""
+        return self.lease.votes
+
+    @property
+    def extensions(self) -> int:
+        """How many times the validity was extended."""
+        return self.lease.extensions
+
+    @property
+    def held(self) -> bool:
+        """Whether the lock is ours, by all that is known and by the clock."""
+        return self.lease.held
+
+    @property
+    def remaining(self) -> float:
+        """Seconds of validity left; 0 once it is over."""
+        return self.lease.remaining
+
+    def check(self) -> None:
+        """Raise `LockLostError` unless the lock is still ours; call it right before each write."""
+        self.lease.check()
+
+    def extend(self, ttl: float | timedelta | None = None) -> None:
+        """Extend the validity; raises as `Lease.extend` does."""
+        self._thread.call(self.lease.extend, ttl)
+
+    def downgrade(self) -> None:
+        """Turn a write lease into a read lease; as `Lease.downgrade`."""
+        self._thread.call(self.lease.downgrade)
+
+    def release(self) -> ReleaseReport:
+        """Release on all nodes, and return what each said; idempotent."""
+        return self._thread.call(self.lease.release)
+
+
+@final
+class SyncLock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
+    """A `Lock` for threads: reusable, and safe to enter from many threads at once.
+
+    A block may be left in another thread than it was entered in, as frameworks do with generators.
+    """
+
+    def __init__(self, lock: Lock[Fence_co, Slot_co], thread: LoopThread) -> None:
+        self._lock, self._thread = lock, thread
+        self._entered: dict[Entry, None] = {}
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._lock)[1:]}"
+
+    @property
+    def name(self) -> str:
+        """The lock's name; of several, the first in order."""
+        return self._lock.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The lock's names, sorted and without duplicates."""
+        return self._lock.names
+
+    def locked(self) -> bool:
+        """Whether a majority of the nodes has it taken, by whichever client: as `Lock.locked`."""
+        return self._thread.call(self._lock.locked)
+
+    def acquire(self) -> SyncLease[Fence_co, Slot_co]:
+        """Wait for the lock and return a lease, which must be released; raises as `Lock.acquire` does."""
+        lease = self._take(sys._getframe(1))  # noqa: SLF001
+        assert lease is not None, "it waits"
+        return lease
+
+    def try_acquire(self) -> SyncLease[Fence_co, Slot_co] | None:
+        """Try once, without waiting; None when another client holds the lock."""
+        return self._take(sys._getframe(1), single_try=True)  # noqa: SLF001
+
+    def _take(
+        self, frame: FrameType, *, single_try: bool = False, block: Entry | None = None
+    ) -> SyncLease[Fence_co, Slot_co] | None:
+        """Acquire in the loop, for code of `frame`; a lease that an interrupt orphans is given back."""
+        acquire = functools.partial(
+            self._lock._acquire_for,  # noqa: SLF001
+            self._thread.entries.around(frame),
+            block=None if block is None else block.mark,
+            single_try=single_try,
+        )
+        call = self._thread.submit(acquire)
+        try:
+            lease = call.result()
+            return None if lease is None else SyncLease(lease, self._thread)
+        except BaseException:  # such as a KeyboardInterrupt, at any moment
+            call.give_up()
+            raise
+
+    def __enter__(self) -> SyncLease[Fence_co, Slot_co]:
+        return self._enter(sys._getframe(1))  # noqa: SLF001
+
+    def _enter(self, frame: FrameType) -> SyncLease[Fence_co, Slot_co]:
+        block = Entry(frame)
+        self._thread.entries.add(block)
+        lease = self._take(frame, block=block)
+        assert lease is not None, "it waits"
+        block.lease = lease.lease
+        self._entered[block] = None  # last: after a further call an interrupt could leave it there
+        return lease
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._leave(sys._getframe(1), *exc_info)  # noqa: SLF001
+
+    def _leave(self, frame: FrameType, *exc_info: object) -> None:
+        block = leaving(list(self._entered), frame)
+        while self._entered.pop(block, block) is not None:  # another thread was quicker
+            block = leaving(list(self._entered), frame)
+        block.left()
+        self._thread.entries.discard(block)
+        if not self._thread.inherited:  # otherwise a forked child leaves its parent's block
+            try:
+                self._thread.call(block.lease.__aexit__, *exc_info)
+            except ManagerClosedError:  # then it was released with the manager
+                if exc_info[1] is None:
+                    block.lease.check()
+
+
+@final
+class SyncReadWriteLock(Uncopied, Generic[Fence_co]):
+    """A `ReadWriteLock` for threads."""
+
+    def __init__(self, lock: ReadWriteLock[Fence_co], thread: LoopThread) -> None:
+        self._lock, self._thread = lock, thread
+
+    def __repr__(self) -> str:
+        return f"<Sync{repr(self._lock)[1:]}"
+
+    def read(self, **limits: Unpack[TimeLimits]) -> SyncLock[Fence_co]:
+        """Describe a read lock: many threads hold it at once, each with a lease of its own."""
+        return SyncLock(self._lock.read(**limits), self._thread)
+
+    def write(
+        self, *, since: SyncLease[Any] | None = None, **limits: Unpack[TimeLimits]
+    ) -> SyncLock[Fence_co]:
+        """Describe a write lock: one holder alone; options and errors as of `ReadWriteLock.write`."""
+        lease = since.lease if isinstance(since, SyncLease) else since
+        return SyncLock(self._lock.write(since=lease, **limits), self._thread)
