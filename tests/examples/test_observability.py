@@ -132,13 +132,13 @@ class Scraper:
         }
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         self._url = f"http://127.0.0.1:{port}"
-        self._log = (folder / "log").open("w+")
         command = [
             program("prometheus"),
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{port}",
         ]
+        self._log = (folder / "log").open("w+")
         self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
         ends = time.monotonic() + 30
         while not self._ready():

@@ -11,7 +11,8 @@ import pytest
 
 from aioredlock_ng import Lease, LockManager, LockTakenError, RetryPolicy
 from aioredlock_ng._acquire.notices import ReleaseWaiter
-from aioredlock_ng.testing._memory_server import MemoryServer
+from aioredlock_ng.testing._memory_commands import COMMANDS
+from aioredlock_ng.testing._memory_data import CommandError
 from tests.unit.crowds import NAME, SECTION, Figures, crowd
 from tests.unit.worlds import ANOTHER, LATENCY, PREFIX, World, count, in_task, opened, sim, virtual, world
 
@@ -69,7 +70,11 @@ def test_clients_that_know_nothing_of_crowds_mix_with_those_that_do(old: int) ->
 @pytest.mark.heavy
 def test_without_the_right_to_count_all_is_as_without_crowds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A crowd of unknown size follows every notice."""
-    monkeypatch.setattr(MemoryServer, "listening", lambda *_: 0)
+
+    def denied(*_: object) -> None:
+        raise CommandError("NOPERM User locker has no permissions to run the 'pubsub|numsub' command")
+
+    monkeypatch.setitem(COMMANDS, b"PUBSUB", denied)
     figures = crowd(5, seconds=0.5)
     assert figures.rate >= 120, str(figures)
     assert figures.tries_each > 4, "all ask"
