@@ -20,7 +20,7 @@ from tests.servers import ask, eventually
 APART: Final = (-3600.0, -1.0, 1.0, 3600.0)
 """Seconds by which the clocks of each process are ahead."""
 
-CLAIMS: Final = 2_500
+CLAIMS: Final = 5_000
 QUARANTINE: Final = 1.0
 
 
