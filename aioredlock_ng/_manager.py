@@ -514,16 +514,16 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
 
     async def inspect(self, name: str) -> tuple[NodeInspection, ...]:
         """Return what each node holds under `name`: whether, how long, by whom, and whether by us."""
-        runtime = await self._life.start(read_only=True)
-        return await _admin.inspect(runtime, self._key(name))
+        session = await self._life.start(read_only=True)
+        return await _admin.inspect(session, self._key(name))
 
     async def queue(self, name: str) -> QueueInspection:
         """Return the processes that wait in line for the fair lock `name`, in their order, 100 at most.
 
         It says how the line is now, as the nodes have it that answer, and promises no turn.
         """
-        runtime = await self._life.start(read_only=True)
-        return await look_at_line(runtime, self._key(name), name)
+        session = await self._life.start(read_only=True)
+        return await look_at_line(session, self._key(name), name)
 
     async def force_release(self, name: str) -> tuple[NodeInspection, ...]:
         """Delete the key of `name` on every node, whatever process holds it, and return what was there.
@@ -531,9 +531,9 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         For administrators only: the holder, if alive, works on until its next extension is refused, and may
         hand the lock on for 50 ms (R43).  After `at_least` the process that had it asks again in a minute.
         """
-        runtime = await self._life.start(read_only=True)
-        found = await _admin.force_release(runtime, self._key(name))
-        runtime.queue.cooldowns.end(name)
+        session = await self._life.start(read_only=True)
+        found = await _admin.force_release(session, self._key(name))
+        session.queue.cooldowns.end(name)
         return found
 
     async def survey(self, *names: str, limit: int = 1000) -> Survey:
@@ -587,12 +587,12 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
         from ._admin.doctor.gather import gather
         from ._admin.doctor.judge import judge  # here: a process that only locks need not import all this
 
-        runtime = await self._life.start_and_hear_all()
+        session = await self._life.start_and_hear_all()
         if lifecycle.stand_in is not None:
             return ()  # of nodes that are not asked there is nothing to find
-        facts = await gather(runtime)
-        if runtime.availability.closing:
-            raise runtime.availability.closed_error()  # what looked like dead nodes was our own end
+        facts = await gather(session)
+        if session.availability.closing:
+            raise session.availability.closed_error()  # what looked like dead nodes was our own end
         return judge(facts)
 
     def _key(self, name: str) -> bytes:
@@ -600,7 +600,7 @@ class LockManager(Renamed, Uncopied, Generic[Fence_co]):
 
     def statistics(self) -> ManagerStatistics:
         """Return nodes, held leases, waiters and counters as they are now; without I/O, from any thread."""
-        return statistics_of(self._life.nodes, self._life.counters, self._life.runtime)
+        return statistics_of(self._life.nodes, self._life.counters, self._life.session)
 
 
 def _label(label: str | None, names: tuple[str, ...]) -> str | None:

@@ -22,7 +22,7 @@ from .attempt import Attempt
 from .other_kind import other_kind
 from .quorum_watch import QuorumWatch
 from .refusals import not_asked
-from .shared import Shared
+from .session import AcquireSession
 from .telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
 from .time_budget import TimeBudget
 from .waiting import Waiting
@@ -49,7 +49,7 @@ class Acquisition:
 
     def __init__(
         self,
-        shared: Shared,
+        session: AcquireSession,
         primitive: Primitive,
         request: Request,
         given: float | None,
@@ -57,32 +57,32 @@ class Acquisition:
         *,
         since: int | None = None,
     ) -> None:
-        self._shared = shared
+        self._session = session
         self._primitive = primitive
         self._request = request
         self._since = since
         self.names = primitive.names
-        self._budget = TimeBudget(shared.clock, shared.node_timeout, given, began, request.quorum_timeout)
-        self._ticket = Ticket(shared.queue, primitive)
+        self._budget = TimeBudget(session.clock, session.node_timeout, given, began, request.quorum_timeout)
+        self._ticket = Ticket(session.queue, primitive)
         self._seat = NO_SEAT  # what says to the nodes that the call waits, if its kind does (R22)
         if primitive.kind.seats and not self._budget.single_try:
             self._seat = SHARED_SEAT
             if primitive.kind.in_line:
-                self._seat = self._ticket.seat = shared.tries.seat
+                self._seat = self._ticket.seat = session.seat
             elif primitive.kind.own_marks:
-                self._seat = self._ticket.seat = Seat(shared.tries.owners.new())
+                self._seat = self._ticket.seat = Seat(session.owners.new())
 
     async def run(self) -> Holding:
         """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
-        shared = self._shared
+        session = self._session
         try:
             holding = await self._acquire()
         except BaseException as error:
             if isinstance(estate := self._ticket.held, Estate):  # the next in line may have it
-                shared.holdings.succession.decline(estate, self._ticket, shared.clock.now())
+                session.succession.decline(estate, self._ticket, session.clock.now())
             self._ticket.leave()
             if self._attempts and self._ticket.seat.name:
-                shared.tries.releases.stand_up(self._primitive, self._ticket.seat)
+                session.releases.stand_up(self._primitive, self._ticket.seat)
             self._gave_up(error)
             raise
         finally:
@@ -91,21 +91,21 @@ class Acquisition:
             if self._waiting is not None:
                 self._waiting.over()
             if self._waits_told:
-                shared.long_waits.drop(self)
-        if Acquired in shared.hooks.wanted or debugging():
+                session.long_waits.drop(self)
+        if Acquired in session.hooks.wanted or debugging():
             self._tell_acquired(holding)
         ACQUIRED.set((*ACQUIRED.get()[1 - REMEMBERED :], ref(holding)))
         return holding
 
     async def _acquire(self) -> Holding:
         """The story of a call, from first to last."""
-        shared, ticket, budget = self._shared, self._ticket, self._budget
+        session, ticket, budget = self._session, self._ticket, self._budget
         # A burst: too many tries are in flight.  Stand in line before any other work.
-        if shared.admission.in_flight >= shared.admission.most and not budget.single_try:
+        if session.admission.in_flight >= session.admission.most and not budget.single_try:
             await self._stand_in_line()
         # What others may hold beside this task may still be what it would wait for, behind a writer (R20).
         if self._primitive.kind.mode is not None and not budget.single_try:
-            shared.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
+            session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
         # One contender per name and process: the other tasks wait here, in the order of their calls.
         await self._queue_locally()
         # One of them may have handed its lock on, as it is: then no node need be asked.
@@ -114,7 +114,7 @@ class Acquisition:
         while True:
             # Ask all nodes at once.  A first try whose time was used up before it began is still a try.
             attempt = await self._prepare()
-            won = await attempt.ask(budget.for_answers() or shared.node_timeout)
+            won = await attempt.ask(budget.for_answers() or session.node_timeout)
             # There are three cases.
             # 1. A majority granted, and enough of the validity is left: the lock is ours.
             if won and (holding := self._hold(attempt)) is not None:
@@ -136,31 +136,31 @@ class Acquisition:
                 ticket.step_back()
                 await self._queue_locally()
             await self._let_others_in(error)
-            if budget.for_answers() < shared.node_timeout / 2:
+            if budget.for_answers() < session.node_timeout / 2:
                 raise error
 
     # -- behind other tasks of this process ----------------------------------------------------
 
     async def _queue_locally(self) -> None:
         """Wait until no task of this process is in the way of any name, and let other processes ask first."""
-        shared, ticket, single_try = self._shared, self._ticket, self._budget.single_try
-        if single_try and (error := shared.local.cooling(self.names)) is not None:
+        session, ticket, single_try = self._session, self._ticket, self._budget.single_try
+        if single_try and (error := session.local.cooling(self.names)) is not None:
             raise self._refused_here(error)
         for name in self.names:
-            if not shared.queue.enter(name, ticket):
+            if not session.queue.enter(name, ticket):
                 self._leave_place()
                 await self._queue_behind(name)
                 if ticket.held is not None:
                     return  # handed on by another task, as it is (R43)
                 break
-        handoff = shared.queue.handoff
+        handoff = session.queue.handoff
         for name in self.names:
             if (last := handoff.windows.get(name)) is None or not last.over:
                 continue  # the most frequent case: this process has not had it for long
-            if (window := handoff.take(name, shared.clock.now())) is not None:
+            if (window := handoff.take(name, session.clock.now())) is not None:
                 self._leave_place()
                 await self._begin_to_wait().let_others_ask(window)
-        if shared.queue.cooldowns.until:
+        if session.queue.cooldowns.until:
             await self._cool_down()
 
     async def _queue_behind(self, name: str) -> None:
@@ -178,17 +178,17 @@ class Acquisition:
 
     async def _queue_for(self, name: str) -> None:
         """Wait in the queue of one name until the ticket is let in; raises when the time is up before."""
-        shared, budget, single_try = self._shared, self._budget, self._budget.single_try
-        shared.local.check_kind(self._primitive, name)
+        session, budget, single_try = self._session, self._budget, self._budget.single_try
+        session.local.check_kind(self._primitive, name)
         if not single_try:
-            shared.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
-        entry = shared.queue.entries[name]
+            session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
+        entry = session.queue.entries[name]
         if single_try and (entry.held or entry.refusal):
-            raise self._refused_here(shared.local.in_the_way(self.names, entry))
+            raise self._refused_here(session.local.in_the_way(self.names, entry))
         if len(entry.queue or ()) >= MAX_WAITERS:
             msg = f"more than {MAX_WAITERS} tasks of this process wait for {printable((name,))}"
             raise self._refused_here(LockTakenError(msg, names=self.names))
-        place = shared.queue.place(name, self._ticket, single_try=single_try, wanted=self._request)
+        place = session.queue.place(name, self._ticket, single_try=single_try, wanted=self._request)
         watch = None
         if budget.for_quorum is not None and not single_try:
             watch = QuorumWatch(budget, entry, place)
@@ -199,11 +199,11 @@ class Acquisition:
             if not single_try:
                 self._tell_waiting(None)  # code of users, which may find that the lease in the way has ended
             # A single try that finds a contender without a verdict waits for that verdict, not longer.
-            if await shared.pauses.wait(place.future, budget.for_answers() if single_try else budget.room()):
+            if await session.pauses.wait(place.future, budget.for_answers() if single_try else budget.room()):
                 budget.goes_on_from(entry.refusal, entry.answered_at)
                 return
         except BaseException:
-            shared.queue.step_out(name, place)
+            session.queue.step_out(name, place)
             raise
         finally:
             self._behind = None
@@ -211,12 +211,12 @@ class Acquisition:
                 watch.cancel()
             if claim is not None:
                 claim.cancel()
-        shared.queue.step_out(name, place)
-        raise self._refused_here(shared.local.in_the_way(self.names, entry, place.verdict))
+        session.queue.step_out(name, place)
+        raise self._refused_here(session.local.in_the_way(self.names, entry, place.verdict))
 
     async def _cool_down(self) -> None:
         """Wait while a name stays taken that this process has released; no node need be asked (R34)."""
-        local = self._shared.local
+        local = self._session.local
         if (error := local.cooling(self.names)) is not None:
             self._tell_waiting(error)
             self._leave_place()
@@ -240,74 +240,74 @@ class Acquisition:
         It keeps others out and has nothing itself; the holder may wait for one of them.  Without a quorum it
         is not a holder that it waits for.
         """
-        shared, ticket = self._shared, self._ticket
+        session, ticket = self._session, self._ticket
         patience, taken = self._patience_of_claim(), isinstance(error, LockTakenError)
-        if patience is None or not patience.is_over(shared.clock.now(), taken=taken):
+        if patience is None or not patience.is_over(session.clock.now(), taken=taken):
             return
         if self._waiting is not None:
             self._waiting.over()
         ticket.returns = self._primitive.kind.own_marks  # among writers its place is the first
         ticket.leave()
         if ticket.seat.name:
-            shared.tries.releases.stand_up(self._primitive, ticket.seat)
-        await shared.pauses.sleep(self._budget.within(LETS_IN))
+            session.releases.stand_up(self._primitive, ticket.seat)
+        await session.pauses.sleep(self._budget.within(LETS_IN))
         await self._queue_locally()
 
     def _refused_here(self, error: LockNotAcquiredError) -> LockNotAcquiredError:
         """Count a refusal for which no node was asked."""
-        self._shared.counters.refused += 1
+        self._session.counters.refused += 1
         return error
 
     def _begin_to_wait(self) -> Waiting:
         """Note that this call is not let through at once."""
         if self._waiting is None:
-            self._waiting = Waiting(self._shared, self._ticket, self._budget)
+            self._waiting = Waiting(self._session, self._ticket, self._budget)
         return self._waiting
 
     # -- a place among the tries in flight -----------------------------------------------------
 
     async def _stand_in_line(self) -> None:
         """Wait for a place among the tries in flight, in the caller's time; a single try in its own line."""
-        shared, budget = self._shared, self._budget
-        admission, began = shared.admission, shared.clock.now()
+        session, budget = self._session, self._budget
+        admission, began = session.admission, session.clock.now()
         place = admission.line_up(single_try=budget.single_try)
         if place is not None:
             try:
                 limit = None if budget.single_try else budget.room()
-                self._has_place = await shared.pauses.wait(place, limit)
+                self._has_place = await session.pauses.wait(place, limit)
             finally:
                 if not self._has_place:
                     admission.step_out(place)
-            budget.stood_in_line(shared.clock.now() - began)
+            budget.stood_in_line(session.clock.now() - began)
         if not self._has_place:
-            error = not_asked(self.names, shared.tries.outbox.nodes, admission.most)
+            error = not_asked(self.names, session.outbox.nodes, admission.most)
             raise self._refusal or self._refused_here(error)
-        shared.availability.check()
+        session.availability.check()
 
     def _leave_place(self) -> None:
         """Let the next one ask: this call does not, for now."""
         if self._has_place:
             self._has_place = False
-            self._shared.admission.leave()
+            self._session.admission.leave()
 
     # -- one try -------------------------------------------------------------------------------
 
     async def _prepare(self) -> Attempt:
         """Return the next try, for which there is a place."""
-        shared, ticket = self._shared, self._ticket
-        if shared.availability.conflict is not None:
-            shared.availability.check()
+        session, ticket = self._session, self._ticket
+        if session.availability.conflict is not None:
+            session.availability.check()
         # Where tasks of this process want the name, too, each is to have a fence of the block (R43).  They
         # come back for it, so that those that wait now are not all; and a block costs no more than one.
-        followed = ticket.notice_pending or shared.queue.entries[self.names[0]].queue
+        followed = ticket.notice_pending or session.queue.entries[self.names[0]].queue
         block = self._primitive.block if followed else 1
         if ticket.notice_pending:  # a place was kept for this question
             ticket.notice_pending, self._has_place = False, True
-        if not self._has_place and not shared.admission.enter():
+        if not self._has_place and not session.admission.enter():
             await self._stand_in_line()
         self._attempts += 1
         attempt = Attempt(
-            shared.tries, self._primitive, self._request, seen=self._seen, block=block, seat=self._seat
+            session, self._primitive, self._request, seen=self._seen, block=block, seat=self._seat
         )
         ticket.asked = attempt.asked
         if self._waiting is not None:
@@ -317,14 +317,14 @@ class Acquisition:
 
     def _hold(self, won: Attempt | Estate) -> Holding | None:
         """Return the lock that was won, by a try or by another task; None when that came too late."""
-        shared, request, ticket = self._shared, self._request, self._ticket
+        session, request, ticket = self._session, self._request, self._ticket
         valid_until = won.asked_at + request.validity
         # Judged when this task runs again, not when the tally was won (R3).
-        too_late = valid_until - shared.clock.now() <= request.least_validity
-        if too_late or shared.availability.conflict is not None:
+        too_late = valid_until - session.clock.now() <= request.least_validity
+        if too_late or session.availability.conflict is not None:
             return None
         holding = Holding(
-            shared.holdings,
+            session,
             won.primitive,
             request,
             ticket,
@@ -339,13 +339,13 @@ class Acquisition:
             holding.unchanged = won.unchanged_since(self._since)
         if isinstance(won.asked, SlotRound):
             won.asked.settle(holding.give)
-        ticket.now_held(holding, lambda: shared.local.held_here(self.names, holding))
-        shared.counters.acquired += 1
+        ticket.now_held(holding, lambda: session.local.held_here(self.names, holding))
+        session.counters.acquired += 1
         return holding
 
     def _inherit(self, estate: Estate) -> Holding | None:
         """Return the lock that was handed to this task (R43); None when it comes too late."""
-        shared, succession = self._shared, self._shared.holdings.succession
+        session, succession = self._session, self._session.succession
         succession.take(estate)
         holding = self._hold(estate)
         if holding is None:
@@ -353,13 +353,13 @@ class Acquisition:
             succession.give_back(estate)
         else:
             holding.inherits(estate)
-            shared.counters.handed_on += 1
+            session.counters.handed_on += 1
         return holding
 
     async def _undo(self, attempt: Attempt) -> tuple[LockNotAcquiredError, Waiting | None]:
         """Undo a try that was no win; return why, and how to wait.  Raise if another one is pointless."""
-        shared, budget = self._shared, self._budget
-        shared.counters.refused += 1
+        session, budget = self._session, self._budget
+        session.counters.refused += 1
         self._seen = max(self._seen, attempt.seen)
         waiting = None
         if not budget.single_try and self._ticket.speaks():
@@ -370,17 +370,17 @@ class Acquisition:
         if self._primitive.kind.in_line:
             self._seat = attempt.seat
         error = await attempt.undo_and_explain(budget.for_answers())
-        misuse = await other_kind(shared.tries.outbox, self._primitive, error, budget.for_answers())
+        misuse = await other_kind(session.outbox, self._primitive, error, budget.for_answers())
         if waiting is not None:
             waiting.undone(attempt)
-        if shared.availability.closing:
-            raise shared.availability.closed_error()
+        if session.availability.closing:
+            raise session.availability.closed_error()
         if (node := attempt.eternal) is not None:
-            shared.eternal.report(self._primitive, node)
+            session.eternal.report(self._primitive, node)
         self._ahead = attempt.ahead if self._primitive.kind.in_line else 0
-        tell_refused(shared.hooks, self._primitive, self._request.label, error, ahead=self._ahead)
+        tell_refused(session.hooks, self._primitive, self._request.label, error, ahead=self._ahead)
         for name in self._ticket.names:
-            shared.queue.handoff.end(name)
+            session.queue.handoff.end(name)
         budget.heard(error)
         if misuse is not None:
             raise misuse from error
@@ -396,30 +396,30 @@ class Acquisition:
     def why(self) -> LockNotAcquiredError | None:
         """Return what keeps this call from the lock now."""
         behind = self._behind
-        return self._refusal if behind is None else self._shared.local.in_the_way(self.names, behind)
+        return self._refusal if behind is None else self._session.local.in_the_way(self.names, behind)
 
     def waits_long(self) -> None:
         """Warn if this call may wait for its own task."""
         if self._acquired:
-            self._shared.ancestors.look(self._primitive, self._acquired)
+            self._session.ancestors.look(self._primitive, self._acquired)
 
     def _tell_waiting(self, error: LockNotAcquiredError | None) -> None:
         """Tell, once, that this call begins to wait; without an error it waits for a task of this process."""
         self._refusal = error
         if self._waits_told:
-            self._shared.long_waits.reconsider(self)
+            self._session.long_waits.reconsider(self)
         else:
             self._waits_told = True
-            shared = self._shared
-            shared.long_waits.add(self)
+            session = self._session
+            session.long_waits.add(self)
             lock, label, waited = self._primitive, self._request.label, self._budget.used
-            tell_waiting(shared.hooks, lock, label, error, waited=waited, ahead=self._ahead)
+            tell_waiting(session.hooks, lock, label, error, waited=waited, ahead=self._ahead)
             self._acquired = ACQUIRED.get()
 
     def _tell_acquired(self, holding: Holding) -> None:
         try:
             waited, attempts = self._budget.used, self._attempts
-            tell_acquired(self._shared.hooks, holding, waited=waited, attempts=attempts)
+            tell_acquired(self._session.hooks, holding, waited=waited, attempts=attempts)
         except BaseException:
             holding.taken_until = 0.0  # no caller got it: it is undone like a try that lost
             holding.release()
@@ -427,11 +427,11 @@ class Acquisition:
 
     def _gave_up(self, error: BaseException) -> None:
         """Count and tell that this call ends without the lock."""
-        shared = self._shared
+        session = self._session
         if isinstance(error, QuorumUnavailableError):
-            wait = shared.availability.seconds()
+            wait = session.availability.seconds()
             error.retry_after = wait if 0 < wait < math.inf else None
-        shared.counters.gave_up += 1
+        session.counters.gave_up += 1
         waited, attempts = self._budget.used, self._attempts
         lock, label = self._primitive, self._request.label
-        tell_gave_up(shared.hooks, lock, label, error, waited=waited, attempts=attempts)
+        tell_gave_up(session.hooks, lock, label, error, waited=waited, attempts=attempts)

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from operator import attrgetter
-from random import Random
 from typing import Final, final
 
-from .._clock import Clock
-from .._core.clock_watch import ClockWatch
 from .._core.command import ABOVE_FENCE, GRANTED, Answer, Command
 from .._core.fencing import agreeable, ballot, block_end, certified, unchanged
+from .._core.keyspace import SEATS, mark_key
 from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
-from .._core.seats import NO_SEAT, Seat
+from .._core.seats import NO_SEAT, Seat, seat_life
 from .._core.slots import look
+from .._hold.holding import HoldSession
 from .._hold.request import Request
 from .._kinds.primitive import Primitive
 from .._local.admission import Admission
 from .._round.asked import AcquireRound, GrantRound
-from .._round.outbox import Outbox, Turn
-from .._round.releases import Releases
+from .._round.outbox import Turn
 from .._round.round import Round, all_answered, verdict_known
 from .._round.slots import grant_round
-from .._statistics import Counters
+from .._settings.options import Options
 from ..errors import LockNotAcquiredError
 from .owners import Owners
 from .refusals import knows_why, refusal_by_nodes, without_fence
@@ -33,33 +30,30 @@ STRAGGLERS: Final = 0.01
 """Seconds that slower nodes are given, once a round is lost, to tell how long their key will stay."""
 
 
-@final
-@dataclass(slots=True, eq=False, kw_only=True)
-class Tries:
-    """The tries of one manager that wait for their verdict, and what all of them use."""
+class TrySession(HoldSession):
+    """What tries have of their session."""
 
-    clock: Clock
-    random: Random
-    clocks: ClockWatch
+    options: Options
     wall: Callable[[], float]
     owners: Owners
-    label: bytes
-    """What the holder calls itself."""
-    new_seat: Callable[[], Seat]
-    """Makes the seat of this process in every line."""
-    outbox: Outbox
-    releases: Releases
+    holder: str
+    """What owner values say of the holder."""
     admission: Admission
-    counters: Counters
-    in_flight: set[Attempt] = field(default_factory=set)
+    in_flight: set[Attempt]
+    """The tries that wait for their verdict."""
     _seat: Seat | None = None
 
     @property
     def seat(self) -> Seat:
-        """That seat: one task waits there for all that want the name (R30)."""
+        """The seat of this process in every line: one task waits there for all that want the name (R30)."""
         if self._seat is None:
             self._seat = self.new_seat()
         return self._seat
+
+    def new_seat(self) -> Seat:
+        """Make a seat; its name is the channel on which the process is told (R30)."""
+        name = b"%b:%b" % (self.owners.new(), self.holder.encode())
+        return Seat(mark_key(self.options.prefix, SEATS, name), life=seat_life(self.options.retry.cap))
 
     def read_clocks(self) -> Turn:
         """Read what the tries of one turn of the loop have in common, before their first byte (R3)."""
@@ -69,7 +63,8 @@ class Tries:
         # Behind the random part stand since when, in Unix milliseconds, a letter if the kind has one
         # (`signed`), and the holder's label.  They are for people that look at a lock: no decision rests on
         # them, and the value is compared as a whole.
-        return Turn(asked_at, ballot(0, int(time * 1000)), b":%013d:%b" % (wall * 1000, self.label))
+        ends = b":%013d:%b" % (wall * 1000, self.holder.encode())
+        return Turn(asked_at, ballot(0, int(time * 1000)), ends)
 
 
 @final
@@ -92,7 +87,7 @@ class Attempt:
 
     def __init__(
         self,
-        tries: Tries,
+        session: TrySession,
         primitive: Primitive,
         request: Request,
         *,
@@ -100,7 +95,7 @@ class Attempt:
         block: int = 1,
         seat: Seat = NO_SEAT,
     ) -> None:
-        self._shared = tries
+        self._session = session
         self.primitive = primitive  # once it is won, what was won of it
         self._request = request
         self._seat = seat
@@ -111,9 +106,9 @@ class Attempt:
         self._by_itself: GrantRound | None = None
         self.asked: Round
         if primitive.alone:
-            self.asked = self._alone = AcquireRound(tries.outbox, primitive, request.ttl, block=block)
+            self.asked = self._alone = AcquireRound(session.outbox, primitive, request.ttl, block=block)
         else:
-            self.asked = self._by_itself = grant_round(tries.outbox, primitive)
+            self.asked = self._by_itself = grant_round(session.outbox, primitive)
 
     async def ask(self, timeout: float) -> bool:
         """Ask all nodes; True when a majority granted, and agrees on a fence.
@@ -121,7 +116,7 @@ class Attempt:
         Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.  The caller has taken a place
         for it (`Admission`), which is given back with the verdict.
         """
-        shared, asked, primitive = self._shared, self.asked, self.primitive
+        session, asked, primitive = self._session, self.asked, self.primitive
         try:
             self._ask(timeout)
             if asked.verdict is Verdict.PENDING:
@@ -129,7 +124,7 @@ class Attempt:
             won = asked.verdict is Verdict.WON
             if won and primitive.fenced:
                 if self._certified():  # the nodes agree on a fence already: one round trip
-                    shared.counters.certified += 1
+                    session.counters.certified += 1
                 else:
                     won = await self._certify(timeout)
         except BaseException:
@@ -137,23 +132,23 @@ class Attempt:
                 self.undo(timeout)
             raise
         finally:
-            shared.in_flight.discard(self)
-            shared.admission.leave(asked)
+            session.in_flight.discard(self)
+            session.admission.leave(asked)
         if self._by_itself is not None:
             self._by_itself.fence, self.primitive = self.fence, self._by_itself.won(primitive)
         return won and self._undone is None
 
     def _ask(self, timeout: float) -> None:
         """Have the question leave in this turn of the loop."""
-        shared, primitive, alone = self._shared, self.primitive, self._alone
-        outbox = shared.outbox
+        session, primitive, alone = self._session, self.primitive, self._alone
+        outbox = session.outbox
         if (turn := outbox.turn) is None:
-            turn = shared.read_clocks()
+            turn = session.read_clocks()
         self.asked_at = turn.asked_at
-        self.owner = owner = shared.owners.new() + turn.owner_ends
+        self.owner = owner = session.owners.new() + turn.owner_ends
         proposed = max(self.seen + 1, turn.ballot) if primitive.fenced else 0
-        self._suspicions = shared.clocks.suspicions
-        shared.in_flight.add(self)
+        self._suspicions = session.clocks.suspicions
+        session.in_flight.add(self)
         if alone is None:
             if letter := primitive.kind.letter:
                 self.owner = owner = signed(owner, letter, self._request.holder)
@@ -168,7 +163,7 @@ class Attempt:
         """Build what is asked alone."""
         primitive, seat, where = self.primitive, self._seat, (0, 1)
         if permits := primitive.kind.permits:
-            where = look(permits, self._shared.random.random(), self.slot)
+            where = look(permits, self._session.random.random(), self.slot)
         ttl, block = self._request.ttl, self.left + 1
         return primitive.acquire(self.owner, ttl, proposed, block, seat=seat, look=where)
 
@@ -180,7 +175,7 @@ class Attempt:
         if (
             alone is not None
             and alone.agreed >= alone.quorum
-            and self._suspicions == self._shared.clocks.suspicions
+            and self._suspicions == self._session.clocks.suspicions
         ):
             self.fence = block_end(alone.ballot, alone.block)
             return True
@@ -190,7 +185,7 @@ class Attempt:
 
     def _grants(self) -> dict[int, Answer]:
         """Return the answers of the nodes that granted, but for those whose clock has jumped (R14)."""
-        clocks, now = self._shared.clocks, self._shared.clock.now()
+        clocks, now = self._session.clocks, self._session.clock.now()
         return {
             node: answer
             for node, answer in enumerate(self.asked.answers)
@@ -202,18 +197,18 @@ class Attempt:
         # A node that has not answered yet is likely to agree; a round for that is saved at a small price.
         await self.asked.wait(lambda tally: not tally.pending or self._certified(), within=STRAGGLERS)
         if self._certified():
-            self._shared.counters.certified += 1
+            self._session.counters.certified += 1
             return True
         if self._undone is None and await self._raise(timeout):
-            self._shared.counters.raised += 1
+            self._session.counters.raised += 1
             return True
-        self._shared.counters.uncertified += 1
+        self._session.counters.uncertified += 1
         return False
 
     async def _raise(self, timeout: float) -> bool:
         """Raise the counters to one that most can follow; True when a majority stands there then."""
-        shared, tally, grants = self._shared, self.asked, self._grants()
-        left = self.asked_at + timeout - shared.clock.now()
+        session, tally, grants = self._session, self.asked, self._grants()
+        left = self.asked_at + timeout - session.clock.now()
         if len(grants) + tally.pending < tally.quorum or not grants or left <= 0:
             return False
         fence = agreeable([(answer.fence, int(answer.time * 1000)) for answer in grants.values()])
@@ -229,7 +224,7 @@ class Attempt:
                 known[node] = Answer(Vote.SILENT, "no answer yet")
             # Else it may well grant still: its raise is queued behind that.
         won = tally.won(self.primitive)
-        round_ = self._raising = Round(shared.outbox, won.kind.raise_.read)
+        round_ = self._raising = Round(session.outbox, won.kind.raise_.read)
         round_.ask(won.raise_(self.owner, fence), left, known=known)
         await round_.wait(verdict_known)
         self.fence = fence if round_.verdict is Verdict.WON else 0
@@ -245,8 +240,8 @@ class Attempt:
     def undo(self, timeout: float) -> Round:
         """Release on every node that was asked, queued before anything is awaited; once (R5)."""
         if self._undone is None:
-            self._shared.outbox.drain()  # its release must not overtake it there
-            self._undone = self._shared.releases.release(
+            self._session.outbox.drain()  # its release must not overtake it there
+            self._undone = self._session.releases.release(
                 self.primitive,
                 self.owner,
                 keeps=self._request.ttl,

@@ -14,7 +14,7 @@ from .._round.round import majority_answered
 from ..errors import LockNotAcquiredError, LockTakenError
 from .attempt import Attempt
 from .notices import ReleaseWaiter
-from .shared import Shared
+from .session import AcquireSession
 from .time_budget import TimeBudget
 
 SPLIT_WITHIN: Final = 4
@@ -43,14 +43,14 @@ class Waiting:
         "_release_waiter",
         "_round_trip",
         "_seat",
-        "_shared",
+        "_session",
         "_splits",
         "_ticket",
         "_together",
     )
 
-    def __init__(self, shared: Shared, ticket: Ticket, budget: TimeBudget) -> None:
-        self._shared = shared
+    def __init__(self, session: AcquireSession, ticket: Ticket, budget: TimeBudget) -> None:
+        self._session = session
         self._ticket = ticket
         self._channels = ticket.primitive.channels
         kind = ticket.primitive.kind
@@ -72,14 +72,14 @@ class Waiting:
     def _listen(self) -> ReleaseWaiter:
         """Be told of releases from now on."""
         if self._release_waiter is None:
-            self._release_waiter = self._shared.notices.listen(self._channels, self._seat)
+            self._release_waiter = self._session.notices.listen(self._channels, self._seat)
             self._ticket.listens()
         return self._release_waiter
 
     def over(self) -> None:
         """Listen no more: the call has come to its end."""
         if self._release_waiter is not None:
-            self._shared.notices.rest(self._channels, self._release_waiter)
+            self._session.notices.rest(self._channels, self._release_waiter)
             self._release_waiter = None
 
     # -- the tries -----------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Waiting:
 
         The subscription is queued before the release, which tells how long the lock will stay.
         """
-        self._asked_at, self._round_trip = attempt.asked_at, self._shared.clock.now() - attempt.asked_at
+        self._asked_at, self._round_trip = attempt.asked_at, self._session.clock.now() - attempt.asked_at
         self._refused += 1
         self._listen()
 
@@ -118,7 +118,7 @@ class Waiting:
 
     async def let_others_ask(self, window: HandoffWindow) -> None:
         """Keep still for a moment when this process has had the name for long (see `_local/handoff`)."""
-        shared, release = self._shared, window.release
+        session, release = self._session, window.release
         assert release is not None, "a window ends with a release"
         left = self._budget.left()
         if left is not None and left <= 0:
@@ -127,11 +127,11 @@ class Waiting:
         reached = [answer.reached for answer in release.answers if answer is not None]
         others = any(count > window.listened for count in reached)
         # Where no process can be told of the release, those that want it poll, and cannot be counted.
-        untold = sum(count < 0 for count in reached) >= release.quorum or shared.notices.deaf
+        untold = sum(count < 0 for count in reached) >= release.quorum or session.notices.deaf
         if others or untold:
-            await shared.pauses.wait(self._listen().enough(), self._budget.within(YIELD))
+            await session.pauses.wait(self._listen().enough(), self._budget.within(YIELD))
         else:
-            await shared.pauses.sleep(self._budget.within(YIELD_WITHOUT_LISTENERS))
+            await session.pauses.sleep(self._budget.within(YIELD_WITHOUT_LISTENERS))
 
     async def cool_down(self, names: tuple[str, ...]) -> None:
         """Wait while names stay taken that this process has released, or until the time is up (R34).
@@ -139,51 +139,51 @@ class Waiting:
         In short steps: the loop's timers stand still while the machine is suspended, and the lock may be
         deleted by force.
         """
-        shared, policy, cooldowns = self._shared, self._shared.retry, self._shared.queue.cooldowns
-        while (left := cooldowns.left(names, shared.clock.now())) > 0:
+        session, policy, cooldowns = self._session, self._session.retry, self._session.queue.cooldowns
+        while (left := cooldowns.left(names, session.clock.now())) > 0:
             # All waiters, in other processes, too, know the same moment: come apart a little.
-            wait = self._budget.within(min(policy.cap, left + policy.backoff(0, shared.random.random())))
+            wait = self._budget.within(min(policy.cap, left + policy.backoff(0, session.random.random())))
             if wait <= 0:
                 return
-            await shared.pauses.sleep(wait)
+            await session.pauses.sleep(wait)
 
     async def for_next_try(self, error: LockNotAcquiredError) -> None:
         """Wait for the earliest of: a release, the moment the keys expire, a back-off (R13).
 
         The last try comes when the time is up, and there is no wait after it.
         """
-        shared, within = self._shared, self._budget.within
+        session, within = self._session, self._budget.within
         if self._in_vain:  # that it is free is no news then: our own releases tell us so
-            pause = shared.retry.backoff(self._in_vain - 1, shared.random.random())
-            await shared.pauses.sleep(within(pause))
+            pause = session.retry.backoff(self._in_vain - 1, session.random.random())
+            await session.pauses.sleep(within(pause))
             return
-        waiter, now, chance = self._listen(), shared.clock.now, shared.random.random()
+        waiter, now, chance = self._listen(), session.clock.now, session.random.random()
         until = now() + within(self._before_asking_again(error, chance))
-        while await shared.pauses.wait(waiter.enough(), max(0.0, until - now())):
+        while await session.pauses.wait(waiter.enough(), max(0.0, until - now())):
             if self._seat and (place := waiter.slot) > 0:  # others come first, who may be gone (R29)
                 waiter.pass_by()
                 until = min(until, now() + place * HEAD_START)
                 continue
             crowd = waiter.crowd or self._crowd
-            if self._together or follows(crowd, shared.random.random()):
-                await shared.pauses.sleep(within(self._after_notice(crowd)))
+            if self._together or follows(crowd, session.random.random()):
+                await session.pauses.sleep(within(self._after_notice(crowd)))
                 return
             waiter.pass_by()
             until = min(until, now() + unfollowed(chance, crowd))
 
     def _before_asking_again(self, error: LockNotAcquiredError, chance: float) -> float:
         """Return the seconds to the earlier of the back-off and the moment the keys expire (R13)."""
-        shared, crowd = self._shared, self._crowd
-        policy = shared.retry
+        session, crowd = self._session, self._crowd
+        policy = session.retry
         expiry = error.retry_after if isinstance(error, LockTakenError) else None
-        if shared.notices.hears(self._channels, self._foreign, self._seat):
+        if session.notices.hears(self._channels, self._foreign, self._seat):
             wait = reminder(policy, chance, crowd=crowd + self._ahead)
         elif self._foreign:
             wait = poll(policy, self._seen_before(expiry), chance, crowd=crowd)
         else:
             wait = policy.backoff(self._refused - 1, chance)
         if expiry:
-            random, round_trip = shared.random.random(), self._round_trip
+            random, round_trip = session.random.random(), self._round_trip
             wait = min(wait, expiry + after_expiry(policy, random, round_trip=round_trip, crowd=crowd))
         return wait
 
@@ -193,7 +193,7 @@ class Waiting:
         One that expires later has been taken anew, or extended: a client must not poll a lock that changes
         hands all the time ever more rarely, or the others have it among themselves.
         """
-        expires = self._shared.clock.now() + (expiry or 0.0)
+        expires = self._session.clock.now() + (expiry or 0.0)
         if expiry and expires > self._expires + max(SAME_EXPIRY, SPLIT_WITHIN * self._round_trip):
             self._expires, self._polls = expires, 0
         else:
@@ -202,8 +202,8 @@ class Waiting:
 
     def _after_notice(self, crowd: int) -> float:
         """Return the seconds to wait after a notice; one right after the last try tells of a split."""
-        shared = self._shared
-        split = shared.clock.now() - self._asked_at < SPLIT_WITHIN * self._round_trip
+        session = self._session
+        split = session.clock.now() - self._asked_at < SPLIT_WITHIN * self._round_trip
         self._splits = self._splits + 1 if split else 0
-        chance, round_trip = shared.random.random(), self._round_trip
-        return notice_jitter(shared.retry, chance, round_trip=round_trip, splits=self._splits, crowd=crowd)
+        chance, round_trip = session.random.random(), self._round_trip
+        return notice_jitter(session.retry, chance, round_trip=round_trip, splits=self._splits, crowd=crowd)

@@ -19,7 +19,7 @@ from .look import ask_all
 from .survey import Survey, survey
 
 if TYPE_CHECKING:
-    from .._session.runtime import Runtime
+    from .._session.session import Session
 
 LOOKED_AT: Final = 1000
 """Keys under the prefix that are looked at; where there are more, it is not certain what they are."""
@@ -42,31 +42,31 @@ class NodeInitialisation:
     """Why it is not done."""
 
 
-async def initialise(runtime: Runtime, *, force: bool) -> tuple[NodeInitialisation, ...]:
+async def initialise(session: Session, *, force: bool) -> tuple[NodeInitialisation, ...]:
     """Let every node that answers vote at once, all with one floor, unless a lock is found."""
-    if runtime.options.sentinel is None:
+    if session.options.sentinel is None:
         raise ConfigurationError("fencing=False and no restart_quarantine: there is nothing to initialise")
-    if twins := same_server(runtime.nodes):
+    if twins := same_server(session.nodes):
         raise ConfigurationError(twins)
     if not force:
-        _refuse_another_quorums(runtime)
-        await _refuse_live_locks(runtime)
-    answers = await ask_all(runtime, _command(runtime, floor=0))
+        _refuse_another_quorums(session)
+        await _refuse_live_locks(session)
+    answers = await ask_all(session, _command(session, floor=0))
     floors = [floor for answer in answers if (floor := _floor(answer))]
     if len(set(floors)) > 1:
         # A node takes no floor that is ahead of what its own clock allows: the slowest one must get there.
         late_ms = ((max(floors) - min(floors)) >> SHIFT) + 1
         await anyio.sleep(min(late_ms / 1000, CLOCKS_APART))
-        await ask_all(runtime, _command(runtime, floor=max(floors)))
-    await runtime.greet()
+        await ask_all(session, _command(session, floor=max(floors)))
+    await session.greet()
     return tuple(
         NodeInitialisation(node=node.name, done=_floor(answer) is not None, reason=_why_not(answer))
-        for node, answer in zip(runtime.nodes, answers, strict=True)
+        for node, answer in zip(session.nodes, answers, strict=True)
     )
 
 
-def _command(runtime: Runtime, *, floor: int) -> Command:
-    options = runtime.options
+def _command(session: Session, *, floor: int) -> Command:
+    options = session.options
     assert options.sentinel is not None, "the caller has looked"
     quarantine_ms = milliseconds(options.restart_quarantine) if options.restart_quarantine else 0
     return Command(
@@ -74,7 +74,7 @@ def _command(runtime: Runtime, *, floor: int) -> Command:
         owner=b"",
         fits=lambda reply: isinstance(reply, bytes),
         keys=(options.sentinel,),
-        args=(b"%d" % len(runtime.nodes), b"%d" % quarantine_ms, b"%d" % floor, runtime.holder.encode()),
+        args=(b"%d" % len(session.nodes), b"%d" % quarantine_ms, b"%d" % floor, session.holder.encode()),
         script=_scripts.INIT,
     )
 
@@ -94,38 +94,38 @@ def _why_not(answer: Answer) -> str:
 # -- what forbids it ---------------------------------------------------------------------------------
 
 
-def _refuse_another_quorums(runtime: Runtime) -> None:
+def _refuse_another_quorums(session: Session) -> None:
     """Refuse when a node is known by another size: its clients would all be stopped (R12a)."""
-    for node in runtime.nodes:
+    for node in session.nodes:
         if conflict := node.standing.conflict:
             raise ConfigurationError(f"node {node.name}: {conflict}; nothing was changed: {_FORCE}")
 
 
-async def _refuse_live_locks(runtime: Runtime) -> None:
+async def _refuse_live_locks(session: Session) -> None:
     """Refuse when a lock is alive, on however few nodes, or when that cannot be seen.
 
     Keys without expiry count for nothing: no quarantine would outlast them.
     """
-    found = await survey(runtime, runtime.options.prefix, (), LOOKED_AT)
+    found = await survey(session, session.options.prefix, (), LOOKED_AT)
     for lock in found.locks:
         left = [node.ttl for node in lock.nodes if node.ttl is not None]
         if left:
             msg = f"lock {printable((lock.name,))} is alive: nothing was changed; stop all clients first"
             raise LockTakenError(msg, names=(lock.name,), retry_after=max(left))
-    unseen = _unseen(runtime, found)
+    unseen = _unseen(session, found)
     if unseen:
         msg = f"it cannot be seen whether a lock is alive: {'; '.join(unseen)}; nothing was changed"
         raise QuorumUnavailableError(msg)
 
 
-def _unseen(runtime: Runtime, found: Survey) -> Sequence[str]:
+def _unseen(session: Session, found: Survey) -> Sequence[str]:
     """Say what could not be looked at, but for nodes that cannot be reached: they are not changed, either."""
     silent = {entry.node: entry.reason for entry in found.silent}
-    reached = [node for node in runtime.nodes if node.standing.state.reached]
+    reached = [node for node in session.nodes if node.standing.state.reached]
     unseen = [f"{node.name}: {silent[node.name]}" for node in reached if node.name in silent]
     remember = sum(node.standing.state.votes for node in reached)
     # Every majority has one of so many nodes; where none remembers, nothing was ever locked, or all is lost.
-    needed = len(runtime.nodes) - majority(len(runtime.nodes)) + 1
+    needed = len(session.nodes) - majority(len(session.nodes)) + 1
     if 0 < remember < needed:
         unseen.append(
             f"only {remember} of the nodes can be reached and have not lost their memory, {needed} are needed"

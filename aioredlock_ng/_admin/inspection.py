@@ -16,7 +16,7 @@ from .._kinds.read_write import READ
 from .look import Told, ask_all, look
 
 if TYPE_CHECKING:
-    from .._session.runtime import Runtime
+    from .._session.session import Session
 
 MAX_READERS: Final = 100
 """Readers of one lock that a node is asked for, those that stay longest; of more it is only told that there
@@ -113,31 +113,31 @@ class NodeInspection:
         return self.reason.startswith(WRONG_TYPE)
 
 
-async def inspect(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
+async def inspect(session: Session, key: bytes) -> tuple[NodeInspection, ...]:
     """Ask every node what is under `key`."""
-    (row,) = await look(runtime, (key,))
-    owners = owners_of(runtime)
+    (row,) = await look(session, (key,))
+    owners = owners_of(session)
     return tuple(
         inspection_of(node.name, told, holders_in(told), owners)
-        for node, told in zip(runtime.nodes, row, strict=True)
+        for node, told in zip(session.nodes, row, strict=True)
     )
 
 
-async def force_release(runtime: Runtime, key: bytes) -> tuple[NodeInspection, ...]:
+async def force_release(session: Session, key: bytes) -> tuple[NodeInspection, ...]:
     """Delete `key` on every node and return what was there before."""
-    before = await inspect(runtime, key)
+    before = await inspect(session, key)
     command = Command(Purpose.OTHER, owner=b"", fits=_fits_deletion, keys=(key,), verb=b"DEL")
     return tuple(
         entry
         if answer.vote is Vote.GRANTED
         else NodeInspection(node=entry.node, held=None, reason=answer.reason)
-        for entry, answer in zip(before, await ask_all(runtime, command), strict=True)
+        for entry, answer in zip(before, await ask_all(session, command), strict=True)
     )
 
 
-def owners_of(runtime: Runtime) -> set[bytes]:
+def owners_of(session: Session) -> set[bytes]:
     """Return the owner values of this manager's leases."""
-    return {holding.owner for holding in runtime.holdings.all}
+    return {holding.owner for holding in session.holdings.all}
 
 
 def _fits_deletion(reply: object) -> bool:

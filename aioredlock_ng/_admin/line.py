@@ -16,7 +16,7 @@ from .look import ask_all
 from .survey import SilentNode
 
 if TYPE_CHECKING:
-    from .._session.runtime import Runtime
+    from .._session.session import Session
 
 MAX_WAITING: Final = 100
 """Waiters of one line that a node is asked for, the first ones; of more it is only told that there are
@@ -72,13 +72,13 @@ class QueueInspection:
         return iter(self.waiters)
 
 
-async def look_at_line(runtime: Runtime, key: bytes, name: str) -> QueueInspection:
+async def look_at_line(session: Session, key: bytes, name: str) -> QueueInspection:
     """Ask every node which processes wait for the lock under `key`, and put the answers together."""
-    prefix = runtime.options.prefix
-    answers = await ask_all(runtime, look_for_line(prefix, key))
+    prefix = session.options.prefix
+    answers = await ask_all(session, look_for_line(prefix, key))
     lines: list[dict[bytes, int]] = []
     more, silent = False, []
-    for node, answer in zip(runtime.nodes, answers, strict=True):
+    for node, answer in zip(session.nodes, answers, strict=True):
         found: Any = answer.found
         if not isinstance(found, list):
             silent.append(SilentNode(node=node.name, reason=answer.reason))
@@ -86,7 +86,7 @@ async def look_at_line(runtime: Runtime, key: bytes, name: str) -> QueueInspecti
         longer, line = found
         lines.append(dict(zip(line[::2], line[1::2], strict=True)))
         more = more or longer > 0
-    waiters = _in_order(lines, prefix, runtime.tries.seat.name[:_SHOWN_BYTES])
+    waiters = _in_order(lines, prefix, session.seat.name[:_SHOWN_BYTES])
     return QueueInspection(
         name=name,
         waiters=waiters[:MAX_WAITING],

@@ -23,7 +23,7 @@ from .._round.round import Round, all_answered, keep
 
 if TYPE_CHECKING:
     from .._node import Node
-    from .._session.runtime import Runtime
+    from .._session.session import Session
 
 MAX_BATCH: Final = 128
 """Locks that one script tells of: it holds up a server for a quarter of a millisecond."""
@@ -48,17 +48,17 @@ Told: TypeAlias = "tuple[object, int, bytes | None] | str"
 """What a node told of a key: what an answer says of it; or why it told nothing."""
 
 
-async def ask_all(runtime: Runtime, command: Command) -> list[Answer]:
+async def ask_all(session: Session, command: Command) -> list[Answer]:
     """Ask every node, and return what they say in their order; silence is an answer."""
-    round_ = Round(runtime.outbox, keep)
-    round_.ask(command, runtime.node_timeout)
+    round_ = Round(session.outbox, keep)
+    round_.ask(command, session.node_timeout)
     await round_.wait(all_answered)
     return [answer for answer in round_.answers if answer is not None]
 
 
-async def ask(runtime: Runtime, node: Node, command: Command, timeout: float) -> Reply:
+async def ask(session: Session, node: Node, command: Command, timeout: float) -> Reply:
     """Ask one node, and return what it says, or its silence."""
-    round_ = Round(runtime.outbox.over(node), keep)
+    round_ = Round(session.outbox.over(node), keep)
     round_.ask(command, timeout)
     await round_.wait(all_answered)
     (answer,) = round_.answers
@@ -80,28 +80,28 @@ def look_for(prefix: bytes, *keys: bytes) -> Command:
     )
 
 
-async def look(runtime: Runtime, keys: Sequence[bytes]) -> list[tuple[Told, ...]]:
+async def look(session: Session, keys: Sequence[bytes]) -> list[tuple[Told, ...]]:
     """Ask every node for the first of `keys`, for one at least; return what was told of each, node by node.
 
     They are as many as one script tells of, on every node that answers.
     """
     batch = keys[:MAX_BATCH]
-    answers = await ask_all(runtime, look_for(runtime.options.prefix, *batch))
+    answers = await ask_all(session, look_for(session.options.prefix, *batch))
     columns = [told(answer.found, answer.reason, len(batch)) for answer in answers]
     if len(batch) > 1:
         count = min(map(len, columns))
         for number, answer in enumerate(answers):
             if answer.vote is Vote.SILENT and _may_be_of_one_key(answer.reason):
-                columns[number] = await _one_by_one(runtime, runtime.nodes[number], batch[:count])
+                columns[number] = await _one_by_one(session, session.nodes[number], batch[:count])
     return list(zip(*columns, strict=False))  # of some locks only some nodes have told yet
 
 
-async def _one_by_one(runtime: Runtime, node: Node, keys: Sequence[bytes]) -> list[Told]:
+async def _one_by_one(session: Session, node: Node, keys: Sequence[bytes]) -> list[Told]:
     """Ask a node for each of `keys` alone: a forbidden one is no reason to tell nothing of the others."""
     found: list[Told] = []
     for first in range(0, len(keys), ASKED_ALONE):
-        looks = [look_for(runtime.options.prefix, key) for key in keys[first : first + ASKED_ALONE]]
-        replies = await asyncio.gather(*(ask(runtime, node, each, runtime.node_timeout) for each in looks))
+        looks = [look_for(session.options.prefix, key) for key in keys[first : first + ASKED_ALONE]]
+        replies = await asyncio.gather(*(ask(session, node, each, session.node_timeout) for each in looks))
         for reply in replies:
             found += told(reply, reply.reason if isinstance(reply, Silence) else "", 1)
     return found

@@ -14,7 +14,7 @@ from .look import ask
 
 if TYPE_CHECKING:
     from .._node import Node
-    from .._session.runtime import Runtime
+    from .._session.session import Session
 
 SCAN_COUNT: Final = 500
 """Keys that a node looks at for one SCAN: a fraction of a millisecond of its time."""
@@ -35,19 +35,19 @@ class Search:
     """Why nodes could not be searched, by their number."""
     truncated: bool = False
 
-    async def run_on_all(self, runtime: Runtime) -> None:
+    async def run_on_all(self, session: Session) -> None:
         """Search all nodes at the same time."""
         with anyio.move_on_after(SCAN_TIME) as time:
             async with anyio.create_task_group() as tasks:
-                for number, node in enumerate(runtime.nodes):
-                    tasks.start_soon(self._run, runtime, number, node)
+                for number, node in enumerate(session.nodes):
+                    tasks.start_soon(self._run, session, number, node)
         self.truncated = self.truncated or time.cancelled_caught
 
-    async def _run(self, runtime: Runtime, number: int, node: Node) -> None:
+    async def _run(self, session: Session, number: int, node: Node) -> None:
         """Search one node from the beginning to the end of its keys."""
         cursor = b"0"
         while not self.truncated:
-            reply = await ask(runtime, node, scan(self.prefix, cursor), runtime.node_timeout)
+            reply = await ask(session, node, scan(self.prefix, cursor), session.node_timeout)
             if isinstance(reply, Silence):
                 self.failed[number] = reply.reason
                 return

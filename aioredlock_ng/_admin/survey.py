@@ -29,7 +29,7 @@ from .search import Search
 
 if TYPE_CHECKING:
     from .._node import Node
-    from .._session.runtime import Runtime
+    from .._session.session import Session
 
 
 @final
@@ -153,31 +153,31 @@ class Survey:
 
 
 async def survey(
-    runtime: Runtime, prefix: bytes, keys: Sequence[bytes], limit: int, kinds: Sequence[Kind] = KINDS
+    session: Session, prefix: bytes, keys: Sequence[bytes], limit: int, kinds: Sequence[Kind] = KINDS
 ) -> Survey:
     """Look at `keys`; without any, at those of every lock that a node has, `limit` of them at most."""
     search = Search(prefix, limit)
     if not keys:
-        await search.run_on_all(runtime)
-    at = runtime.wall()
-    locks = await _inspect(runtime, prefix, keys or sorted(search.found), kinds)
+        await search.run_on_all(session)
+    at = session.wall()
+    locks = await _inspect(session, prefix, keys or sorted(search.found), kinds)
     return Survey(
         locks=tuple(lock for lock in locks if keys or lock.state != "free"),  # some have ended meanwhile
         truncated=search.truncated,
-        silent=_all_silent(runtime.nodes, search.failed, locks),
+        silent=_all_silent(session.nodes, search.failed, locks),
         at=at,
     )
 
 
 async def _inspect(
-    runtime: Runtime, prefix: bytes, keys: Sequence[bytes], kinds: Sequence[Kind]
+    session: Session, prefix: bytes, keys: Sequence[bytes], kinds: Sequence[Kind]
 ) -> list[LockInspection]:
     """Ask all nodes for all `keys`, many at a time."""
-    reader = _Reader([node.name for node in runtime.nodes], kinds, owners_of(runtime))
+    reader = _Reader([node.name for node in session.nodes], kinds, owners_of(session))
     locks: list[LockInspection] = []
     while len(locks) < len(keys):
         first = len(locks)
-        for key, row in zip(keys[first:], await look(runtime, keys[first:]), strict=False):
+        for key, row in zip(keys[first:], await look(session, keys[first:]), strict=False):
             locks.append(reader.lock(key[len(prefix) :].decode(errors="surrogateescape"), row))
     return locks
 

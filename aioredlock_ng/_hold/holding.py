@@ -15,12 +15,9 @@ import itertools
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from random import Random
 from typing import ClassVar, Final, final
 from weakref import WeakSet
 
-from .._clock import Clock
 from .._core.command import Answer
 from .._core.policy import EXTENSION_RETRY
 from .._core.quorum import Extension, Tally, extension_verdict
@@ -29,13 +26,12 @@ from .._core.validity import asked_at, valid_until
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
 from .._local.handoff import HandoffWindow
-from .._local.local_queue import Ticket
+from .._local.local_queue import LocalQueue, Ticket
 from .._local.runner import runner_of
 from .._log import debugging
 from .._round.asked import ExtendRound
-from .._round.outbox import Outbox
-from .._round.releases import Releases
 from .._round.round import Round
+from .._round.session import RoundSession
 from .._statistics import Counters
 from ..errors import LockLostError, LossReason, NodeVote
 from ..events import Released
@@ -64,27 +60,32 @@ def extension_decided(tally: Tally) -> bool:
 
 
 @final
-@dataclass(slots=True, eq=False, kw_only=True)
 class Holdings:
-    """Every lease of one manager that is not released, and what all of them use."""
+    """Every lease of one manager that is not released."""
 
-    clock: Clock
-    random: Random
-    outbox: Outbox
-    releases: Releases
-    succession: Succession
-    watchdog: Watchdog
-    hooks: HookList
-    counters: Counters
-    all: dict[Holding, None] = field(default_factory=dict)
-    """In the order of their wins."""
-    lost: WeakSet[Holding] = field(default_factory=WeakSet)
-    """Those that were lost, released since or not."""
+    __slots__ = ("all", "lost")
+
+    def __init__(self) -> None:
+        self.all: dict[Holding, None] = {}
+        """In the order of their wins."""
+        self.lost: WeakSet[Holding] = WeakSet()
+        """Those that were lost, released since or not."""
 
     @property
     def held(self) -> int:
         """How many are held, by what is known and by the clock; any thread may ask."""
         return sum(holding.held for holding in tuple(self.all))
+
+
+class HoldSession(RoundSession):
+    """What leases have of their session."""
+
+    queue: LocalQueue
+    succession: Succession
+    watchdog: Watchdog
+    holdings: Holdings
+    hooks: HookList
+    counters: Counters
 
 
 _NUMBERS: Final = itertools.count(1)
@@ -126,7 +127,7 @@ class Holding:
 
     def __init__(
         self,
-        holdings: Holdings,
+        session: HoldSession,
         primitive: Primitive,
         request: Request,
         ticket: Ticket,
@@ -138,7 +139,7 @@ class Holding:
         valid_until: float,
         won: Round,
     ) -> None:
-        self._shared = holdings
+        self._session = session
         self._primitive = primitive
         self._request = request
         self._ticket = ticket
@@ -156,8 +157,8 @@ class Holding:
         self._unsent = won.unsent
         self._extend_at = asked_at + request.extended_after
         self.valid_until = valid_until
-        holdings.all[self] = None
-        watchdog = holdings.watchdog
+        session.holdings.all[self] = None
+        watchdog = session.watchdog
         watchdog.fresh[self] = None
         if asked_at + request.due_after < watchdog.wakes_at:
             watchdog.wake()
@@ -224,12 +225,12 @@ class Holding:
         """
         if self._release is not None or self.loss is LossReason.REFUSED:
             return False  # a majority said that it is not ours: then the clock has no say any more
-        return self._shared.clock.now() < self.valid_until
+        return self._session.clock.now() < self.valid_until
 
     @property
     def age(self) -> float:
         """Seconds since the lock was asked for, or handed on."""
-        return self._shared.clock.now() - self._since
+        return self._session.clock.now() - self._since
 
     @property
     def deadline(self) -> float:
@@ -271,12 +272,12 @@ class Holding:
 
     def also(self, request: Request) -> None:
         """Live for as long as an inner acquire asks for, from the next extension on; never shorter."""
-        now = self._shared.clock.now()
+        now = self._session.clock.now()
         self.wanted = max(self.wanted, request.ttl)
         if request.at_least and now + request.at_least > self.taken_until and not self.over:
             self.taken_until = now + request.at_least
             self._plan_extension(now)  # at once: the keys must not end before that, either
-            self._shared.watchdog.watch(self)
+            self._session.watchdog.watch(self)
 
     # -- extension -----------------------------------------------------------------------------
 
@@ -295,9 +296,9 @@ class Holding:
         """Ask all nodes to let the lock live `ttl` seconds from now (R8); one round at a time."""
         assert self._extending is None, "one extension round per lease"
         assert self._release is None, "nothing is sent after the release (R6)"
-        shared = self._shared
+        session = self._session
         self.wanted = max(self.wanted, ttl)
-        asked_at = shared.clock.now()
+        asked_at = session.clock.now()
 
         def heed(node: int, answer: Answer) -> None:
             if answer.missing and extension_verdict(round_) is Extension.EXTENDED:
@@ -308,7 +309,7 @@ class Holding:
         return round_
 
     def _ask_to_extend(self, ttl: float, heed: Callable[[int, Answer], None]) -> Round:
-        outbox, primitive = self._shared.outbox, self._primitive
+        outbox, primitive = self._session.outbox, self._primitive
         if primitive.alone:
             asked = ExtendRound(outbox, primitive, self.owner, ttl, fence=self._top, heed=heed)
             outbox.extend(asked)
@@ -328,7 +329,7 @@ class Holding:
         self._extending = None
         if self.over:
             return  # whatever it says, it comes too late
-        now, hooks = self._shared.clock.now(), self._shared.hooks
+        now, hooks = self._session.clock.now(), self._session.hooks
         left = self.valid_until - now
         outcome = extension_verdict(round_)
         if now >= self.deadline:
@@ -350,10 +351,10 @@ class Holding:
         else:
             # No majority answered: ask again soon, and let the deadline decide.
             self._blame = round_  # then this is why
-            chance = self._shared.random.random()
+            chance = self._session.random.random()
             self._plan_extension(now + EXTENSION_RETRY.backoff(self._retries, chance, least=0.5))
             self._retries += 1
-        self._shared.watchdog.watch(self)
+        self._session.watchdog.watch(self)
         if outcome is not Extension.EXTENDED:
             tell_not_extended(hooks, self, round_.votes, refused=False, remaining=left)
 
@@ -373,11 +374,11 @@ class Holding:
             node for node, answer in enumerate(round_.answers) if answer is not None and answer.missing
         ]
         self._top_up(missing, ttl)  # those that answer later are heeded then
-        self._shared.counters.extended += 1
+        self._session.counters.extended += 1
         if self.on_extended is not None:
             self.on_extended()
-        remaining = self.valid_until - self._shared.clock.now()
-        tell_extended(self._shared.hooks, self, remaining=remaining, topped_up=len(missing))
+        remaining = self.valid_until - self._session.clock.now()
+        tell_extended(self._session.hooks, self, remaining=remaining, topped_up=len(missing))
 
     def _plan_extension(self, when: float) -> None:
         """Have the watchdog extend it at `when`, unless its extensions are used up."""
@@ -388,7 +389,7 @@ class Holding:
         limit, used = self._request.extension.max_extensions, self._by_watchdog
         assert limit is not None, "what has no limit does not run low"
         left = self._request.extension.time_left(used, deadline=self.deadline - now, ttl=self.wanted)
-        tell_extensions_low(self._shared.hooks, self, used=used, limit=limit, left=left)
+        tell_extensions_low(self._session.hooks, self, used=used, limit=limit, left=left)
 
     def downgrade(self, ttl: float, asked: Kind | None = None) -> Round:
         """Become what lets others in, at once and here, and have the nodes follow (R23).
@@ -403,15 +404,15 @@ class Holding:
             self._ticket.becomes(weaker)
         round_ = self.extend(ttl)
         if weaker is not None:
-            tell_downgraded(self._shared.hooks, self, held_for=self.age)
+            tell_downgraded(self._session.hooks, self, held_for=self.age)
         return round_
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
         """Give the keys back to nodes that lost them, in a round whose win is proven (R9)."""
         if self.give(missing, ttl):
-            self._shared.counters.topped_up += len(missing)
+            self._session.counters.topped_up += len(missing)
             for index in missing:
-                tell_topped_up(self, self._shared.outbox.nodes[index].name)
+                tell_topped_up(self, self._session.outbox.nodes[index].name)
 
     def give(self, nodes: list[int], ttl: float | None = None) -> bool:
         """Have nodes hold what a majority does, if that is free there, and nothing else (R9, R25).
@@ -422,7 +423,7 @@ class Holding:
             return False
         command = self._primitive.top_up(self.owner, self.wanted if ttl is None else ttl, self._top)
         for index in nodes:
-            self._shared.outbox.nodes[index].submit(command, TopUp(self), index)
+            self._session.outbox.nodes[index].submit(command, TopUp(self), index)
         if self._unsent:
             self._unsent = [node for node in self._unsent if node not in nodes]
         return True
@@ -438,7 +439,7 @@ class Holding:
 
     def notice_expiry(self) -> None:
         """Notice an end by the clock that the watchdog has not come round to."""
-        if not self.over and self._shared.clock.now() >= self.valid_until:
+        if not self.over and self._session.clock.now() >= self.valid_until:
             self.expire()
 
     def lose(self, reason: LossReason) -> None:
@@ -449,8 +450,8 @@ class Holding:
         if self.over:
             return
         self.loss = reason
-        self._shared.lost.add(self)
-        self._shared.watchdog.forget(self)
+        self._session.holdings.lost.add(self)
+        self._session.watchdog.forget(self)
         for name in self._ticket.names:
             self._ticket.queue.handoff.end(name)
         self._ticket.leave()
@@ -459,7 +460,7 @@ class Holding:
         if self.body is not None:
             self.body.stop()
         if (seat := self._ticket.seat).name and self._primitive.kind.in_line:
-            self._shared.releases.stand_up(self._primitive, seat)  # sent before the next call asks
+            self._session.releases.stand_up(self._primitive, seat)  # sent before the next call asks
         self._tell_lost()  # last: this runs code of users
 
     def abandon(self) -> None:
@@ -473,8 +474,8 @@ class Holding:
         self._tell_lost()
 
     def _tell_lost(self) -> None:
-        self._shared.counters.lost += 1
-        tell_lost(self._shared.hooks, self, self.error(), held_for=self.age)
+        self._session.counters.lost += 1
+        tell_lost(self._session.hooks, self, self.error(), held_for=self.age)
 
     # -- release -------------------------------------------------------------------------------
 
@@ -485,7 +486,7 @@ class Holding:
         """
         if self._release is not None:
             return self._release
-        shared, now = self._shared, self._shared.clock.now()
+        session, now = self._session, self._session.clock.now()
         if now >= self.valid_until:
             self.notice_expiry()
         if now < self.taken_until:
@@ -495,15 +496,15 @@ class Holding:
             # Another task of this process is next: it has the lock as it is, or asks behind a quiet release.
             self.handed_on = self._hand_on(now)
             self.quiet = not (self.handed_on or self.stays) and ticket.keep_quiet()
-        round_ = self._release = shared.releases.handed_on if self.handed_on else self._ask_release(over)
-        shared.watchdog.forget(self)
-        shared.all.pop(self, None)
-        shared.counters.released += 1
+        round_ = self._release = session.releases.handed_on if self.handed_on else self._ask_release(over)
+        session.watchdog.forget(self)
+        session.holdings.all.pop(self, None)
+        session.counters.released += 1
         if self._ended is not None:
             self._ended.set()
-        if Released in shared.hooks.wanted or debugging():
+        if Released in session.hooks.wanted or debugging():
             held_for, handed_on = now - self._since, self.handed_on
-            tell_released(shared.hooks, self, held_for=held_for, stays=self.stays, handed_on=handed_on)
+            tell_released(session.hooks, self, held_for=held_for, stays=self.stays, handed_on=handed_on)
         return round_
 
     def _ask_release(self, over: list[HandoffWindow]) -> Round:
@@ -512,7 +513,7 @@ class Holding:
         names = ticket.names
         ticket.leave()  # first: then the next acquire leaves in the same write, behind these (R15)
         lost_place = self.loss is not None and self._primitive.kind.in_line
-        round_ = self._shared.releases.release(
+        round_ = self._session.releases.release(
             self._primitive,
             self.owner,
             keeps=self.wanted,
@@ -548,7 +549,7 @@ class Holding:
             left_at=now,
             unsent=self._unsent,
         )
-        return self._shared.succession.hand_on(estate, self._ticket, heir, now)
+        return self._session.succession.hand_on(estate, self._ticket, heir, now)
 
     def _give_back(self, now: float) -> list[HandoffWindow]:
         """Note that this process gives the names back; returns the windows that this release ends (R13)."""

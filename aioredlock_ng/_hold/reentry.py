@@ -12,14 +12,13 @@ from typing import Any, final
 
 from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
-from .._local.local_queue import LocalQueue
 from .._local.runner import current_runners
 from .._round.releases import Releases
 from .._round.round import Round
 from ..errors import LockLostError, LossReason, printable
 from .body import Body
 from .count import MAX_DEPTH, Count
-from .holding import Holding, Holdings
+from .holding import Holding, HoldSession
 from .loss import lost_error
 from .request import Request
 
@@ -31,7 +30,7 @@ def outermost(holding: Holding, releases: Releases) -> View:
 
 
 def reenter(
-    queue: LocalQueue, holdings: Holdings, primitive: Primitive, request: Request, *, since: int | None
+    session: HoldSession, primitive: Primitive, request: Request, *, since: int | None
 ) -> View | None:
     """Return a further lease of the lock that the calling task is inside of, if that covers what it asks for.
 
@@ -41,7 +40,7 @@ def reenter(
         LockLostError: a lock of one of the names, which the task is inside of, is not held any more.
         RuntimeError: the task has `MAX_DEPTH` leases of it.
     """
-    inside = _inside(queue, holdings, primitive.names)
+    inside = _inside(session, primitive.names)
     for holding in inside:
         if not holding.held:
             holding.notice_expiry()
@@ -52,18 +51,21 @@ def reenter(
             holding.also(request)
             # Its task may have written since that read lease: False, which may be for nothing (R23).
             unchanged = None if since is None else False
-            return View(holding, holdings.releases, primitive.kind, primitive.names, unchanged=unchanged)
+            return View(holding, session.releases, primitive.kind, primitive.names, unchanged=unchanged)
     return None
 
 
-def _inside(queue: LocalQueue, holdings: Holdings, names: tuple[str, ...]) -> list[Holding]:
+def _inside(session: HoldSession, names: tuple[str, ...]) -> list[Holding]:
     """Return the locks of any of these names that the calling task is inside of."""
     runners = current_runners()
     if not runners:
         return []
-    entries = [queue.entries[name] for name in names if name in queue.entries]
+    queue = session.queue.entries
+    entries = [queue[name] for name in names if name in queue]
     held = [ticket.held for entry in entries for ticket in entry.inside]
-    lost = [each for each in holdings.lost if not each.released and not set(names).isdisjoint(each.names)]
+    lost = [
+        each for each in session.holdings.lost if not each.released and not set(names).isdisjoint(each.names)
+    ]
     return [each for each in (*held, *lost) if isinstance(each, Holding) and each.task in runners]
 
 

@@ -100,7 +100,7 @@ class Leadership(Uncopied):
 
         Idempotent; any task of the loop may call it, and none is cancelled by it.  As `Lease.release`.
         """
-        self._lease._runtime.check_here()  # noqa: SLF001 (as `release` does)
+        self._lease._session.check_here()  # noqa: SLF001 (as `release` does)
         try:
             return await self._lease.release()
         finally:
@@ -133,9 +133,9 @@ class Leadership(Uncopied):
 
     def _say_goodbye(self) -> None:
         """Tell observers, unless there is no way any more: in a forked child, or when the loop has ended."""
-        runtime = self._lease._runtime  # noqa: SLF001
+        session = self._lease._session  # noqa: SLF001
         here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None without one)
-        if here is runtime.loop and not runtime.inherited:
+        if here is session.loop and not session.inherited:
             self._announcement.say_goodbye()
 
 
@@ -246,10 +246,10 @@ class Election(Uncopied):
 
     def _inaugurated(self, lease: Lease[int]) -> Leadership:
         """Have a leader that has won announce it, now and with each extension (R31)."""
-        runtime, holding = lease._runtime, lease._holding  # noqa: SLF001
+        session, holding = lease._session, lease._holding  # noqa: SLF001
         holder = self._request.holder
-        leader = Leader(lease.fence, runtime.holder if holder is None else holder)
-        announcement = runtime.part(Elections).announcement(self._subject, leader)
+        leader = Leader(lease.fence, session.holder if holder is None else holder)
+        announcement = session.part(Elections).announcement(self._subject, leader)
         assert isinstance(holding, Holding), "the lock of an election is not reentrant"
         holding.on_extended = announcement.repeat
         announcement.repeat()
@@ -320,8 +320,8 @@ class Election(Uncopied):
             ManagerClosedError: the manager was closed before.
             ConfigurationError: the nodes cannot be one quorum.
         """
-        runtime = await self._life.ready()
-        with runtime.part(Elections).observer(self._subject, self._request.ttl) as observer:
+        session = await self._life.ready()
+        with session.part(Elections).observer(self._subject, self._request.ttl) as observer:
             while (news := await observer.next()) is not None:
                 yield news[0]
 
@@ -335,5 +335,5 @@ class Election(Uncopied):
             QuorumUnavailableError: too few nodes with a vote answered.
             ManagerClosedError, ConfigurationError: as `observe`.
         """
-        runtime = await self._life.ready()
-        return await runtime.part(Elections).look(self._subject)
+        session = await self._life.ready()
+        return await session.part(Elections).look(self._subject)

@@ -7,7 +7,7 @@ from typing import final
 
 from .._core.election import Leader, Seen, seen
 from .._round.round import all_answered
-from .._session.runtime import Runtime
+from .._session.session import Session
 from ..errors import QuorumUnavailableError, printable
 from .announcement import Announcement
 from .observation import Observation, Observer, ask, looks_in
@@ -16,16 +16,16 @@ from .subject import Subject
 
 @final
 class Elections:
-    """Announces, and observes; a part of the runtime (`Runtime.part`)."""
+    """Announces, and observes; a part of the session (`Session.part`)."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
-        self._outbox = runtime.outbox
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._outbox = session.outbox
         self._observed: dict[bytes, Observation] = {}
 
     def announcement(self, subject: Subject, leader: Leader) -> Announcement:
         """Return what a leader announces that has won."""
-        return Announcement(self._outbox, self._runtime.releases, subject, leader)
+        return Announcement(self._outbox, self._session.releases, subject, leader)
 
     def observer(self, subject: Subject, ttl: float) -> Observer:
         """Return one that observes together with all others of this process; it has to join at once.
@@ -35,7 +35,7 @@ class Elections:
         key = subject.lock
         if key not in self._observed:
             over = partial(self._observed.pop, key)
-            self._observed[key] = Observation(subject, self._runtime, on_over=over)
+            self._observed[key] = Observation(subject, self._session, on_over=over)
         return Observer(self._observed[key], ttl)
 
     async def look(self, subject: Subject) -> Leader | None:

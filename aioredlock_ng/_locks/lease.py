@@ -15,7 +15,7 @@ from .._hold.holding import Holding, extension_decided
 from .._hold.reentry import View
 from .._kinds.kind import Mode
 from .._round.round import all_answered, majority_answered
-from .._session.runtime import Runtime
+from .._session.session import Session
 from .._settings.options import Fence_co, Generic, Seconds, Slot_co
 from .._settings.renamed import Renamed
 from ..errors import LockLostError, LossReason, NodeVote, QuorumUnavailableError, printable
@@ -74,7 +74,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
     being extended, is released, and warns (`ResourceWarning`).
     """
 
-    _runtime: Runtime
+    _session: Session
     _holding: Holding | View
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
     @property
     def remaining(self) -> float:
         """Seconds of validity left; 0 once it is over.  No I/O."""
-        return max(0.0, self.valid_until - self._runtime.clock.now()) if self.held else 0.0
+        return max(0.0, self.valid_until - self._session.clock.now()) if self.held else 0.0
 
     @property
     def held(self) -> bool:
@@ -178,7 +178,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
                 In the grace after `lost` was set by the clock it still passes, as `held` does.
         """
         if not self._holding.held:
-            self._runtime.do_in_loop(self._holding.notice_expiry)
+            self._session.do_in_loop(self._holding.notice_expiry)
             raise self._holding.error()
 
     async def extend(self, ttl: Seconds | None = None) -> None:
@@ -210,9 +210,9 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
             await self._extend(None, downgrade=True)
 
     async def _extend(self, ttl: Seconds | None, *, downgrade: bool) -> None:
-        self._runtime.check_here()
+        self._session.check_here()
         holding = self._holding
-        wanted = holding.wanted if ttl is None else self._runtime.options.checked_ttl(ttl)
+        wanted = holding.wanted if ttl is None else self._session.options.checked_ttl(ttl)
         while (other := holding.extending) is not None:  # one extension round per lease in flight
             await other.wait(extension_decided)
         self.check()
@@ -244,7 +244,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         its task has other leases of a reentrant lock, the last of them releases it
         (`ReleaseOutcome.STILL_HELD`).
         """
-        self._runtime.check_here()
+        self._session.check_here()
         round_ = self._holding.release()
         await round_.wait(all_answered)
         return ReleaseReport(tuple(map(self._outcome, round_.votes())))
@@ -266,7 +266,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         Raises:
             LockLostError: when the lease is not held any more.
         """
-        self._runtime.check_here()
+        self._session.check_here()
         self.check()
         self._bind()
         return self
@@ -276,7 +276,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         holding = self._holding
         if holding.body is not None:
             raise RuntimeError(f"a lease has one body, and {self!r} has one already")
-        holding.body = body = holding.new_body(holding.cancels, self._runtime.loop)
+        holding.body = body = holding.new_body(holding.cancels, self._session.loop)
         if holding.loss is not None:
             body.stop()
 
@@ -292,10 +292,10 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
         """Release, and turn our own cancellation into `LockLostError`; leave any other error alone."""
-        if self._runtime.inherited:
+        if self._session.inherited:
             return  # a forked child: the lease is its parent's
         holding = self._holding
-        if self._runtime.loop.is_closed():  # entered in another one: nothing can be sent any more
+        if self._session.loop.is_closed():  # entered in another one: nothing can be sent any more
             holding.abandon()
             if exc is None and holding.loss is not None:
                 raise holding.error()
@@ -328,7 +328,7 @@ class Lease(Renamed, Generic[Fence_co, Slot_co]):
             return
         # Collection may run in any thread and at any moment: the release is the loop's business.
         # It comes before the warning, which may be turned into an error.
-        self._runtime.call_in_loop(_drop, holding)
+        self._session.call_in_loop(_drop, holding)
         warnings.warn(
             f"lease of {printable(holding.names)} was dropped without release()",
             ResourceWarning,

@@ -66,10 +66,10 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
             QuorumUnavailableError: too few nodes answered to tell.
             ManagerClosedError, ConfigurationError: as `acquire`.
         """
-        runtime, primitive = await self._life.start(read_only=True), self._primitive
-        prefix = runtime.options.prefix
-        keys = tuple(map(runtime.options.key, self.names))
-        found = (await survey(runtime, prefix, keys, len(keys))).locks
+        session, primitive = await self._life.start(read_only=True), self._primitive
+        prefix = session.options.prefix
+        keys = tuple(map(session.options.key, self.names))
+        found = (await survey(session, prefix, keys, len(keys))).locks
         if any(lock.state == "unknown" for lock in found):
             msg = f"lock {printable(self.names)}: too few nodes answered to tell whether it is taken"
             raise QuorumUnavailableError(msg, names=self.names, votes=())
@@ -121,22 +121,22 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         if (stand_in := lifecycle.stand_in) is not None:
             given = stand_in.blocking_timeout(given, self._primitive.kind)
         began = life.clock.now()
-        runtime = life.at_hand
-        if runtime is None:  # the first use connects, within the caller's time
+        session = life.at_hand
+        if session is None:  # the first use connects, within the caller's time
             limit, quorum_timeout = given, request.quorum_timeout
             if quorum_timeout is not None:
                 limit = quorum_timeout if given is None else min(given, quorum_timeout)
-            runtime = await life.ready(limit)
-        acquisition = Acquisition(runtime.shared, self._primitive, request, given, began, since=self._since)
+            session = await life.ready(limit)
+        acquisition = Acquisition(session, self._primitive, request, given, began, since=self._since)
         holding = await acquisition.run()
-        return Lease(runtime, outermost(holding, runtime.releases) if request.reentrant else holding)
+        return Lease(session, outermost(holding, session.releases) if request.reentrant else holding)
 
     def _reenter(self) -> Lease[Fence_co, Slot_co] | None:
         """Return a further lease of the lock that the calling task is inside of already (R27); else None."""
-        for runtime in self._life.runtimes_here:
-            view = reenter(runtime.queue, runtime.holdings, self._primitive, self._request, since=self._since)
+        for session in self._life.sessions_here:
+            view = reenter(session, self._primitive, self._request, since=self._since)
             if view is not None:
-                return Lease(runtime, view)
+                return Lease(session, view)
         return None
 
     async def _acquire_for(

@@ -14,7 +14,7 @@ from .._core.election import Leader, LeaderUnknown, Look, Seen, seen
 from .._round.futures import ring
 from .._round.outbox import Outbox
 from .._round.round import Round, all_answered
-from .._session.runtime import Runtime
+from .._session.session import Session
 from .subject import Subject, read_look
 
 LOOK_EVERY: Final = 5.0
@@ -44,13 +44,13 @@ def looks_in(round_: Round) -> list[Look]:
 class Observation:
     """What all observers of an election in a process share; `on_over` is called when the last has left."""
 
-    def __init__(self, subject: Subject, runtime: Runtime, on_over: Callable[[], object]) -> None:
+    def __init__(self, subject: Subject, session: Session, on_over: Callable[[], object]) -> None:
         self.subject = subject
         self.seen = Seen()
         self.looked = 0
         """The number of the last look to which enough nodes have answered."""
         self._fails_since: float | None = None  # on the manager's clock, since when no look has told anything
-        self._runtime = runtime
+        self._session = session
         self._on_over = on_over
         self._begun = 0  # looks so far
         self._round: Round | None = None
@@ -64,7 +64,7 @@ class Observation:
         """Have one more, and return the number of the look that it is to wait for, which begins now."""
         if not self._observers:
             # First: what is announced after the look is told.
-            self._runtime.notices.watch(self.subject.announced, self.look)
+            self._session.notices.watch(self.subject.announced, self.look)
         self._observers[observer] = None
         return self.look()
 
@@ -73,24 +73,24 @@ class Observation:
         del self._observers[observer]
         if not self._observers:
             self._on_over()
-            if not self._runtime.outbox.loop.is_closed():
-                self._runtime.notices.unwatch(self.subject.announced)
+            if not self._session.outbox.loop.is_closed():
+                self._session.notices.unwatch(self.subject.announced)
                 self._stop_timer()
 
     async def news(self, observer: Observer) -> None:
         """Wait until there may be some."""
-        self._runtime.availability.check()
-        future = self._observers[observer] = self._runtime.outbox.loop.create_future()
+        self._session.availability.check()
+        future = self._observers[observer] = self._session.outbox.loop.create_future()
         await future
 
     def is_cut_off(self, ttl: float) -> bool:
         """Whether looks have told nothing for so many seconds: a leader of that time may be one no more."""
-        return self._fails_since is not None and self._runtime.clock.now() - self._fails_since > ttl
+        return self._fails_since is not None and self._session.clock.now() - self._fails_since > ttl
 
     @property
     def closing(self) -> bool:
         """Whether there will be none: the manager is being closed."""
-        return self._runtime.availability.closing
+        return self._session.availability.closing
 
     def wake(self) -> None:
         """Let all observers see what there is."""
@@ -108,23 +108,23 @@ class Observation:
         self._stop_timer()
         self._begun += 1
         self._again = False
-        self._round = round_ = ask(self._runtime.outbox, self.subject)
+        self._round = round_ = ask(self._session.outbox, self.subject)
         round_.then(all_answered, self._answered)
         return self._begun
 
     def _answered(self) -> None:
         assert self._round is not None, "it is what was asked"
-        found = seen(self.seen, looks_in(self._round), self._runtime.outbox.quorum)
+        found = seen(self.seen, looks_in(self._round), self._session.outbox.quorum)
         self._round = None
         if found is not None:
             self.seen, self.looked, self._fails_since = found, self._begun, None
         elif self._fails_since is None:
-            self._fails_since = self._runtime.clock.now()
+            self._fails_since = self._session.clock.now()
         self.wake()
-        if self._observers and not self._runtime.availability.closing:
-            chance = self._runtime.random.random()
+        if self._observers and not self._session.availability.closing:
+            chance = self._session.random.random()
             pause = LOOK_AGAIN if found is None else LOOK_SELDOM + chance * (LOOK_EVERY - LOOK_SELDOM)
-            self._timer = self._runtime.outbox.loop.call_later(0.0 if self._again else pause, self.look)
+            self._timer = self._session.outbox.loop.call_later(0.0 if self._again else pause, self.look)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -19,7 +19,7 @@ from .._node import Node, NodeEnv, NodeState, TimeSample
 from ..errors import LossReason
 from ..events import ClockStepped, Misconfigured, NodeChanged
 from .quarantine_log import QuarantineLog
-from .runtime import Runtime
+from .session import Session
 
 _COMPARE: Final = (
     "every client must be given the same nodes: compare their lists (the README says how to change them)"
@@ -30,12 +30,12 @@ _COMPARE: Final = (
 class Background:
     """The nodes and the watchdog of one manager, under one supervisor."""
 
-    def __init__(self, runtime: Runtime, *, read_only: bool) -> None:
-        self._runtime = runtime
-        self._view = quorum_view_of(runtime, read_only=read_only)
-        self._nodes = runtime.nodes
+    def __init__(self, session: Session, *, read_only: bool) -> None:
+        self._session = session
+        self._view = quorum_view_of(session, read_only=read_only)
+        self._nodes = session.nodes
         self._quarantined: set[Node] = set()
-        self._quarantine_log = QuarantineLog(runtime.nodes, runtime.availability.seconds)
+        self._quarantine_log = QuarantineLog(session.nodes, session.availability.seconds)
         self._takes_part = not read_only
         self._joining = anyio.Lock()
         self._news = asyncio.Event()  # of a node's sentinel
@@ -44,21 +44,21 @@ class Background:
         self.usable = asyncio.Event()
         """Set a moment after a majority is connected, or at the latest with `settled`."""
         env = NodeEnv(
-            clock=runtime.clock,
-            random=runtime.random,
-            node_timeout=runtime.node_timeout,
-            connect_timeout=runtime.options.connect_timeout,
+            clock=session.clock,
+            random=session.random,
+            node_timeout=session.node_timeout,
+            connect_timeout=session.options.connect_timeout,
             on_change=self._node_changed,
             quorum_view=self._view,
-            prefix=runtime.options.prefix,
+            prefix=session.options.prefix,
             on_time=self._told_time,
             on_greeted=self._greeted,
             on_taken_back=self._taken_back,
-            on_notice=runtime.notices.on_notice,
+            on_notice=session.notices.on_notice,
         )
         for node in self._nodes:
             node.bind(env)
-        self._supervisor = runtime.loop.create_task(self._supervise(), name="aioredlock_ng supervisor")
+        self._supervisor = session.loop.create_task(self._supervise(), name="aioredlock_ng supervisor")
 
     async def _supervise(self) -> None:
         """Keep everything alive, until `aclose` or the loop's own end."""
@@ -67,13 +67,13 @@ class Background:
             async with anyio.create_task_group() as tasks:
                 for node in self._nodes:
                     tasks.start_soon(node.run, name=f"aioredlock_ng {node.name}")
-                tasks.start_soon(self._runtime.watchdog.run, name="aioredlock_ng watchdog")
+                tasks.start_soon(self._session.watchdog.run, name="aioredlock_ng watchdog")
                 tasks.start_soon(self._settle, name="aioredlock_ng start")
         except asyncio.CancelledError:
             stop_bodies = False  # what tears the loop down cancels the bodies, too, and once is enough
             raise
         except BaseException as error:
-            self._runtime.availability.failure = error  # every acquire from now on is told
+            self._session.availability.failure = error  # every acquire from now on is told
             report(logging.CRITICAL, "the lock manager has failed; every lease is given up", exc_info=error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise
@@ -85,11 +85,11 @@ class Background:
     async def _settle(self) -> None:
         """Decide when the manager has started."""
         try:
-            with anyio.move_on_after(self._runtime.options.connect_timeout):
+            with anyio.move_on_after(self._session.options.connect_timeout):
                 async with anyio.create_task_group() as tasks:
                     for node in self._nodes:
                         tasks.start_soon(self._wait_for, node, tasks.cancel_scope)
-                with anyio.move_on_after(self._runtime.node_timeout):
+                with anyio.move_on_after(self._session.node_timeout):
                     while any(node.greeting_pending for node in self._nodes):
                         self._news.clear()
                         await self._news.wait()
@@ -106,13 +106,13 @@ class Background:
         up = sum(node.standing.state is NodeState.UP for node in self._nodes)
         if up >= majority(len(self._nodes)):
             # The others are likely to be there in a moment; a single try keeps most of its time to ask.
-            self._runtime.loop.call_later(self._runtime.node_timeout / 4, self.usable.set)
-            deadline = anyio.current_time() + self._runtime.node_timeout
+            self._session.loop.call_later(self._session.node_timeout / 4, self.usable.set)
+            deadline = anyio.current_time() + self._session.node_timeout
             others.deadline = min(others.deadline, deadline)
 
     def _told_time(self, node: Node, sample: TimeSample) -> None:
         """Watch the clocks (R14): a node whose clock jumps ahead has ended keys before their time."""
-        clocks, number = self._runtime.clocks, self._nodes.index(node)
+        clocks, number = self._session.clocks, self._nodes.index(node)
         if not sample.same_server:
             clocks.forget(number)
         concluded = clocks.sample(number, sample.asked_at, sample.heard_at, sample.time)
@@ -121,13 +121,13 @@ class Background:
         if concluded.own:
             self._report_own_step(concluded.own)
         for step in concluded.steps:  # first, or the vote would be back for a moment
-            time = self._runtime.clock.now() + step.before  # what the node would tell if it had not jumped
+            time = self._session.clock.now() + step.before  # what the node would tell if it had not jumped
             self._nodes[step.node].restart_quarantine(floor_at(int(time * 1_000_000)))
         for i, other in enumerate(self._nodes):
             other.suspect(not clocks.trusted(i))
 
     def _report_step(self, node: Node, seconds: float) -> None:
-        self._runtime.counters.steps += 1
+        self._session.counters.steps += 1
         if seconds > 0:
             report(
                 logging.ERROR,
@@ -145,7 +145,7 @@ class Background:
                 -seconds,
                 node=node.name,
             )
-        self._runtime.hooks.tell(ClockStepped(node=node.name, seconds=seconds))
+        self._session.hooks.tell(ClockStepped(node=node.name, seconds=seconds))
 
     def _report_own_step(self, seconds: float) -> None:
         report(
@@ -153,7 +153,7 @@ class Background:
             "half of the nodes or more seem to have jumped alike: so this machine's clock has, by %.3f s",
             seconds,
         )
-        self._runtime.hooks.tell(ClockStepped(node=None, seconds=seconds))
+        self._session.hooks.tell(ClockStepped(node=None, seconds=seconds))
 
     async def take_part(self) -> None:
         """Use the nodes for locks from now on: write sentinels where there are none (R12)."""
@@ -163,20 +163,20 @@ class Background:
             if not self._takes_part:
                 self._view.take_part()
                 self._reconsider()
-                await self._runtime.greet()
+                await self._session.greet()
                 self._takes_part = True
 
     def _find_conflict(self) -> None:
         """Find out why nothing can be locked over these nodes, if so (A4)."""
-        if self._runtime.availability.closing:
+        if self._session.availability.closing:
             return  # what is found while nodes go down one by one is of no concern any more
         conflict = same_server(self._nodes)
         if self._view is not None and not self._view.read_only:
             conflict = conflict or _unfit(self._nodes) or _other_quorum(self._nodes)
-        if conflict != self._runtime.availability.conflict and conflict is not None:
+        if conflict != self._session.availability.conflict and conflict is not None:
             report(logging.ERROR, "%s", conflict)
-            self._runtime.hooks.tell(Misconfigured(reason=conflict))
-        self._runtime.availability.conflict = conflict
+            self._session.hooks.tell(Misconfigured(reason=conflict))
+        self._session.availability.conflict = conflict
 
     def _greeted(self, _node: Node) -> None:
         self._reconsider()
@@ -190,24 +190,24 @@ class Background:
 
     def _look_over(self) -> None:
         self._find_conflict()
-        if not self._runtime.availability.closing:
+        if not self._session.availability.closing:
             self._quarantine_log.look()
 
     def _taken_back(self, node: Node, taken_from: str) -> None:
         reason = f"node {node.name} was another quorum's and is taken back: {taken_from}"
         report(logging.ERROR, "%s; %s", reason, _COMPARE)
-        self._runtime.hooks.tell(Misconfigured(reason=reason))
+        self._session.hooks.tell(Misconfigured(reason=reason))
 
     def _node_changed(self, node: Node) -> None:
-        if node.standing.state is NodeState.DOWN and not self._runtime.availability.closing:
+        if node.standing.state is NodeState.DOWN and not self._session.availability.closing:
             self._reconsider()
         else:
             self._look_over()
         standing = node.standing
         quarantined = standing.state is NodeState.QUARANTINED
-        self._runtime.counters.quarantined += quarantined and node not in self._quarantined
+        self._session.counters.quarantined += quarantined and node not in self._quarantined
         (self._quarantined.add if quarantined else self._quarantined.discard)(node)
-        self._runtime.hooks.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
+        self._session.hooks.tell(NodeChanged(node=node.name, state=standing.state, reason=standing.reason))
 
     @property
     def over(self) -> bool:
@@ -217,7 +217,7 @@ class Background:
     @property
     def running(self) -> bool:
         """Whether any of it still runs, in this process."""
-        return not (self.over or self._runtime.loop.is_closed() or self._runtime.inherited)
+        return not (self.over or self._session.loop.is_closed() or self._session.inherited)
 
     async def aclose(self) -> None:
         """End it all; idempotent."""
@@ -237,19 +237,19 @@ class Background:
 
         Runs twice when a manager is closed, by `aclose` and at the supervisor's end: each step is idempotent.
         """
-        runtime = self._runtime
-        if runtime.inherited:
+        session = self._session
+        if session.inherited:
             return  # a forked child that ends: the leases and the sockets are its parent's
-        runtime.close()
+        session.close()
         self._quarantine_log.close()
         try:
             await self._end_bodies(stop=stop_bodies)
         finally:
-            for holding in list(runtime.holdings.all):
+            for holding in list(session.holdings.all):
                 holding.release()
-            runtime.holdings.succession.end()
+            session.succession.end()
             try:
-                await runtime.releases.answered()
+                await session.releases.answered()
             finally:
                 ends = await asyncio.gather(*(node.aclose() for node in self._nodes), return_exceptions=True)
                 for error in filter(None, ends):
@@ -262,7 +262,7 @@ class Background:
         that no block has entered, nor for blocks of a thread that the closing code is inside of.
         """
         current, own = asyncio.current_task(), current_runners()
-        others = [h for h in self._runtime.holdings.all if h.body is None or h.body.task is not current]
+        others = [h for h in self._session.holdings.all if h.body is None or h.body.task is not current]
         for holding in others if stop else ():
             holding.lose(LossReason.MANAGER_CLOSED)
         for holding in others:
@@ -270,7 +270,7 @@ class Background:
                 holding.release()
         for holding in others:
             if holding.body is not None and holding.task not in own:
-                left = holding.deadline - self._runtime.clock.now()
+                left = holding.deadline - self._session.clock.now()
                 with anyio.move_on_after(max(0.0, left)):
                     await holding.ended()
 
@@ -302,16 +302,16 @@ def _other_quorum(nodes: Sequence[Node]) -> str | None:
     return None
 
 
-def quorum_view_of(runtime: Runtime, *, read_only: bool) -> QuorumView | None:
+def quorum_view_of(session: Session, *, read_only: bool) -> QuorumView | None:
     """Return what a manager's sentinels say; None when nothing rests on them."""
-    options = runtime.options
+    options = session.options
     if options.sentinel is None:
         return None
     return QuorumView(
         options.sentinel,
-        len(runtime.nodes),
+        len(session.nodes),
         milliseconds(options.restart_quarantine) if options.restart_quarantine else 0,
         prefix=options.prefix,
-        label=runtime.holder.encode(),
+        label=session.holder.encode(),
         read_only=read_only,
     )

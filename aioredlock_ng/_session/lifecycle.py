@@ -25,14 +25,14 @@ from .._statistics import Counters
 from ..errors import ConfigurationError, ManagerClosedError
 from .background import Background
 from .crowd import count_in
-from .runtime import Runtime
+from .session import Session
 
 
 class StandIn(Protocol):
     """What the calls of all managers of this process come to instead of the managers' own sessions."""
 
-    def ready(self, life: Lifecycle) -> Awaitable[Runtime]:
-        """Return the runtime that one call works with; `life` stays as it is."""
+    def ready(self, life: Lifecycle) -> Awaitable[Session]:
+        """Return the session that one call works with; `life` stays as it is."""
 
     def blocking_timeout(self, asked: float | None, kind: Kind) -> float | None:
         """Return how many seconds an acquire of a kind waits that was given `asked`."""
@@ -62,14 +62,14 @@ class Lifecycle:
         "_background",
         "_closed_in",
         "_make_nodes",
-        "_ready_runtime",
+        "_ready_session",
         "clock",
         "counters",
         "hooks",
         "nodes",
         "options",
         "random",
-        "runtime",
+        "session",
         "stood_in",
     )
 
@@ -89,46 +89,46 @@ class Lifecycle:
         self.random = random
         self.hooks = hooks
         self.counters = Counters()
-        self.runtime: Runtime | None = None
+        self.session: Session | None = None
         """None before the first use."""
-        self.stood_in: WeakSet[Runtime] = WeakSet()
+        self.stood_in: WeakSet[Session] = WeakSet()
         """What calls of this manager were given by a `StandIn`."""
         self._make_nodes = make_nodes
         self._background: Background | None = None
-        self._ready_runtime: Runtime | None = None  # the runtime whose nodes are ready for locks
+        self._ready_session: Session | None = None  # the session whose nodes are ready for locks
         self._closed_in: asyncio.AbstractEventLoop | None = None  # in that loop it stays closed
         close_in_children(self)  # so that `at_hand` need not ask, which every acquire does
 
     def __repr__(self) -> str:
         states = ", ".join(f"{node.name} {node.standing.state}" for node in self.nodes)
-        runtime = self.runtime
-        held = runtime.holdings.held if runtime else 0
-        over = self._closed_in is not None or (runtime is not None and runtime.availability.closing)
-        state = "closed" if over else "running" if runtime else "not started"
+        session = self.session
+        held = session.holdings.held if session else 0
+        over = self._closed_in is not None or (session is not None and session.availability.closing)
+        state = "closed" if over else "running" if session else "not started"
         return f"<LockManager {state}, {held} held: {states}>"
 
     # -- the start -----------------------------------------------------------------------------
 
     @property
-    def at_hand(self) -> Runtime | None:
-        """The runtime, if locks can be asked for here and now; else `ready` waits for it, or says why not."""
-        runtime = self._ready_runtime
-        if runtime is None or stand_in is not None:
+    def at_hand(self) -> Session | None:
+        """The session, if locks can be asked for here and now; else `ready` waits for it, or says why not."""
+        session = self._ready_session
+        if session is None or stand_in is not None:
             return None
-        if runtime.loop is not asyncio._get_running_loop():  # noqa: SLF001 (None in a forked child, too)
+        if session.loop is not asyncio._get_running_loop():  # noqa: SLF001 (None in a forked child, too)
             return None
-        availability = runtime.availability
-        return None if availability.closing or availability.conflict is not None else runtime
+        availability = session.availability
+        return None if availability.closing or availability.conflict is not None else session
 
-    async def start(self, *, read_only: bool = False) -> Runtime:
+    async def start(self, *, read_only: bool = False) -> Session:
         """Start; a caller that is `read_only` leaves the nodes' sentinels as they are."""
         await self.ready(read_only=read_only)
         if self._background is not None:
             await self._background.settled.wait()
         return await self.ready(read_only=read_only)  # with what has been seen by now
 
-    async def start_and_hear_all(self) -> Runtime:
-        """Start, and return the runtime even if the nodes cannot be a quorum: for callers that mend that.
+    async def start_and_hear_all(self) -> Session:
+        """Start, and return the session even if the nodes cannot be a quorum: for callers that mend that.
 
         All nodes are heard, at most a `connect_timeout` after that.
         """
@@ -136,17 +136,17 @@ class Lifecycle:
             return await instead.ready(self)
         with suppress(ConfigurationError):
             await self.start(read_only=True)
-        runtime, background = self.runtime, self._background
-        assert runtime is not None, "start() made it, or has raised something else"
+        session, background = self.session, self._background
+        assert session is not None, "start() made it, or has raised something else"
         assert background is not None, "likewise"
         await background.settled.wait()  # of a start that has raised, too
         with anyio.move_on_after(self.options.connect_timeout):
-            for node in runtime.nodes:
+            for node in session.nodes:
                 await node.settled.wait()
-        return runtime
+        return session
 
-    async def ready(self, within: float | None = None, *, read_only: bool = False) -> Runtime:
-        """Return the runtime of a manager that can be used here and now; start it if need be.
+    async def ready(self, within: float | None = None, *, read_only: bool = False) -> Session:
+        """Return the session of a manager that can be used here and now; start it if need be.
 
         Waits for a majority to be connected: at most a `node_timeout` longer than `within` seconds,
         and not longer than `start` anyway.  `read_only` as in `start`.
@@ -154,18 +154,18 @@ class Lifecycle:
         if (instead := stand_in) is not None:
             return await instead.ready(self)
         self._forget_closed_loop()
-        runtime, background = self.runtime, self._background
-        if runtime is None or background is None:
+        session, background = self.session, self._background
+        if session is None or background is None:
             if self._closed_in is running_loop():
                 raise ManagerClosedError("the lock manager is closed")
-            runtime = self.runtime = Runtime(
+            session = self.session = Session(
                 self.nodes, self.options, self.clock, self.random, self.hooks, counters=self.counters
             )
             self._closed_in = None
-            background = self._background = Background(runtime, read_only=read_only)
-            count_in(background, runtime.nodes)
-        runtime.check_here()
-        availability = runtime.availability
+            background = self._background = Background(session, read_only=read_only)
+            count_in(background, session.nodes)
+        session.check_here()
+        availability = session.availability
         if availability.closing:
             raise availability.closed_error()
         if not read_only:
@@ -177,16 +177,16 @@ class Lifecycle:
                 raise availability.closed_error()
         availability.check()
         if not read_only and background.usable.is_set():
-            self._ready_runtime = runtime
-        return runtime
+            self._ready_session = session
+        return session
 
     def _forget_closed_loop(self) -> None:
         """Forget the loop before, if this is another one and nothing of ours can live on in that."""
-        runtime, background = self.runtime, self._background
+        session, background = self.session, self._background
         here = asyncio._get_running_loop()  # noqa: SLF001 (asyncio exports it; None in a forked child)
-        if runtime is None or runtime.loop is here or runtime.inherited:
+        if session is None or session.loop is here or session.inherited:
             return
-        if not runtime.loop.is_closed() and (background is None or not background.over):
+        if not session.loop.is_closed() and (background is None or not background.over):
             return
         nodes = self._make_nodes()
         if same := [node.name for node in nodes if node in self.nodes]:
@@ -194,9 +194,9 @@ class Lifecycle:
                 f"node {same[0]} belongs to another event loop, and is an object that cannot be made anew: "
                 "give its URL, or one LockManager per loop"
             )
-        self.runtime = self._background = self._ready_runtime = None
+        self.session = self._background = self._ready_session = None
         self.nodes = nodes
-        for holding in list(runtime.holdings.all):
+        for holding in list(session.holdings.all):
             holding.abandon()
 
     # -- what is known of it -------------------------------------------------------------------
@@ -206,25 +206,25 @@ class Lifecycle:
         """See `LockManager.unavailable_for`."""
         if (instead := stand_in) is not None:
             return instead.unavailable_for()
-        return math.inf if self.runtime is None else self.runtime.availability.seconds()
+        return math.inf if self.session is None else self.session.availability.seconds()
 
     @property
-    def runtimes_here(self) -> list[Runtime]:
+    def sessions_here(self) -> list[Session]:
         """Those in which tasks of the running loop may hold locks of this manager."""
-        known = [*(() if self.runtime is None else (self.runtime,)), *self.stood_in]
+        known = [*(() if self.session is None else (self.session,)), *self.stood_in]
         here = running_loop()
         return [each for each in known if each.loop is here and not each.inherited]
 
     @property
     def inherited(self) -> bool:
         """Whether this is a forked child and the manager was started by its parent."""
-        return self.runtime is not None and self.runtime.inherited
+        return self.session is not None and self.session.inherited
 
     # -- the end -------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Have nothing at hand in a forked child, though it may go on with its parent's loop."""
-        self._ready_runtime = None
+        self._ready_session = None
 
     def __del__(self) -> None:
         """Tell of a manager that no code can close any more, while its connections and tasks go on."""
@@ -242,11 +242,11 @@ class Lifecycle:
         """See `LockManager.aclose`."""
         if (instead := stand_in) is not None:
             instead.end(self)
-            if self.runtime is None:
+            if self.session is None:
                 return  # nothing of its own was ever started, and the next test can use it
         self._forget_closed_loop()
-        if self.runtime is not None:
-            self.runtime.check_here()
+        if self.session is not None:
+            self.session.check_here()
         self._closed_in = running_loop()
         if self._background is not None:
             await self._background.aclose()

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from .._node import Node
 from .._statistics import MAX_LEASES, Counters, LeaseStatistics, ManagerStatistics, NodeStatistics
-from .runtime import Runtime
+from .session import Session
 
 
-def statistics_of(nodes: Sequence[Node], counters: Counters, runtime: Runtime | None) -> ManagerStatistics:
-    """Return the statistics of a manager over `nodes`; it has no runtime before its first use."""
+def statistics_of(nodes: Sequence[Node], counters: Counters, session: Session | None) -> ManagerStatistics:
+    """Return the statistics of a manager over `nodes`; it has no session before its first use."""
     return ManagerStatistics(
         nodes=tuple(
-            NodeStatistics.of(node.name, node.standing, runtime.clock_of(i) if runtime else None)
+            NodeStatistics.of(node.name, node.standing, session.clock_of(i) if session else None)
             for i, node in enumerate(nodes)
         ),
-        held=runtime.holdings.held if runtime else 0,
-        leases=_leases(runtime) if runtime else (),
-        waiting=len(runtime.pauses) if runtime else 0,
+        held=session.holdings.held if session else 0,
+        leases=_leases(session) if session else (),
+        waiting=len(session.pauses) if session else 0,
         acquired=counters.acquired,
         handed_on=counters.handed_on,
         refused=counters.refused,
@@ -32,13 +32,13 @@ def statistics_of(nodes: Sequence[Node], counters: Counters, runtime: Runtime | 
         topped_up=counters.topped_up,
         quarantined=counters.quarantined,
         steps=counters.steps,
-        conflict=runtime.availability.conflict if runtime else None,
+        conflict=session.availability.conflict if session else None,
     )
 
 
-def _leases(runtime: Runtime) -> tuple[LeaseStatistics, ...]:
+def _leases(session: Session) -> tuple[LeaseStatistics, ...]:
     """List what is held now; any thread may ask."""
-    held = [holding for holding in tuple(runtime.holdings.all) if holding.held]
+    held = [holding for holding in tuple(session.holdings.all) if holding.held]
     return tuple(
         LeaseStatistics(
             names=holding.names,

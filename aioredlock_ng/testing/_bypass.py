@@ -1,6 +1,6 @@
 """Locks without nodes: for unit tests of code whose manager points at production.
 
-`lifecycle.stand_in` is the seam: inside a block, each call of a manager is handed a runtime of its own, over
+`lifecycle.stand_in` is the seam: inside a block, each call of a manager is handed a session of its own, over
 nodes that grant everything at once, or refuse it, or say nothing.  All the rest is the shipping code.
 """
 
@@ -22,7 +22,7 @@ from .._kinds.mutex import LEADER
 from .._node import Node, NodeState, Standing
 from .._session import lifecycle
 from .._session.lifecycle import Lifecycle
-from .._session.runtime import Runtime
+from .._session.session import Session
 from .._statistics import Counters
 from ..errors import LossReason
 
@@ -187,13 +187,13 @@ _fences: Final = _Fences()
 
 @final
 class _Bypassed:
-    """What managers come to inside one block: a runtime per call, so that no call meets another."""
+    """What managers come to inside one block: a session per call, so that no call meets another."""
 
     def __init__(self, refuse: Refuse) -> None:
         self._refuse = refuse
 
-    async def ready(self, life: Lifecycle) -> Runtime:
-        """Return a runtime over nodes that grant everything at once, or refuse it, or say nothing."""
+    async def ready(self, life: Lifecycle) -> Session:
+        """Return a session over nodes that grant everything at once, or refuse it, or say nothing."""
         await asyncio.sleep(0)  # as a real acquire does: a loop of acquires lets other tasks run
         clock = _StandingClock(life.clock)
         numbers = _fences.next(clock)  # for all names of the call, so that each sees its counter grow
@@ -207,9 +207,9 @@ class _Bypassed:
             )
             for node in life.nodes
         ]
-        runtime = Runtime(nodes, life.options, clock, life.random, life.hooks, counters=Counters())
-        life.stood_in.add(runtime)  # for the lease may outlive the block that it began in
-        return runtime
+        session = Session(nodes, life.options, clock, life.random, life.hooks, counters=Counters())
+        life.stood_in.add(session)  # for the lease may outlive the block that it began in
+        return session
 
     def _keys(self, prefix: bytes) -> frozenset[bytes] | None:
         """Return the keys of the locks that are refused by name; None: all are."""
@@ -231,18 +231,18 @@ class _Bypassed:
 
         The bodies learn of it, but for the one that closes the manager.
         """
-        for runtime in bypassed(life):
-            runtime.close()
-            for holding in list(runtime.holdings.all):
+        for session in bypassed(life):
+            session.close()
+            for holding in list(session.holdings.all):
                 if holding.body is None or holding.body.task is not asyncio.current_task():
                     holding.lose(LossReason.MANAGER_CLOSED)
                 holding.release()
 
 
-def bypassed(life: Lifecycle) -> list[Runtime]:
-    """Return the runtimes of the bypassed leases that a manager has in the running loop."""
+def bypassed(life: Lifecycle) -> list[Session]:
+    """Return the sessions of the bypassed leases that a manager has in the running loop."""
     loop = asyncio.get_running_loop()
-    return [runtime for runtime in life.stood_in if runtime.loop is loop]
+    return [session for session in life.stood_in if session.loop is loop]
 
 
 @final

@@ -53,10 +53,10 @@ def memory_manager() -> Iterator[LockManager]:
 
 def _close(manager: LockManager) -> None:
     """Close a manager from outside its loop."""
-    runtime = manager._life.runtime  # noqa: SLF001 (the loop that it was used in is no part of its interface)
-    if runtime is None or runtime.loop.is_closed():
+    session = manager._life.session  # noqa: SLF001 (the loop that it was used in is no part of its interface)
+    if session is None or session.loop.is_closed():
         return  # a loop that is closed in order ends all its tasks, and they close the manager
-    if runtime.loop.is_running():  # in another thread, such as that of a web framework's test client
-        asyncio.run_coroutine_threadsafe(manager.aclose(), runtime.loop).result(CLOSE_TIMEOUT)
+    if session.loop.is_running():  # in another thread, such as that of a web framework's test client
+        asyncio.run_coroutine_threadsafe(manager.aclose(), session.loop).result(CLOSE_TIMEOUT)
     else:
-        runtime.loop.run_until_complete(manager.aclose())
+        session.loop.run_until_complete(manager.aclose())

@@ -35,14 +35,14 @@ def lose(manager: LockManager[int | None], name: str, reason: LossReason = LossR
     if reason not in FORCIBLE:
         raise ValueError(f"reason must be one of {', '.join(FORCIBLE)}, got {reason!r}")
     life = manager._life  # noqa: SLF001 (users have no way to it, for good reason)
-    runtimes = bypassed(life) if life.runtime is None else [life.runtime, *bypassed(life)]
-    held = [(r, h) for r in runtimes for h in r.holdings.all if h.held and h.loss is None]
-    losing = [(runtime, holding) for runtime, holding in held if name in holding.names]
+    sessions = bypassed(life) if life.session is None else [life.session, *bypassed(life)]
+    held = [(r, h) for r in sessions for h in r.holdings.all if h.held and h.loss is None]
+    losing = [(session, holding) for session, holding in held if name in holding.names]
     if not losing:
         names = printable(sorted({name for _, holding in held for name in holding.names}))
         raise LookupError(f"this manager does not hold {name!a}; it holds {names or 'nothing'}")
-    for runtime, holding in losing:
-        runtime.check_here()
+    for session, holding in losing:
+        session.check_here()
         if reason is LossReason.EXPIRED:
-            holding.valid_until = runtime.clock.now()
+            holding.valid_until = session.clock.now()
         holding.lose(reason)

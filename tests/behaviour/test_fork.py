@@ -48,7 +48,7 @@ async def main():
             await asyncio.sleep(0.001)
         tasks = [asyncio.create_task(manager.lock("queued").acquire())]
         await asyncio.sleep(0)
-        assert len(manager._life.runtime.outbox._acquires) == 1, "queued, and not sent yet"
+        assert len(manager._life.session.outbox._acquires) == 1, "queued, and not sent yet"
         fork()
         queued = await tasks[0]
         for lease in (held, block, queued):

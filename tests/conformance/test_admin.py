@@ -160,9 +160,9 @@ async def test_a_large_value_is_not_sent_whole(masters: Masters, make_manager: C
     for master in masters:
         master.put([(b"redlock:large", b"x" * 200_000, 60.0)])
     manager = await make_manager()
-    runtime = manager._life.runtime
-    for node in runtime.nodes:
-        reply = await ask_node(runtime, node, look_for(b"redlock:", b"redlock:large"), 1.0)
+    session = manager._life.session
+    for node in session.nodes:
+        reply = await ask_node(session, node, look_for(b"redlock:", b"redlock:large"), 1.0)
         assert isinstance(reply, list)
         assert len(reply[0]) <= 1024
     assert found(await manager.survey()) == {"large": ("held", 5)}

@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._session.runtime import Runtime
+from aioredlock_ng._session.session import Session
 
 PACKAGE: Final = "aioredlock_ng"
 
@@ -90,8 +90,8 @@ def sample(managers: Iterable[LockManager], *, objects: bool = True) -> dict[str
     found["fds"] = descriptors()
     found["rss"] = resident()
     for manager in managers:
-        if (runtime := manager._life.runtime) is not None:
-            found.update(kept_by(runtime))
+        if (session := manager._life.session) is not None:
+            found.update(kept_by(session))
     if objects:
         gc.collect()
         found.update(own_objects())
@@ -119,29 +119,29 @@ def own_objects() -> Counter[str]:
     return found
 
 
-def kept_by(runtime: Runtime) -> Counter[str]:
+def kept_by(session: Session) -> Counter[str]:
     """Return how much a manager keeps of each sort; what is not counted here belongs to a lease."""
-    watchdog, outbox = runtime.watchdog, runtime.outbox
+    watchdog, outbox = session.watchdog, session.outbox
     deadlines = outbox.deadlines
     found = Counter(
         {
-            "kept names": len(runtime.queue.entries),
-            "kept windows": len(runtime.queue.handoff.windows),
-            "kept waiters": len(runtime.notices._waiters),
-            "kept holdings": len(runtime.holdings.all),
-            "kept attempts": len(runtime.tries.in_flight),
+            "kept names": len(session.queue.entries),
+            "kept windows": len(session.queue.handoff.windows),
+            "kept waiters": len(session.notices._waiters),
+            "kept holdings": len(session.holdings.all),
+            "kept attempts": len(session.in_flight),
             "kept questions": len(outbox._extensions) + len(outbox._releases) + len(outbox._acquires),
             "kept batches": len(outbox._sent) + len(outbox._under_way),
-            "kept releases": len(runtime.releases._rounds),
-            "kept estates": len(runtime.holdings.succession._untaken),
-            "kept pauses": len(runtime.pauses),
+            "kept releases": len(session.releases._rounds),
+            "kept estates": len(session.succession._untaken),
+            "kept pauses": len(session.pauses),
             "kept watched": len(watchdog.fresh) + len(watchdog._heap),
             "kept watchdog heap": len(watchdog._heap._entries),
             "kept deadlines heap": len(deadlines._heap._entries) + len(deadlines._new),
-            "kept eternal": len(runtime.shared.eternal._reported),
+            "kept eternal": len(session.eternal._reported),
         }
     )
-    for node in runtime.nodes:
+    for node in session.nodes:
         found.update(_kept_by_node(node))
     return found
 

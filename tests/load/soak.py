@@ -204,14 +204,14 @@ async def _at_rest(managers: Sequence[LockManager]) -> dict[str, float]:
     while True:
         held: dict[str, float] = {}
         for manager in managers:
-            assert manager._life.runtime is not None
+            assert manager._life.session is not None
             held |= {
                 name: count
-                for name, count in kept_by(manager._life.runtime).items()
+                for name, count in kept_by(manager._life.session).items()
                 if count
                 and name not in ("kept windows", "kept eternal", "kept releases")
                 and not (name == "kept watchdog heap" and count <= 64)  # entries of the ended, bounded
-                and not (name == "kept in flight" and count <= len(manager._life.runtime.nodes))  # heartbeats
+                and not (name == "kept in flight" and count <= len(manager._life.session.nodes))  # heartbeats
             }
         if not held or time.monotonic() > deadline:
             return held
@@ -223,7 +223,7 @@ def _left_behind(idle: set[asyncio.Task[Any]], objects: Any, fds: int) -> dict[s
     gc.collect()
     now = own_objects()
     kinds = (
-        "object Runtime",
+        "object Session",
         "object Holding",
         "object Attempt",
         "object Lease",

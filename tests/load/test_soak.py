@@ -44,7 +44,7 @@ async def keep_a_descriptor(mill: Mill) -> None:
 
 async def keep_names(mill: Mill) -> None:
     """Leave names in a manager's local queue."""
-    queue = mill.managers[0]._life.runtime.queue
+    queue = mill.managers[0]._life.session.queue
     for _ in range(40):
         queue.entries[f"forgotten:{next(mill.numbers)}"] = NameEntry([])
 

@@ -145,7 +145,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Holding.held",
-                "self._shared.clock.now() < self.valid_until",
+                "self._session.clock.now() < self.valid_until",
                 "True",
             ),
         ),

@@ -274,7 +274,7 @@ MUTATIONS = (
     Mutation(
         rule="R32",
         name="the last observer leaves its subscription behind",
-        edits=(Edit("Observation.leave", "self._runtime.notices.unwatch(self.subject.announced)", "pass"),),
+        edits=(Edit("Observation.leave", "self._session.notices.unwatch(self.subject.announced)", "pass"),),
         test=_TESTS + "test_observers_of_a_process_share_subscription_and_looks",
     ),
     Mutation(

@@ -90,7 +90,7 @@ MUTATIONS = (
     Mutation(
         rule="R28",
         name="one that lost the lock keeps its seat where it was refused",
-        edits=(Edit("Holding.lose", "self._shared.releases.stand_up(self._primitive, seat)", "pass"),),
+        edits=(Edit("Holding.lose", "self._session.releases.stand_up(self._primitive, seat)", "pass"),),
         test=f"{_FAULTS}test_one_that_lost_the_lock_leaves_where_it_was_refused",
     ),
     Mutation(

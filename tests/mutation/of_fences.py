@@ -116,9 +116,9 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt._ask",
-                "self.owner = owner = shared.owners.new() + turn.owner_ends",
+                "self.owner = owner = session.owners.new() + turn.owner_ends",
                 """
-                self.owner = owner = getattr(Attempt, "one", None) or shared.owners.new() + turn.owner_ends
+                self.owner = owner = getattr(Attempt, "one", None) or session.owners.new() + turn.owner_ends
                 Attempt.one = owner
                 """,
             ),

@@ -26,8 +26,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Attempt.__init__",
-                "AcquireRound(tries.outbox, primitive, request.ttl, block=block)",
-                "AcquireRound(tries.outbox, primitive, request.ttl, block=1)",
+                "AcquireRound(session.outbox, primitive, request.ttl, block=block)",
+                "AcquireRound(session.outbox, primitive, request.ttl, block=1)",
             ),
         ),
         test=_TESTS + "test_whatever_happens_there_is_one_holder_with_a_fence_of_its_own[0]",
@@ -254,7 +254,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Holding.release",
-                "shared.releases.handed_on if self.handed_on else self._ask_release(over)",
+                "session.releases.handed_on if self.handed_on else self._ask_release(over)",
                 "self._ask_release(over)",
             ),
         ),
@@ -286,7 +286,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Acquisition.run",
-                "shared.holdings.succession.decline(estate, self._ticket, shared.clock.now())",
+                "session.succession.decline(estate, self._ticket, session.clock.now())",
                 "pass",
             ),
         ),
@@ -301,7 +301,7 @@ MUTATIONS = (
     Mutation(
         rule="R43",
         name="closing forgets what no task has taken",
-        edits=(Edit("Background._shut_down", "runtime.holdings.succession.end()", "pass"),),
+        edits=(Edit("Background._shut_down", "session.succession.end()", "pass"),),
         test=_TESTS + "test_a_manager_that_closes_releases_what_no_task_has_taken",
     ),
     Mutation(
@@ -309,7 +309,7 @@ MUTATIONS = (
         name="a window begins anew with an heir that wakes late",
         edits=(
             Edit(
-                "Holding.inherits", "self._since = estate.left_at", "self._since = self._shared.clock.now()"
+                "Holding.inherits", "self._since = estate.left_at", "self._since = self._session.clock.now()"
             ),
         ),
         test=_TESTS + "test_a_stall_does_not_begin_a_window_anew",

@@ -104,7 +104,7 @@ MUTATIONS = (
             Edit(
                 "Attempt.undo",
                 """
-                self._shared.releases.release(
+                self._session.releases.release(
                     self.primitive,
                     self.owner,
                     keeps=self._request.ttl,
@@ -115,7 +115,7 @@ MUTATIONS = (
                 )
                 """,
                 """
-                self._shared.releases.release(
+                self._session.releases.release(
                     self.primitive,
                     self.owner,
                     keeps=self._request.ttl,

@@ -242,12 +242,12 @@ MUTATIONS = (
     Mutation(
         rule="R18",
         name="a forked child may use its parent's manager",
-        edits=(Edit("Runtime.inherited", "return self._generation != generation()", "return False"),),
+        edits=(Edit("Session.inherited", "return self._generation != generation()", "return False"),),
         test="unit/test_manager.py::test_another_process_is_refused",
     ),
     Mutation(
         rule="R18",
-        name="a manager that closes has its runtime at hand",
+        name="a manager that closes has its session at hand",
         edits=(
             Edit(
                 "Lifecycle.at_hand",
@@ -259,8 +259,8 @@ MUTATIONS = (
     ),
     Mutation(
         rule="R18",
-        name="another loop has the runtime at hand",
-        edits=(Edit("Lifecycle.at_hand", "runtime.loop is not asyncio._get_running_loop()", "False"),),
+        name="another loop has the session at hand",
+        edits=(Edit("Lifecycle.at_hand", "session.loop is not asyncio._get_running_loop()", "False"),),
         test="unit/test_manager.py::test_another_loop_is_refused",
     ),
     Mutation(
@@ -272,7 +272,7 @@ MUTATIONS = (
     Mutation(
         rule="R18",
         name="a forked child has its parent's manager at hand",
-        edits=(Edit("Lifecycle.close", "self._ready_runtime = None", "pass"),),
+        edits=(Edit("Lifecycle.close", "self._ready_session = None", "pass"),),
         test="unit/test_manager.py::test_a_forked_child_that_goes_on_with_its_parents_loop_is_refused",
     ),
     Mutation(

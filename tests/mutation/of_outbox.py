@@ -105,7 +105,7 @@ MUTATIONS = (
     Mutation(
         rule="R42",
         name="an undo overtakes the try that it undoes",
-        edits=(Edit("Attempt.undo", "self._shared.outbox.drain()", ""),),
+        edits=(Edit("Attempt.undo", "self._session.outbox.drain()", ""),),
         test=f"{_OUTBOX}test_what_is_undone_in_its_own_turn_leaves_first",
     ),
     Mutation(

@@ -189,8 +189,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "_unseen",
-                "needed = len(runtime.nodes) - majority(len(runtime.nodes)) + 1",
-                "needed = len(runtime.nodes) - majority(len(runtime.nodes))",
+                "needed = len(session.nodes) - majority(len(session.nodes)) + 1",
+                "needed = len(session.nodes) - majority(len(session.nodes))",
             ),
         ),
         test="unit/test_stray_clients.py::test_init_wants_enough_nodes_that_remember",

@@ -149,7 +149,7 @@ MUTATIONS = (
     Mutation(
         rule="R27",
         name="a lease that was lost is forgotten at once",
-        edits=(Edit("Holding.lose", "self._shared.lost.add(self)", "pass"),),
+        edits=(Edit("Holding.lose", "self._session.holdings.lost.add(self)", "pass"),),
         test=TESTS + "test_a_lease_that_is_over_admits_no_inner_block[plain outside-refused]",
     ),
     Mutation(
@@ -200,8 +200,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Lock._reenter",
-                "return Lease(runtime, view)",
-                "runtime.counters.acquired += 1\nreturn Lease(runtime, view)",
+                "return Lease(session, view)",
+                "session.counters.acquired += 1\nreturn Lease(session, view)",
             ),
         ),
         test=TESTS + "test_hooks_and_statistics_know_the_outermost_lease_alone",

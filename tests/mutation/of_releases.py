@@ -12,7 +12,7 @@ _RESET = (
 )
 
 _UNDONE = """
-    self._undone = self._shared.releases.release(
+    self._undone = self._session.releases.release(
         self.primitive,
         self.owner,
         keeps=self._request.ttl,
@@ -24,7 +24,7 @@ _UNDONE = """
 """
 _UNDONE_WHERE = """
     from .._round.outbox import NOT_HELD
-    self._undone = Round(self._shared.outbox, self.primitive.kind.release.read)
+    self._undone = Round(self._session.outbox, self.primitive.kind.release.read)
     spared = [node for node, answer in enumerate(self.asked.answers) if not ({})]
     release = self.primitive.release(self.owner, self._request.ttl)
     self._undone.ask(release, timeout, known=dict.fromkeys(spared, NOT_HELD))
@@ -61,7 +61,7 @@ MUTATIONS = (
     Mutation(
         rule="R5",
         name="a release can overtake its acquire",
-        edits=(Edit("Attempt.undo", "self._shared.outbox.drain()", ""),),
+        edits=(Edit("Attempt.undo", "self._session.outbox.drain()", ""),),
         test="unit/test_manager.py::test_aclose_in_any_turn_of_an_acquire[1]",
     ),
     Mutation(
@@ -186,10 +186,10 @@ MUTATIONS = (
             Edit(
                 "Holding.release",
                 """
-                shared.watchdog.forget(self)
-                shared.all.pop(self, None)
+                session.watchdog.forget(self)
+                session.holdings.all.pop(self, None)
                 """,
-                "shared.all.pop(self, None)",
+                "session.holdings.all.pop(self, None)",
             ),
             Edit(
                 "Holding.over", "self._release is not None or self.loss is not None", "self.loss is not None"

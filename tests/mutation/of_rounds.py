@@ -102,7 +102,7 @@ MUTATIONS = (
                 "self._ask(timeout)",
                 """
                 self._ask(timeout)
-                shared.outbox.loop.call_soon(lambda: setattr(self, "asked_at", shared.clock.now()))
+                session.outbox.loop.call_soon(lambda: setattr(self, "asked_at", session.clock.now()))
                 """,
             ),
         ),
@@ -117,7 +117,7 @@ MUTATIONS = (
                 "await asked.alarm(verdict_known)",
                 """
                 await asked.alarm(verdict_known)
-                self.asked_at = shared.clock.now()
+                self.asked_at = session.clock.now()
                 """,
             ),
         ),
@@ -140,13 +140,13 @@ MUTATIONS = (
                 "Attempt.ask",
                 "await asked.alarm(verdict_known)",
                 """
-                asked.then(verdict_known, lambda: setattr(self, 'judged_at', shared.clock.now()))
+                asked.then(verdict_known, lambda: setattr(self, 'judged_at', session.clock.now()))
                 await asked.alarm(verdict_known)
                 """,
             ),
             Edit(
                 "Acquisition._hold",
-                "valid_until - shared.clock.now()",
+                "valid_until - session.clock.now()",
                 "valid_until - won.judged_at",
             ),
         ),
@@ -159,11 +159,11 @@ MUTATIONS = (
             Edit(
                 "Attempt._raise",
                 """
-                round_ = self._raising = Round(shared.outbox, won.kind.raise_.read)
+                round_ = self._raising = Round(session.outbox, won.kind.raise_.read)
                 """,
                 """
-                self.asked_at = shared.clock.now()
-                round_ = self._raising = Round(shared.outbox, won.kind.raise_.read)
+                self.asked_at = session.clock.now()
+                round_ = self._raising = Round(session.outbox, won.kind.raise_.read)
                 """,
             ),
         ),
@@ -175,8 +175,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Acquisition._hold",
-                "valid_until - shared.clock.now() <= request.least_validity",
-                "valid_until - shared.clock.now() <= 0",
+                "valid_until - session.clock.now() <= request.least_validity",
+                "valid_until - session.clock.now() <= 0",
             ),
         ),
         test="unit/core/test_redlock_spec.py::test_step_3_the_time_it_took_must_leave_some_validity[500]",

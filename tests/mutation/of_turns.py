@@ -45,8 +45,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Waiting.for_next_try",
-                "self._together or follows(crowd, shared.random.random())",
-                "follows(crowd, shared.random.random())",
+                "self._together or follows(crowd, session.random.random())",
+                "follows(crowd, session.random.random())",
             ),
         ),
         test="unit/test_read_write_turns.py::test_readers_and_writers_come_in_turn[8-2-0.5]",

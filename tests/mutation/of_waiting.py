@@ -142,7 +142,7 @@ MUTATIONS = (
                 """,
                 """
                 if left is not None and left <= 0:
-                    await shared.pauses.sleep(shared.retry.cap)
+                    await session.pauses.sleep(session.retry.cap)
                     raise error
                 """,
             ),

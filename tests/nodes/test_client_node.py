@@ -128,8 +128,8 @@ async def test_many_leases_over_a_pool(shared_nodes: Any, client: MakeClient, co
     clients = [client(url, max_connections=connections) for url in urls]
     async with LockManager(clients, node_timeout=15.0, ttl=60.0) as manager:
         await up(manager)
-        assert manager._life.runtime is not None
-        assert manager._life.runtime.admission.most == MAX_TRIES_BY_CLIENTS
+        assert manager._life.session is not None
+        assert manager._life.session.admission.most == MAX_TRIES_BY_CLIENTS
         leases = await asyncio.gather(*(manager.lock(f"held {i}").acquire() for i in range(3 * AT_ONCE)))
         burst = [asyncio.create_task(manager.lock(f"n{i}").acquire()) for i in range(3 * AT_ONCE)]
         await asyncio.gather(*(lease.extend() for lease in leases))
@@ -1064,8 +1064,8 @@ async def test_what_comes_after_the_end_or_a_fork_is_told_so(
     ping, forked, closed = heartbeat(b"x"), Replies(), Replies()
     async with LockManager([client(url) for url in nodes3.urls]) as manager:
         await up(manager)
-        assert manager._life.runtime is not None
-        node = manager._life.runtime.nodes[0]
+        assert manager._life.session is not None
+        node = manager._life.session.nodes[0]
         with monkeypatch.context() as patch:
             patch.setattr(client_node, "generation", lambda: -2)
             node.submit(ping, forked, 0)

@@ -83,8 +83,8 @@ async def owners(manager: LockManager, node: MemoryNode, number: int) -> list[by
 
 def test_the_source_is_the_systems() -> None:
     """A manager that is given no source draws from the operating system, 160 bits for each value."""
-    runtime_random = LockManager(["redis://any"])._life.random
-    assert type(runtime_random) is secrets.SystemRandom
+    managers_random = LockManager(["redis://any"])._life.random
+    assert type(managers_random) is secrets.SystemRandom
     assert OWNER_BITS == 160
 
 

@@ -93,9 +93,9 @@ class Client:
         """Return the owner values that it asks or holds locks with."""
         if self._manager is None:
             return set()
-        runtime = self._manager._life.runtime
-        untaken = runtime.holdings.succession._untaken
-        under_way = (*runtime.holdings.all, *runtime.tries.in_flight, *untaken)
+        session = self._manager._life.session
+        untaken = session.succession._untaken
+        under_way = (*session.holdings.all, *session.in_flight, *untaken)
         return self.record.owners() | {one.owner for one in under_way}
 
     @property
@@ -107,7 +107,7 @@ class Client:
         """Return what marks its calls at the nodes, of those that wait or hold a lock (R22)."""
         if self._manager is None:
             return set()
-        entries = self._manager._life.runtime.shared.queue.entries.values()
+        entries = self._manager._life.session.queue.entries.values()
         tickets = [ticket for entry in entries for ticket in entry.inside]
         tickets += [place.ticket for entry in entries for place in entry.queue or ()]
         return {ticket.seat.name for ticket in tickets}
@@ -116,12 +116,12 @@ class Client:
         """Whether a task of its has a lock, or asks for one (R28)."""
         if self._manager is None:
             return False
-        entry = self._manager._life.runtime.shared.queue.entries.get(name)
+        entry = self._manager._life.session.queue.entries.get(name)
         return entry is not None and bool(entry.inside)
 
     def state_of(self, node: int) -> NodeState:
         """Return how one of its nodes stands for it; none does while it opens or closes."""
-        if self._manager is None or self._manager._life.runtime.availability.closing:
+        if self._manager is None or self._manager._life.session.availability.closing:
             return NodeState.DOWN
         return self._manager.statistics().nodes[node].state
 
@@ -143,7 +143,7 @@ class Client:
         )
         async with manager:
             self._manager = manager
-            count_batches(manager._life.runtime.tries.outbox, self._world.counts)
+            count_batches(manager._life.session.outbox, self._world.counts)
             tasks = [asyncio.create_task(self._task(manager, i)) for i in range(self._plan.tasks)]
             await asyncio.gather(*tasks)
             await self._evening.wait()

@@ -178,7 +178,7 @@ class World:
             term.until = now()
         if how == "dies":
             holding = leadership._lease._holding
-            holding._shared.watchdog.forget(holding)  # it is never extended again
+            holding._session.watchdog.forget(holding)  # it is never extended again
             await asyncio.sleep(TTL)
         await leadership.resign()
 

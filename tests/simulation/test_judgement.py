@@ -24,7 +24,7 @@ from aioredlock_ng._round.outbox import Outbox
 from aioredlock_ng._round.releases import Releases
 from aioredlock_ng._round.round import Round
 from aioredlock_ng._round.slots import SlotRound
-from aioredlock_ng._session.runtime import Runtime
+from aioredlock_ng._session.session import Session
 from tests.lua_edits import LuaEdit, edited_lua
 from tests.simulation.campaign import DETERMINISM, campaign
 from tests.simulation.checks_words import Rule
@@ -68,17 +68,17 @@ def _releases_in_flight_that_are_not_recorded(patch: pytest.MonkeyPatch) -> None
 
 
 def _closing_without_release(patch: pytest.MonkeyPatch) -> None:
-    close, release = Runtime.close, holding.Holding.release
-    closing: list[holding.Holdings] = []
+    close, release = Session.close, holding.Holding.release
+    closing: list[Session] = []
 
-    def closed(self: Runtime) -> None:
-        closing.append(self.holdings)
+    def closed(self: Session) -> None:
+        closing.append(self)
         close(self)
 
     def released(self: holding.Holding) -> Round | None:
-        return None if self._shared in closing and self.body is None else release(self)
+        return None if self._session in closing and self.body is None else release(self)
 
-    patch.setattr(Runtime, "close", closed)
+    patch.setattr(Session, "close", closed)
     patch.setattr(holding.Holding, "release", released)
 
 

@@ -127,17 +127,17 @@ async def _crowd(
 
 def forget_crowds(manager: LockManager) -> None:
     """Have a manager know nothing of crowds: neither its releases nor notices say anything of them."""
-    runtime = manager._life.runtime
-    assert runtime is not None
-    release = runtime.outbox.release
+    session = manager._life.session
+    assert session is not None
+    release = session.outbox.release
 
     def release_untold(round_: ReleaseRound) -> None:
         take = round_.take
         round_.take = lambda node, answer: take(node, answer._replace(reached=0))  # type: ignore[method-assign]
         release(round_)
 
-    runtime.outbox.release = release_untold  # type: ignore[method-assign]
-    for node in runtime.nodes:
+    session.outbox.release = release_untold  # type: ignore[method-assign]
+    for node in session.nodes:
         node._env = replace(
-            node.env, on_notice=lambda node, channel, _: runtime.notices.on_notice(node, channel, b"")
+            node.env, on_notice=lambda node, channel, _: session.notices.on_notice(node, channel, b"")
         )

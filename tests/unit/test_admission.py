@@ -56,8 +56,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 def places(manager: LockManager) -> Admission:
     """Return a manager's admission."""
-    assert manager._life.runtime is not None
-    return manager._life.runtime.admission
+    assert manager._life.session is not None
+    return manager._life.session.admission
 
 
 def assert_deserted(manager: LockManager) -> None:
@@ -174,8 +174,8 @@ async def test_a_call_stands_in_line_before_it_does_anything(few_places):
         await turns(1)
         late = ends(w.manager, "late")
         await turns(2)
-        assert w.manager._life.runtime is not None
-        assert w.manager._life.runtime.queue.entries.get("late") is None
+        assert w.manager._life.session is not None
+        assert w.manager._life.session.queue.entries.get("late") is None
         assert len(places(w.manager)._line) == 1
         assert [end.error for end in await asyncio.gather(*burst, *late)] == [None] * (PLACES + 1)
 
@@ -222,13 +222,13 @@ async def test_a_call_that_comes_first_when_no_lock_can_be_trusted_gives_its_pla
         await turns(1)
         (late,) = ends(w.manager, "late")
         await turns(1)
-        runtime = w.manager._life.runtime
-        assert runtime is not None
+        session = w.manager._life.session
+        assert session is not None
         sim().call_later(
-            ROUND_TRIP / 2, setattr, runtime.availability, "conflict", "two nodes are one server"
+            ROUND_TRIP / 2, setattr, session.availability, "conflict", "two nodes are one server"
         )
         assert isinstance((await late).error, ConfigurationError)
-        runtime.availability.conflict = None
+        session.availability.conflict = None
         await asyncio.gather(*burst)
         await asyncio.sleep(TIMEOUT)
         assert asked(w.nodes[0]).count("late") == 0
@@ -344,13 +344,13 @@ async def test_a_single_try_is_heard_out_though_it_stood_in_line(few_places):
 async def test_a_single_try_is_given_the_time_in_line_and_no_more(few_places):
     """What it had waited for before, a manager that starts, say, is part of its `node_timeout` (R13)."""
     async with world() as w:
-        runtime = w.manager._life.runtime
-        assert runtime is not None
+        session = w.manager._life.session
+        assert session is not None
         while places(w.manager).enter():
             pass
         before, lock = TIMEOUT / 4, w.manager.lock("a")
-        began = runtime.clock.now() - before
-        call = Acquisition(runtime.shared, lock._primitive, lock._request, 0.0, began)
+        began = session.clock.now() - before
+        call = Acquisition(session, lock._primitive, lock._request, 0.0, began)
         in_line = asyncio.create_task(call._stand_in_line())
         await asyncio.sleep(TIMEOUT / 2)
         for _ in range(PLACES + 1):

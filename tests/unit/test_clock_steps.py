@@ -206,14 +206,14 @@ class Interrupted:
 async def test_a_node_that_is_suspected_after_its_grant_is_no_part_of_a_certificate():
     """It may have been ahead when it granted: what all of a batch agreed on is looked at again (R10, R14)."""
     async with watched() as (w, _):
-        runtime = w.manager._life.runtime
-        assert runtime is not None
+        session = w.manager._life.session
+        assert session is not None
         w.nodes[2].freeze()
 
         def suspect() -> None:
             now = sim().clock.now()
-            if any(attempt.asked.verdict is Verdict.WON for attempt in runtime.tries.in_flight):
-                runtime.clocks.sample(0, now, now, sim().clock.wall() + MINUTE)
+            if any(attempt.asked.verdict is Verdict.WON for attempt in session.in_flight):
+                session.clocks.sample(0, now, now, sim().clock.wall() + MINUTE)
 
         task = in_task(lambda: Interrupted(w.manager.lock("a", blocking_timeout=0).acquire(), suspect))
         assert isinstance((await task).error, QuorumUnavailableError)

@@ -115,12 +115,12 @@ async def test_a_win_that_counts_one_server_twice_is_no_win():
     async with make(nodes) as manager:
         task = in_task(manager.lock("a").acquire)
         await asyncio.sleep(LATENCY / 2)  # asked, and not answered yet
-        runtime = manager._life.runtime
-        assert runtime is not None
-        runtime.availability.conflict = "nodes left and right are one server"
+        session = manager._life.session
+        assert session is not None
+        session.availability.conflict = "nodes left and right are one server"
         end = await task
         assert isinstance(end.error, ConfigurationError)
-        runtime.availability.conflict = None
+        session.availability.conflict = None
         await asyncio.sleep(3 * LATENCY)
         assert [locks(node) for node in nodes] == [()] * 3
 
@@ -191,17 +191,17 @@ def test_a_coroutine_that_is_thrown_away_inside_a_block(how):
 async def test_a_forked_child_has_no_connection(monkeypatch):
     """What a child would send over its parent's connections is answered with silence, and never sent."""
     async with world() as w, w.manager.lock("a"):
-        runtime = w.manager._life.runtime
-        assert runtime is not None
-        assert all(isinstance(node, RedisNode) for node in runtime.nodes)
+        session = w.manager._life.session
+        assert session is not None
+        assert all(isinstance(node, RedisNode) for node in session.nodes)
         executed = [len(node.executed) for node in w.nodes]
         with monkeypatch.context() as patch:  # it puts back what the fork changes
             patch.setattr(fork, "_generation", fork.generation())
-            for node in runtime.nodes:
+            for node in session.nodes:
                 patch.setattr(node._link.pipe, "_room", node._link.pipe._room)
             fork._forked()
             mutex = Primitive(MUTEX, ("b",), (b"redlock:b",))
-            seen = Round(runtime.outbox, mutex.read_acquire)
+            seen = Round(session.outbox, mutex.read_acquire)
             seen.ask(mutex.acquire(b"another", 1.0), 1.0)
             assert seen.silent == 3, "at once, and not at the end of some timeout"
         await asyncio.sleep(1)

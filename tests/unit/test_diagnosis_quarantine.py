@@ -325,7 +325,7 @@ async def test_a_node_whose_clock_has_jumped() -> None:
             node.freeze()  # so that no node can acquit our own clock
         w.nodes[0].step_clock(30)
         await asyncio.sleep(0.6)
-        assert not w.manager._life.runtime.clocks.trusted(0)  # type: ignore[union-attr]
+        assert not w.manager._life.session.clocks.trusted(0)  # type: ignore[union-attr]
         for node in w.nodes[1:]:
             node.thaw()
         findings = await w.manager.diagnose()

@@ -205,7 +205,7 @@ async def test_a_campaign_may_be_awaited():
     async with world() as w:
         leadership = await w.manager.election(NAME).campaign()
         await asyncio.sleep(ROUND_TRIP)
-        assert announced(w) == [b"%d:%b" % (leadership.term, w.manager._life.runtime.holder.encode())] * 3
+        assert announced(w) == [b"%d:%b" % (leadership.term, w.manager._life.session.holder.encode())] * 3
         await asyncio.sleep(3 * TTL)
         leadership.check()
         lose(w.manager, NAME)
@@ -248,7 +248,7 @@ async def test_candidates_of_one_process_wait_in_line():
         assert terms == sorted(set(terms))
         assert set(follower.terms) <= set(terms)
         assert follower.terms[-1] == terms[-1]
-        assert announced(w) == [b"%d:%b" % (terms[-1], w.manager._life.runtime.holder.encode())] * 3
+        assert announced(w) == [b"%d:%b" % (terms[-1], w.manager._life.session.holder.encode())] * 3
 
 
 @virtual
@@ -256,7 +256,7 @@ async def test_a_look_at_the_lock_shows_what_the_candidate_calls_itself():
     """An inspection, a survey and a refusal show the label; also where another candidate of it leads next."""
     async with world() as w, w.process(holder="other") as other:
         seen: list[tuple[str | None, str | None]] = []
-        us = w.manager._life.runtime.holder
+        us = w.manager._life.session.holder
 
         async def lead(label: str | None) -> None:
             async with w.manager.election(NAME, holder=label).campaign():
@@ -539,7 +539,7 @@ async def test_a_leader_that_is_gone_is_noticed_without_a_notice():
 def crash(leadership: Leadership) -> None:
     """Have it never extended again, as if its process had died."""
     holding = leadership._lease._holding
-    holding._shared.watchdog.forget(holding)
+    holding._session.watchdog.forget(holding)
 
 
 @virtual
@@ -665,7 +665,7 @@ async def test_observers_of_a_process_share_subscription_and_looks():
         before = count(w.nodes[0], "observe")
         await asyncio.sleep(3 * LOOK_EVERY)
         assert count(w.nodes[0], "observe") == before
-        assert other._life.runtime.part(Elections)._observed == {}
+        assert other._life.session.part(Elections)._observed == {}
 
 
 @virtual
@@ -770,7 +770,7 @@ async def test_observers_end_when_the_manager_is_closed():
             await anext(manager.election(NAME).observe())
         with pytest.raises(ManagerClosedError):
             await manager.election(NAME).leader()
-        assert manager._life.runtime.part(Elections)._observed == {}
+        assert manager._life.session.part(Elections)._observed == {}
         assert manager.statistics().waiting == 0
 
 
@@ -805,14 +805,14 @@ async def test_an_observer_is_told_of_nodes_that_cannot_be_a_quorum():
     async with world() as w:
         news: AsyncGenerator[Leader | LeaderUnknown | None, None] = w.manager.election(NAME).observe()
         assert await anext(news) is None
-        w.manager._life.runtime.availability.conflict = "two are one"
+        w.manager._life.session.availability.conflict = "two are one"
         for node in w.nodes:
             node._server.publish(ANNOUNCED, b"")
         with pytest.raises(ConfigurationError, match="two are one"):
             await anext(news)
         with pytest.raises(ConfigurationError, match="two are one"):
             await anext(w.manager.election(NAME).observe())
-        w.manager._life.runtime.availability.conflict = None
+        w.manager._life.session.availability.conflict = None
 
 
 # -- run -----------------------------------------------------------------------------------------------

@@ -323,7 +323,7 @@ def test_tasks_that_come_and_go(seed):
             assert all(not node._server._channels for node in w.nodes)
             for manager in managers:
                 assert manager.statistics().waiting == manager.statistics().held == 0
-                assert manager._life.runtime is not None
-                assert not manager._life.runtime.queue.entries
+                assert manager._life.session is not None
+                assert not manager._life.session.queue.entries
 
     main()

@@ -126,12 +126,12 @@ async def at_the_end(w: World) -> AsyncIterator[None]:
     yield
     await asyncio.sleep(1)
     assert w.keys == [()] * len(w.nodes)
-    runtime = w.manager._life.runtime
-    assert runtime is not None
-    assert not runtime.queue.entries
-    assert not runtime.holdings.all
-    assert not runtime.holdings.succession._untaken
-    assert runtime.admission.in_flight == 0
+    session = w.manager._life.session
+    assert session is not None
+    assert not session.queue.entries
+    assert not session.holdings.all
+    assert not session.succession._untaken
+    assert session.admission.in_flight == 0
 
 
 # -- what goes on, and what does not ---------------------------------------------------------------------
@@ -439,9 +439,9 @@ async def test_a_manager_that_cannot_lock_hands_nothing_on():
         one = await holder(w)
         task = waits(w)
         await turns(2)
-        runtime = w.manager._life.runtime
-        assert runtime is not None
-        runtime.availability.conflict = "two nodes are one server"
+        session = w.manager._life.session
+        assert session is not None
+        session.availability.conflict = "two nodes are one server"
         assert (await one.release()).count(ReleaseOutcome.HANDED_ON) == 0
         with pytest.raises(ConfigurationError):
             await task
@@ -818,12 +818,12 @@ async def test_a_manager_that_closes_releases_what_no_task_has_taken():
         one = await holder(w)
         tasks = [in_task(w.manager.lock(NAME).acquire) for _ in range(2)]
         await turns(3)
-        runtime = w.manager._life.runtime
-        assert runtime is not None
+        session = w.manager._life.session
+        assert session is not None
         one._holding.release()
-        assert runtime.holdings.succession._untaken
+        assert session.succession._untaken
         closing = Begun(w.manager.aclose())
-        assert not runtime.holdings.succession._untaken, "it is not left to the heir"
+        assert not session.succession._untaken, "it is not left to the heir"
         await closing
         for task in tasks:
             assert isinstance((await task).error, ManagerClosedError)
@@ -840,12 +840,12 @@ async def test_nodes_that_turn_out_to_be_one_server_end_it():
         await turns(3)
         release = asyncio.create_task(one.release())
         await turns(1)
-        runtime = w.manager._life.runtime
-        assert runtime is not None
-        runtime.availability.conflict = "two nodes are one server"
+        session = w.manager._life.session
+        assert session is not None
+        session.availability.conflict = "two nodes are one server"
         assert isinstance((await task).error, ConfigurationError)
         await release
-        runtime.availability.conflict = None
+        session.availability.conflict = None
 
 
 @virtual
@@ -855,10 +855,10 @@ async def test_an_heir_is_a_holder_to_those_that_come_meanwhile():
         one = await holder(w)
         task = waits(w)
         await turns(2)
-        runtime = w.manager._life.runtime
-        assert runtime is not None
+        session = w.manager._life.session
+        assert session is not None
         one._holding.release()
-        assert isinstance(runtime.queue.entries[NAME].held, Estate)
+        assert isinstance(session.queue.entries[NAME].held, Estate)
         assert await w.manager.lock(NAME).try_acquire() is None
         await (await task).release()
 
@@ -955,12 +955,12 @@ def test_whatever_happens_there_is_one_holder_with_a_fence_of_its_own(block: int
             await asyncio.sleep(1)
             assert w.keys == [()] * len(w.nodes)
             handed_on += w.manager.statistics().handed_on
-            runtime = w.manager._life.runtime
-            assert runtime is not None
-            assert not runtime.queue.entries
-            assert not runtime.holdings.all
-            assert not runtime.holdings.succession._untaken
-            assert runtime.admission.in_flight == 0
+            session = w.manager._life.session
+            assert session is not None
+            assert not session.queue.entries
+            assert not session.holdings.all
+            assert not session.succession._untaken
+            assert session.admission.in_flight == 0
 
     for seed in range(3 * block, 3 * block + 3):
         virtual(main)(seed)

@@ -151,8 +151,8 @@ async def test_status_shows_a_key_of_another_kind():
     for node in nodes:
         node.set(PREFIX + b"porch", b"lit by hall", 4.0)
     async with make(nodes) as manager:
-        runtime = await manager._life.start(read_only=True)
-        found = await survey(runtime, PREFIX, (), 10, (*KINDS, LAMP))
+        session = await manager._life.start(read_only=True)
+        found = await survey(session, PREFIX, (), 10, (*KINDS, LAMP))
         lines = as_lines(Overview(nodes=manager.statistics().nodes, survey=found))
     (lock,) = found.locks
     assert (lock.name, lock.state, lock.holder, lock.held_by) == ("porch", "held", "hall", 3)

@@ -212,7 +212,7 @@ async def test_nothing_is_left_behind():
     async with world() as w:
         other = make(w.nodes, seed=2)
         async with other, other.lock("a"):
-            long_waits = w.manager._life.runtime.long_waits
+            long_waits = w.manager._life.session.long_waits
             cancelled = asyncio.create_task(w.manager.lock("a").acquire())
             behind = asyncio.create_task(w.manager.lock("a").acquire())
             won = asyncio.create_task(w.manager.lock("a", blocking_timeout=4).acquire())

@@ -20,7 +20,7 @@ from aioredlock_ng._round.asked import AcquireRound, ExtendRound, ReleaseRound
 from aioredlock_ng._round.batch import MAX_BATCH
 from aioredlock_ng._round.outbox import Outbox, Turn
 from aioredlock_ng._round.round import Round
-from aioredlock_ng._session.runtime import Runtime
+from aioredlock_ng._session.session import Session
 from aioredlock_ng.testing import MemoryNode, SimLoop, memory_node
 from aioredlock_ng.testing._memory_wire import Break
 from tests.unit.worlds import (
@@ -65,16 +65,16 @@ def forget(w: World) -> None:
         node.executed.clear()
 
 
-def runtime_of(w: World) -> Runtime:
+def session_of(w: World) -> Session:
     """Return what the world's manager lives in."""
-    runtime = w.manager._life.runtime
-    assert runtime is not None
-    return runtime
+    session = w.manager._life.session
+    assert session is not None
+    return session
 
 
 def outbox_of(w: World) -> Outbox:
     """Return what the world's manager asks through."""
-    return runtime_of(w).outbox
+    return session_of(w).outbox
 
 
 def linked(w: World, index: int) -> RedisNode:
@@ -186,7 +186,7 @@ async def test_an_extension_and_its_release_leave_in_that_order():
 async def test_what_is_undone_in_its_own_turn_leaves_first():
     """The release of a try that waits in the outbox comes behind it, and leaves no key (R5)."""
     async with world() as w:
-        tries = runtime_of(w).tries
+        tries = session_of(w)
         attempt = Attempt(tries, primitive(w, "a"), request_of(w), seen=0)
         attempt._ask(TIMEOUT)
         assert attempt.owner
@@ -675,7 +675,7 @@ async def test_a_turns_reading_of_the_clock_is_used_for_no_other():
 async def test_what_has_left_within_a_turn_ends_its_reading_of_the_clock():
     """A try behind it reads the clock again: what it says could be older than the turn of the loop."""
     async with world() as w:
-        tries = runtime_of(w).tries
+        tries = session_of(w)
         first, second, third = (Attempt(tries, primitive(w, n), request_of(w), seen=0) for n in "abc")
         first._ask(TIMEOUT)
         began = sim().clock.now()

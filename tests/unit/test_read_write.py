@@ -121,7 +121,7 @@ async def test_a_reader_that_is_gone_leaves_alone():
     async with world() as w, w.process() as other:
         crashed = await w.manager.rwlock("a", ttl=1).read().acquire()
         lease = await other.rwlock("a", ttl=1).read().acquire()
-        crashed._holding._shared.watchdog.forget(crashed._holding)
+        crashed._holding._session.watchdog.forget(crashed._holding)
         await asyncio.sleep(1.5)
         assert (lease.held, crashed.held) == (True, False)
         third = await other.rwlock("a").read().acquire()

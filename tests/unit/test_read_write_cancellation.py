@@ -298,9 +298,9 @@ async def clean(case: Case) -> None:
     while any(locks(node) for node in w.nodes) and sim().time() < began + CLEAN_AFTER:
         await asyncio.sleep(0.1)
     assert [locks(node) for node in w.nodes] == [()] * 3
-    shared = w.manager._life.runtime.shared
-    assert shared.queue.entries == {}
-    assert shared.admission.in_flight == 0
+    session = w.manager._life.session
+    assert session.queue.entries == {}
+    assert session.admission.in_flight == 0
     assert (w.manager.statistics().held, w.manager.statistics().waiting) == (0, 0)
     assert [node._server.listening(KEY) + node._server.listening(QUEUE) for node in w.nodes] == [0] * 3
 

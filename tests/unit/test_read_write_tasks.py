@@ -48,7 +48,7 @@ async def test_one_task_waits_for_the_readers_of_a_process():
             for number, task in enumerate([*readers, writer]):
                 task.add_done_callback(lambda _, number=number: done.append(number))
             await asyncio.sleep(2.0)
-            entry = w.manager._life.runtime.shared.queue.entries["a"]
+            entry = w.manager._life.session.queue.entries["a"]
             assert [ticket is entry.speaker for ticket in entry.inside] == [False, True]
             assert len(entry.queue or ()) == 3
             for node in w.nodes:
@@ -73,7 +73,7 @@ async def test_the_next_of_the_readers_waits_when_the_one_that_did_has_left():
             first.cancel()
             await asyncio.sleep(1.0)
             assert first.cancelled()
-            entry = w.manager._life.runtime.shared.queue.entries["a"]
+            entry = w.manager._life.session.queue.entries["a"]
             assert len(entry.inside) == 2
             assert entry.inside[1] is entry.speaker
             for node in w.nodes:

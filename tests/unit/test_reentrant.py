@@ -546,8 +546,8 @@ async def test_a_lease_that_is_over_admits_no_inner_block(plain, way):
 
 def sleepless(lease: Lease) -> None:
     """Have the watchdog never look at a lease again."""
-    for holding in lease._runtime.holdings.all:
-        lease._runtime.watchdog.forget(holding)
+    for holding in lease._session.holdings.all:
+        lease._session.watchdog.forget(holding)
 
 
 @virtual
@@ -805,7 +805,7 @@ async def test_a_forked_child_is_not_inside(monkeypatch):
         lock = w.manager.lock("a", reentrant=True)
         async with lock as outer:
             with monkeypatch.context() as child:
-                child.setattr("aioredlock_ng._session.runtime.generation", lambda: -1)
+                child.setattr("aioredlock_ng._session.session.generation", lambda: -1)
                 w.manager._life.close()  # as the hook of a fork does
                 for enter in (lock.acquire, lock.try_acquire, lock.__aenter__):
                     with pytest.raises(RuntimeError, match="before a fork"):

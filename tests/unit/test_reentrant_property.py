@@ -182,6 +182,6 @@ def test_at_most_one_task_is_inside_and_its_last_release_frees_the_nodes(program
             assert not any(trees.leases.values())
             assert w.keys == [()] * 3
             assert w.manager.statistics().held == 0
-            assert not w.manager._life.runtime.queue.entries
+            assert not w.manager._life.session.queue.entries
 
     main()

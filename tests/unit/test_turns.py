@@ -349,9 +349,9 @@ async def test_the_memory_of_turns_is_bounded(monkeypatch):
         for number in range(25):
             async with w.manager.lock(f"{number}"):
                 pass
-        runtime = w.manager._life.runtime
-        assert runtime is not None
-        assert list(runtime.queue.handoff.windows) == [f"{number}" for number in range(15, 25)]
+        session = w.manager._life.session
+        assert session is not None
+        assert list(session.queue.handoff.windows) == [f"{number}" for number in range(15, 25)]
 
 
 # -- many waiters -----------------------------------------------------------------------------------

@@ -596,9 +596,9 @@ async def test_many_names_leave_no_subscription():
         await asyncio.gather(*tasks)
         await asyncio.sleep(ROUND_TRIP)
         for manager in (w.manager, other):
-            assert manager._life.runtime is not None
-            assert not manager._life.runtime.notices._waiters
-            assert all(not len(node._channels) for node in manager._life.runtime.nodes)
+            assert manager._life.session is not None
+            assert not manager._life.session.notices._waiters
+            assert all(not len(node._channels) for node in manager._life.session.nodes)
         assert all(not node._server._channels for node in w.nodes)
 
 

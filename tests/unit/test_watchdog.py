@@ -15,9 +15,9 @@ from tests.unit.worlds import LATENCY, World, sim, virtual, world
 
 def watchdog_of(w: World) -> Watchdog:
     """Return the watchdog of a world's manager."""
-    runtime = w.manager._life.runtime
-    assert runtime is not None
-    return runtime.watchdog
+    session = w.manager._life.session
+    assert session is not None
+    return session.watchdog
 
 
 @pytest.mark.parametrize("held_for", [0.0, 4 * TICK], ids=["fresh", "seen"])

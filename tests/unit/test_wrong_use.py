@@ -57,7 +57,7 @@ def test_without_asyncio_later() -> None:
                 with pytest.raises(RuntimeError, match=ASYNCIO_ONLY):
                     use.send(None)
             finally:
-                asyncio._set_running_loop(lease._runtime.loop)
+                asyncio._set_running_loop(lease._session.loop)
             use.close()
         await lease.release()
         await manager.aclose()

@@ -21,7 +21,7 @@ from .trial import question
 
 if TYPE_CHECKING:
     from ..._node import Node
-    from ..._session.runtime import Runtime
+    from ..._session.session import Session
 
 PATIENCE: Final = 1.0
 """Seconds an answer is waited for, or a `node_timeout` where that is longer: a slow one is a finding, too."""
@@ -39,38 +39,38 @@ PORTS: Final = 65536
 """Port numbers: what is greater, behind a name, is the identity of an object."""
 
 
-async def gather(runtime: Runtime) -> Facts:
+async def gather(session: Session) -> Facts:
     """Ask all nodes at the same time."""
-    nodes = await asyncio.gather(*(_gather(runtime, i) for i in range(len(runtime.nodes))))
-    options = runtime.options
+    nodes = await asyncio.gather(*(_gather(session, i) for i in range(len(session.nodes))))
+    options = session.options
     return Facts(
         nodes=tuple(nodes),
         prefix=options.prefix,
-        node_timeout=runtime.node_timeout,
+        node_timeout=session.node_timeout,
         fencing=options.fencing,
         quarantine=options.restart_quarantine,
     )
 
 
-async def _gather(runtime: Runtime, number: int) -> NodeFacts:
-    node, distrusted = runtime.nodes[number], not runtime.clocks.trusted(number)
+async def _gather(session: Session, number: int) -> NodeFacts:
+    node, distrusted = session.nodes[number], not session.clocks.trusted(number)
     standing = node.standing
     if not standing.state.reached:
         reason = standing.reason or str(standing.state)
         return NodeFacts(name=node.name, host=_host(node), down=reason)
-    timeout = max(PATIENCE, runtime.node_timeout)
+    timeout = max(PATIENCE, session.node_timeout)
     # Little at a time: of a node that is a client every call takes a connection, and locks need some, too.
-    round_trips, clock = await _read_clock(runtime, node, timeout)
+    round_trips, clock = await _read_clock(session, node, timeout)
     info, config, default_user = await asyncio.gather(
-        _ask(runtime, node, timeout, _is_text, b"INFO"),
-        _configuration(runtime, node, timeout),
-        _ask(runtime, node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
+        _ask(session, node, timeout, _is_text, b"INFO"),
+        _configuration(session, node, timeout),
+        _ask(session, node, timeout, _is_map, b"ACL", b"GETUSER", b"default"),
     )
-    sentinel = await _sentinel(runtime, node, timeout)
+    sentinel = await _sentinel(session, node, timeout)
     voting = standing.state.votes and not standing.strayed
-    trial = await try_locking(runtime, node, timeout, voting=voting)
-    deaf = await try_listening(runtime, node, timeout)
-    mute, uncounted = await try_telling(runtime, node, timeout)
+    trial = await try_locking(session, node, timeout, voting=voting)
+    deaf = await try_listening(session, node, timeout)
+    mute, uncounted = await try_telling(session, node, timeout)
     facts = info if isinstance(info, Silence) else _info(info)
     run_id = standing.run_id or (None if isinstance(facts, Silence) else facts.get("run_id"))
     others = await node.further_run_ids(LOOKS_ELSEWHERE) if isinstance(node, RedisNode) else frozenset[str]()
@@ -95,7 +95,7 @@ async def _gather(runtime: Runtime, number: int) -> NodeFacts:
         mute=mute,
         uncounted=uncounted,
     )
-    if voting or gathered.explains_its_silence(len(runtime.nodes)):
+    if voting or gathered.explains_its_silence(len(session.nodes)):
         return gathered
     return dataclasses.replace(gathered, failures=(("vote", standing.reason), *trial.failures))
 
@@ -113,10 +113,10 @@ def _host(node: Node) -> str | None:
 
 
 async def _ask(
-    runtime: Runtime, node: Node, timeout: float, fits: Callable[[object], bool], verb: bytes, *args: bytes
+    session: Session, node: Node, timeout: float, fits: Callable[[object], bool], verb: bytes, *args: bytes
 ) -> Reply:
     """Ask something that servers of other make may answer in their own way: that is silence here."""
-    reply: Reply = plain(await ask(runtime, node, question(verb, *args), timeout))
+    reply: Reply = plain(await ask(session, node, question(verb, *args), timeout))
     if isinstance(reply, Silence) or fits(reply):
         return reply
     return Silence(f"an answer of type {type(reply).__name__} makes no sense")
@@ -154,10 +154,10 @@ def _flags(reply: Reply) -> frozenset[str]:
     return frozenset(map(_text, flags)) | own if isinstance(flags, list) else frozenset()
 
 
-async def _configuration(runtime: Runtime, node: Node, timeout: float) -> Mapping[str, str] | Silence:
+async def _configuration(session: Session, node: Node, timeout: float) -> Mapping[str, str] | Silence:
     found: dict[str, str] = {}
     for name in CONFIGURATION:  # only newer servers take several at once
-        reply = await _ask(runtime, node, timeout, _is_map, b"CONFIG", b"GET", name)
+        reply = await _ask(session, node, timeout, _is_map, b"CONFIG", b"GET", name)
         if isinstance(reply, Silence):
             return reply
         words = [*map(_text, cast("list[object]", reply))]
@@ -165,24 +165,24 @@ async def _configuration(runtime: Runtime, node: Node, timeout: float) -> Mappin
     return found
 
 
-async def _sentinel(runtime: Runtime, node: Node, timeout: float) -> bytes | Silence | None:
-    key = runtime.options.sentinel
+async def _sentinel(session: Session, node: Node, timeout: float) -> bytes | Silence | None:
+    key = session.options.sentinel
     if key is None:
         return NOT_ASKED
-    reply = await _ask(runtime, node, timeout, lambda reply: reply is None or _is_text(reply), b"GET", key)
+    reply = await _ask(session, node, timeout, lambda reply: reply is None or _is_text(reply), b"GET", key)
     return cast("bytes | Silence | None", reply)
 
 
 async def _read_clock(
-    runtime: Runtime, node: Node, timeout: float
+    session: Session, node: Node, timeout: float
 ) -> tuple[Sequence[float], ClockReading | Silence]:
     """Read a node's clock several times: seconds there and back, and the best reading."""
     round_trips: list[float] = []
     best: ClockReading | None = None
     for _ in range(SAMPLES):
-        asked_at = runtime.clock.now()
-        reply = await _ask(runtime, node, timeout, _is_time, b"TIME")
-        took = runtime.clock.now() - asked_at
+        asked_at = session.clock.now()
+        reply = await _ask(session, node, timeout, _is_time, b"TIME")
+        took = session.clock.now() - asked_at
         if isinstance(reply, Silence):
             return round_trips, reply
         round_trips.append(took)

@@ -23,7 +23,7 @@ from .trial import Step, question, trial
 
 if TYPE_CHECKING:
     from ..._node import Node
-    from ..._session.runtime import Runtime
+    from ..._session.session import Session
 
 
 @final
@@ -36,18 +36,18 @@ class Trial(NamedTuple):
     """What of that locks can do without."""
 
 
-async def try_locking(runtime: Runtime, node: Node, timeout: float, *, voting: bool) -> Trial:
+async def try_locking(session: Session, node: Node, timeout: float, *, voting: bool) -> Trial:
     """Do on one node what locks do, under random names.
 
     Everything is queued in one turn of the loop, so that nothing between acquire and release can fail
     to release; what a release leaves ends with its ttl.  A node that is not `voting` is not asked to.
     """
-    await _load_scripts(runtime, node, timeout)
+    await _load_scripts(session, node, timeout)
     rounds = []
-    for step in trial(runtime):
+    for step in trial(session):
         if step.votes and not voting:
             continue
-        round_ = Round(runtime.outbox.over(node), step.read)
+        round_ = Round(session.outbox.over(node), step.read)
         round_.ask(step.command, timeout)
         rounds.append((step, round_))
     failures, parts = [], []
@@ -86,22 +86,22 @@ def _dispensable(node: Node, what: str, vote: NodeVote) -> bool:
     return named is not None and (denied(vote.reason) or unknown(vote.reason))
 
 
-async def try_telling(runtime: Runtime, node: Node, timeout: float) -> tuple[bool, bool]:
+async def try_telling(session: Session, node: Node, timeout: float) -> tuple[bool, bool]:
     """Do what a release does for listeners; return whether publishing, and counting them, is refused."""
-    channel = _channel(runtime)
+    channel = _channel(session)
     commands = (question(b"PUBLISH", channel, b""), question(b"PUBSUB", b"NUMSUB", channel))
-    replies = [await ask(runtime, node, command, timeout) for command in commands]
+    replies = [await ask(session, node, command, timeout) for command in commands]
     mute, uncounted = (
         isinstance(reply, Silence) and (denied(reply.reason) or unknown(reply.reason)) for reply in replies
     )
     return mute, uncounted
 
 
-def _channel(runtime: Runtime) -> bytes:
-    return runtime.options.prefix + b"diagnosis:%032x" % runtime.random.getrandbits(128)
+def _channel(session: Session) -> bytes:
+    return session.options.prefix + b"diagnosis:%032x" % session.random.getrandbits(128)
 
 
-async def try_listening(runtime: Runtime, node: Node, timeout: float) -> Silence | None:
+async def try_listening(session: Session, node: Node, timeout: float) -> Silence | None:
     """Listen for a moment, as waiters for a lock do; return why that does not work.
 
     Whether it can be undone is asked first, so that nothing stays subscribed; how that is answered shows
@@ -109,26 +109,26 @@ async def try_listening(runtime: Runtime, node: Node, timeout: float) -> Silence
     """
     if isinstance(node, ClientNode):
         return BY_CLIENT
-    channel = _channel(runtime)
-    undone = await ask(runtime, node, question(b"UNSUBSCRIBE", keys=(channel,)), timeout)
+    channel = _channel(session)
+    undone = await ask(session, node, question(b"UNSUBSCRIBE", keys=(channel,)), timeout)
     if isinstance(undone, Silence):
         return undone
     if type(undone) is not PUSH:
         return RESP2
     # Queued in one turn of the loop, as a trial is.
     heard, _ = await asyncio.gather(
-        *(ask(runtime, node, listening(verb, channel), timeout) for verb in (b"SUBSCRIBE", b"UNSUBSCRIBE"))
+        *(ask(session, node, listening(verb, channel), timeout) for verb in (b"SUBSCRIBE", b"UNSUBSCRIBE"))
     )
     return heard if isinstance(heard, Silence) else None
 
 
-async def _load_scripts(runtime: Runtime, node: Node, timeout: float) -> None:
+async def _load_scripts(session: Session, node: Node, timeout: float) -> None:
     """Let the server know the scripts again, if it has forgotten them.
 
     A command that it does not know is sent anew for a lock, but not when the release behind it is queued.
     Whether this is allowed does not matter: where it must be, there is no connection without it.
     """
     for script in _scripts.ALL:
-        reply = await ask(runtime, node, question(b"SCRIPT", b"LOAD", script.source), timeout)
+        reply = await ask(session, node, question(b"SCRIPT", b"LOAD", script.source), timeout)
         if isinstance(reply, Silence):
             return

@@ -25,7 +25,7 @@ from ..look import look_for, read_one
 from .dispensable import FAIR, IN_FULL, PING, READ_WRITE, SEMAPHORES, TYPE
 
 if TYPE_CHECKING:
-    from ..._session.runtime import Runtime
+    from ..._session.session import Session
 
 TRIAL_TTL: Final = 2.0
 """Seconds that the locks of a trial live, unless their release is refused."""
@@ -55,14 +55,14 @@ def question(verb: bytes, *args: bytes, keys: tuple[bytes, ...] = ()) -> Command
     return Command(Purpose.OTHER, owner=b"", fits=lambda _: True, keys=keys, args=args, verb=verb)
 
 
-def trial(runtime: Runtime) -> Sequence[Step]:
+def trial(session: Session) -> Sequence[Step]:
     """Make what is to be tried on one node, in this order."""
-    names = tuple(f"diagnosis:{runtime.random.getrandbits(128):032x}:{part}" for part in range(3))
-    one, two = _over(MUTEX, runtime, names[:1]), _over(MUTEX, runtime, names[1:])
-    ends = runtime.tries.read_clocks().owner_ends
-    mine, other = runtime.owners.new() + ends, runtime.owners.new() + ends
-    fence = TRIAL_FENCE if runtime.options.fencing else 0
-    look = look_for(runtime.options.prefix, two.keys[1])
+    names = tuple(f"diagnosis:{session.random.getrandbits(128):032x}:{part}" for part in range(3))
+    one, two = _over(MUTEX, session, names[:1]), _over(MUTEX, session, names[1:])
+    ends = session.read_clocks().owner_ends
+    mine, other = session.owners.new() + ends, session.owners.new() + ends
+    fence = TRIAL_FENCE if session.options.fencing else 0
+    look = look_for(session.options.prefix, two.keys[1])
     tag = b"in full"
     in_full = Command(
         Purpose.OTHER,
@@ -92,15 +92,15 @@ def trial(runtime: Runtime) -> Sequence[Step]:
         steps += [_forget(one, mine), _forget(two, other)]
     return [
         *steps,
-        *_trial_of_read_write(runtime, names[0], mine, fence),
-        *_trial_of_permits(runtime, names[1], mine, fence),
-        *_trial_of_line(runtime, names[2], mine, fence),
+        *_trial_of_read_write(session, names[0], mine, fence),
+        *_trial_of_permits(session, names[1], mine, fence),
+        *_trial_of_line(session, names[2], mine, fence),
     ]
 
 
-def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[Step]:
+def _trial_of_read_write(session: Session, name: str, owner: bytes, fence: int) -> Iterator[Step]:
     """Make what read-write locks do, under a name that is free by then: readers together, a writer alone."""
-    part, reads, writes = READ_WRITE, _over(READ, runtime, (name,)), _over(WRITE, runtime, (name,))
+    part, reads, writes = READ_WRITE, _over(READ, session, (name,)), _over(WRITE, session, (name,))
     beside, writer = owner + b"2", owner + b"3"
 
     voted = functools.partial(_voted, part, owner)
@@ -115,7 +115,7 @@ def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) 
     # What needs no vote adds the reader, too: without one it was not acquired.
     added = reads.top_up(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("give back a read lock", added, reads.kind.top_up.read, part=part)
-    yield Step("look at a read lock", look_for(runtime.options.prefix, reads.keys[0]), read_one, part=part)
+    yield Step("look at a read lock", look_for(session.options.prefix, reads.keys[0]), read_one, part=part)
     yield voted("release one of two", reads.release(beside, TRIAL_TTL, fence), reads.kind.release.read)
     released = reads.release(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("release a read lock", released, reads.kind.release.read, part=part)
@@ -126,28 +126,28 @@ def _trial_of_read_write(runtime: Runtime, name: str, owner: bytes, fence: int) 
         yield _forget(reads, owner)
 
 
-def _trial_of_permits(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[Step]:
+def _trial_of_permits(session: Session, name: str, owner: bytes, fence: int) -> Iterator[Step]:
     """Make what needs rights that only semaphores need, under another name: readers may still be there."""
-    part, lock = SEMAPHORES, _over(SEMAPHORE, runtime, (name,))
+    part, lock = SEMAPHORES, _over(SEMAPHORE, session, (name,))
     yield Step("permit", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire, votes=True, part=part)
     added = lock.at(0).top_up(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("give back a permit", added, lock.kind.top_up.read, part=part)
-    yield Step("look at a permit", look_for(runtime.options.prefix, lock.keys[0]), read_one, part=part)
+    yield Step("look at a permit", look_for(session.options.prefix, lock.keys[0]), read_one, part=part)
     released = lock.release(owner, TRIAL_TTL_EXTENDED, fence)
     yield Step("release a permit", released, lock.kind.release.read, part=part)
     if fence:
         yield _forget(lock, owner)
 
 
-def _trial_of_line(runtime: Runtime, name: str, owner: bytes, fence: int) -> Iterator[Step]:
+def _trial_of_line(session: Session, name: str, owner: bytes, fence: int) -> Iterator[Step]:
     """Make what fair locks do, under a third name: a second call stands in line behind the first."""
-    lock, beside = _over(fair.FAIR, runtime, (name,)), owner + b"2"
-    seat = runtime.tries.new_seat()._replace(life=milliseconds(TRIAL_TTL))
+    lock, beside = _over(fair.FAIR, session, (name,)), owner + b"2"
+    seat = session.new_seat()._replace(life=milliseconds(TRIAL_TTL))
     voted = functools.partial(_voted, FAIR, owner)
     second = lock.acquire(beside, TRIAL_TTL, fence, seat=seat)
     yield voted("fair lock", lock.acquire(owner, TRIAL_TTL, fence), lock.read_acquire)
     yield voted("stand in line", second, _refusal_by(lock))
-    yield voted("look at the line", look_for_line(runtime.options.prefix, lock.keys[0]), keep)
+    yield voted("look at the line", look_for_line(session.options.prefix, lock.keys[0]), keep)
     yield voted("release it to the next", lock.release(owner, TRIAL_TTL, fence), lock.kind.release.read)
     yield voted("fair lock in turn", second, lock.read_acquire)
     yield voted(
@@ -176,9 +176,9 @@ def _refusal(answer: Answer) -> Answer:
     return GRANTED if answer.vote is Vote.REFUSED else Answer(Vote.REFUSED, "it was let in")
 
 
-def _over(kind: Kind, runtime: Runtime, names: tuple[str, ...]) -> Primitive:
+def _over(kind: Kind, session: Session, names: tuple[str, ...]) -> Primitive:
     """Make the primitive that locks use; its counters, not needed again, live as long as its keys."""
-    return primitive_of(kind, names, dataclasses.replace(runtime.options, fence_ttl=TRIAL_TTL_EXTENDED))
+    return primitive_of(kind, names, dataclasses.replace(session.options, fence_ttl=TRIAL_TTL_EXTENDED))
 
 
 def _forget(lock: Primitive, owner: bytes) -> Step:

@@ -13,17 +13,15 @@ from typing import Any, Protocol, TypeVar, final
 
 import anyio
 
-from .._acquire.attempt import Tries
 from .._acquire.long_waits import LongWaits
 from .._acquire.notices import Notices
 from .._acquire.owners import Owners
 from .._acquire.refusals import LocalRefusals
-from .._acquire.shared import Shared
+from .._acquire.session import AcquireSession
 from .._acquire.telling import EternalKeys
 from .._clock import Clock, wall_of
 from .._core.clock_watch import ClockWatch
-from .._core.keyspace import QUEUE, SEATS, TICKETS, mark_key
-from .._core.seats import Seat, seat_life
+from .._core.keyspace import QUEUE, TICKETS, mark_key
 from .._core.validity import drift
 from .._hold.ancestors import Ancestors
 from .._hold.holding import Holdings
@@ -48,7 +46,7 @@ from ..events import LoopStalled
 
 
 class Part(Protocol):
-    """What the runtime keeps, and ends, for a floor above it."""
+    """What the session keeps, and ends, for a floor above it."""
 
     def close(self) -> None:
         """Wake all that wait in it: the manager is being closed."""
@@ -58,8 +56,11 @@ PartT = TypeVar("PartT", bound=Part)
 
 
 @final
-class Runtime:
-    """What a manager is made of between its start in a loop and its end; each part is given what it uses."""
+class Session(AcquireSession):
+    """What a manager is made of between its start in a loop and its end.
+
+    Each floor below sees as much of it as it declares: see `_round.session`.
+    """
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class Runtime:
         self.nodes = nodes
         self.options = options
         self.node_timeout = node_timeout = options.node_timeout
+        self.retry = options.retry
         self.clock = clock
         self.wall = wall_of(clock)
         self.random = random
@@ -94,58 +96,18 @@ class Runtime:
         self.pauses = Pauses(self.availability)
         # Locks that were won.
         self.watchdog = Watchdog(clock, self._stalled)
-        self.holdings = Holdings(
-            clock=clock,
-            random=random,
-            outbox=self.outbox,
-            releases=self.releases,
-            succession=Succession(self.availability, self.releases),
-            watchdog=self.watchdog,
-            hooks=hooks,
-            counters=counters,
-        )
+        self.succession = Succession(self.availability, self.releases)
+        self.holdings = Holdings()
         # Acquiring.
         self.owners = Owners(random)
-        self.tries = Tries(
-            random=random,
-            clock=clock,
-            clocks=self.clocks,
-            wall=self.wall,
-            owners=self.owners,
-            label=self.holder.encode(),
-            new_seat=self._new_seat,
-            outbox=self.outbox,
-            releases=self.releases,
-            admission=self.admission,
-            counters=counters,
-        )
+        self.in_flight = set()
+        self.local = LocalRefusals(self.queue, clock, self.holder)
         self.notices = Notices(nodes)
-        self._parts: dict[Callable[[Runtime], Part], Part] = {}
         self.long_waits = LongWaits(self.availability.seconds)
-        self.shared = Shared(
-            clock=clock,
-            random=random,
-            node_timeout=node_timeout,
-            retry=options.retry,
-            availability=self.availability,
-            admission=self.admission,
-            queue=self.queue,
-            local=LocalRefusals(self.queue, clock, self.holder),
-            tries=self.tries,
-            holdings=self.holdings,
-            notices=self.notices,
-            pauses=self.pauses,
-            long_waits=self.long_waits,
-            hooks=hooks,
-            counters=counters,
-            eternal=EternalKeys(),
-            ancestors=Ancestors(self.holdings),
-        )
-
-    def _new_seat(self) -> Seat:
-        """Make the seat of this process in every line; its name is the channel on which it is told (R30)."""
-        name = b"%b:%b" % (self.owners.new(), self.holder.encode())
-        return Seat(mark_key(self.options.prefix, SEATS, name), life=seat_life(self.options.retry.cap))
+        self.eternal = EternalKeys()
+        self.ancestors = Ancestors(self.holdings)
+        # What other floors build on it.
+        self._parts: dict[Callable[[Session], Part], Part] = {}
 
     # -- where it belongs ----------------------------------------------------------------------
 
@@ -184,7 +146,7 @@ class Runtime:
 
     # -- what is built on it -------------------------------------------------------------------
 
-    def part(self, kind: Callable[[Runtime], PartT]) -> PartT:
+    def part(self, kind: Callable[[Session], PartT]) -> PartT:
         """Return what another floor has built on this one, made at its first use; it is closed as this is."""
         found = self._parts.get(kind)
         if found is None:
@@ -211,7 +173,7 @@ class Runtime:
         """Refuse new acquires, undo those under way, and wake every task that waits for a lock."""
         self.availability.closing = True
         self.long_waits.close()
-        for attempt in list(self.tries.in_flight):
+        for attempt in list(self.in_flight):
             attempt.undo(self.node_timeout)
         self.pauses.end()
         for part in self._parts.values():

@@ -1,0 +1,25 @@
+"""What calls of `acquire` have of their session."""
+
+from __future__ import annotations
+
+from .._core.policy import RetryPolicy
+from .._hold.ancestors import Ancestors
+from .._local.pauses import Pauses
+from .attempt import TrySession
+from .long_waits import LongWaits
+from .notices import Notices
+from .refusals import LocalRefusals
+from .telling import EternalKeys
+
+
+class AcquireSession(TrySession):
+    """What one call uses, and others beside it."""
+
+    node_timeout: float
+    retry: RetryPolicy
+    local: LocalRefusals
+    notices: Notices
+    pauses: Pauses
+    long_waits: LongWaits
+    eternal: EternalKeys
+    ancestors: Ancestors
