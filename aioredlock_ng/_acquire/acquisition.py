@@ -10,7 +10,7 @@ from .._core.seats import NO_SEAT, Seat
 from .._hold.ancestors import ACQUIRED, REMEMBERED, Locks
 from .._hold.holding import Holding
 from .._hold.request import Request
-from .._hold.succession import Estate
+from .._hold.succession import Grant
 from .._kinds.primitive import Primitive
 from .._local.local_queue import MAX_WAITERS, NameEntry, Ticket
 from .._local.patience import LETS_IN, Patience, PatienceInLine
@@ -78,8 +78,8 @@ class Acquisition:
         try:
             holding = await self._acquire()
         except BaseException as error:
-            if isinstance(estate := self._ticket.held, Estate):  # the next in line may have it
-                session.succession.decline(estate, self._ticket, session.clock.now())
+            if isinstance(grant := self._ticket.held, Grant):  # the next in line may have it
+                session.succession.decline(grant, self._ticket, session.clock.now())
             self._ticket.leave()
             if self._attempts and self._ticket.seat.name:
                 session.releases.stand_up(self._primitive, self._ticket.seat)
@@ -109,15 +109,15 @@ class Acquisition:
         # One contender per name and process: the other tasks wait here, in the order of their calls.
         await self._queue_locally()
         # One of them may have handed its lock on, as it is: then no node need be asked.
-        if isinstance(estate := ticket.held, Estate) and (holding := self._inherit(estate)) is not None:
+        if isinstance(held := ticket.held, Grant) and (holding := self._adopt(held)) is not None:
             return holding
         while True:
             # Ask all nodes at once.  A first try whose time was used up before it began is still a try.
             attempt = await self._prepare()
-            won = await attempt.ask(budget.for_answers() or session.node_timeout)
+            grant = await attempt.ask(budget.for_answers() or session.node_timeout)
             # There are three cases.
             # 1. A majority granted, and enough of the validity is left: the lock is ours.
-            if won and (holding := self._hold(attempt)) is not None:
+            if grant is not None and (holding := self._hold(grant, attempt)) is not None:
                 return holding
             # 2. It is not ours: undo the try everywhere, and learn from that why, and for how long.
             #    Give up if the name is something else's, or the time is up.
@@ -315,44 +315,31 @@ class Acquisition:
         self._has_place = False  # it is the attempt's now
         return attempt
 
-    def _hold(self, won: Attempt | Estate) -> Holding | None:
-        """Return the lock that was won, by a try or by another task; None when that came too late."""
+    def _hold(self, grant: Grant, attempt: Attempt | None = None) -> Holding | None:
+        """Return the lock that a try has won, or another task has handed on; None when that came too late."""
         session, request, ticket = self._session, self._request, self._ticket
-        valid_until = won.asked_at + request.validity
         # Judged when this task runs again, not when the tally was won (R3).
-        too_late = valid_until - session.clock.now() <= request.least_validity
+        too_late = grant.valid_until - session.clock.now() <= request.least_validity
         if too_late or session.availability.conflict is not None:
             return None
-        holding = Holding(
-            session,
-            won.primitive,
-            request,
-            ticket,
-            owner=won.owner,
-            fence=won.fence,
-            left=won.left,
-            asked_at=won.asked_at,
-            valid_until=valid_until,
-            won=won.asked,
-        )
-        if self._since is not None and isinstance(won, Attempt):
-            holding.unchanged = won.unchanged_since(self._since)
-        if isinstance(won.asked, SlotRound):
-            won.asked.settle(holding.give)
+        holding = Holding(session, grant, request, ticket)
+        if attempt is not None and self._since is not None:
+            holding.unchanged = attempt.unchanged_since(self._since)
+        if attempt is not None and isinstance(attempt.asked, SlotRound):
+            attempt.asked.settle(holding.give)
         ticket.now_held(holding, lambda: session.local.held_here(self.names, holding))
         session.counters.acquired += 1
         return holding
 
-    def _inherit(self, estate: Estate) -> Holding | None:
+    def _adopt(self, grant: Grant) -> Holding | None:
         """Return the lock that was handed to this task (R43); None when it comes too late."""
-        session, succession = self._session, self._session.succession
-        succession.take(estate)
-        holding = self._hold(estate)
+        session = self._session
+        session.succession.take(grant)
+        holding = self._hold(grant)
         if holding is None:
             self._ticket.held = None  # this task is the contender now
-            succession.give_back(estate)
+            session.succession.give_back(grant)
         else:
-            holding.inherits(estate)
             session.counters.handed_on += 1
         return holding
 

@@ -15,6 +15,7 @@ from .._core.seats import NO_SEAT, Seat, seat_life
 from .._core.slots import look
 from .._hold.holding import HoldSession
 from .._hold.request import Request
+from .._hold.succession import Grant
 from .._kinds.primitive import Primitive
 from .._local.admission import Admission
 from .._round.asked import AcquireRound, GrantRound
@@ -33,6 +34,8 @@ STRAGGLERS: Final = 0.01
 class TrySession(HoldSession):
     """What tries have of their session."""
 
+    __slots__ = ("_seat",)
+
     options: Options
     wall: Callable[[], float]
     owners: Owners
@@ -41,7 +44,7 @@ class TrySession(HoldSession):
     admission: Admission
     in_flight: set[Attempt]
     """The tries that wait for their verdict."""
-    _seat: Seat | None = None
+    _seat: Seat | None
 
     @property
     def seat(self) -> Seat:
@@ -110,8 +113,8 @@ class Attempt:
         else:
             self.asked = self._by_itself = grant_round(session.outbox, primitive)
 
-    async def ask(self, timeout: float) -> bool:
-        """Ask all nodes; True when a majority granted, and agrees on a fence.
+    async def ask(self, timeout: float) -> Grant | None:
+        """Ask all nodes; return what was won when a majority granted, and agrees on a fence.
 
         Takes `timeout` seconds at most.  What ends it otherwise undoes it, too.  The caller has taken a place
         for it (`Admission`), which is given back with the verdict.
@@ -136,7 +139,22 @@ class Attempt:
             session.admission.leave(asked)
         if self._by_itself is not None:
             self._by_itself.fence, self.primitive = self.fence, self._by_itself.won(primitive)
-        return won and self._undone is None
+        if not won or self._undone is not None:
+            return None
+        asked_at, request = self.asked_at, self._request
+        return Grant(
+            self.primitive,
+            self.owner,
+            request.ttl,
+            request.holder,
+            self.fence,
+            self.left,
+            asked,
+            asked_at,
+            asked_at,
+            asked_at + request.validity,
+            asked.unsent,
+        )
 
     def _ask(self, timeout: float) -> None:
         """Have the question leave in this turn of the loop."""

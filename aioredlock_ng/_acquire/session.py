@@ -15,6 +15,8 @@ from .telling import EternalKeys
 class AcquireSession(TrySession):
     """What one call uses, and others beside it."""
 
+    __slots__ = ()
+
     node_timeout: float
     retry: RetryPolicy
     local: LocalRefusals

@@ -24,7 +24,6 @@ from .._core.quorum import Extension, Tally, extension_verdict
 from .._core.seats import NO_SEAT
 from .._core.validity import asked_at, valid_until
 from .._kinds.kind import Kind
-from .._kinds.primitive import Primitive
 from .._local.handoff import HandoffWindow
 from .._local.local_queue import LocalQueue, Ticket
 from .._local.runner import runner_of
@@ -40,7 +39,7 @@ from .count import Count
 from .hooks import HookList
 from .loss import lost_error
 from .request import Request
-from .succession import Estate, Succession
+from .succession import Grant, Succession
 from .telling import (
     tell_downgraded,
     tell_extended,
@@ -79,6 +78,8 @@ class Holdings:
 
 class HoldSession(RoundSession):
     """What leases have of their session."""
+
+    __slots__ = ()
 
     queue: LocalQueue
     succession: Succession
@@ -128,45 +129,33 @@ class Holding:
     def __init__(
         self,
         session: HoldSession,
-        primitive: Primitive,
+        grant: Grant,
         request: Request,
         ticket: Ticket,
-        *,
-        owner: bytes,
-        fence: int,
-        left: int,
-        asked_at: float,
-        valid_until: float,
-        won: Round,
     ) -> None:
         self._session = session
-        self._primitive = primitive
+        self._primitive = grant.primitive
         self._request = request
         self._ticket = ticket
-        self.owner = owner
+        self.owner = grant.owner
         # The block's last fence, which all nodes know, and how many before it are left for others.
-        self._top, self._left = fence, left
-        self.fence = fence - left  # 0: without
+        self._top, self._left = grant.fence, grant.left
+        self.fence = grant.fence - grant.left  # 0: without
         # The longest that was won, of which the grace is a share; and the longest that was asked: a key may
         # live as long, and the watchdog goes on with it.
         self._ttl = self.wanted = request.ttl
-        self._since = asked_at
-        self.taken_until = asked_at + request.at_least
+        self._since = grant.since
+        self.taken_until = grant.asked_at + request.at_least
         """Until when the names stay taken, released or not (R34)."""
-        self._round = won  # the last round that was won, for `votes`
-        self._unsent = won.unsent
-        self._extend_at = asked_at + request.extended_after
-        self.valid_until = valid_until
+        self._round = grant.asked  # the last round that was won, for `votes`
+        self._unsent = grant.unsent
+        self._extend_at = grant.asked_at + request.extended_after
+        self.valid_until = grant.valid_until
         session.holdings.all[self] = None
         watchdog = session.watchdog
         watchdog.fresh[self] = None
-        if asked_at + request.due_after < watchdog.wakes_at:
+        if grant.asked_at + request.due_after < watchdog.wakes_at:
             watchdog.wake()
-
-    def inherits(self, estate: Estate) -> None:
-        """Take over what another lease of this process has left, at its beginning (R43)."""
-        self._since = estate.left_at
-        self._unsent, self.valid_until = estate.unsent, estate.valid_until
 
     # -- what it is ----------------------------------------------------------------------------
 
@@ -536,7 +525,7 @@ class Holding:
             return False  # lost; or the nodes may be about to say so
         if self.wanted != self._ttl or self.taken_until > self._since:
             return False  # its keys may live for longer than its validity says, or stay taken for longer
-        estate = Estate(
+        grant = Grant(
             primitive=self._primitive,
             owner=self.owner,
             ttl=self._ttl,
@@ -545,11 +534,11 @@ class Holding:
             left=self._left,
             asked=self._round,
             asked_at=asked_at(self.valid_until, self._ttl),
+            since=now,
             valid_until=self.valid_until,
-            left_at=now,
             unsent=self._unsent,
         )
-        return self._session.succession.hand_on(estate, self._ticket, heir, now)
+        return self._session.succession.hand_on(grant, self._ticket, heir, now)
 
     def _give_back(self, now: float) -> list[HandoffWindow]:
         """Note that this process gives the names back; returns the windows that this release ends (R13)."""

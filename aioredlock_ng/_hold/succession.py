@@ -3,10 +3,10 @@
 For the nodes the process is the holder, by one owner value, with one validity and a block of fences.  Its
 leases are parts of that, one after the other.
 
-1. A lease that is released leaves an `Estate` to the next in line, if that may have it (`hand_on`): the next
-   is let in, with the estate in its ticket.  Both happen at once, and nothing is sent.
-2. When that task goes on, it judges the estate as it would judge a win, and has a lease of its own (`take`).
-3. Or it does not go on: then the estate goes to the one behind it, with the next fence, or is released on the
+1. A lease that is released leaves its `Grant` to the next in line, if that may have it (`hand_on`): the next
+   is let in, with the grant in its ticket.  Both happen at once, and nothing is sent.
+2. When that task goes on, it judges the grant as it would judge a win, and has a lease of its own (`take`).
+3. Or it does not go on: then the grant goes to the one behind it, with the next fence, or is released on the
    nodes (`decline`).  Or it goes on too late: then it is released, and the task asks (`give_back`).
 4. What no task has taken when the manager closes is released, too (`end`).
 """
@@ -14,8 +14,7 @@ leases are parts of that, one after the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 from .._core.validity import may_be_handed_on
 from .._kinds.primitive import Primitive
@@ -26,9 +25,8 @@ from .._round.round import Round
 
 
 @final
-@dataclass(slots=True, eq=False, kw_only=True)
-class Estate:
-    """A lock that one task has left to the next, until that one takes it."""
+class Grant(NamedTuple):
+    """A lock that this process has: what a try has won, or one task hands on; a lease begins with it."""
 
     primitive: Primitive
     owner: bytes
@@ -39,13 +37,13 @@ class Estate:
     fence: int
     """The last of the block, which is what the nodes know; 0 without."""
     left: int
-    """How many fences of the block have not been given: that of the lease comes before them."""
+    """How many fences of the block are left for others: that of the lease comes before them."""
     asked: Round
     """The last round that was won."""
     asked_at: float
+    since: float
+    """When its task got it: it was asked for then, or handed on."""
     valid_until: float
-    left_at: float
-    """When a task released it to the next one."""
     unsent: Sequence[int]
     """The nodes that were never sent a command that sets the keys."""
 
@@ -56,59 +54,58 @@ class Estate:
 
 @final
 class Succession:
-    """The estates of one manager that no task has taken yet."""
+    """What was handed on in one manager, and no task has taken so far."""
 
     __slots__ = ("_availability", "_releases", "_untaken")
 
     def __init__(self, availability: Availability, releases: Releases) -> None:
         self._availability = availability
         self._releases = releases
-        self._untaken: dict[Estate, None] = {}
+        self._untaken: dict[bytes, Grant] = {}  # by their owner values
 
-    def hand_on(self, estate: Estate, ticket: Ticket, heir: Place | None, now: float) -> bool:
+    def hand_on(self, grant: Grant, ticket: Ticket, heir: Place | None, now: float) -> bool:
         """Let `heir`, the next in line behind `ticket`, have it if it may; False when nothing has changed."""
         if self._availability.closing or self._availability.conflict is not None:
             return False
-        if estate.fence and not estate.left:
+        if grant.fence and not grant.left:
             return False  # the block is used up
         if heir is None or (wanted := heir.wanted) is None:
             return False
         # With another ttl a crash would keep the name for longer than was asked, or not for as long.
-        if wanted.ttl != estate.ttl or wanted.at_least:
+        if wanted.ttl != grant.ttl or wanted.at_least:
             return False
-        if wanted.holder != estate.holder:
+        if wanted.holder != grant.holder:
             return False  # the owner value stays, and people go by what it says
-        if not may_be_handed_on(estate.valid_until - now, estate.ttl):
+        if not may_be_handed_on(grant.valid_until - now, grant.ttl):
             return False
-        if estate.fence:
-            estate.left -= 1  # that one is never given again, whatever becomes of the heir
-        self._untaken[estate] = None
-        heir.ticket.held = estate
+        if grant.fence:
+            grant = grant._replace(left=grant.left - 1)  # never given again, whatever becomes of the heir
+        self._untaken[grant.owner] = heir.ticket.held = grant
         ticket.leave()
         assert heir.future.done(), "the first in line is let in"
         return True
 
-    def take(self, estate: Estate) -> None:
+    def take(self, grant: Grant) -> None:
         """Note that the task that it was left to goes on."""
-        del self._untaken[estate]
+        del self._untaken[grant.owner]
 
-    def decline(self, estate: Estate, ticket: Ticket, now: float) -> None:
+    def decline(self, grant: Grant, ticket: Ticket, now: float) -> None:
         """Pass it on to the next in line: the task of `ticket` does not take it."""
-        if estate not in self._untaken:
+        if grant.owner not in self._untaken:
             return  # the manager is closed
-        self.take(estate)
-        if not self.hand_on(estate, ticket, ticket.heir(), now):
+        self.take(grant)
+        if not self.hand_on(grant, ticket, ticket.heir(), now):
             ticket.leave()  # first: then the next acquire leaves in the same write, behind the release (R15)
-            self.give_back(estate)
+            self.give_back(grant)
 
-    def give_back(self, estate: Estate) -> None:
+    def give_back(self, grant: Grant) -> None:
         """Release it on all nodes."""
-        fence = estate.fence if estate.asked.stragglers else 0
+        fence = grant.fence if grant.asked.stragglers else 0
         self._releases.release(
-            estate.primitive, estate.owner, keeps=estate.ttl, fence=fence, unsent=estate.unsent
+            grant.primitive, grant.owner, keeps=grant.ttl, fence=fence, unsent=grant.unsent
         )
 
     def end(self) -> None:
         """Release what no task has taken: the manager is being closed."""
         while self._untaken:
-            self.give_back(self._untaken.popitem()[0])
+            self.give_back(self._untaken.popitem()[1])

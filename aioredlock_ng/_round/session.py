@@ -18,6 +18,8 @@ from .releases import Releases
 class RoundSession:
     """What asking the nodes has of a session."""
 
+    __slots__ = ()
+
     clock: Clock
     random: Random
     clocks: ClockWatch

@@ -62,6 +62,40 @@ class Session(AcquireSession):
     Each floor below sees as much of it as it declares: see `_round.session`.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_generation",
+        "_parts",
+        "admission",
+        "ancestors",
+        "availability",
+        "clock",
+        "clocks",
+        "counters",
+        "eternal",
+        "holder",
+        "holdings",
+        "hooks",
+        "in_flight",
+        "local",
+        "long_waits",
+        "loop",
+        "node_timeout",
+        "nodes",
+        "notices",
+        "options",
+        "outbox",
+        "owners",
+        "pauses",
+        "queue",
+        "random",
+        "releases",
+        "retry",
+        "succession",
+        "wall",
+        "watchdog",
+    )
+
     def __init__(
         self,
         nodes: Sequence[Node],
@@ -101,6 +135,7 @@ class Session(AcquireSession):
         # Acquiring.
         self.owners = Owners(random)
         self.in_flight = set()
+        self._seat = None
         self.local = LocalRefusals(self.queue, clock, self.holder)
         self.notices = Notices(nodes)
         self.long_waits = LongWaits(self.availability.seconds)

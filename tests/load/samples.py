@@ -133,7 +133,7 @@ def kept_by(session: Session) -> Counter[str]:
             "kept questions": len(outbox._extensions) + len(outbox._releases) + len(outbox._acquires),
             "kept batches": len(outbox._sent) + len(outbox._under_way),
             "kept releases": len(session.releases._rounds),
-            "kept estates": len(session.succession._untaken),
+            "kept grants": len(session.succession._untaken),
             "kept pauses": len(session.pauses),
             "kept watched": len(watchdog.fresh) + len(watchdog._heap),
             "kept watchdog heap": len(watchdog._heap._entries),

@@ -156,7 +156,7 @@ MUTATIONS = (
     Mutation(
         rule="R43",
         name="a leadership is handed on to a candidate of another label",
-        edits=(Edit("Succession.hand_on", "wanted.holder != estate.holder", "False"),),
+        edits=(Edit("Succession.hand_on", "wanted.holder != grant.holder", "False"),),
         test=_TESTS + "test_a_look_at_the_lock_shows_what_the_candidate_calls_itself",
     ),
     # -- what observers make of their looks ------------------------------------------------------

@@ -35,7 +35,9 @@ MUTATIONS = (
     Mutation(
         rule="R43",
         name="the first lease of a block has its last number",
-        edits=(Edit("Holding.__init__", "self.fence = fence - left", "self.fence = fence"),),
+        edits=(
+            Edit("Holding.__init__", "self.fence = grant.fence - grant.left", "self.fence = grant.fence"),
+        ),
         test=_TESTS + "test_each_lease_has_a_fence_of_the_block",
     ),
     Mutation(
@@ -44,10 +46,10 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Succession.decline",
-                "self.take(estate)",
+                "self.take(grant)",
                 """
-                self.take(estate)
-                estate.left += estate.fence > 0
+                self.take(grant)
+                grant = grant._replace(left=grant.left + (grant.fence > 0))
                 """,
             ),
         ),
@@ -60,8 +62,8 @@ MUTATIONS = (
             Edit(
                 "Succession.hand_on",
                 """
-                if estate.fence:
-                    estate.left -= 1
+                if grant.fence:
+                    grant = grant._replace(left=grant.left - 1)
                 """,
                 "",
             ),
@@ -75,7 +77,7 @@ MUTATIONS = (
             Edit(
                 "Succession.hand_on",
                 """
-                if estate.fence and not estate.left:
+                if grant.fence and not grant.left:
                     return False
                 """,
                 "",
@@ -101,11 +103,11 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Holding.__init__",
-                "self.fence = fence - left",
+                "self.fence = grant.fence - grant.left",
                 """
-                last, end = getattr(holdings, "given", (0, 0))
-                self.fence = last + 1 if last < end else fence - left
-                holdings.__class__.given = self.fence, end if last < end else fence
+                last, end = getattr(Grant, "given", (0, 0))
+                self.fence = last + 1 if last < end else grant.fence - grant.left
+                Grant.given = self.fence, end if last < end else grant.fence
                 """,
             ),
         ),
@@ -167,7 +169,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Succession.hand_on",
-                "wanted.ttl != estate.ttl or wanted.at_least",
+                "wanted.ttl != grant.ttl or wanted.at_least",
                 "wanted.at_least",
             ),
         ),
@@ -203,8 +205,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Succession.hand_on",
-                "wanted.ttl != estate.ttl or wanted.at_least",
-                "wanted.ttl != estate.ttl",
+                "wanted.ttl != grant.ttl or wanted.at_least",
+                "wanted.ttl != grant.ttl",
             ),
         ),
         test=_TESTS + "test_what_stays_taken_is_not_handed_on[the heir]",
@@ -267,14 +269,14 @@ MUTATIONS = (
             Edit(
                 "Succession.decline",
                 """
-                if not self.hand_on(estate, ticket, ticket.heir(), now):
+                if not self.hand_on(grant, ticket, ticket.heir(), now):
                     ticket.leave()
-                    self.give_back(estate)
+                    self.give_back(grant)
                 """,
                 """
-                if not self.hand_on(estate, ticket, ticket.heir(), now):
+                if not self.hand_on(grant, ticket, ticket.heir(), now):
                     ticket.leave()
-                self.give_back(estate)
+                self.give_back(grant)
                 """,
             ),
         ),
@@ -286,7 +288,7 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Acquisition.run",
-                "session.succession.decline(estate, self._ticket, session.clock.now())",
+                "session.succession.decline(grant, self._ticket, session.clock.now())",
                 "pass",
             ),
         ),
@@ -295,7 +297,7 @@ MUTATIONS = (
     Mutation(
         rule="R43",
         name="an heir that comes too late leaves the lock where it is",
-        edits=(Edit("Acquisition._inherit", "succession.give_back(estate)", "pass"),),
+        edits=(Edit("Acquisition._adopt", "session.succession.give_back(grant)", "pass"),),
         test=_TESTS + "test_an_heir_that_wakes_late_judges_what_it_was_given[9.5]",
     ),
     Mutation(
@@ -307,11 +309,7 @@ MUTATIONS = (
     Mutation(
         rule="R43",
         name="a window begins anew with an heir that wakes late",
-        edits=(
-            Edit(
-                "Holding.inherits", "self._since = estate.left_at", "self._since = self._session.clock.now()"
-            ),
-        ),
+        edits=(Edit("Holding.__init__", "self._since = grant.since", "self._since = session.clock.now()"),),
         test=_TESTS + "test_a_stall_does_not_begin_a_window_anew",
     ),
     Mutation(
@@ -319,9 +317,9 @@ MUTATIONS = (
         name="an heir has held the lock since its process asked",
         edits=(
             Edit(
-                "Holding.inherits",
-                "self._since = estate.left_at",
-                "",
+                "Holding.__init__",
+                "self._since = grant.since",
+                "self._since = grant.asked_at",
             ),
         ),
         test=_TESTS + "test_what_is_told_of_it",

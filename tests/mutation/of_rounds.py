@@ -146,8 +146,8 @@ MUTATIONS = (
             ),
             Edit(
                 "Acquisition._hold",
-                "valid_until - session.clock.now()",
-                "valid_until - won.judged_at",
+                "grant.valid_until - session.clock.now()",
+                "grant.valid_until - attempt.judged_at",
             ),
         ),
         test="unit/test_rules_time.py::test_a_win_is_judged_when_the_task_goes_on",
@@ -175,8 +175,8 @@ MUTATIONS = (
         edits=(
             Edit(
                 "Acquisition._hold",
-                "valid_until - session.clock.now() <= request.least_validity",
-                "valid_until - session.clock.now() <= 0",
+                "grant.valid_until - session.clock.now() <= request.least_validity",
+                "grant.valid_until - session.clock.now() <= 0",
             ),
         ),
         test="unit/core/test_redlock_spec.py::test_step_3_the_time_it_took_must_leave_some_validity[500]",

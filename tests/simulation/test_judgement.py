@@ -14,7 +14,7 @@ import pytest
 from aioredlock_ng._acquire import attempt
 from aioredlock_ng._core.command import Silence
 from aioredlock_ng._hold import body, holding, request
-from aioredlock_ng._hold.succession import Estate, Succession
+from aioredlock_ng._hold.succession import Grant, Succession
 from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
 from aioredlock_ng._node import redis_node
 from aioredlock_ng._node.link import Link
@@ -108,11 +108,8 @@ def _queue_that_serves_the_last_first(patch: pytest.MonkeyPatch) -> None:
 def _one_fence_for_a_block(patch: pytest.MonkeyPatch) -> None:
     hand_on = Succession.hand_on
 
-    def handed_on(self: Succession, estate: Estate, *args: Any) -> bool:
-        before = estate.left
-        done = hand_on(self, estate, *args)
-        estate.left = before
-        return done
+    def handed_on(self: Succession, grant: Grant, *args: Any) -> bool:
+        return hand_on(self, grant._replace(left=grant.left + (grant.fence > 0)), *args)
 
     patch.setattr(Succession, "hand_on", handed_on)
 
@@ -120,10 +117,10 @@ def _one_fence_for_a_block(patch: pytest.MonkeyPatch) -> None:
 def _released_under_an_heir(patch: pytest.MonkeyPatch) -> None:
     hand_on = Succession.hand_on
 
-    def handed_on(self: Succession, estate: Estate, *args: Any) -> bool:
-        done = hand_on(self, estate, *args)
+    def handed_on(self: Succession, grant: Grant, *args: Any) -> bool:
+        done = hand_on(self, grant, *args)
         if done:
-            self.give_back(estate)
+            self.give_back(grant)
         return done
 
     patch.setattr(Succession, "hand_on", handed_on)

@@ -25,7 +25,7 @@ from aioredlock_ng import (
     WouldDeadlockError,
 )
 from aioredlock_ng._core.fencing import MAX_BLOCK
-from aioredlock_ng._hold.succession import Estate
+from aioredlock_ng._hold.succession import Grant
 from aioredlock_ng._local import handoff
 from aioredlock_ng._local.handoff import WINDOW, YIELD
 from aioredlock_ng.events import Acquired, GaveUp, Hooks, Lost, Released
@@ -858,7 +858,7 @@ async def test_an_heir_is_a_holder_to_those_that_come_meanwhile():
         session = w.manager._life.session
         assert session is not None
         one._holding.release()
-        assert isinstance(session.queue.entries[NAME].held, Estate)
+        assert isinstance(session.queue.entries[NAME].held, Grant)
         assert await w.manager.lock(NAME).try_acquire() is None
         await (await task).release()
 
