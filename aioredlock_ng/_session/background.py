@@ -22,7 +22,8 @@ from .quarantine_log import QuarantineLog
 from .session import Session
 
 _COMPARE: Final = (
-    "every client must be given the same nodes: compare their lists (the README says how to change them)"
+    "every client must be given the same nodes: compare their lists (docs/how-to/operating.md says how to "
+    "change them)"
 )
 
 

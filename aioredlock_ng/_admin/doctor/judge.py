@@ -29,7 +29,9 @@ _SLEW: Final = "let NTP keep all nodes' clocks, slewing them instead of stepping
 _INIT: Final = "wait for it; if no lock can be alive, `aioredlock-ng init` ends it"
 """The advice on a quarantine that goes on."""
 
-_COMPARE: Final = "give all clients the same nodes: compare their lists (the README says how to change them)"
+_COMPARE: Final = (
+    "give all clients the same nodes: compare their lists (docs/how-to/operating.md says how to change them)"
+)
 """The advice where a node is known by another size, and an `init` would stop the clients that know it so."""
 
 _FIRST_USE: Final = "from its first use on it has no vote for the restart quarantine, if there is one"
