@@ -6,6 +6,7 @@ their way in and out.  One Lua serves all masters of the process: a script keeps
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable
 from functools import cache, lru_cache
@@ -25,18 +26,18 @@ _EXACT: Final = 10**17
 _PRELUDE: Final = resources.files(__package__).joinpath("_memory_prelude.lua")
 
 
-class Script:
-    """A compiled script."""
+_MAKING: Final = threading.Lock()
+"""Held while Lua is made: two threads must not make two of it, whose scripts cannot call each other."""
 
-    __slots__ = ("function",)
 
-    def __init__(self, function: Any) -> None:
-        self.function = function
+def _lua() -> Any:
+    """Return what is shared by all masters: Lua, and the functions of its prelude."""
+    with _MAKING:
+        return _made()
 
 
 @cache
-def _lua() -> Any:
-    """Return what is shared by all masters: Lua, and the functions of its prelude."""
+def _made() -> Any:
     try:
         from lupa.lua51 import LuaRuntime, lua_type
     except ImportError as error:
@@ -49,13 +50,13 @@ def _lua() -> Any:
 
 
 @lru_cache(maxsize=_SCRIPTS_KEPT)
-def compiled(source: bytes) -> Script:
-    """Compile a script; one that is none is refused as a server refuses it."""
+def compiled(source: bytes) -> Any:
+    """Compile a script to a function of Lua; one that is none is refused as a server refuses it."""
     _, _, compile_, *_ = _lua()
     made = compile_(source)
     if isinstance(made, tuple):
         raise CommandError(f"ERR Error compiling script (new function): {made[1].decode()}")
-    return Script(made)
+    return made
 
 
 class Commands:
@@ -72,13 +73,13 @@ class Commands:
         # Lua must not own the process that owns this: nothing would find that circle.
         self._redis = bind(_executing(weakref.ref(process), lua.table_from))
 
-    def run(self, script: Script, keys: int, words: tuple[bytes, ...]) -> Any:
+    def run(self, script: Any, keys: int, words: tuple[bytes, ...]) -> Any:
         """Run a script, of which the first `keys` words are the keys; return its reply.
 
         Raises:
             CommandError: the reply is an error.
         """
-        error, status, is_array, *values = self._run(script.function, self._redis, keys, *words)
+        error, status, is_array, *values = self._run(script, self._redis, keys, *words)
         if error is not None:
             raise CommandError(error.decode())
         if status is not None:

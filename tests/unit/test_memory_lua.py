@@ -22,13 +22,13 @@ def server() -> MemoryServer:
 def test_without_lupa_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """At once, where a master is made: all else of `testing` needs none."""
     monkeypatch.setitem(sys.modules, "lupa.lua51", None)
-    _memory_lua._lua.cache_clear()
+    _memory_lua._made.cache_clear()
     try:
         with pytest.raises(ImportError, match=r"pip install 'aioredlock_ng\[testing\]'") as caught:
             MemoryNode()
         assert caught.value.name == "lupa"
     finally:
-        _memory_lua._lua.cache_clear()
+        _memory_lua._made.cache_clear()
         _memory_lua.compiled.cache_clear()
 
 

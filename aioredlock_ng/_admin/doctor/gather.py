@@ -1,6 +1,6 @@
 """Gathering the facts for a diagnosis, through the connections and with the rights that locks use.
 
-What they mean is decided in `_core.diagnosis`.
+What they mean is decided beside it, without I/O: `judge`.
 """
 
 from __future__ import annotations
