@@ -10,6 +10,17 @@
 -- returns  {tag, µs, answer of each}, or {tag, µs}: this node has no vote.  µs is its time of day.
 --          n > 0: ours, n is the fence: the last number of the block.  n < 0: taken by a key that has -n ms left.
 --          0: taken by a key without expiry.  A text is the error where a key is of another type.
+-- Set a counter; returns what was there, or the error where that is of another type, which stays.
+local function replaced(counter, value, keep_ms)
+  local before = redis.pcall('SET', counter, value, 'PX', keep_ms, 'GET')
+  if type(before) == 'table' then  -- another type; or Redis 6.0, whose SET has no GET
+    before = redis.pcall('GET', counter)
+    if type(before) ~= 'table' then
+      redis.call('SET', counter, value, 'PX', keep_ms)
+    end
+  end
+  return before
+end
 local call, pcall = redis.call, redis.pcall
 local n, last_arg = (#KEYS - 1) / 2, #ARGV
 local us, ms = clock()

@@ -1,47 +1,43 @@
--- Keys that are all ours live at least ttl from now.  Never creates, never shortens (R8).
--- KEYS     n locks; with a fence their n counters; where votes rest on it the sentinel
+-- What is all ours lives at least ttl from now; in mode read a writer's own key becomes a reader's: the downgrade (R23).
+-- Never creates, never shortens (R8).  One script for each kind, by its part: mutex, readers, slots.
+-- KEYS     n locks; with a fence their n counters; of readers and writers n queues; where votes rest on it the sentinel
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds, > 0
 -- ARGV[3]  the lease's fence, 0 without
 -- ARGV[4]  how long a counter lives unused, milliseconds
--- ARGV[5]  the sentinel that the client expects; these three are left out where there are no sentinels
--- ARGV[6]  the floor in it
--- ARGV[7]  this server's identity, or empty
--- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
+-- ARGV[5]  the kind's own argument, if it has one: of readers and writers the mode, read or write; of slots the slot
+-- behind   the sentinel that the client expects, the floor in it, this server's identity or empty; all three are left
+--          out where there are no sentinels.  The tag of this request, with which the answer begins (R15)
 -- returns  {tag, n}.  1: extended.  0: something is missing, the rest is ours.  -1: something is not ours.
 --          10 more: the same, but this node has no vote (R12).
-local n, fence, vote, floor = #KEYS, tonumber(ARGV[3]), 0, 0
-if #ARGV > 5 then
-  n = n - 1
-  if sentinel_matches(KEYS[#KEYS], ARGV[5], ARGV[7]) then
-    floor = tonumber(ARGV[6])
+local n, owner, ttl, fence, own, vote, floor = #KEYS, ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5], 0, 0
+local _, ms = clock()
+if #ARGV > OWN + 5 then
+  if sentinel_matches(KEYS[n], ARGV[OWN + 5], ARGV[OWN + 7]) then
+    floor = tonumber(ARGV[OWN + 6])
   else
     vote = 10
   end
+  n = n - 1
 end
-if fence > 0 then
-  n = n / 2
-end
-local missing = false
+n = n / (1 + BESIDE + math.min(fence, 1))
+local missing, tills, beside = false, {}, fence > 0 and 2 * n or n
 for i = 1, n do
-  local holder = owner_at(KEYS[i])
-  if type(holder) == 'table' then
-    return holder
-  elseif not holder then
-    missing = true
-  elseif holder ~= ARGV[1] then
+  local found, till = holding(KEYS[i], owner, ms, own, true)
+  if type(found) == 'table' then
+    return found
+  elseif found == -1 then
     return {ARGV[#ARGV], vote - 1}
   end
+  missing, tills[i] = missing or found == 0, till
 end
 if missing then
   return {ARGV[#ARGV], vote}
 end
 for i = 1, n do
-  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
-    redis.call('PEXPIRE', KEYS[i], ARGV[2])
-  end
+  lengthen(KEYS[i], owner, ttl, ms, own, tills[i], KEYS[beside + i])
 end
 if fence > 0 then
-  raise_all(n, fence, floor, select(2, clock()), ARGV[4])
+  raise_counters(n, fence, floor, ms, ARGV[4], own)
 end
 return {ARGV[#ARGV], vote + 1}

@@ -1,28 +1,30 @@
--- The owner lifts its counters to one fence, so that the nodes agree on it (R10).
--- KEYS     n locks, their n counters, the sentinel
+-- The owner lifts its counters to one fence, so that the nodes agree on it (R10, R21, R25).  One script for each kind, by
+-- its part: mutex, readers, slots.
+-- KEYS     n locks, their n counters; of readers and writers n queues; the sentinel
 -- ARGV[1]  owner
 -- ARGV[2]  fence
 -- ARGV[3]  how long a counter lives unused, milliseconds
--- ARGV[4]  the sentinel that the client expects
--- ARGV[5]  the floor in it
--- ARGV[6]  this server's identity, or empty
--- ARGV[7]  the tag of this request, with which the answer begins (R15)
--- returns  {tag, n}.  1: all are ours and stand at the fence.  0: something is not ours.  -1: this node has no
---          vote.  -2: the fence is too far ahead of this node's clock.  -3: a counter is above it.
-if not sentinel_matches(KEYS[#KEYS], ARGV[4], ARGV[6]) then
-  return {ARGV[7], -1}
+-- ARGV[4]  the kind's own argument, if it has one, as in extend.lua
+-- behind   the sentinel that the client expects, the floor in it, this server's identity or empty; the tag of this
+--          request, with which the answer begins (R15)
+-- returns  {tag, n}.  1: all are ours and stand at the fence, or above it where other readers have raised a reader's.
+--          0: something is not ours.  -1: this node has no vote.  -2: the fence is too far ahead of this node's clock.
+--          -3: a counter is above it.
+local tag = ARGV[#ARGV]
+if not sentinel_matches(KEYS[#KEYS], ARGV[OWN + 4], ARGV[OWN + 6]) then
+  return {tag, -1}
 end
-local n, fence = (#KEYS - 1) / 2, tonumber(ARGV[2])
+local n, owner, fence, own = (#KEYS - 1) / (2 + BESIDE), ARGV[1], tonumber(ARGV[2]), ARGV[4]
 local _, ms = clock()
 for i = 1, n do
-  local holder = owner_at(KEYS[i])
-  if type(holder) == 'table' then
-    return holder
-  elseif holder ~= ARGV[1] then
-    return {ARGV[7], 0}
+  local found = holding(KEYS[i], owner, ms, own)
+  if type(found) == 'table' then
+    return found
+  elseif found ~= 1 then
+    return {tag, 0}
   end
 end
 if fence > (ms + 10000) * 1024 then
-  return {ARGV[7], -2}
+  return {tag, -2}
 end
-return {ARGV[7], raise_all(n, fence, tonumber(ARGV[5]), ms, ARGV[3]) and 1 or -3}
+return {tag, raise_counters(n, fence, tonumber(ARGV[OWN + 5]), ms, ARGV[3], own) and 1 or -3}

@@ -1,30 +1,34 @@
--- A node that lost our keys gets them back, in a round that a majority has won (R9); quarantined ones, too.
--- KEYS     n locks; with a fence their n counters
+-- A node that lost our keys gets them back, in a round that a majority has won (R9); quarantined ones, too.  One script for
+-- each kind, by its part: mutex, readers, slots.
+-- KEYS     n locks; with a fence their n counters; of readers and writers n queues
 -- ARGV[1]  owner
 -- ARGV[2]  ttl, milliseconds, > 0
 -- ARGV[3]  the lease's fence, 0 without
 -- ARGV[4]  how long a counter lives unused, milliseconds
--- ARGV[5]  the tag of this request, with which the answer begins (R15)
+-- ARGV[5]  the kind's own argument, if it has one, as in extend.lua
+-- ARGV[#ARGV]  the tag of this request, with which the answer begins (R15)
 -- returns  {tag, 0}: all are ours and live at least ttl.  {tag, -1}: something is not ours; nothing was changed.
-local n, fence = #KEYS, tonumber(ARGV[3])
-if fence > 0 then
-  n = n / 2
+local owner, ttl, fence, own = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[5]
+local _, ms = clock()
+local n = #KEYS / (1 + BESIDE + math.min(fence, 1))
+local missing, tills, beside = {}, {}, fence > 0 and 2 * n or n
+for i = 1, n do
+  local found, till = holding(KEYS[i], owner, ms, own, true)
+  if type(found) == 'table' then
+    return found
+  elseif found == -1 then
+    return {ARGV[#ARGV], -1}
+  end
+  missing[i], tills[i] = found == 0, till
 end
 for i = 1, n do
-  local holder = owner_at(KEYS[i])
-  if type(holder) == 'table' then
-    return holder
-  elseif holder and holder ~= ARGV[1] then
-    return {ARGV[5], -1}
-  end
-end
-for i = 1, n do
-  if not redis.call('SET', KEYS[i], ARGV[1], 'NX', 'PX', ARGV[2])
-      and redis.call('PTTL', KEYS[i]) < tonumber(ARGV[2]) then
-    redis.call('PEXPIRE', KEYS[i], ARGV[2])
+  if missing[i] then
+    restore(KEYS[i], owner, ttl, ms, own)
+  else
+    lengthen(KEYS[i], owner, ttl, ms, own, tills[i], KEYS[beside + i])
   end
 end
 if fence > 0 then
-  raise_all(n, fence, 0, select(2, clock()), ARGV[4])
+  raise_counters(n, fence, 0, ms, ARGV[4], own)
 end
-return {ARGV[5], 0}
+return {ARGV[#ARGV], 0}

@@ -220,7 +220,7 @@ class ModelNode:
         """Return the answer of ``extend.lua``."""
         stamp = _stamp(expected, expected.floor)
         words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *claim.terms, *stamp)
-        keys = [*claim.locks, *claim.counters, *claim.marks, SENTINEL]
+        keys = [*claim.locks, *(claim.counters if fence else ()), *claim.marks, SENTINEL]
         code: int = self._run(claim.script("extend"), keys, *words)[0]
         self._note_greatest(claim)
         return code
@@ -229,7 +229,7 @@ class ModelNode:
         """Return the answer of ``top_up.lua``."""
         missing = not all(map(self._server.exists, claim.locks))
         words = (claim.owner, claim.ttl_ms, fence, claim.keep_ms, *claim.terms)
-        keys = [*claim.locks, *claim.counters, *claim.marks]
+        keys = [*claim.locks, *(claim.counters if fence else ()), *claim.marks]
         code: int = self._run(claim.script("top-up"), keys, *words)[0]
         self._counts["topped up"] += code == 0 and missing
         self._note_greatest(claim)

@@ -123,9 +123,9 @@ def _granted_together(granted: Iterable[int]) -> tuple[int, int]:
 
 
 ENDED_READERS_READ_ON: Final = LuaEdit(
-    "rw_extend.lua",
-    "reads_until(KEYS[i], owner, ms)",
-    "(reads_until(KEYS[i], owner, ms) or type(redis.pcall('GET', KEYS[i])) ~= 'string' and ms)",
+    "parts/read_write.lua",
+    "and reads_until(key, owner, ms)",
+    "and (reads_until(key, owner, ms) or type(redis.pcall('GET', key)) ~= 'string' and ms)",
 )
 """A reader whose entry has ended is extended as if it were there."""
 
@@ -133,9 +133,7 @@ READERS_HAVE_THE_WRITERS_FENCE: Final = LuaEdit("read.lua", "even(fence + 1) - 1
 
 BROKEN: Final[dict[str, Rules]] = {
     "the greatest counter without a certificate": Rules(certified=_greatest),
-    "a raise that does not look at the owner": Rules(
-        edits=(LuaEdit("raise.lua", "holder ~= ARGV[1]", "false"),)
-    ),
+    "a raise that does not look at the owner": Rules(edits=(LuaEdit("raise.lua", "found ~= 1", "false"),)),
     "one owner value for two attempts": Rules(new_owner=lambda client, _number: client),
     "no floor after a loss": Rules(
         edits=tuple(

@@ -167,7 +167,11 @@ def _stray_slots_that_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 EXTENSIONS_CREATE: Final = (
-    LuaEdit("extend.lua", "missing = true", "redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])"),
+    LuaEdit(
+        "extend.lua",
+        "missing, tills[i] = missing or found == 0, till",
+        "if found == 0 then restore(KEYS[i], owner, ttl, ms, own) end tills[i] = till",
+    ),
     LuaEdit(
         "extend_many.lua",
         "elseif not holder then",
@@ -176,10 +180,10 @@ EXTENSIONS_CREATE: Final = (
 )
 
 READERS_END_TOGETHER: Final = tuple(
-    LuaEdit(file, old, f"for _, owner in ipairs(call('ZRANGE', key, 0, -1)) do {old} end")
+    LuaEdit(file, old, f"for _, owner in ipairs(redis.call('ZRANGE', key, 0, -1)) do {old} end")
     for file, old in (
         ("read.lua", "call('ZADD', key, ends, owner)"),
-        ("rw_extend.lua", "call('ZADD', key, math.max(ends[i], ms + ttl), owner)"),
+        ("parts/read_write.lua", "redis.call('ZADD', key, math.max(till, ms + ttl), owner)"),
     )
 )
 
@@ -199,12 +203,12 @@ BROKEN: Final[dict[str, tuple[Broken, set[Rule]]]] = {
     "a lock that is handed on is released": (_released_under_an_heir, {Rule.EXCLUSION, Rule.LOST_UPDATE}),
     "all readers end together": (READERS_END_TOGETHER, {Rule.OWNERSHIP}),
     "readers keep no writer out": (
-        (LuaEdit("parts/taken.lua", "if not holder or", "if type(holder) ~= 'string' or"),),
+        (LuaEdit("parts/readers.lua", "if not holder or", "if type(holder) ~= 'string' or"),),
         {Rule.STEADY},
     ),
     "a reader that has ended is extended": ((ENDED_READERS_READ_ON,), {Rule.OWNERSHIP}),
     "a downgrade leaves nothing": (
-        (LuaEdit("rw_extend.lua", "call('ZADD', key, ms + left, owner)", ""),),
+        (LuaEdit("parts/read_write.lua", "redis.call('ZADD', key, ms + left, owner)", ""),),
         {Rule.EXCLUSION},
     ),
     "a reader has the writer's fence": ((READERS_HAVE_THE_WRITERS_FENCE,), {Rule.UNIQUE, Rule.ORDER}),
@@ -236,15 +240,12 @@ BROKEN_PERMITS: Final[dict[str, tuple[Broken, set[Rule]]]] = {
         {Rule.PERMITS, Rule.EXCLUSION},
     ),
     "the slots of others are taken": (
-        (LuaEdit("slots_top_up.lua", "ends[slot] and not mine[slot]", "false"),),
+        (LuaEdit("parts/slots.lua", "mine[slot] and 1 or ends[slot] and -1 or 0", "mine[slot] and 1 or 0"),),
         {Rule.OWNERSHIP},
     ),
     "stray slots stay": (_stray_slots_that_stay, {Rule.LEAK}),
     "extensions leave stray slots alone": (
-        tuple(
-            LuaEdit(file, "strays(ends, mine, slot, dropped)", "")
-            for file in ("slots_extend.lua", "slots_top_up.lua")
-        ),
+        (LuaEdit("parts/slots.lua", "strays(ends, mine, slot, dropped)", ""),),
         {Rule.LEAK},
     ),
     "a release keeps its slot": (
@@ -254,7 +255,7 @@ BROKEN_PERMITS: Final[dict[str, tuple[Broken, set[Rule]]]] = {
     "a slot's counter begins anew": (
         tuple(
             LuaEdit(file, "reading(stored, floor, ms)", "0")
-            for file in ("slots_acquire.lua", "parts/slot_counter.lua")
+            for file in ("slots_acquire.lua", "parts/slots.lua")
         ),
         {Rule.UNIQUE, Rule.ORDER},
     ),

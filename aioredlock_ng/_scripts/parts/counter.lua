@@ -1,3 +1,9 @@
+-- This node's time of day, in microseconds and in whole milliseconds.
+local function clock()
+  local time = redis.call('TIME')
+  local us = time[1] * 1000000 + time[2]
+  return us, math.floor(us / 1000)
+end
 -- A counter as it counts: `stored` is its value, or false where there is none (R11).
 local function reading(stored, floor, ms)
   return math.max(tonumber(stored) or (ms - 288000) * 1024, floor)

@@ -1,3 +1,18 @@
+-- A key lives for at least ttl from now.
+local function prolong(key, ttl)
+  if redis.call('PTTL', key) < tonumber(ttl) then
+    redis.call('PEXPIRE', key, ttl)
+  end
+end
+-- Have a counter stand at a value; `stored` is what it is now.
+local function stand(counter, stored, value, ms, keep_ms)
+  local keep = kept(value, ms, keep_ms)
+  if tonumber(stored) == value then
+    redis.call('PEXPIRE', counter, keep)  -- takes half the time
+  else
+    redis.call('SET', counter, value, 'PX', keep)
+  end
+end
 -- The lock's owner lifts a counter to its fence (R10); false when it does not stand there then.
 local function raise(counter, fence, floor, ms, keep_ms)
   local stored = redis.call('GET', counter)

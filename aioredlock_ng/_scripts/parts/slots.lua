@@ -51,3 +51,51 @@ local function strays(ends, mine, kept, dropped)
   end
   return found
 end
+-- The owner has a slot until then.
+local function take_slot(key, slot, till, owner, ttl)
+  redis.call('HSET', key, slot, till .. ':' .. owner)
+  prolong(key, ttl)
+end
+-- The counters of a semaphore, one for each slot in a hash that lives as long as any of them needs (R11, R25).
+-- Have one stand at a value; `stored` is what it is now.
+local function slot_stand(counters, slot, stored, value, ms, keep_ms)
+  if tonumber(stored) ~= value then
+    redis.call('HSET', counters, slot, value)
+  end
+  prolong(counters, kept(value, ms, keep_ms))
+end
+-- The slot's owner lifts its counter to its fence (R10); false when it does not stand there then.
+local function raise_slot(counters, slot, fence, floor, ms, keep_ms)
+  local stored = redis.call('HGET', counters, slot)
+  local before = reading(stored, floor, ms)
+  if before < fence and fence > (ms + 10000) * 1024 then
+    prolong(counters, kept(before, ms, keep_ms))  -- too far ahead of this node's clock
+    return false
+  end
+  slot_stand(counters, slot, stored, math.max(before, fence), ms, keep_ms)
+  return before <= fence
+end
+-- What raise.lua, extend.lua and top_up.lua ask of each kind: here of the owner of a slot, which has no other one (R25).
+local OWN, BESIDE = 1, 0
+local function holding(key, owner, ms, slot, tidies)
+  local ends, dropped, mine = slots_at(key, ms, owner)
+  if not ends then
+    return -1
+  end
+  slot = tonumber(slot)
+  if tidies then
+    strays(ends, mine, slot, dropped)
+    drop(key, dropped)
+  end
+  return mine[slot] and 1 or ends[slot] and -1 or 0, ends[slot]
+end
+local function lengthen(key, owner, ttl, ms, slot, till)
+  redis.call('HDEL', key, '')  -- after a first write, though of nothing, a server without memory allows more
+  take_slot(key, slot, math.max(till, ms + ttl), owner, ttl)
+end
+local function restore(key, owner, ttl, ms, slot)
+  take_slot(key, slot, ms + ttl, owner, ttl)
+end
+local function raise_counters(_, fence, floor, ms, keep_ms, slot)
+  return raise_slot(KEYS[2], slot, fence, floor, ms, keep_ms)
+end

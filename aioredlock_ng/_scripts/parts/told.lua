@@ -1,3 +1,12 @@
+-- What follows the random, the time and the kind in an owner value of ours, cut where it is too long; nil of any other.
+local function label(holder)
+  local random, since, rest = string.match(holder, '^([0-9a-f]+):(%d+)%l?:(.*)$')
+  return random and #random == 40 and #since == 13 and string.sub(rest, 1, 1024) or nil
+end
+-- 1 where another program wrote the value, which will not publish its release; else 0.
+local function is_foreign(holder)
+  return string.find(holder, ':', 1, true) == 41 and 0 or 1  -- ours begin with 40 hex digits
+end
 -- How many listen on a channel; nil where that may not be asked.
 local function listeners(channel)
   return redis.pcall('PUBSUB', 'NUMSUB', channel)[2]
