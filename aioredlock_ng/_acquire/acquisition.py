@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Final, final
+from typing import final
 from weakref import ref
 
-from .._core.seats import NO_SEAT, Seat
+from .._core.seats import NO_SEAT, SHARED_SEAT
 from .._hold.ancestors import ACQUIRED, REMEMBERED, Locks
 from .._hold.holding import Holding
 from .._hold.request import Request
@@ -26,9 +26,6 @@ from .session import AcquireSession
 from .telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
 from .time_budget import TimeBudget
 from .waiting import Waiting
-
-SHARED_SEAT: Final = Seat(b"1")
-"""The seat of calls that have no mark of their own."""
 
 
 @final
@@ -65,12 +62,10 @@ class Acquisition:
         self._budget = TimeBudget(session.clock, session.node_timeout, given, began, request.quorum_timeout)
         self._ticket = Ticket(session.queue, primitive)
         self._seat = NO_SEAT  # what says to the nodes that the call waits, if its kind does (R22)
-        if primitive.kind.seats and not self._budget.single_try:
-            self._seat = SHARED_SEAT
-            if primitive.kind.in_line:
-                self._seat = self._ticket.seat = session.seat
-            elif primitive.kind.own_marks:
-                self._seat = self._ticket.seat = Seat(session.owners.new())
+        if (seat_of := primitive.kind.seat) is not None and not self._budget.single_try:
+            self._seat = seat = seat_of(lambda: session.seat, session.owners.new)
+            if seat is not SHARED_SEAT:
+                self._ticket.seat = seat
 
     async def run(self) -> Holding:
         """Acquire, or raise why not.  Cancelled at any await, it leaves nothing behind (R5)."""
@@ -104,7 +99,7 @@ class Acquisition:
         if session.admission.in_flight >= session.admission.most and not budget.single_try:
             await self._stand_in_line()
         # What others may hold beside this task may still be what it would wait for, behind a writer (R20).
-        if self._primitive.kind.mode is not None and not budget.single_try:
+        if self.names[0] in session.queue.entries and not budget.single_try:
             session.local.check_deadlock(self._primitive, reentrant=self._request.reentrant)
         # One contender per name and process: the other tasks wait here, in the order of their calls.
         await self._queue_locally()
@@ -246,7 +241,7 @@ class Acquisition:
             return
         if self._waiting is not None:
             self._waiting.over()
-        ticket.returns = self._primitive.kind.own_marks  # among writers its place is the first
+        ticket.returns = bool(ticket.seat.name)  # among writers its place is the first
         ticket.leave()
         if ticket.seat.name:
             session.releases.stand_up(self._primitive, ticket.seat)
@@ -354,8 +349,7 @@ class Acquisition:
             waiting.lost(attempt)  # listens to releases, before those of this try are queued
         elif self._waiting is not None:
             self._waiting.over()
-        if self._primitive.kind.in_line:
-            self._seat = attempt.seat
+        self._seat = attempt.seat
         error = await attempt.undo_and_explain(budget.for_answers())
         misuse = await other_kind(session.outbox, self._primitive, error, budget.for_answers())
         if waiting is not None:
@@ -364,7 +358,7 @@ class Acquisition:
             raise session.availability.closed_error()
         if (node := attempt.eternal) is not None:
             session.eternal.report(self._primitive, node)
-        self._ahead = attempt.ahead if self._primitive.kind.in_line else 0
+        self._ahead = attempt.ahead
         tell_refused(session.hooks, self._primitive, self._request.label, error, ahead=self._ahead)
         for name in self._ticket.names:
             session.queue.handoff.end(name)

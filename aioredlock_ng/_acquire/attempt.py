@@ -12,7 +12,6 @@ from .._core.keyspace import SEATS, mark_key
 from .._core.owner import signed
 from .._core.quorum import Verdict, Vote
 from .._core.seats import NO_SEAT, Seat, seat_life
-from .._core.slots import look
 from .._hold.holding import HoldSession
 from .._hold.request import Request
 from .._hold.succession import Grant
@@ -168,8 +167,7 @@ class Attempt:
         self._suspicions = session.clocks.suspicions
         session.in_flight.add(self)
         if alone is None:
-            if letter := primitive.kind.letter:
-                self.owner = owner = signed(owner, letter, self._request.holder)
+            self.owner = owner = signed(owner, primitive.kind.letter, self._request.holder)
             self.asked.ask(self._question(proposed), timeout)
             return
         alone.owner, alone.ballot = owner, proposed
@@ -179,11 +177,10 @@ class Attempt:
 
     def _question(self, proposed: int) -> Command:
         """Build what is asked alone."""
-        primitive, seat, where = self.primitive, self._seat, (0, 1)
-        if permits := primitive.kind.permits:
-            where = look(permits, self._session.random.random(), self.slot)
-        ttl, block = self._request.ttl, self.left + 1
-        return primitive.acquire(self.owner, ttl, proposed, block, seat=seat, look=where)
+        ttl, block, chance = self._request.ttl, self.left + 1, self._session.random.random
+        return self.primitive.acquire(
+            self.owner, ttl, proposed, block, seat=self._seat, named=self.slot, chance=chance
+        )
 
     # -- the fence -----------------------------------------------------------------------------
 
@@ -238,8 +235,8 @@ class Attempt:
                     known[node] = GRANTED if grants[node].fence == fence else ABOVE_FENCE
             elif answer is not None:
                 known[node] = Answer(Vote.SILENT, answer.reason or "its grant does not count")
-            elif not self.primitive.kind.exact:  # its grant may be above the fence, which no raise tells
-                known[node] = Answer(Vote.SILENT, "no answer yet")
+            elif (unheard := self.primitive.kind.unheard) is not None:
+                known[node] = unheard
             # Else it may well grant still: its raise is queued behind that.
         won = tally.won(self.primitive)
         round_ = self._raising = Round(session.outbox, won.kind.raise_.read)
@@ -266,7 +263,7 @@ class Attempt:
                 fence=0,
                 unsent=self.asked.unsent,
                 timeout=timeout,
-                seat=self.seat if self.primitive.kind.in_line else NO_SEAT,
+                seat=self.primitive.kind.seat_of_try(self.seat),
             )
         return self._undone
 

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple, final
 
 from .._core.command import WRONG_TYPE, Answer, Command, Purpose
 from .._core.quorum import Vote, majority
-from .._kinds.kind import Kind
 from .._kinds.primitive import Primitive
 from .._round.outbox import Outbox
 from .._round.round import Round, all_answered, keep
 from ..errors import ConfigurationError, LockNotAcquiredError, printable
-
-FITTING: Final[Mapping[str, frozenset[bytes]]] = {
-    "lock": frozenset({b"string", b"zset"}),
-    "counter": frozenset({b"string"}),
-    "mark": frozenset({b"zset"}),
-}
-"""As TYPE has it, what may be under each key of a lock: of any kind, since all exclude each other but for
-semaphores, which share a name with no other kind."""
-
-FITTING_SLOTS: Final = frozenset({b"hash"})
-"""The same under a semaphore's keys."""
 
 KINDS_OF: Final = {b"string": "a mutex or a writer", b"zset": "readers", b"hash": "a semaphore"}
 """What has a key of each type, unless another program has it."""
@@ -62,9 +50,9 @@ async def other_kind(
         return None
     counted = Counter(each for found in seen for each in found or ())
     kind = primitive.kind
-    wanted = f"lock {printable(primitive.names)} is wanted as a {kind.name}{' lock' if kind.mode else ''}"
+    wanted = f"lock {printable(primitive.names)} is wanted as a {kind.noun}"
     there = "; ".join(
-        f"on {count} of {size} nodes the key {ascii(found.key)[1:]} holds {_called(found, kind)}"
+        f"on {count} of {size} nodes the key {ascii(found.key)[1:]} holds {_called(found)}"
         for found, count in counted.most_common()
     )
     return ConfigurationError(f"{wanted}, but {there or 'under its keys is what is no lock of this package'}")
@@ -74,7 +62,8 @@ async def _look(
     outbox: Outbox, primitive: Primitive, wrong: Sequence[int], timeout: float
 ) -> list[list[_Found] | None]:
     """Return what is in the way on each of these nodes; None where that is not known."""
-    fitting = dict.fromkeys(FITTING, FITTING_SLOTS) if primitive.kind.permits else FITTING
+    kind = primitive.kind
+    fitting = {"lock": kind.key_types, "counter": {kind.counter_type}, "mark": {b"zset"}}
     others = {node: _NOT_ASKED for node in range(outbox.size) if node not in wrong}
     seen: list[list[_Found] | None] = [[] for _ in wrong]
     if timeout <= 0:
@@ -104,9 +93,9 @@ def _fits_type(reply: object) -> bool:
     return isinstance(reply, bytes)
 
 
-def _called(found: _Found, wanted: Kind) -> str:
+def _called(found: _Found) -> str:
     """Say what a key has: by what people call a type of Redis, or a kind of lock."""
     type_ = "sorted set" if found.type == b"zset" else ascii(found.type.decode(errors="replace"))[1:-1]
-    if found.part == "lock" and found.type in KINDS_OF and (wanted.permits or found.type == b"hash"):
+    if found.part == "lock" and found.type in KINDS_OF:
         return f"a {type_}, of {KINDS_OF[found.type]} or of another program: a name is of one kind"
     return f"a {type_}, which is no {found.part} of this package"

@@ -144,13 +144,14 @@ class LocalRefusals:
                 continue
             held, runners = [ticket.held for ticket in entry.inside], current_runners()
             mine = sum(each is not None and each.task in runners for each in held)
-            if mine and mine >= primitive.kind.permits:  # of permits others may become free
+            kind = primitive.kind
+            if mine and kind.full(mine):  # of permits others may become free
                 why = "not asked for with reentrant=True"
-                if primitive.kind.permits:
-                    why = f"all of its {primitive.kind.permits} permits are its own"
-                elif reentrant:
-                    wanted = printable(names) + (f" to {mode}" if (mode := primitive.kind.mode) else "")
+                if reentrant:
+                    wanted = f"{printable(names)} as a {kind.noun}"
                     why = f"reentrant, but no lease of its own covers all of {wanted}"
+                if mine > 1:
+                    why = f"all of its {mine} permits are its own"
                 runner = "task" if isinstance(runners[0], asyncio.Task) else "thread"
                 msg = f"this {runner} holds {printable((name,))} and would wait for itself ({why})"
                 raise WouldDeadlockError(msg, names=names)
@@ -159,10 +160,10 @@ class LocalRefusals:
         """Fail if this process has the name as another kind, which no node lets both be (R19)."""
         for ticket in self.queue.entries[name].inside:
             other = ticket.primitive.kind
-            if bool(other.permits) != bool(primitive.kind.permits):
+            if other.key_types.isdisjoint(primitive.kind.key_types):
                 raise ConfigurationError(
-                    f"lock {printable((name,))} is wanted as a {primitive.kind.name}, but this process "
-                    f"has it as a {other.name}: give each a name of its own"
+                    f"lock {printable((name,))} is wanted as a {primitive.kind.noun}, but this process "
+                    f"has it as a {other.noun}: give each a name of its own"
                 )
 
     def cooling(self, names: tuple[str, ...]) -> LockTakenError | None:

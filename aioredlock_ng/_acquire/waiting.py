@@ -54,8 +54,8 @@ class Waiting:
         self._ticket = ticket
         self._channels = ticket.primitive.channels
         kind = ticket.primitive.kind
-        self._seat = ticket.seat.name if kind.in_line else b""
-        self._together = bool(kind.shares_with) and not kind.permits  # what one gets the others may get, too
+        self._seat = kind.channel_of(ticket.seat)
+        self._together = kind.together
         self._budget = budget
         self._release_waiter: ReleaseWaiter | None = None  # since there is something to be told of
         self._asked_at = 0.0  # of the last try

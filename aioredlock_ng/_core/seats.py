@@ -36,6 +36,9 @@ class Seat(NamedTuple):
 
 NO_SEAT: Final = Seat()
 
+SHARED_SEAT: Final = Seat(b"1")
+"""The seat of calls that have no mark of their own."""
+
 
 def seat_life(longest_reminder: float) -> int:
     """Return how long a seat lives that is not seen again, in milliseconds."""

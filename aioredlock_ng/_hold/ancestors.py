@@ -41,7 +41,7 @@ class Ancestors:
     def look(self, lock: Primitive, acquired: Locks) -> None:
         """Warn, once for each lock, if a call whose context has `acquired` these may wait for ever."""
         names = lock.names
-        if names in self._warned or len(self._warned) >= MAX_WARNED or lock.kind.permits:
+        if names in self._warned or len(self._warned) >= MAX_WARNED or not lock.kind.full(1):
             return
         for each in acquired:
             holding = each()

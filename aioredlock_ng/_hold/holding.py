@@ -448,8 +448,9 @@ class Holding:
             self._lost.set()
         if self.body is not None:
             self.body.stop()
-        if (seat := self._ticket.seat).name and self._primitive.kind.in_line:
-            self._session.releases.stand_up(self._primitive, seat)  # sent before the next call asks
+        if (seat := self._ticket.seat).name:  # of a fair lock: sent before the next call asks, and sits there
+            self._session.releases.stand_up(self._primitive, seat)
+            self._ticket.seat = NO_SEAT
         self._tell_lost()  # last: this runs code of users
 
     def abandon(self) -> None:
@@ -501,7 +502,6 @@ class Holding:
         ticket = self._ticket
         names = ticket.names
         ticket.leave()  # first: then the next acquire leaves in the same write, behind these (R15)
-        lost_place = self.loss is not None and self._primitive.kind.in_line
         round_ = self._session.releases.release(
             self._primitive,
             self.owner,
@@ -510,7 +510,7 @@ class Holding:
             unsent=self._unsent,
             quiet=self.quiet,
             stays=self.stays,
-            seat=NO_SEAT if lost_place else ticket.seat,  # the next call of this process may sit there by now
+            seat=ticket.seat,
         )
         for window in over:
             window.release, window.listened = round_, ticket.queue.listened(names)
@@ -543,7 +543,7 @@ class Holding:
     def _give_back(self, now: float) -> list[HandoffWindow]:
         """Note that this process gives the names back; returns the windows that this release ends (R13)."""
         ticket, queue = self._ticket, self._ticket.queue
-        if self._primitive.kind.seats:
+        if not self._primitive.kind.windows:
             return []  # the nodes see to it that others have their turn (R22)
         if not self.stays:
             windows = [queue.handoff.give_back(name, self._since, now) for name in ticket.names]

@@ -7,12 +7,14 @@ ones after a head start each.  They are hints: what they say wrong costs order o
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
 
 from .. import _scripts
 from .._core.command import Answer, Reply
 from .._core.keyspace import SEATS, TICKETS
+from .._core.seats import Seat
 from . import answers
 from .kind import Kind, Question
 from .mutex import MUTEX
@@ -30,13 +32,40 @@ _ACQUIRE: Final = Question(
     script=_scripts.FAIR_ACQUIRE, fits=answers.fits_grant_and_place, read=_read_acquire
 )
 
-FAIR: Final = Kind(
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Fair(Kind):
+    """A mutex whose waiters stand in line: one task of each process, in the process's seat (R30)."""
+
+    def channels(self, keys: tuple[bytes, ...], beside: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Return the tickets: of what a notice to a seat says that it is free."""
+        return beside[:1]
+
+    def channel_of(self, seat: Seat) -> bytes:
+        """Return the seat's own."""
+        return seat.name
+
+    def acquire_words(self, seat: Seat, named: int | None, chance: Callable[[], float]) -> tuple[bytes, ...]:
+        """Say which place in line the call has, and for how long that is kept."""
+        return self.release_words(seat)
+
+    def release_words(self, seat: Seat) -> tuple[bytes, ...]:
+        """Say which place in line is kept, or left: without a ticket."""
+        return (seat.name, b"%d" % seat.ticket, b"%d" % seat.life)
+
+    def seat_of_try(self, seat: Seat) -> Seat:
+        """Keep the place in line."""
+        return seat
+
+
+FAIR: Final = _Fair(
     name="fair",
+    noun="fair mutex",
     letter=b"f",
     passes_on=False,
-    seats=True,
-    own_marks=True,
-    in_line=True,
+    windows=False,
+    seat=lambda of_process, _: of_process(),
     acquire=_ACQUIRE,
     acquire_plain=_ACQUIRE,
     acquire_one_plain=_ACQUIRE,

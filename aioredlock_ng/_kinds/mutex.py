@@ -51,6 +51,7 @@ def _read_key(found: object, left_ms: int) -> tuple[Holder, ...] | None:
 
 MUTEX: Final = Kind(
     name="mutex",
+    noun="mutex",
     acquire=Question(script=_scripts.ACQUIRE, fits=answers.fits_grant, read=answers.read_grant),
     acquire_plain=Question(script=_scripts.SET_ALL, fits=fits_int, read=_read_set_all),
     acquire_one_plain=Question(script=None, fits=_fits_set, read=_read_set),
@@ -64,5 +65,5 @@ MUTEX: Final = Kind(
     read_key=_read_key,
 )
 
-LEADER: Final = replace(MUTEX, name="leader", letter=b"l", batches=None)
+LEADER: Final = replace(MUTEX, name="leader", noun="leader", letter=b"l", batches=None)
 """The lock of an election, which is a mutex (R31); it is asked for by itself, to say what it is."""

@@ -93,7 +93,6 @@ class Primitive:
         "_slot",
         "alone",
         "block",
-        "channels",
         "fenced",
         "heritable",
         "keys",
@@ -124,17 +123,13 @@ class Primitive:
         self.kind = kind
         self.names = names
         self.keys = keys
-        self.channels = keys + beside if kind.heeds_marks else keys
-        """Where those that wait hear of releases."""
-        if kind.in_line:
-            self.channels = beside[:1]  # the tickets: of what a notice to a seat says that it is free (R30)
         self.fenced = bool(counters)
         """Whether a win needs a certificate for its fence."""
         self.weaker = weaker
         """The same names as the kind that this one can become."""
         self.slot: int | None = None
         """Which slot was won; None before that, and of kinds without slots."""
-        self._slot = (b"-1",) if kind.permits else ()
+        self._slot = kind.no_slot
         self.heritable = len(names) == 1 and kind.passes_on
         """Whether a lock may go from task to task without the nodes: of one name, and no other's (R43)."""
         self.block = MAX_BLOCK if counters and self.heritable else 1
@@ -153,6 +148,11 @@ class Primitive:
         self.packed_sentinel = b"" if sentinel is None else packed_word(sentinel)
         self.packed_fence_ttl = packed_word(self._fence_ttl_ms)
         self._set_head = b"*6\r\n$3\r\nSET\r\n" + self.packed_key
+
+    @property
+    def channels(self) -> tuple[bytes, ...]:
+        """Where those that wait hear of releases."""
+        return self.kind.channels(self.keys, self._marks)
 
     @property
     def read_acquire(self) -> Callable[[Reply], Answer]:
@@ -182,12 +182,12 @@ class Primitive:
         block: int = 1,
         *,
         seat: Seat = NO_SEAT,
-        look: tuple[int, int] = (0, 1),
+        named: int | None = None,
+        chance: Callable[[], float] = float,
     ) -> Command:
         """Build the acquire; `ballot` is the fence that is proposed, the first of a `block` of so many.
 
-        A call that waits has a `seat`, where the kind has seats.  Where it has slots, one is looked for from
-        the first number of `look` on, among so many as the second says.
+        `seat`, `named` and `chance` are for the kind (`Kind.acquire_words`).
         """
         question, ttl_ms, stamped = self._acquire, ms(ttl), bool(self._sentinel)
         if question.script is None:
@@ -202,9 +202,7 @@ class Primitive:
                 proof=Proof.PROBED if stamped else Proof.NONE,
             )
         proposed = max(ballot, 1) if self.fenced else 0  # 0 says that there are no fences
-        more = self._words(seat) if self.kind.seats else ()
-        if self.kind.permits:
-            more = (b"%d" % look[0], b"%d" % look[1])
+        more = self.kind.acquire_words(seat, named, chance)
         return Command(
             Purpose.ACQUIRE,
             owner=owner,
@@ -249,32 +247,29 @@ class Primitive:
         place in line, if it has a ticket.
         """
         stay = (b"%d" % milliseconds(stays),) if stays > 0 else ()
-        behind = self._words(seat) if self.kind.in_line or seat.name else stay
+        behind = self.kind.release_words(seat) or stay
         loud = b"" if quiet or stay else b"1"  # what is not free yet is not announced
         question, args = self.kind.release, (owner, b"%d" % fence, self._fence_ttl_ms, loud)
         command = self._script(
             Purpose.RELEASE, question, args, counters=fence > 0, keeps=keeps, behind=behind
         )
-        if self.kind.in_line:  # by the time of a repetition the seat may be that of the process's next call
-            command.repeated = (*args, *question.args, *self._words(NO_SEAT))
+        if again := self.kind.release_words(
+            NO_SEAT
+        ):  # by then the seat may be that of the process's next call
+            command.repeated = (*args, *question.args, *again)
         return command
 
     def at(self, slot: int) -> Primitive:
         """Return what asks for no more than the slot that was won."""
-        assert self.kind.permits, "a kind with slots"
+        assert self._slot, "a kind with slots"
         won = copy.copy(self)
         won.slot, won._slot = slot, (b"%d" % slot,)  # noqa: SLF001 (one of this very class)
         return won
 
     def stand_up(self, seat: Seat) -> Command:
         """Build what takes away the mark of a call that waits no more, and holds nothing."""
-        args, behind = (seat.name, b"0", self._fence_ttl_ms, b"1"), self._words(seat)
+        args, behind = (seat.name, b"0", self._fence_ttl_ms, b"1"), self.kind.release_words(seat)
         return self._script(Purpose.OTHER, self.kind.release, args, counters=False, behind=behind)
-
-    def _words(self, seat: Seat) -> tuple[bytes, ...]:
-        if self.kind.in_line:
-            return (seat.name, b"%d" % seat.ticket, b"%d" % seat.life)
-        return (seat.name,)
 
     def _script(
         self,

@@ -8,12 +8,14 @@ those that wait: a writer's keeps new readers out, and a writer that leaves lets
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, final
 
 from .. import _scripts
 from .._core.command import WRITER_WAITS, Answer, Reply
 from .._core.keyspace import QUEUE
 from .._core.quorum import Vote
+from .._core.seats import SHARED_SEAT, Seat
 from . import answers
 from .kind import Holder, Kind, Mode, Question
 from .mutex import MUTEX
@@ -48,19 +50,31 @@ def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
     return tuple(answers.holder_of(value, left_ms, reads=True) for value, left_ms in entries)
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Write(Kind):
+    """A writer, which also listens for the last reader's release."""
+
+    def channels(self, keys: tuple[bytes, ...], beside: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        """Return those of writers' releases, and of readers'."""
+        return keys + beside
+
+
 def _kind(
+    kind: type[Kind],
     name: Mode,
     acquire: Question,
     read_release: Callable[[Reply], Answer] = answers.read_release,
     **more: Any,
 ) -> Kind:
     mode = (name.encode(),)
-    return Kind(
+    return kind(
         name=name,
+        noun=f"{name} lock",
         mode=name,
         letter=name[:1].encode(),
         passes_on=False,
-        seats=True,
+        windows=False,
         acquire=acquire,
         acquire_plain=acquire,
         acquire_one_plain=acquire,
@@ -78,19 +92,23 @@ def _kind(
 
 
 READ: Final = _kind(
+    Kind,
     "read",
     Question(script=_scripts.READ, fits=answers.fits_grant, read=answers.read_grant),
     _read_release,
     shares_with=frozenset({"read"}),
-    exact=False,
+    together=True,
+    seat=lambda *_: SHARED_SEAT,
+    unheard=Answer(Vote.SILENT, "no answer yet"),  # its grant may be above the fence, which no raise tells
     read_key=_read_key,
 )
 
 WRITE: Final = _kind(
+    _Write,
     "write",
     Question(script=_scripts.WRITE, fits=answers.fits_grant_and_number, read=_read_write),
     weaker=READ,
-    own_marks=True,
-    heeds_marks=True,
+    claims=True,
+    seat=lambda _, new_name: Seat(new_name()),
     read_key=MUTEX.read_key,
 )

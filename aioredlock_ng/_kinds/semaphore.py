@@ -6,13 +6,16 @@ the owner value.  How many slots there are is for each request to say; so there 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, final
 
 from .. import _scripts
 from .._core.command import Answer, Reply
 from .._core.keyspace import SLOTS
-from .._core.slots import MAX_PERMITS
+from .._core.seats import Seat
+from .._core.slots import MAX_PERMITS, look
 from . import answers
 from .kind import Holder, Kind, Question
 
@@ -47,6 +50,24 @@ def _read_key(found: object, _left_ms: int) -> tuple[Holder, ...] | None:
     )
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Semaphore(Kind):
+    """So many slots, each of which one holder has alone."""
+
+    def full(self, holders: int) -> bool:
+        """Whether all permits are taken."""
+        return holders >= self.permits
+
+    def admits(self, contenders: int, holders: int) -> bool:
+        """Let tasks ask one after the other, in their order, as long as there are permits (R24)."""
+        return not contenders and holders < self.permits
+
+    def acquire_words(self, seat: Seat, named: int | None, chance: Callable[[], float]) -> tuple[bytes, ...]:
+        """Say from which slot on to look for one that is free, and at how many."""
+        return tuple([b"%d" % number for number in look(self.permits, chance(), named)])
+
+
 @lru_cache(MAX_PERMITS)
 def semaphore(permits: int) -> Kind:
     """Return the kind that so many may hold at once; those of all numbers share a name."""
@@ -54,8 +75,9 @@ def semaphore(permits: int) -> Kind:
     acquire = Question(
         script=_scripts.SLOTS_ACQUIRE, fits=answers.fits_grant_and_number, read=_read_acquire, args=of
     )
-    return Kind(
+    return _Semaphore(
         name="semaphore",
+        noun="semaphore",
         letter=LETTER,
         shares_with=frozenset({"semaphore"}),
         permits=permits,
@@ -69,7 +91,10 @@ def semaphore(permits: int) -> Kind:
         release=Question(
             script=_scripts.SLOTS_RELEASE, fits=answers.fits_release, read=answers.read_release, args=of
         ),
+        no_slot=(b"-1",),
         counter=SLOTS,
+        key_types=frozenset({b"hash"}),
+        counter_type=b"hash",
         read_key=_read_key,
     )
 

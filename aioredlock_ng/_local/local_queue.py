@@ -83,7 +83,7 @@ class Ticket:
             entry.refusal = None
             if entry.speaker is self:
                 entry.speaker = None
-            if self.primitive.kind.shares_with:
+            if entry.queue:  # what it shares with is let in
                 self.queue.admit(name)
             if entry.single_tries and entry.held is not None:  # what shares the name has been let in
                 entry.send_single_tries_away(taken())
@@ -99,8 +99,7 @@ class Ticket:
     @property
     def claims(self) -> bool:
         """Whether it may keep others from what its call does not have: by marks, or from free names."""
-        kind = self.primitive.kind
-        return (kind.own_marks and not kind.in_line) or len(self.primitive.names) > 1
+        return self.primitive.kind.claims or len(self.primitive.names) > 1
 
     def enter_in_order(self) -> str | None:
         """Enter the names that it is not in for; returns the first that has to be waited for.
@@ -225,7 +224,7 @@ class NameEntry:
         for ticket in self.inside:
             if ticket.held is not None:
                 found, holders = ticket.held, holders + 1
-                if holders >= ticket.primitive.kind.permits:
+                if ticket.primitive.kind.full(holders):
                     return found
         return None
 
@@ -249,10 +248,7 @@ class NameEntry:
                 contenders += 1
             else:
                 holders += 1
-        if permits := kind.permits:  # one after the other, in their order (R24)
-            return not contenders and holders < permits
-        # Of those that share a name one asks first; when it has won, the others ask, all at once (R22).
-        return holders > 0 or not contenders
+        return kind.admits(contenders, holders)
 
     def next_asks(self, leaving: Ticket) -> bool:
         """Whether the first in line asks as soon as this ticket has left."""

@@ -11,6 +11,7 @@ from .._acquire.acquisition import Acquisition
 from .._admin.survey import survey
 from .._hold.reentry import outermost, reenter
 from .._hold.request import Request
+from .._kinds.mutex import MUTEX
 from .._kinds.primitive import Primitive
 from .._local.runner import act_for
 from .._session import lifecycle
@@ -42,8 +43,7 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
 
     def __repr__(self) -> str:
         kind = self._primitive.kind
-        of = f" {kind.mode}" if kind.mode else f" permits={kind.permits}" if kind.permits else ""
-        of += " fair" if kind.in_line else ""
+        of = f" permits={kind.permits}" if kind.permits else "" if kind is MUTEX else f" {kind.name}"
         return f"<Lock {printable(self.names)}{of} ttl={self._request.ttl:g}s>"
 
     @property
@@ -73,8 +73,8 @@ class Lock(Renamed, Uncopied, Generic[Fence_co, Slot_co]):
         if any(lock.state == "unknown" for lock in found):
             msg = f"lock {printable(self.names)}: too few nodes answered to tell whether it is taken"
             raise QuorumUnavailableError(msg, names=self.names, votes=())
-        most = primitive.kind.permits
-        return any(lock.state == "held" and len(lock.permits) >= most for lock in found)
+        full = primitive.kind.full
+        return any(lock.state == "held" and full(max(1, len(lock.permits))) for lock in found)
 
     if not TYPE_CHECKING:  # a type checker says itself that a lock cannot be awaited
 

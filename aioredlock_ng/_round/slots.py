@@ -18,7 +18,7 @@ STRAY: Final = Answer(Vote.REFUSED, "granted another slot, which goes back")
 
 def grant_round(outbox: Asks, primitive: Primitive) -> GrantRound:
     """Return the question for a lock that is no batch's."""
-    return (SlotRound if primitive.kind.permits else GrantRound)(outbox, primitive.read_acquire)
+    return (SlotRound if primitive.kind.no_slot else GrantRound)(outbox, primitive.read_acquire)
 
 
 @final

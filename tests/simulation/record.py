@@ -229,6 +229,6 @@ class Record:
 
 def mode_of(lease: Lease) -> Mode:
     """Return as what a lease has its names."""
-    if lease._holding.kind.in_line:
+    if lease._holding.kind.name == "fair":
         return "fair"
     return (lease.mode or "lock") if lease.slot is None else "permit"

@@ -49,6 +49,7 @@ def switch(name: str) -> Question:
 
 LAMP = Kind(
     name="lamp",
+    noun="lamp",
     shares_with=frozenset({"lamp"}),
     acquire=switch("on"),
     acquire_plain=switch("on, plain"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aioredlock_ng import ConfigurationError, Lock, LockManager, LockTakenError, QuorumUnavailableError, Vote
-from aioredlock_ng._acquire import other_kind as other_kind_module
+from aioredlock_ng._kinds.read_write import READ, WRITE
 from aioredlock_ng.events import Event, GaveUp, Hooks, Refused
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import (
@@ -226,7 +226,7 @@ async def test_a_counter_of_any_other_type_is_no_lock(type_: bytes, monkeypatch:
 @virtual
 async def test_readers_and_writers_are_no_other_kind() -> None:
     """Whatever the words of the failure: what TYPE calls a string or a sorted set may be a lock (R19)."""
-    assert other_kind_module.FITTING["lock"] == {b"string", b"zset"}
+    assert READ.key_types == WRITE.key_types == {b"string", b"zset"}
     async with world() as w, w.process() as other, other.rwlock("a").read():
         with pytest.raises(LockTakenError):
             await w.manager.lock("a", blocking_timeout=1).acquire()

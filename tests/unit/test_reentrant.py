@@ -357,7 +357,7 @@ async def test_write_covers_read_and_read_does_not_cover_write():
         async with lock.read() as outer:
             async with lock.read() as inner:
                 assert inner.fence == outer.fence
-            with pytest.raises(WouldDeadlockError, match="'a' to write"):
+            with pytest.raises(WouldDeadlockError, match="'a' as a write lock"):
                 await lock.write().acquire()
             assert await lock.write().try_acquire() is None
             outer.check()

@@ -1,0 +1,77 @@
+"""A new kind is one value and at most three scripts: a relay, a kind of this test, is used like any lock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from aioredlock_ng import Lock, LockManager, _scripts
+from aioredlock_ng._core.command import Script
+from aioredlock_ng._kinds.answers import fits_grant, fits_release, read_grant, read_release
+from aioredlock_ng._kinds.kind import Question
+from aioredlock_ng._kinds.mutex import MUTEX
+from aioredlock_ng.testing import MemoryNode
+from tests.unit.worlds import TTL, make, virtual
+
+REST = 60_000
+"""Milliseconds for which a holder of a relay is not granted it again, unless another one has had it."""
+
+
+def edited(script: Script, name: str, old: bytes, new: bytes) -> Script:
+    """Return a mutex's script with another line."""
+    assert script.source.count(old) == 1
+    return Script(name, script.source.replace(old, new))
+
+
+NOT_TWICE = b"""
+if call('GET', 'last:' .. KEYS[1]) == string.match(ARGV[1], '[^:]*$') then
+  return {ARGV[9], 0, call('PTTL', 'last:' .. KEYS[1]), us}
+end
+local n, mine ="""
+
+REMEMBER = (
+    b"""redis.call('DEL', KEYS[i])
+      redis.call('SET', 'last:' .. KEYS[i], string.match(ARGV[1], '[^:]*$'), 'PX', %d)"""
+    % REST
+)
+
+ACQUIRE = Question(
+    script=edited(_scripts.ACQUIRE, "relay_acquire", b"local n, mine =", NOT_TWICE),
+    fits=fits_grant,
+    read=read_grant,
+)
+
+RELAY = replace(
+    MUTEX,
+    name="relay",
+    noun="relay",
+    passes_on=False,
+    batches=None,
+    acquire=ACQUIRE,
+    release=Question(
+        script=edited(_scripts.RELEASE, "relay_release", b"redis.call('DEL', KEYS[i])", REMEMBER),
+        fits=fits_release,
+        read=read_release,
+    ),
+)
+"""A mutex that no holder has twice in a row."""
+
+
+def relay(manager: LockManager) -> Lock:
+    """Describe a relay, as a method of `LockManager` would."""
+    request = manager.lock("baton", ttl=TTL)._request
+    return Lock(manager._life, manager._primitives.over(RELAY, ("baton",)), request)
+
+
+@virtual
+async def test_a_new_kind_is_used_like_any_other() -> None:
+    """A majority grants it with a fence; it is extended, refused, and waited for across processes."""
+    nodes = [MemoryNode() for _ in range(3)]
+    async with make(nodes, holder="first") as one, make(nodes, holder="second") as other:
+        async with relay(one) as lease:
+            await lease.extend()
+            assert await relay(other).try_acquire() is None
+        assert await relay(one).try_acquire() is None, "it has had it"
+        async with relay(other) as later:
+            assert later.fence > lease.fence
+        async with relay(one) as again:
+            assert again.fence > later.fence
