@@ -40,7 +40,7 @@ class Edit:
 class TextEdit:
     """One change of a file that is no Python, such as a script; what `old` says stands there exactly once.
 
-    With line breaks in it `old` is a block of whole lines, at whatever indentation; `new` takes its place.
+    One line for one is any part of a line.  All else are whole lines, at whatever indentation.
     """
 
     file: str
@@ -50,26 +50,19 @@ class TextEdit:
 
     def apply(self, text: str) -> str:
         """Return the file's text with the change."""
-        found = re.findall(self._pattern, text, re.MULTILINE)
+        olds, news = self.old.splitlines(), self.new.splitlines()
+        part = len(olds) == len(news) == 1
+        lines = "".join(rf"\1{re.escape(line)}\n" if line else r"\n" for line in olds)
+        pattern = re.escape(self.old) if part else lines.replace(r"\1", "^( *)", 1)
+        found = list(re.finditer(pattern, text, re.MULTILINE))
         if len(found) != 1:
             raise UnfitError(f"it stands there {len(found)} times, not once")
-        return re.sub(self._pattern, self._replacement, text, flags=re.MULTILINE)
+        begin, end = found[0].span()
+        new = self.new if part else textwrap.indent("".join(f"{line}\n" for line in news), found[0][1])
+        return text[:begin] + new + text[end:]
 
     def __str__(self) -> str:
         return self.file
-
-    @property
-    def _pattern(self) -> str:
-        if "\n" not in self.old:
-            return re.escape(self.old)
-        first, *others = map(re.escape, textwrap.dedent(self.old).strip("\n").rstrip().split("\n"))
-        return "".join([rf"^( *){first}\n", *(rf"\1{line}\n" if line else r"\n" for line in others)])
-
-    def _replacement(self, match: re.Match[str]) -> str:
-        if "\n" not in self.old:
-            return self.new
-        block = textwrap.dedent(self.new).strip("\n").rstrip()
-        return textwrap.indent(f"{block}\n", match[1]) if block else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,47 +1,45 @@
-"""All mutations, in the order of the rules."""
+"""All mutations, from the files of ``edits/``: what stands there is data, in a format like diff's.
+
+    R8: an extension creates a key that is gone
+    test unit/test_extension.py::test_a_refusal_by_a_majority_loses_at_once
+    in Attempt.extend
+    - code that stands there once
+    + what takes its place, if anything does
+
+Lines may be several, and so may places: a place is a script of the package, or what an `Edit` calls one.  An
+empty line ends a mutation, and `#` begins a remark.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
-from . import (
-    of_batches,
-    of_deadlines,
-    of_elections,
-    of_extensions,
-    of_fair,
-    of_fences,
-    of_handoff,
-    of_kinds,
-    of_nodes,
-    of_outbox,
-    of_quarantine,
-    of_read_write,
-    of_reentry,
-    of_releases,
-    of_rounds,
-    of_semaphores,
-    of_turns,
-    of_waiting,
+from .mutation import Edit, Mutation, TextEdit
+
+_PLACE: Final = re.compile(r"in (.+)\n((?:-.*\n)+)((?:\+.*\n)*)")
+_MUTATION: Final = re.compile(
+    rf"(?P<rule>\w+): (?P<name>.+)\ntest (?P<test>.+)\n(?P<places>(?:{_PLACE.pattern})+)"
 )
 
-MUTATIONS: Final = (
-    *of_rounds.MUTATIONS,
-    *of_releases.MUTATIONS,
-    *of_deadlines.MUTATIONS,
-    *of_extensions.MUTATIONS,
-    *of_fences.MUTATIONS,
-    *of_quarantine.MUTATIONS,
-    *of_waiting.MUTATIONS,
-    *of_nodes.MUTATIONS,
-    *of_kinds.MUTATIONS,
-    *of_read_write.MUTATIONS,
-    *of_turns.MUTATIONS,
-    *of_semaphores.MUTATIONS,
-    *of_fair.MUTATIONS,
-    *of_reentry.MUTATIONS,
-    *of_elections.MUTATIONS,
-    *of_batches.MUTATIONS,
-    *of_outbox.MUTATIONS,
-    *of_handoff.MUTATIONS,
+
+def read(text: str) -> Iterator[Mutation]:
+    """Return the mutations of one file."""
+    for block in text.strip().split("\n\n"):
+        if not block.startswith("#"):
+            found = _MUTATION.fullmatch(block + "\n")
+            assert found is not None, f"this is no mutation:\n{block}"
+            edits = [_edit(*place.groups()) for place in _PLACE.finditer(found["places"])]
+            yield Mutation(rule=found["rule"], name=found["name"], edits=tuple(edits), test=found["test"])
+
+
+def _edit(place: str, *signed: str) -> Edit | TextEdit:
+    old, new = ("\n".join(line[2:] for line in lines.splitlines()) for lines in signed)
+    return TextEdit(place, old, new) if place.endswith(".lua") else Edit(place, old, new)
+
+
+MUTATIONS: Final = tuple(
+    each for path in sorted(Path(__file__).parent.glob("edits/*.txt")) for each in read(path.read_text())
 )
