@@ -6,12 +6,15 @@ import functools
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 log = logging.getLogger("aioredlock_ng")
+
+MAX_REPORTED: Final = 1000
+"""Things of one sort that one manager reports, each once."""
 
 LOG_FIELDS: Final[tuple[str, ...]] = ("lock", "kind", "node", "fence")
 """The attributes that every record logged to ``aioredlock_ng`` has, beside those of all records.
@@ -34,12 +37,30 @@ def report(
     fence: int | None = None,
     kind: str | None = None,
     exc_info: BaseException | tuple[type[BaseException], BaseException, TracebackType | None] | None = None,
+    stacklevel: int = 2,
 ) -> None:
     """Log with `LOG_FIELDS`, whatever a user's filter or handler does: a failing one must not cost a lock."""
     names = ", ".join(map(_one_line, lock)) or None
     extra = dict(zip(LOG_FIELDS, (names, kind, node, fence or None), strict=True))
     with suppress(Exception):
-        log.log(level, message, *args, extra=extra, exc_info=exc_info, stacklevel=2)
+        log.log(level, message, *args, extra=extra, exc_info=exc_info, stacklevel=stacklevel)
+
+
+@final
+class Once:
+    """Lets each thing be reported once; after `MAX_REPORTED` of them, no more."""
+
+    __slots__ = ("reported",)
+
+    def __init__(self) -> None:
+        self.reported: set[object] = set()
+
+    def first(self, what: object) -> bool:
+        """Whether it is to be reported; the second time it is not."""
+        if what in self.reported or len(self.reported) >= MAX_REPORTED:
+            return False
+        self.reported.add(what)
+        return True
 
 
 def _one_line(name: str) -> str:

@@ -9,6 +9,7 @@ from weakref import ref
 from .._core.seats import NO_SEAT, SHARED_SEAT
 from .._hold.ancestors import ACQUIRED, REMEMBERED, Locks
 from .._hold.holding import Holding
+from .._hold.hooks import About
 from .._hold.request import Request
 from .._hold.succession import Grant
 from .._kinds.primitive import Primitive
@@ -16,14 +17,20 @@ from .._local.local_queue import MAX_WAITERS, NameEntry, Ticket
 from .._local.patience import LETS_IN, Patience, PatienceInLine
 from .._log import debugging
 from .._round.slots import SlotRound
-from ..errors import LockNotAcquiredError, LockTakenError, QuorumUnavailableError, printable
-from ..events import Acquired
+from ..errors import (
+    ConfigurationError,
+    LockNotAcquiredError,
+    LockTakenError,
+    QuorumUnavailableError,
+    printable,
+)
+from ..events import Acquired, GaveUp, Refused
+from ..events import Waiting as WaitingEvent
 from .attempt import Attempt
 from .other_kind import other_kind
 from .quorum_watch import QuorumWatch
-from .refusals import not_asked
+from .refusals import not_asked, report_eternal_key
 from .session import AcquireSession
-from .telling import tell_acquired, tell_gave_up, tell_refused, tell_waiting
 from .time_budget import TimeBudget
 from .waiting import Waiting
 
@@ -357,9 +364,10 @@ class Acquisition:
         if session.availability.closing:
             raise session.availability.closed_error()
         if (node := attempt.eternal) is not None:
-            session.eternal.report(self._primitive, node)
+            report_eternal_key(session.eternal, self._primitive, node)
         self._ahead = attempt.ahead
-        tell_refused(session.hooks, self._primitive, self._request.label, error, ahead=self._ahead)
+        taken, votes = isinstance(error, LockTakenError), error.votes
+        session.hooks.emit(Refused, self.about, taken=taken, votes=votes, ahead=self._ahead)
         for name in self._ticket.names:
             session.queue.handoff.end(name)
         budget.heard(error)
@@ -373,6 +381,11 @@ class Acquisition:
     def kind(self) -> str:
         """What the lock's kind is called."""
         return self._primitive.kind.name
+
+    @property
+    def about(self) -> About:
+        """What it asks for, as hooks and the log are told."""
+        return About(self.names, self._request.label, self.kind)
 
     def why(self) -> LockNotAcquiredError | None:
         """Return what keeps this call from the lock now."""
@@ -393,14 +406,28 @@ class Acquisition:
             self._waits_told = True
             session = self._session
             session.long_waits.add(self)
-            lock, label, waited = self._primitive, self._request.label, self._budget.used
-            tell_waiting(session.hooks, lock, label, error, waited=waited, ahead=self._ahead)
+            session.hooks.emit(
+                WaitingEvent,
+                self.about,
+                waited=self._budget.used,
+                taken=error is None or isinstance(error, LockTakenError),
+                votes=() if error is None else error.votes,
+                ahead=self._ahead,
+            )
             self._acquired = ACQUIRED.get()
 
     def _tell_acquired(self, holding: Holding) -> None:
+        hooks, attempts = self._session.hooks, self._attempts
         try:
-            waited, attempts = self._budget.used, self._attempts
-            tell_acquired(self._session.hooks, holding, waited=waited, attempts=attempts)
+            hooks.emit(
+                Acquired,
+                holding.about,
+                waited=self._budget.used,
+                attempts=attempts,
+                fence=holding.fence or None,
+                votes=holding.votes if hooks.votes else (),
+                handed_on=not attempts,
+            )
         except BaseException:
             holding.taken_until = 0.0  # no caller got it: it is undone like a try that lost
             holding.release()
@@ -413,6 +440,14 @@ class Acquisition:
             wait = session.availability.seconds()
             error.retry_after = wait if 0 < wait < math.inf else None
         session.counters.gave_up += 1
-        waited, attempts = self._budget.used, self._attempts
-        lock, label = self._primitive, self._request.label
-        tell_gave_up(session.hooks, lock, label, error, waited=waited, attempts=attempts)
+        why = error.__cause__ if isinstance(error, ConfigurationError) else error
+        refusal = why if isinstance(why, LockNotAcquiredError) else None
+        session.hooks.emit(
+            GaveUp,
+            self.about,
+            error=error,
+            waited=self._budget.used,
+            attempts=self._attempts,
+            taken=None if refusal is None else isinstance(refusal, LockTakenError),
+            votes=() if refusal is None else refusal.votes,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from .._core.validity import free_after
 from .._kinds.primitive import Primitive
 from .._local.local_queue import Held, LocalQueue, NameEntry
 from .._local.runner import current_runners
+from .._log import Once, report
 from .._node import Node
 from .._round.round import Round
 from ..errors import (
@@ -119,6 +121,22 @@ def not_asked(names: tuple[str, ...], nodes: Sequence[Node], most: int) -> Quoru
     reason = f"not asked: {most} tries of this process were under way, and others before this one"
     votes = tuple(NodeVote(node.name, Vote.SILENT, reason) for node in nodes)
     return QuorumUnavailableError(f"lock {printable(names)}: {reason}", names=names, votes=votes)
+
+
+def report_eternal_key(once: Once, lock: Primitive, node: str) -> None:
+    """Report a key without expiry that is in the way on a node: no ttl will ever free it (R16)."""
+    if once.first(lock.keys[0]):
+        report(
+            logging.WARNING,
+            "%s: a key without expiry is in the way of lock %s (%s); force_release() deletes it, or "
+            "`aioredlock-ng release`",
+            node,
+            printable(lock.names),
+            ", ".join(ascii(key)[1:] for key in lock.keys),
+            lock=lock.names,
+            node=node,
+            kind=lock.kind.name,
+        )
 
 
 # -- by this process -----------------------------------------------------------------------------------

@@ -5,11 +5,11 @@ from __future__ import annotations
 from .._core.policy import RetryPolicy
 from .._hold.ancestors import Ancestors
 from .._local.pauses import Pauses
+from .._log import Once
 from .attempt import TrySession
 from .long_waits import LongWaits
 from .notices import Notices
 from .refusals import LocalRefusals
-from .telling import EternalKeys
 
 
 class AcquireSession(TrySession):
@@ -23,5 +23,6 @@ class AcquireSession(TrySession):
     notices: Notices
     pauses: Pauses
     long_waits: LongWaits
-    eternal: EternalKeys
+    eternal: Once
+    """Keys without expiry that were reported."""
     ancestors: Ancestors

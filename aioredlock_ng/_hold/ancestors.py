@@ -12,12 +12,9 @@ from typing import Final, TypeAlias, final
 from weakref import ref
 
 from .._kinds.primitive import Primitive
-from .._log import report
+from .._log import Once, report
 from ..errors import printable
 from .holding import Holding, Holdings
-
-MAX_WARNED: Final = 1000
-"""Locks of one manager about which it warns, each once."""
 
 Locks: TypeAlias = "tuple[ref[Holding], ...]"
 
@@ -36,17 +33,18 @@ class Ancestors:
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings = holdings
-        self._warned: set[tuple[str, ...]] = set()
+        self._warned = Once()
 
     def look(self, lock: Primitive, acquired: Locks) -> None:
         """Warn, once for each lock, if a call whose context has `acquired` these may wait for ever."""
         names = lock.names
-        if names in self._warned or len(self._warned) >= MAX_WARNED or not lock.kind.full(1):
+        if not lock.kind.full(1):  # of permits another one may become free
             return
         for each in acquired:
             holding = each()
-            if holding in self._holdings.all and not set(names).isdisjoint(holding.names):
-                self._warned.add(names)
+            if holding not in self._holdings.all or set(names).isdisjoint(holding.names):
+                continue
+            if self._warned.first(names):
                 report(
                     logging.WARNING,
                     "a task waits for lock %s, which it has acquired itself, or a task that started it: if "
@@ -57,4 +55,4 @@ class Ancestors:
                     lock=names,
                     kind=lock.kind.name,
                 )
-                return
+            return

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,28 +28,19 @@ from .._kinds.kind import Kind
 from .._local.handoff import HandoffWindow
 from .._local.local_queue import LocalQueue, Ticket
 from .._local.runner import runner_of
-from .._log import debugging
+from .._log import debugging, report
 from .._round.asked import ExtendRound
 from .._round.round import Round
 from .._round.session import RoundSession
 from .._statistics import Counters
-from ..errors import LockLostError, LossReason, NodeVote
-from ..events import Released
+from ..errors import LockLostError, LossReason, NodeVote, printable
+from ..events import Downgraded, Extended, ExtensionsLow, Lost, NotExtended, Released
 from .body import Body
 from .count import Count
-from .hooks import HookList
+from .hooks import About, HookList
 from .loss import lost_error
 from .request import Request
 from .succession import Grant, Succession
-from .telling import (
-    tell_downgraded,
-    tell_extended,
-    tell_extensions_low,
-    tell_lost,
-    tell_not_extended,
-    tell_released,
-    tell_topped_up,
-)
 from .top_up import TopUp
 from .watchdog import Watchdog
 
@@ -178,6 +170,11 @@ class Holding:
     def label(self) -> str:
         """What it is called in metrics."""
         return self._request.label
+
+    @property
+    def about(self) -> About:
+        """What it is, as hooks and the log are told."""
+        return About(self.names, self.label, self.kind.name, self.number, self.fence)
 
     @property
     def number(self) -> int:
@@ -330,7 +327,7 @@ class Holding:
             # A majority does not hold it: lost at once, whatever the clock says.
             self._blame = round_
             self.lose(LossReason.REFUSED)
-            tell_not_extended(hooks, self, round_.votes, refused=True, remaining=left)
+            hooks.emit(NotExtended, self.about, refused=True, remaining=left, votes=round_.votes)
             return
         if outcome is Extension.EXTENDED:
             self._by_watchdog += by_watchdog
@@ -345,7 +342,7 @@ class Holding:
             self._retries += 1
         self._session.watchdog.watch(self)
         if outcome is not Extension.EXTENDED:
-            tell_not_extended(hooks, self, round_.votes, refused=False, remaining=left)
+            hooks.emit(NotExtended, self.about, refused=False, remaining=left, votes=round_.votes)
 
     def _won(self, round_: Round, asked_at: float, ttl: float) -> None:
         """Take over what a won extension brings: more validity, its votes, and nodes to be topped up (R9)."""
@@ -367,7 +364,10 @@ class Holding:
         if self.on_extended is not None:
             self.on_extended()
         remaining = self.valid_until - self._session.clock.now()
-        tell_extended(self._session.hooks, self, remaining=remaining, topped_up=len(missing))
+        extensions, topped_up = self.extensions, len(missing)
+        self._session.hooks.emit(
+            Extended, self.about, extensions=extensions, remaining=remaining, topped_up=topped_up
+        )
 
     def _plan_extension(self, when: float) -> None:
         """Have the watchdog extend it at `when`, unless its extensions are used up."""
@@ -378,7 +378,9 @@ class Holding:
         limit, used = self._request.extension.max_extensions, self._by_watchdog
         assert limit is not None, "what has no limit does not run low"
         left = self._request.extension.time_left(used, deadline=self.deadline - now, ttl=self.wanted)
-        tell_extensions_low(self._session.hooks, self, used=used, limit=limit, left=left)
+        self._session.hooks.emit(
+            ExtensionsLow, self.about, extensions=used, max_extensions=limit, remaining=left
+        )
 
     def downgrade(self, ttl: float, asked: Kind | None = None) -> Round:
         """Become what lets others in, at once and here, and have the nodes follow (R23).
@@ -393,7 +395,7 @@ class Holding:
             self._ticket.becomes(weaker)
         round_ = self.extend(ttl)
         if weaker is not None:
-            tell_downgraded(self._session.hooks, self, held_for=self.age)
+            self._session.hooks.emit(Downgraded, self.about, held_for=self.age)
         return round_
 
     def _top_up(self, missing: list[int], ttl: float) -> None:
@@ -401,7 +403,17 @@ class Holding:
         if self.give(missing, ttl):
             self._session.counters.topped_up += len(missing)
             for index in missing:
-                tell_topped_up(self, self._session.outbox.nodes[index].name)
+                node = self._session.outbox.nodes[index].name
+                report(
+                    logging.INFO,
+                    "node %s had lost lock %s and is given it back",
+                    node,
+                    printable(self.names),
+                    lock=self.names,
+                    node=node,
+                    fence=self.fence,
+                    kind=self.kind.name,
+                )
 
     def give(self, nodes: list[int], ttl: float | None = None) -> bool:
         """Have nodes hold what a majority does, if that is free there, and nothing else (R9, R25).
@@ -465,7 +477,10 @@ class Holding:
 
     def _tell_lost(self) -> None:
         self._session.counters.lost += 1
-        tell_lost(self._session.hooks, self, self.error(), held_for=self.age)
+        error = self.error()
+        self._session.hooks.emit(
+            Lost, self.about, error=error, reason=error.reason, held_for=self.age, votes=error.votes
+        )
 
     # -- release -------------------------------------------------------------------------------
 
@@ -493,8 +508,14 @@ class Holding:
         if self._ended is not None:
             self._ended.set()
         if Released in session.hooks.wanted or debugging():
-            held_for, handed_on = now - self._since, self.handed_on
-            tell_released(session.hooks, self, held_for=held_for, stays=self.stays, handed_on=handed_on)
+            session.hooks.emit(
+                Released,
+                self.about,
+                held_for=now - self._since,
+                stays_taken=self.stays,
+                handed_on=self.handed_on,
+                lost=self.loss is not None,
+            )
         return round_
 
     def _ask_release(self, over: list[HandoffWindow]) -> Round:

@@ -1,4 +1,4 @@
-"""The hooks of one manager: checked when they are given, called when something happens."""
+"""What happens to locks, told: to the log, and to the hooks of one manager, which are checked when they are given."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import difflib
 import inspect
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
-from .._log import report
+from .._log import Once, debugging, report
+from ..errors import LossReason, printable
 from ..events import (
     Acquired,
     ClockStepped,
@@ -49,6 +50,86 @@ METHODS: Final[dict[type[Event], str]] = {
 _NAMES: Final = frozenset(METHODS.values())
 
 
+class About(NamedTuple):
+    """Which lock an event is about."""
+
+    names: tuple[str, ...]
+    label: str
+    """What it is called in metrics."""
+    kind: str
+    lease: int = 0
+    """Which lease of the process it is; 0 of a call that has none."""
+    fence: int = 0
+
+
+class Line(NamedTuple):
+    """How an event is logged."""
+
+    text: str
+    values: Callable[[Any, BaseException | None], tuple[object, ...]]
+    """Returns the text's values, from the event and the error that it comes with."""
+    level: Callable[[Any], int] | None = None
+    """None: DEBUG, which nothing is put together for where it is not logged."""
+
+
+def _then(event: Released) -> str:
+    if event.handed_on:
+        return ", to another task of this process"
+    return f", and stays taken for another {event.stays_taken:.3f} s" if event.stays_taken else ""
+
+
+def _by_loss(event: Lost) -> int:
+    return logging.INFO if event.reason is LossReason.MANAGER_CLOSED else logging.WARNING
+
+
+LINES: Final[dict[type[Event], Line]] = {
+    Acquired: Line(
+        "lock %s was acquired in %.3f s, %s",
+        lambda event, _: (
+            printable(event.names),
+            event.waited,
+            f"at try {event.attempts}" if event.attempts else "from another task of this process",
+        ),
+    ),
+    GaveUp: Line(
+        "lock %s was not acquired in %.3f s: %r",
+        lambda event, error: (printable(event.names), event.waited, error),
+    ),
+    Extended: Line(
+        "lock %s was extended for the time number %d, valid for %.3f s",
+        lambda event, _: (printable(event.names), event.extensions, event.remaining),
+    ),
+    NotExtended: Line(
+        "an extension of lock %s was %s; it is valid for %.3f s",
+        lambda event, _: (
+            printable(event.names),
+            "refused" if event.refused else "not answered by a majority",
+            event.remaining,
+        ),
+    ),
+    Downgraded: Line(
+        "lock %s was downgraded after %.3f s", lambda event, _: (printable(event.names), event.held_for)
+    ),
+    ExtensionsLow: Line(
+        "lock %s was extended %d of %d times and will be lost in %.1f s, unless it is released by then: "
+        "ExtensionPolicy.max_extensions sets the limit, None lifts it",
+        lambda event, _: (
+            printable(event.names),
+            event.extensions,
+            event.max_extensions,
+            event.remaining,
+        ),
+        lambda _: logging.WARNING,
+    ),
+    Lost: Line("%s; it was held for %.3f s", lambda event, error: (error, event.held_for), _by_loss),
+    Released: Line(
+        "lock %s was released after %.3f s%s",
+        lambda event, _: (printable(event.names), event.held_for, _then(event)),
+    ),
+}
+"""The events that are logged; all others that are, where they happen."""
+
+
 @final
 class HookList:
     """The hooks of one manager.  A hook that raises is logged once and never affects a lock."""
@@ -67,7 +148,7 @@ class HookList:
             for event, name in METHODS.items():
                 if (method := _method(hook, name)) is not None:
                     self._listeners[event].append((hook, method))
-        self._reported: set[int] = set()
+        self._reported = Once()
         self.wanted = frozenset(event for event, methods in self._listeners.items() if methods)
         """The events that hooks listen for; others need not be made."""
 
@@ -77,6 +158,34 @@ class HookList:
     def attach(self, statistics: Callable[[], object]) -> None:
         """Tell the hooks that want to know of the manager that has them (`Hooks.attach`)."""
         self._call(self._attach, statistics)
+
+    def emit(
+        self, kind: type[Event], about: About, *, error: BaseException | None = None, **fields: Any
+    ) -> None:
+        """Log what happened to a lock, and tell the hooks that listen for it.
+
+        An event is made only if one of them has a use for it, and so is a field that is given as a function.
+        """
+        line = LINES.get(kind)
+        logged = line is not None and (line.level is not None or debugging())
+        if not (logged or kind in self.wanted):
+            return
+        fields = {name: value() if callable(value) else value for name, value in fields.items()}
+        if about.lease:
+            fields["lease"] = about.lease
+        make: Callable[..., Event] = kind
+        event = make(names=about.names, label=about.label, kind=about.kind, **fields)
+        if line is not None and logged:
+            report(
+                logging.DEBUG if line.level is None else line.level(event),
+                line.text,
+                *line.values(event, error),
+                lock=about.names,
+                fence=about.fence,
+                kind=about.kind,
+                stacklevel=3,  # the line is the caller's
+            )
+        self.tell(event)
 
     def tell(self, event: Event) -> None:
         """Call the hooks that listen for this event."""
@@ -89,8 +198,7 @@ class HookList:
             except (KeyboardInterrupt, SystemExit):
                 raise
             except BaseException as error:  # noqa: BLE001 (nothing else can end a hook that matters to a lock)
-                if id(hook) not in self._reported:
-                    self._reported.add(id(hook))
+                if self._reported.first(id(hook)):
                     name = type(hook).__name__
                     report(
                         logging.ERROR, "hook %s failed; it will not be reported again", name, exc_info=error

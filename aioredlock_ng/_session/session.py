@@ -18,7 +18,6 @@ from .._acquire.notices import Notices
 from .._acquire.owners import Owners
 from .._acquire.refusals import LocalRefusals
 from .._acquire.session import AcquireSession
-from .._acquire.telling import EternalKeys
 from .._clock import Clock, wall_of
 from .._core.clock_watch import ClockWatch
 from .._core.keyspace import QUEUE, TICKETS, mark_key
@@ -31,7 +30,7 @@ from .._hold.watchdog import Watchdog
 from .._local.admission import Admission
 from .._local.local_queue import LocalQueue
 from .._local.pauses import Pauses
-from .._log import report
+from .._log import Once, report
 from .._node import Node
 from .._node.client_node import ClientNode
 from .._node.fork import generation
@@ -139,7 +138,7 @@ class Session(AcquireSession):
         self.local = LocalRefusals(self.queue, clock, self.holder)
         self.notices = Notices(nodes)
         self.long_waits = LongWaits(self.availability.seconds)
-        self.eternal = EternalKeys()
+        self.eternal = Once()
         self.ancestors = Ancestors(self.holdings)
         # What other floors build on it.
         self._parts: dict[Callable[[Session], Part], Part] = {}

@@ -138,7 +138,7 @@ def kept_by(session: Session) -> Counter[str]:
             "kept watched": len(watchdog.fresh) + len(watchdog._heap),
             "kept watchdog heap": len(watchdog._heap._entries),
             "kept deadlines heap": len(deadlines._heap._entries) + len(deadlines._new),
-            "kept eternal": len(session.eternal._reported),
+            "kept eternal": len(session.eternal.reported),
         }
     )
     for node in session.nodes:

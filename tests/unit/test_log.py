@@ -77,7 +77,7 @@ def test_a_lease_is_told_from_its_win_to_its_release():
     assert acquired.endswith("at try 1")
     assert extended.startswith("lock 'a' was extended for the time number 1, valid for 9.89")
     assert released.startswith("lock 'a' was released after 5.0")
-    assert told[0].filename == "telling.py", "not the function that all of them go through"
+    assert told[0].filename == "acquisition.py", "not the function that all of them go through"
 
 
 def test_a_lock_that_is_not_had_is_told():
