@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from pathlib import Path
 from typing import Any
 
 from tests.simulation.campaign import Figures, shared_campaign
@@ -53,7 +52,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--between", type=float, nargs=2, metavar="SECONDS", help="show what was between these two times"
     )
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw it, too")
     return parser
 
 
@@ -98,7 +96,7 @@ def _replay(asked: argparse.Namespace, options: dict[str, Any]) -> None:
     )
     if asked.shrink:
         cut = smallest(plan, cut)
-    print(shown(plan, cut, options, svg=asked.svg, between=asked.between))
+    print(shown(plan, cut, options, between=asked.between))
 
 
 if __name__ == "__main__":

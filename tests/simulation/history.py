@@ -1,6 +1,6 @@
 """What happened in a simulated run, as an observer with the right time saw all of it.
 
-The simulator writes it down; ``checks.py`` says what must be true of it, ``picture.py`` draws it.  All times
+The simulator writes it down; ``checks.py`` says what must be true of it, ``listing.py`` shows it.  All times
 are true seconds of the simulation; clients, their tasks and nodes are numbered from 0.
 """
 

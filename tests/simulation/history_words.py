@@ -1,4 +1,4 @@
-"""How times, names and owners of a history are written, in violations and in pictures."""
+"""How times, names and owners of a history are written, in violations and in listings."""
 
 from __future__ import annotations
 

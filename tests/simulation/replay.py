@@ -1,13 +1,11 @@
-"""Show one run: its picture, its history, what it broke, and the command that does it again."""
+"""Show one run: its history, what it broke, and the command that does it again."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from tests.simulation.campaign import DETERMINISM, Failure, judged, silence
-from tests.simulation.picture import as_svg, as_text
-from tests.simulation.picture_lanes import Span
+from tests.simulation.listing import Span, listed
 from tests.simulation.plan import Plan, draw
 from tests.simulation.shrink import Cut, shrink, whole
 from tests.simulation.world import run, told
@@ -27,19 +25,15 @@ def smallest(plan: Plan, cut: Cut) -> Cut:
     return shrink(plan, broken[0].rule, cut) if broken else cut
 
 
-def shown(
-    plan: Plan, cut: Cut, options: dict[str, Any], *, svg: Path | None = None, between: Span | None = None
-) -> str:
-    """Return a part of a run as text, and write its picture to a file if there is one.
+def shown(plan: Plan, cut: Cut, options: dict[str, Any], *, between: Span | None = None) -> str:
+    """Return a part of a run as text.
 
     It shows what was `between` two times, or else what is around the first violation.
     """
     with silence():
         result = run(cut.of(plan))
     broken = judged(result)
-    if svg is not None:
-        svg.write_text(as_svg(result.history, broken, between=between))
-    lines = [as_text(result.history, broken, between=between), summary(plan, cut)]
+    lines = [listed(result.history, broken, between=between), summary(plan, cut)]
     lines += [f"{violation.rule}: {violation.text}" for violation in broken]
     return "\n".join([*lines, f"again: {command(plan, cut, options)}"])
 
