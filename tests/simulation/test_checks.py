@@ -253,6 +253,11 @@ TOLD: Final[list[tuple[Rule, dict[str, Any], tuple[str, ...]]]] = [
 
 PASSED: Final[list[tuple[Rule, dict[str, Any]]]] = [
     (Rule.EXCLUSION, {"claims": [claim(1, 3), claim(2, 4, names=("other",))]}),
+    (Rule.EXCLUSION, {"claims": [claim(1, 3), claim(2, 2), claim(3, 4, asked=0.0)]}),
+    (Rule.EXCLUSION, {"claims": [claim(1, 3), reads(3, 9), reads(4, 5), claim(9, 10)]}),
+    (Rule.PERMITS, {"claims": [permit(1, 3, 0), permit(1, 3, 1), permit(2, 2, 1), permit(3, 4, 0)]}),
+    (Rule.ORDER, {"claims": [claim(1, 9, 80), claim(2, 3, 79, asked=1)]}),
+    (Rule.SUCCESSION, {"claims": [claim(1, 3, 80), claim(2.999, 4, 79)]}),
     (Rule.PERMITS, {"claims": [permit(1, 5, 0), permit(2, 5, 1), permit(3, 5, 0, names=("other",))]}),
     *((rule, {"claims": APART}) for rule in (Rule.UNIQUE, Rule.ORDER, Rule.SUCCESSION)),
     (Rule.UNIQUE, {"claims": [claim(1, 2, 71), claim(1, 2, 71, names=("other",)), claim(3, 4), claim(5, 6)]}),
