@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -13,11 +13,11 @@ from tests.simulation.fence_rules import (
     BROKEN_READERS,
     BROKEN_SHARING,
     BROKEN_SLOTS,
-    SHIPPING,
     UNQUARANTINED,
+    Rules,
 )
-from tests.simulation.fence_search import SIZES, Figures, campaign, first, world
-from tests.simulation.fence_world import ExclusionError, FollowingError, OrderError
+from tests.simulation.fence_search import SIZES, campaign, first, world
+from tests.simulation.fence_world import ExclusionError, FollowingError, OrderError, ViolationError
 
 RUNS: Final = 700
 """Of the shipping rules; the command line is for more."""
@@ -37,184 +37,116 @@ NEEDS: Final[dict[str, tuple[str, ...]]] = {
 }
 """What a run must have so that it can find the variant; the others are skipped to save time."""
 
-PERMIT_RUNS: Final = 300
-"""Of the shipping rules, with permits."""
-
-PERMIT_SEEDS: Final = {
+FOUND: Final = {
+    "a fence that moves while nodes are raised": 1757,
+    "no cap on the raise": 3832,
+    "a floor by another node's clock": 8915,
+    "a raise without the floor": 26510,
+    "one end for all readers": 767,
+    "a restarted node votes at once": 10436,
     "a count of holders at each node": 133,
     "a quorum of any slots": 130,
-    "a restarted node votes at once": 523,
+    "permits: a restarted node votes at once": 523,
     "the grants of any slots certify a fence": 254,
-}
-"""A seed in which a variant of permits showed, as `FOUND`."""
-
-FOUND: Final[dict[str, tuple[int]]] = {
-    "a fence that moves while nodes are raised": (1757,),
-    "no cap on the raise": (3832,),
-    "a floor by another node's clock": (8915,),
-    "a raise without the floor": (26510,),
-    "one end for all readers": (767,),
-    "a restarted node votes at once": (10436,),
 }
 """A seed in which a rare variant showed, tried first: where it does not any more, the search begins anew."""
 
-SOMETIMES: Final = (
-    "certified at once",
-    "certified after a raise",
-    "a raise was refused by the clock",
-    "a raise was refused by a counter above it",
-    "a raise came too late",
-    "an attempt was lost without a certificate",
-    "handed on",
-    "a floor was in effect",
-    "a missing counter started",
-    "extended",
-    "topped up",
-    "quarantine refused a vote",
-    "two holders at once",
-)
-"""Events without which the search would not have looked into every corner."""
+OF_THREE: Final = ("a raise without the floor", "a restarted node votes at once")
+"""What is looked for with three nodes alone."""
+
+SEARCHES: Final[dict[str, tuple[dict[str, Rules], type[ViolationError], dict[str, Any]]]] = {
+    "mutexes": (BROKEN, OrderError, {"sizes": SIZES}),
+    "readers": (BROKEN_READERS, OrderError, {"mixed": True}),
+    "sharing": (BROKEN_SHARING, ExclusionError, {"mixed": True, "timed": True}),
+    "following": (BROKEN_FOLLOWING, FollowingError, {"mixed": True}),
+    "following in time": (BROKEN_FOLLOWING, FollowingError, {"mixed": True, "timed": True}),
+    "permits": (BROKEN_PERMITS, ExclusionError, {"permits": True, "timed": True}),
+    "slots": (BROKEN_SLOTS, OrderError, {"permits": True}),
+    "memory": ({"no quarantine": UNQUARANTINED}, ExclusionError, {"timed": True}),
+}
+"""Broken variants, what each breaks, and in which runs it is looked for."""
+
+KINDS: Final[dict[str, tuple[range, dict[str, Any], tuple[str, ...]]]] = {
+    "mutexes": (
+        range(RUNS),
+        {},
+        (
+            "certified at once",
+            "certified after a raise",
+            "a raise was refused by the clock",
+            "a raise was refused by a counter above it",
+            "a raise came too late",
+            "an attempt was lost without a certificate",
+            "handed on",
+            "a floor was in effect",
+            "a missing counter started",
+            "extended",
+            "topped up",
+            "quarantine refused a vote",
+            "two holders at once",
+        ),
+    ),
+    "readers and writers": (
+        range(RUNS, 2 * RUNS),
+        {"mixed": True},
+        (
+            "certified at once",
+            "certified after a raise",
+            "an attempt was lost without a certificate",
+            "a raise came too late",
+            "a raise found no vote",
+            "readers together",
+            "downgraded",
+            "unchanged",
+            "a fair lock won",
+            "extended",
+            "topped up",
+        ),
+    ),
+    "permits": (
+        range(300),
+        {"permits": True},
+        (
+            "certified after a raise",
+            "an attempt was lost without a certificate",
+            "a raise came too late",
+            "a stray slot given back",
+            "permits together",
+            "extended",
+            "topped up",
+        ),
+    ),
+}
+"""Seeds, what is wanted in their runs, and what must happen there or they would miss a corner."""
 
 
-SOMETIMES_MIXED: Final = (
-    "certified at once",
-    "certified after a raise",
-    "an attempt was lost without a certificate",
-    "a raise came too late",
-    "a raise found no vote",
-    "readers together",
-    "downgraded",
-    "unchanged",
-    "a fair lock won",
-    "extended",
-    "topped up",
-)
-"""The same, with readers and writers."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_shipping_rules(kind):
+    """No fence is made twice or out of order; in time, only those hold at once that may (R20, R24).
 
-
-SOMETIMES_WITH_PERMITS: Final = (
-    "certified after a raise",
-    "an attempt was lost without a certificate",
-    "a raise came too late",
-    "a stray slot given back",
-    "permits together",
-    "extended",
-    "topped up",
-)
-"""The same, with permits."""
-
-
-@pytest.fixture(scope="module")
-def figures() -> Figures:
-    """The campaign for the shipping rules."""
-    return campaign(range(RUNS))
-
-
-@pytest.fixture(scope="module")
-def mixed_figures() -> Figures:
-    """The same with readers and writers beside mutexes."""
-    return campaign(range(RUNS, 2 * RUNS), mixed=True)
-
-
-def test_shipping_rules(figures):
-    """No fence is made twice or out of order; while time is kept there is one holder."""
-    assert figures.violations == []
-
-
-@pytest.mark.parametrize("event", SOMETIMES)
-def test_sometimes(figures, event):
-    """What the rules provide for does happen in the search."""
-    assert figures.events[event] > 0
-
-
-def test_shipping_rules_of_readers_and_writers(mixed_figures):
-    """Writers' fences are as a mutex's, readers' between them (R21); a writer is told truly of others (R23).
-
-    While time is kept, readers are together, and a writer is alone (R20).
+    Writers' fences are as a mutex's, readers' between them (R21); each slot has its own (R25); a writer is
+    told truly of others (R23).
     """
-    assert mixed_figures.violations == []
-
-
-@pytest.mark.parametrize("event", SOMETIMES_MIXED)
-def test_sometimes_mixed(mixed_figures, event):
-    """What the rules of readers and writers provide for does happen in the search."""
-    assert mixed_figures.events[event] > 0
-
-
-def test_shipping_rules_of_permits():
-    """While time is kept, no more hold than there are permits, each in another slot (R24).
-
-    The fences of each slot are as a mutex's (R25).
-    """
-    found = campaign(range(PERMIT_RUNS), permits=True)
+    seeds, options, sometimes = KINDS[kind]
+    found = campaign(seeds, **options)
     assert found.violations == []
-    assert [event for event in SOMETIMES_WITH_PERMITS if not found.events[event]] == []
+    assert [event for event in sometimes if not found.events[event]] == []
+    assert min(found.fences[size] for size in SIZES) > len(seeds) / len(SIZES) / 2
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_fences_with_every_size(figures, size):
-    """For every number of nodes there are about as many fences as runs, or more."""
-    assert figures.fences[size] > RUNS / len(SIZES) / 2
-
-
-@pytest.mark.parametrize("variant", BROKEN)
-def test_broken_variant(variant):
-    """A rule that is broken is found out."""
-    sizes = (3,) if variant == "a raise without the floor" else SIZES
-    needs = NEEDS.get(variant, ())
-    seeds = (*FOUND.get(variant, ()), *range(ENOUGH))
-    assert first(OrderError, seeds, rules=BROKEN[variant], sizes=sizes, needs=needs) is not None
-
-
-@pytest.mark.parametrize("variant", BROKEN_READERS)
-def test_broken_fences_of_readers(variant):
-    """Fences of readers and writers that are made in another way are found out of order."""
-    rules = BROKEN_READERS[variant]
-    assert first(OrderError, range(ENOUGH), rules=rules, sizes=SEVERAL, mixed=True) is not None
-
-
-@pytest.mark.parametrize("variant", BROKEN_SHARING)
-def test_broken_sharing(variant):
-    """A rule of sharing that is broken lets a reader and a writer in at once."""
-    found = first(
-        ExclusionError,
-        (*FOUND.get(variant, ()), *range(ENOUGH)),
-        rules=BROKEN_SHARING[variant],
-        timed=True,
-        sizes=(3,) if variant in NEEDS else SEVERAL,
-        needs=NEEDS.get(variant, ()),
-        mixed=True,
-    )
-    assert found is not None
-
-
-@pytest.mark.parametrize("variant", [*BROKEN_PERMITS, *BROKEN_SLOTS])
-def test_broken_permits(variant):
-    """A rule of permits that is broken lets too many in, or breaks the order of the fences of a slot."""
-    timed = variant in BROKEN_PERMITS
-    found = first(
-        ExclusionError if timed else OrderError,
-        (PERMIT_SEEDS[variant], *range(ENOUGH)),
-        rules={**BROKEN_PERMITS, **BROKEN_SLOTS}[variant],
-        timed=timed,
-        sizes=SEVERAL,
-        permits=True,
-    )
-    assert found is not None
-
-
-@pytest.mark.parametrize("timed", [True, False], ids=["timed", "untimed"])
-@pytest.mark.parametrize("variant", BROKEN_FOLLOWING)
-def test_broken_following(variant, timed):
-    """A writer that compares too little is told that none came between, though one did."""
-    rules = BROKEN_FOLLOWING[variant]
-    found = first(FollowingError, range(ENOUGH), rules=rules, timed=timed, sizes=SEVERAL, mixed=True)
-    assert found is not None
-
-
-def test_no_quarantine_loses_exclusion():
-    """Without a restart quarantine two clients hold one lock after nodes came back empty."""
-    assert first(ExclusionError, range(ENOUGH), rules=UNQUARANTINED, timed=True, sizes=SEVERAL) is not None
+@pytest.mark.parametrize(
+    ("search", "variant"),
+    [(search, variant) for search, (rules, _, _) in SEARCHES.items() for variant in rules],
+)
+def test_broken_variant(search, variant):
+    """A rule that is broken is found out, by what it breaks."""
+    rules, violation, options = SEARCHES[search]
+    narrow = search in ("mutexes", "sharing")
+    known = FOUND.get(f"{search}: {variant}", FOUND.get(variant, 0))
+    options = {"sizes": SEVERAL} | options | ({"sizes": (3,)} if narrow and variant in OF_THREE else {})
+    needs = NEEDS.get(variant, ()) if narrow else ()
+    seeds = (known, *range(ENOUGH))
+    assert first(violation, seeds, rules=rules[variant], needs=needs, **options) is not None
 
 
 def test_no_quarantine_keeps_the_order():
@@ -227,7 +159,7 @@ def test_no_quarantine_keeps_the_order():
 @pytest.mark.parametrize("kinds", [{}, {"mixed": True}, {"permits": True}], ids=str)
 def test_one_seed_decides_everything(kinds):
     """The same seed gives the same run, step by step."""
-    runs = [world(57, rules=SHIPPING, trace=True, **kinds) for _ in range(2)]
+    runs = [world(57, trace=True, **kinds) for _ in range(2)]
     for run in runs:
         run.run()
     assert runs[0].log == runs[1].log

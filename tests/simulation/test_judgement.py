@@ -43,28 +43,34 @@ STUBBORN: Final = 20
 """Seeds within which a holder that ignores its loss writes late."""
 
 
-def _no_undo_when_cancelled(patch: pytest.MonkeyPatch) -> None:
-    undo = attempt.Attempt.undo
-
-    def undone(self: attempt.Attempt, timeout: float) -> Round | None:
-        task = asyncio.current_task()
-        return None if task is not None and task.cancelling() else undo(self, timeout)
-
-    patch.setattr(attempt.Attempt, "undo", undone)
+Broken: TypeAlias = "Callable[[pytest.MonkeyPatch], None] | tuple[LuaEdit, ...]"
+"""What patches the code of clients; or how the scripts are edited."""
 
 
-def _ledger_that_repeats_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(redis_node.RedisNode, "_repeat_releases", lambda *_: None)
+def _instead(owner: Any, name: str, other: Callable[..., Any]) -> Broken:
+    """Have something else called in the place of a function, which it is given first."""
+
+    def patched(patch: pytest.MonkeyPatch) -> None:
+        original = getattr(owner, name)
+        patch.setattr(owner, name, lambda *args, **options: other(original, *args, **options))
+
+    return patched
 
 
-def _releases_in_flight_that_are_not_recorded(patch: pytest.MonkeyPatch) -> None:
-    def fail_all(self: redis_node.RedisNode, link: Link, reason: str) -> None:
-        for command, sink, index in link.pipe.abandon():
-            if command.purpose.creates:
-                self._ledger.record_unresolved(command, self.env.clock.now())
-            sink.on_reply(index, Silence(reason))
+def _never(owner: Any, name: str) -> Broken:
+    return _instead(owner, name, lambda *_: None)
 
-    patch.setattr(redis_node.RedisNode, "_fail_all", fail_all)
+
+def _no_undo_when_cancelled(undo: Any, self: attempt.Attempt, timeout: float) -> Round | None:
+    task = asyncio.current_task()
+    return None if task is not None and task.cancelling() else undo(self, timeout)
+
+
+def _no_record_of_releases_in_flight(_: Any, self: redis_node.RedisNode, link: Link, reason: str) -> None:
+    for command, sink, index in link.pipe.abandon():
+        if command.purpose.creates:
+            self._ledger.record_unresolved(command, self.env.clock.now())
+        sink.on_reply(index, Silence(reason))
 
 
 def _closing_without_release(patch: pytest.MonkeyPatch) -> None:
@@ -92,78 +98,36 @@ def _bodies_that_are_not_stopped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(holding.Holding, "held", property(lambda self: self._release is None))
 
 
-def _queue_that_serves_the_last_first(patch: pytest.MonkeyPatch) -> None:
-    place = LocalQueue.place
-
-    def placed(self: LocalQueue, name: str, ticket: Ticket, **options: Any) -> Place:
-        last = place(self, name, ticket, **options)
-        queue = self.entries[name].queue
-        assert queue is not None, "it has a place"
-        queue.move_to_end(last, last=False)
-        return last
-
-    patch.setattr(LocalQueue, "place", placed)
+def _last_first(place: Any, self: LocalQueue, name: str, ticket: Ticket, **options: Any) -> Place:
+    last: Place = place(self, name, ticket, **options)
+    queue = self.entries[name].queue
+    assert queue is not None, "it has a place"
+    queue.move_to_end(last, last=False)
+    return last
 
 
-def _one_fence_for_a_block(patch: pytest.MonkeyPatch) -> None:
-    hand_on = Succession.hand_on
-
-    def handed_on(self: Succession, grant: Grant, *args: Any) -> bool:
-        return hand_on(self, grant._replace(left=grant.left + (grant.fence > 0)), *args)
-
-    patch.setattr(Succession, "hand_on", handed_on)
+def _one_fence_for_a_block(hand_on: Any, self: Succession, grant: Grant, *args: Any) -> bool:
+    return bool(hand_on(self, grant._replace(left=grant.left + (grant.fence > 0)), *args))
 
 
-def _released_under_an_heir(patch: pytest.MonkeyPatch) -> None:
-    hand_on = Succession.hand_on
-
-    def handed_on(self: Succession, grant: Grant, *args: Any) -> bool:
-        done = hand_on(self, grant, *args)
-        if done:
-            self.give_back(grant)
-        return done
-
-    patch.setattr(Succession, "hand_on", handed_on)
+def _released_under_an_heir(hand_on: Any, self: Succession, grant: Grant, *args: Any) -> bool:
+    done = bool(hand_on(self, grant, *args))
+    if done:
+        self.give_back(grant)
+    return done
 
 
-def _undo_that_overtakes_its_acquire(patch: pytest.MonkeyPatch) -> None:
-    drain = Outbox.drain
-
-    def at_the_end_of_the_turn(self: Outbox) -> None:
-        if not self._scheduled:
-            drain(self)
-
-    patch.setattr(Outbox, "drain", at_the_end_of_the_turn)
+def _sent_at_the_end_of_the_turn(drain: Any, self: Outbox) -> None:
+    if not self._scheduled:
+        drain(self)
 
 
-def _answers_of_a_batch_that_are_mixed_up(patch: pytest.MonkeyPatch) -> None:
-    hand_out = ScriptBatch._hand_out
-
-    def handed_out(self: ScriptBatch, node: int, answers: Sequence[Any], *args: Any) -> None:
-        hand_out(self, node, answers[::-1], *args)
-
-    patch.setattr(ScriptBatch, "_hand_out", handed_out)
+def _mixed_up(hand_out: Any, self: ScriptBatch, node: int, answers: Sequence[Any], *args: Any) -> None:
+    hand_out(self, node, answers[::-1], *args)
 
 
-def _writers_that_are_always_unchanged(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(attempt.Attempt, "unchanged_since", lambda *_: True)
-
-
-def _marks_that_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Releases, "stand_up", lambda *_: None)
-
-
-def _grants_of_any_slots_that_are_a_permit(patch: pytest.MonkeyPatch) -> None:
-    most_granted = slots.most_granted
-
-    def all_granted(granted: Sequence[int]) -> tuple[int, int]:
-        return most_granted(granted)[0], len(granted)
-
-    patch.setattr(slots, "most_granted", all_granted)
-
-
-def _stray_slots_that_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SlotRound, "settle", lambda *_: None)
+def _all_granted(most_granted: Any, granted: Sequence[int]) -> tuple[int, int]:
+    return most_granted(granted)[0], len(granted)
 
 
 EXTENSIONS_CREATE: Final = (
@@ -187,20 +151,29 @@ READERS_END_TOGETHER: Final = tuple(
     )
 )
 
-Broken: TypeAlias = "Callable[[pytest.MonkeyPatch], None] | tuple[LuaEdit, ...]"
-"""What patches the code of clients; or how the scripts are edited."""
-
 BROKEN: Final[dict[str, tuple[Broken, set[Rule]]]] = {
-    "a cancelled acquire is not undone": (_no_undo_when_cancelled, {Rule.LEAK}),
-    "recorded releases are not repeated": (_ledger_that_repeats_nothing, {Rule.LEAK}),
-    "a release in flight is forgotten": (_releases_in_flight_that_are_not_recorded, {Rule.LEAK}),
+    "a cancelled acquire is not undone": (
+        _instead(attempt.Attempt, "undo", _no_undo_when_cancelled),
+        {Rule.LEAK},
+    ),
+    "recorded releases are not repeated": (_never(redis_node.RedisNode, "_repeat_releases"), {Rule.LEAK}),
+    "a release in flight is forgotten": (
+        _instead(redis_node.RedisNode, "_fail_all", _no_record_of_releases_in_flight),
+        {Rule.LEAK},
+    ),
     "closing does not release": (_closing_without_release, {Rule.LEAK}),
     "validity goes on beyond the ttl": (_validity_beyond_the_ttl, {Rule.EXCLUSION, Rule.SUCCESSION}),
     "no body is stopped": (_bodies_that_are_not_stopped, {Rule.LOST_UPDATE}),
     "an extension creates what is gone": (EXTENSIONS_CREATE, {Rule.OWNERSHIP}),
-    "the local queue serves the last first": (_queue_that_serves_the_last_first, {Rule.LOCAL_ORDER}),
-    "the leases of a block have one fence": (_one_fence_for_a_block, {Rule.UNIQUE}),
-    "a lock that is handed on is released": (_released_under_an_heir, {Rule.EXCLUSION, Rule.LOST_UPDATE}),
+    "the local queue serves the last first": (_instead(LocalQueue, "place", _last_first), {Rule.LOCAL_ORDER}),
+    "the leases of a block have one fence": (
+        _instead(Succession, "hand_on", _one_fence_for_a_block),
+        {Rule.UNIQUE},
+    ),
+    "a lock that is handed on is released": (
+        _instead(Succession, "hand_on", _released_under_an_heir),
+        {Rule.EXCLUSION, Rule.LOST_UPDATE},
+    ),
     "all readers end together": (READERS_END_TOGETHER, {Rule.OWNERSHIP}),
     "readers keep no writer out": (
         (LuaEdit("parts/readers.lua", "if not holder or", "if type(holder) ~= 'string' or"),),
@@ -212,14 +185,17 @@ BROKEN: Final[dict[str, tuple[Broken, set[Rule]]]] = {
         {Rule.EXCLUSION},
     ),
     "a reader has the writer's fence": ((READERS_HAVE_THE_WRITERS_FENCE,), {Rule.UNIQUE, Rule.ORDER}),
-    "no writer ever came between": (_writers_that_are_always_unchanged, {Rule.MEANWHILE}),
-    "a call that gives up leaves its mark": (_marks_that_stay, {Rule.LEAK}),
+    "no writer ever came between": (
+        _instead(attempt.Attempt, "unchanged_since", lambda *_: True),
+        {Rule.MEANWHILE},
+    ),
+    "a call that gives up leaves its mark": (_never(Releases, "stand_up"), {Rule.LEAK}),
 }
 """What is broken, and the rules one of which must then be found broken."""
 
 BROKEN_IN_A_CROWD: Final[dict[str, tuple[Broken, set[Rule]]]] = {
-    "an undo overtakes its acquire": (_undo_that_overtakes_its_acquire, {Rule.LEAK}),
-    "answers of a batch are mixed up": (_answers_of_a_batch_that_are_mixed_up, {Rule.EXCLUSION}),
+    "an undo overtakes its acquire": (_instead(Outbox, "drain", _sent_at_the_end_of_the_turn), {Rule.LEAK}),
+    "answers of a batch are mixed up": (_instead(ScriptBatch, "_hand_out", _mixed_up), {Rule.EXCLUSION}),
 }
 """The same, where tasks of one process ask in step (R42)."""
 
@@ -229,21 +205,21 @@ BROKEN_FAIR: Final[dict[str, tuple[Broken, set[Rule]]]] = {
         (LuaEdit("parts/seats.lua", "since + ahead * start(seats, ms) - ms", "0"),),
         {Rule.TURNS},
     ),
-    "a call in line that gives up keeps its seat": (_marks_that_stay, {Rule.LEAK}),
+    "a call in line that gives up keeps its seat": (_never(Releases, "stand_up"), {Rule.LEAK}),
 }
 """The same, where fair locks are wanted (R28, R29)."""
 
 
 BROKEN_PERMITS: Final[dict[str, tuple[Broken, set[Rule]]]] = {
     "grants of any slots are a permit": (
-        _grants_of_any_slots_that_are_a_permit,
+        _instead(slots, "most_granted", _all_granted),
         {Rule.PERMITS, Rule.EXCLUSION},
     ),
     "the slots of others are taken": (
         (LuaEdit("parts/slots.lua", "mine[slot] and 1 or ends[slot] and -1 or 0", "mine[slot] and 1 or 0"),),
         {Rule.OWNERSHIP},
     ),
-    "stray slots stay": (_stray_slots_that_stay, {Rule.LEAK}),
+    "stray slots stay": (_never(SlotRound, "settle"), {Rule.LEAK}),
     "extensions leave stray slots alone": (
         (LuaEdit("parts/slots.lua", "strays(ends, mine, slot, dropped)", ""),),
         {Rule.LEAK},

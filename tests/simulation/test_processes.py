@@ -144,6 +144,31 @@ def test_clocks_never_go_back(
 
 # -- stop, suspend, kill ---------------------------------------------------------------------------
 
+STOPPED = {
+    "a shorter stop within a longer one is none": ("0.5 stop 5, 0.6 stop 2", (1, 1.0), "tick 5", 0.0),
+    "a stopped process may go on sooner": ("0.5 stop 100, 1.5 go_on", (2, 1.0), "tick 1.5, tick 2.5", 0.0),
+    "messages to a suspended machine wait": ("1 suspend 5, 2 tell", (0, 1.0), "message 5", 4.0),
+    "a suspension counts from a stop's end": ("0 stop 4, 1 suspend 3, 2 suspend 6", (1, 5.0), "tick 7", 2.0),
+    "a signal wakes no machine": ("1 suspend 5, 2 go_on, 3 tell", (1, 2.0), "message 5, tick 6", 4.0),
+}
+"""What happens to a process, how often it ticks and after how long; what is seen, and how long it slept."""
+
+
+@pytest.mark.parametrize("case", STOPPED)
+def test_what_stops_a_process(machines: Machines, case: str) -> None:
+    """It goes on when the last of what stops it is over; SIGCONT ends a stop only."""
+    events, (count, every), seen, suspended = STOPPED[case]
+    process = machines.process()
+    for at, what, *until in map(str.split, events.split(", ")):
+        if what == "tell":
+            machines.at(float(at), machines.timeline.hand, process.loop, machines.note, "message")
+        else:
+            machines.at(float(at), getattr(process, what), *(START + float(end) for end in until))
+    process.spawn(machines.ticks("tick", count, every=every))
+    machines.run(20)
+    assert ", ".join(f"{what} {at:g}" for what, at in machines.seen) == seen
+    assert process.loop.suspended == suspended
+
 
 def test_a_stopped_process_catches_up(machines: Machines) -> None:
     """It takes no turn; its clocks go on, and all that is due by then is done at once when it goes on."""
@@ -158,26 +183,6 @@ def test_a_stopped_process_catches_up(machines: Machines) -> None:
     assert process.loop.suspended == 0.0
 
 
-def test_a_shorter_stop_within_a_longer_one_is_none(machines: Machines) -> None:
-    """What is stopped until a time stays so."""
-    process = machines.process()
-    process.spawn(machines.ticks("tick", 1))
-    machines.at(0.5, process.stop, START + 5.0)
-    machines.at(0.6, process.stop, START + 2.0)
-    machines.run(10)
-    assert machines.seen == [("tick", 5.0)]
-
-
-def test_a_stopped_process_may_go_on_sooner(machines: Machines) -> None:
-    """SIGCONT comes from outside."""
-    process = machines.process()
-    process.spawn(machines.ticks("tick", 2))
-    machines.at(0.5, process.stop, START + 100)
-    machines.at(1.5, process.go_on)
-    machines.run(10)
-    assert machines.seen == [("tick", 1.5), ("tick", 2.5)]
-
-
 def test_timers_stand_still_while_a_machine_is_suspended(machines: Machines) -> None:
     """But not the suspend-safe clock (R2): three seconds of sleep take that much longer in true time."""
     process = machines.process(rate=2.0)
@@ -190,39 +195,6 @@ def test_timers_stand_still_while_a_machine_is_suspended(machines: Machines) -> 
     assert process.now() == START + 28
     assert process.wall() == EPOCH + START + 28
     assert process.loop.suspended == 20.0
-
-
-def test_messages_to_a_suspended_machine_wait(machines: Machines) -> None:
-    """They are the first that it hears of when it wakes."""
-    process = machines.process()
-    machines.at(1.0, process.suspend, START + 5.0)
-    machines.at(2.0, machines.timeline.hand, process.loop, machines.note, "message")
-    machines.run(10)
-    assert machines.seen == [("message", 5.0)]
-
-
-def test_a_suspension_behind_a_stop_counts_from_its_end(machines: Machines) -> None:
-    """What stands still already cannot be suspended for that time; a shorter suspension is none."""
-    process = machines.process()
-    machines.at(0.0, process.stop, START + 4.0)
-    machines.at(1.0, process.suspend, START + 3.0)
-    machines.at(2.0, process.suspend, START + 6.0)
-    process.spawn(machines.ticks("tick", 1, every=5.0))
-    machines.run(20)
-    assert process.loop.suspended == 2.0
-    assert machines.seen == [("tick", 7.0)]
-
-
-def test_a_signal_wakes_no_suspended_machine(machines: Machines) -> None:
-    """SIGCONT ends a stop only: the machine wakes when it does, with its clock right."""
-    process = machines.process()
-    machines.at(1.0, process.suspend, START + 5.0)
-    machines.at(2.0, process.go_on)
-    machines.at(3.0, machines.timeline.hand, process.loop, machines.note, "message")
-    process.spawn(machines.ticks("tick", 1, every=2.0))
-    machines.run(20)
-    assert machines.seen == [("message", 5.0), ("tick", 6.0)]
-    assert process.now() == START + 6
 
 
 def test_a_killed_process_does_nothing_any_more(machines: Machines) -> None:
@@ -295,23 +267,17 @@ def test_an_observer_changes_nothing(machines: Machines) -> None:
     ]
 
 
-def test_events_of_one_instant_keep_their_order(machines: Machines) -> None:
-    """Outside of the processes: first made, first to happen; one in the past happens at once."""
-    machines.process()
+def test_events_keep_their_order(machines: Machines) -> None:
+    """First made, first to happen; one in the past happens at once, and what is due at the end is left."""
     for number in range(20):
         machines.at(1.0, machines.note, str(number))
     machines.at(2.0, machines.at, 0.5, machines.note, "late")
-    machines.run(10)
-    assert machines.seen == [*((str(number), 1.0) for number in range(20)), ("late", 2.0)]
-
-
-def test_a_run_ends_when_it_is_told(machines: Machines) -> None:
-    """What is due then is left for the next one; without anything to do time passes all the same."""
-    machines.at(2.0, machines.note, "event")
     machines.run(2)
-    assert (machines.seen, machines.timeline.now) == ([], START + 2)
+    assert machines.seen == [(str(number), 1.0) for number in range(20)]
+    assert machines.timeline.now == START + 2
     machines.run(1)
-    assert (machines.seen, machines.timeline.now) == ([("event", 2.0)], START + 3)
+    assert machines.seen[20:] == [("late", 2.0)]
+    assert machines.timeline.now == START + 3
 
 
 def test_only_processes_that_are_let_run(machines: Machines) -> None:
@@ -323,17 +289,6 @@ def test_only_processes_that_are_let_run(machines: Machines) -> None:
     assert machines.seen == [("inside", 1.0)]
     machines.run(5)
     assert machines.seen == [("inside", 1.0), ("outside", 6.0)]
-
-
-def test_a_process_may_start_late(machines: Machines) -> None:
-    """Its clock shows what it would if it had gone all the time."""
-    machines.at(3.0, machines.note, "event")
-    machines.run(5)
-    late = machines.process(rate=2.0)
-    late.spawn(machines.ticks("tick", 1))
-    machines.run(5)
-    assert machines.seen == [("event", 3.0), ("tick", 5.5)]
-    assert late.now() == START + 11
 
 
 # -- busy waits ------------------------------------------------------------------------------------
