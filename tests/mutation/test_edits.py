@@ -6,7 +6,8 @@ import textwrap
 
 import pytest
 
-from tests.mutation.mutation import PACKAGE, Edit, TextEdit
+from tests.mutation.mutation import PACKAGE, Edit, Mutation, TextEdit
+from tests.mutation.mutations import read
 from tests.mutation.package import Package
 from tests.mutation.source import UnfitError, replaced
 
@@ -112,102 +113,89 @@ def test_several_edits_of_a_file_add_up(package):
     }
 
 
-def test_only_the_definition_is_looked_at():
-    """What stands elsewhere, too, is no second one."""
-    assert change("Box.room", "self.size", "0") == [
-        "-             self.size - len( self.things )",
-        "+             0 - len( self.things )",
-    ]
-
-
 # -- what --------------------------------------------------------------------------------------------
+
+INDENTED = """
+    if self.full:
+        self.close()
+    else:
+        self.rest(f'{self.size} left')
+"""
+
+WHOLE = "@cached\n@bounded(LIMIT)\ndef weigh(self): return sum(self.things) * 2"
 
 
 @pytest.mark.parametrize(
-    "old",
+    ("name", "old", "new", "last"),
     [
-        "self.size - len(self.things)",
-        "(self.size\n    - len(self.things))",
-        "self.size -  # what is left\nlen(self.things)",
+        ("Box.room", "self.size", "0", "            0 - len( self.things )"),
+        ("Box.room", "self.size - len(self.things)", "0", "            0"),
+        ("Box.room", "(self.size\n    - len(self.things))", "0", "            0"),
+        ("Box.room", "self.size -  # what is left\nlen(self.things)", "0", "            0"),
+        ("Box.weigh", "sum(self.things)", "1 + 1", "    def weigh(self): return (1 + 1) * 2"),
+        ("Box.fill", INDENTED, "self.close()", "        self.close()"),
+        ("Box.fill", "self.close()", "", "            pass"),
+        ("Box.weigh", "bounded(LIMIT)", "bounded(0)", "    @bounded(0)"),
+        ("Box.weigh", WHOLE, "weigh = None", "    weigh = None"),
+        ("Box.size", "1", "2", "    size = 2"),
     ],
 )
-def test_layout_makes_no_difference(old):
-    """Line breaks, spaces, parentheses and comments are not compared."""
-    assert change("Box.room", old, "0")[-1] == "+             0"
-
-
-def test_what_stands_there_twice_is_refused():
-    """An edit that could mean several places means none."""
-    with pytest.raises(UnfitError, match="2 times, not once"):
-        replaced(MODULE, "Box.room", "self", "other")
-
-
-def test_an_expression_is_put_in_parentheses_where_it_needs_them():
-    """What binds less than its surroundings does not fall apart."""
-    assert change("Box.weigh", "sum(self.things)", "1 + 1")[-1].endswith("return (1 + 1) * 2")
+def test_code_takes_the_place_of_code(name, old, new, last):
+    """However it is laid out, and with as much indentation and parentheses as it needs."""
+    assert change(name, old, new)[-1] == f"+ {last}"
 
 
 def test_statements_are_indented_as_their_place_is():
-    """Insertion is a replacement that contains the old code; comments in other lines stay."""
+    """Insertion is a replacement that contains the old code; a deletion takes the comment behind it along."""
     old = "await self.told()"
+    gone = "-             await self.told()  # at last"
     assert change("Box.fill", old, f"if self.size:\n    {old}\nself.rest()") == [
-        "-             await self.told()  # at last",
+        gone,
         "+             if self.size:",
         "+                 await self.told()",
         "+             self.rest()",
     ]
-
-
-def test_a_block_is_replaced_whole():
-    """Statements with bodies are compared with them."""
-    old = """
-        if self.full:
-            self.close()
-        else:
-            self.rest(f'{self.size} left')
-    """
-    assert change("Box.fill", old, "self.close()")[-1] == "+         self.close()"
-    with pytest.raises(UnfitError, match="0 times"):
-        replaced(MODULE, "Box.fill", "if self.full:\n    self.close()", "pass")
-
-
-def test_a_deletion_leaves_the_other_statements():
-    """Lines are gone with the comment behind them."""
-    assert change("Box.fill", "await self.told()", "") == ["-             await self.told()  # at last"]
-
-
-def test_a_deletion_leaves_a_body():
-    """Where nothing is left there is `pass`."""
-    assert change("Box.fill", "self.close()", "") == [
-        "-             self.close()",
-        "+             pass",
-    ]
-
-
-def test_decorators_belong_to_what_they_decorate():
-    """They can be changed, and a definition is replaced together with them."""
-    assert change("Box.weigh", "bounded(LIMIT)", "bounded(0)")[-1] == "+     @bounded(0)"
-    whole = "@cached\n@bounded(LIMIT)\ndef weigh(self): return sum(self.things) * 2"
-    assert change("Box.weigh", whole, "weigh = None")[-1] == "+     weigh = None"
-
-
-def test_a_constant_of_a_class_is_a_definition():
-    """Its value can be changed."""
-    assert change("Box.size", "1", "2") == ["-     size = 1", "+     size = 2"]
+    assert change("Box.fill", old, "") == [gone]
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
+        ("Box.room", "self", "other"),
+        ("Box.fill", "if self.full:\n    self.close()", "pass"),
         ("Box.weigh", "return sum(self.things) * 2", "return 0"),
         ("Box.fill", "self.full", "return"),
         ("Box.fill", "self.size", "0"),
         ("LIMIT", "if", "1"),
         ("LIMIT", "", "1"),
     ],
-    ids=["shares its line", "no expression", "in an f-string", "no Python", "nothing to look for"],
 )
 def test_what_cannot_be_done_is_refused(name, old, new):
     """Nothing is changed into something else than what the edit says."""
     with pytest.raises(UnfitError):
         replaced(MODULE, name, old, new)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "result"),
+    [
+        ("one()", "two()", "if it then\n  two() -- once\nend\n"),
+        ("one() -- once", "two()\nthree()", "if it then\n  two()\n  three()\nend\n"),
+        ("if it then\n  one() -- once\nend", "", ""),
+    ],
+)
+def test_text_takes_the_place_of_text(old, new, result):
+    """A part of a line takes the place of one, lines that of lines; what is not there once is refused."""
+    script = "if it then\n  one() -- once\nend\n"
+    assert TextEdit("one.lua", old, new).apply(script) == result
+    with pytest.raises(UnfitError, match="2 times"):
+        TextEdit("one.lua", old, new).apply(2 * script)
+
+
+def test_mutations_are_read_from_text():
+    """Rule, name, test and edits are read line by line; a block that is no mutation is refused."""
+    text = "# Remark.\n\nR1: a: name\ntest t.py::t[- x]\nin f\n- a\n-\n-   b\nin x.lua\n- c\n+ d\n"
+    edits = (Edit("f", "a\n\n  b", ""), TextEdit("x.lua", "c", "d"))
+    assert list(read(text)) == [Mutation(rule="R1", name="a: name", edits=edits, test="t.py::t[- x]")]
+    with pytest.raises(AssertionError, match="this is no mutation:\nR1: a"):
+        list(read(text.replace("+ d", "= d")))
