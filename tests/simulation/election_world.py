@@ -11,8 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import random
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -24,8 +22,8 @@ from aioredlock_ng._core.command import Reply
 from aioredlock_ng._core.quorum import majority
 from aioredlock_ng._locks.announcement import Announcement
 from aioredlock_ng.testing import MemoryNode, SimLoop
-from tests.simulation.searching import ViolationError, judge
-from tests.unit.worlds import make
+from tests.simulation import searching
+from tests.simulation.searching import ViolationError
 
 NAME: Final = "a"
 
@@ -62,32 +60,25 @@ class Term:
     """Since when that is a majority."""
 
 
-class World:
+class World(searching.World):
     """One run; `counts` says what happened in it."""
 
     def __init__(self, seed: int) -> None:
-        self.draw = draw = random.Random(f"election {seed}")
-        self.size = draw.choice((3, 5))
-        self.lossy = draw.choice((0.0, 0.0, 0.3))
+        super().__init__("election", seed)
+        self.size = self.draw.choice((3, 5))
+        self.lossy = self.draw.choice((0.0, 0.0, 0.3))
         """How many of the announcements get lost on their way to a node."""
         self.terms: dict[int, Term] = {}
         self.told: set[Leader] = set()
         """All leaders that any observer was told of."""
-        self.counts: Counter[str] = Counter()
-        self._over = False
 
     def __str__(self) -> str:
         return f"{self.size} nodes, announcements lost: {self.lossy:.0%}; {dict(self.counts)}"
 
     def run(self) -> World:
-        """Run it, and judge it.
-
-        Raises:
-            ViolationError: a rule was broken.
-        """
+        """As in `searching.World`."""
         with self._announcements():
-            judge(self._main())
-        return self
+            return super().run()
 
     @contextlib.contextmanager
     def _announcements(self) -> Iterator[None]:
@@ -112,11 +103,14 @@ class World:
             yield
 
     async def _main(self) -> None:
-        latency = lambda: self.draw.uniform(0.0002, 0.01)  # noqa: E731 (each message another one)
-        self.nodes = [MemoryNode(latency=latency) for _ in range(self.size)]
+        self.nodes = self._memory(self.size, slowest=0.01)
         async with contextlib.AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
-            candidates = [await self._manager(stack, f"c{i}") for i in range(CANDIDATES)]
-            others = [await self._manager(stack, f"o{i}") for i in range(2)]
+            terms = {"ttl": TTL, "restart_quarantine": QUARANTINE}
+            managers = [
+                await self._manager(stack, self.nodes, holder=label, **terms)
+                for label in [*(f"c{i}" for i in range(CANDIDATES)), "o0", "o1"]
+            ]
+            candidates, others = managers[:CANDIDATES], managers[CANDIDATES:]
             for manager in candidates:
                 tasks.create_task(self._campaign(manager))
             for manager in (*others, candidates[0]):
@@ -128,13 +122,6 @@ class World:
             await asyncio.sleep(2 * TTL + QUARANTINE)
             self._judge_terms()
             await self._judge_end(candidates[0], others)
-
-    async def _manager(self, stack: contextlib.AsyncExitStack, label: str) -> LockManager:
-        manager = make(
-            self.nodes, seed=self.draw.getrandbits(32), ttl=TTL, restart_quarantine=QUARANTINE, holder=label
-        )
-        await stack.enter_async_context(contextlib.aclosing(manager))
-        return manager
 
     # -- candidates ----------------------------------------------------------------------------
 
@@ -220,12 +207,8 @@ class World:
             kind: Any = self.draw.choice(
                 (MemoryNode.disconnect, MemoryNode.freeze, MemoryNode.flush, MemoryNode.restart)
             )
-            self.counts[kind.__name__] += 1
-            kind(node)
-            if kind is MemoryNode.freeze:
-                await asyncio.sleep(self.draw.uniform(0.05, 2 * TTL))
-                node.thaw()
-            elif kind is not MemoryNode.disconnect:
+            await self._strike(node, kind, 2 * TTL)
+            if kind in (MemoryNode.flush, MemoryNode.restart):
                 await asyncio.sleep(2 * QUARANTINE)
 
     # -- the judgement -------------------------------------------------------------------------

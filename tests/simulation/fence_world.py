@@ -6,6 +6,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from operator import itemgetter
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from .fence_faults import FAULTS, UNTIMED, ahead, initialise, keep, pause, relap
 from .fence_node import EPOCH_US, Claim, ModelNode
 from .fence_rules import SHIPPING, Rules
 from .history import Mode
+from .searching import ViolationError
 
 HOUR_US: Final = 3_600_000_000
 
@@ -50,24 +52,14 @@ TRAITS: Final = (
 """What a run may be like, besides the kinds of faults that it has."""
 
 
-class ViolationError(Exception):
-    """The search has found what must not be."""
+class Rule(StrEnum):
+    """What is judged."""
 
-
-class OrderError(ViolationError):
-    """One fence twice, or fences against the order of time."""
-
-
-class LawError(ViolationError):
-    """A node's counter did not rise: no harm yet, but what the proof rests on is gone."""
-
-
-class ExclusionError(ViolationError):
-    """Two holders at one time."""
-
-
-class FollowingError(ViolationError):
-    """A writer was told that none came since a read lease, though one did."""
+    ORDER = "no fence is made twice, or against the order of time"
+    LAW = "a node's counter rises"
+    """Else there is no harm so far, but what the proof rests on is gone."""
+    EXCLUSION = "one holder at a time"
+    FOLLOWING = "a writer is told that none came since a read lease only if none did"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +205,9 @@ class World:
                 self._deliver()
         for node in self.nodes:
             if node.broken_law:
-                raise LawError(node.broken_law)
+                raise ViolationError(Rule.LAW, node.broken_law)
         if self._rivals and self.timed:
-            raise ExclusionError(self._rivals)
+            raise ViolationError(Rule.EXCLUSION, self._rivals)
 
     def _deliver(self) -> None:
         tokens = self.tokens
@@ -376,8 +368,9 @@ class World:
         for name in attempt.claim.names:
             for other in self._won[name]:
                 if other.alone and attempt.since < other.number != attempt.number and other.until < before:
-                    raise FollowingError(
-                        f"{name}: {other}, but {attempt.claim} was told of none since {attempt.since}"
+                    raise ViolationError(
+                        Rule.FOLLOWING,
+                        f"{name}: {other}, but {attempt.claim} was told of none since {attempt.since}",
                     )
 
     def handed_on(self, attempt: Attempt) -> None:
@@ -392,7 +385,7 @@ class World:
         )
         for other in self._won[name]:
             if other.number == number and (other.alone or given.alone):
-                raise OrderError(f"{name}: {number} twice, {other} and {given}")
+                raise ViolationError(Rule.ORDER, f"{name}: {number} twice, {other} and {given}")
             if other.until < given.began and other.number > number:
-                raise OrderError(f"{name}: {other}, then {given}")
+                raise ViolationError(Rule.ORDER, f"{name}: {other}, then {given}")
         self._won[name].append(given)

@@ -57,16 +57,9 @@ def command(plan: Plan, cut: Cut, options: dict[str, Any]) -> str:
     words = [f"python -m tests.simulation --replay {plan.seed}"]
     if (quarantine := options.get("quarantine")) is not None:
         words.append(f"--quarantine {quarantine:g}")
-    if options.get("stubborn"):
-        words.append("--stubborn")
-    if options.get("crowded"):
-        words.append("--crowded")
+    words += [f"--{word}" for word in ("stubborn", "crowded", "permits", "fair") if options.get(word)]
     if not options.get("mixed", True):
         words.append("--unmixed")
-    if options.get("permits"):
-        words.append("--permits")
-    if options.get("fair"):
-        words.append("--fair")
     if cut != whole(plan):
         words.append(f"--clients {','.join(map(str, cut.clients))}")
         words.append(f"--faults '{','.join(map(str, cut.faults))}'")

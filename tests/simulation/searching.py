@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import random
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Container, Coroutine, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Self
 
-from aioredlock_ng.testing import SimLoop
+from aioredlock_ng import LockManager
+from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.simulation.campaign import silence
+from tests.unit.worlds import make
 
 
 class ViolationError(AssertionError):
@@ -19,32 +25,55 @@ class ViolationError(AssertionError):
         self.rule = rule
 
 
-class World(Protocol):
-    """One run, which a seed decides; `counts` says what happened in it."""
+class World(ABC):
+    """One run over masters in memory, on virtual time, which a seed decides; `counts` says what happened."""
 
-    counts: Counter[str]
+    def __init__(self, kind: str, seed: int) -> None:
+        self.draw = random.Random(f"{kind} {seed}")
+        self.counts: Counter[str] = Counter()
+        self._over = False
 
-    def run(self) -> object:
-        """Run it, and judge it; raises ViolationError where a rule was broken."""
+    def run(self) -> Self:
+        """Run it, and judge it; of a group of errors that tasks have raised, the first violation is raised.
 
+        Raises:
+            ViolationError: a rule was broken.
+        """
+        try:
+            SimLoop.run(self._main())
+        except ExceptionGroup as group:
+            found, others = group.split(ViolationError)
+            if others is not None:
+                raise
+            violation: BaseException | None = found
+            while isinstance(violation, ExceptionGroup):
+                violation = violation.exceptions[0]
+            assert violation is not None, "a group has members"
+            raise violation from None
+        return self
 
-def judge(main: Coroutine[Any, Any, None]) -> None:
-    """Run it on virtual time; of a group of errors that tasks have raised, the first violation is raised.
+    @abstractmethod
+    async def _main(self) -> None:
+        """Let it happen."""
 
-    Raises:
-        ViolationError: a rule was broken.
-    """
-    try:
-        SimLoop.run(main)
-    except ExceptionGroup as group:
-        found, others = group.split(ViolationError)
-        if others is not None:
-            raise
-        violation: BaseException | None = found
-        while isinstance(violation, ExceptionGroup):
-            violation = violation.exceptions[0]
-        assert violation is not None, "a group has members"
-        raise violation from None
+    def _memory(self, number: int, *, slowest: float) -> list[MemoryNode]:
+        latency = lambda: self.draw.uniform(0.0002, slowest)  # noqa: E731 (each message another one)
+        return [MemoryNode(latency=latency) for _ in range(number)]
+
+    async def _manager(
+        self, stack: contextlib.AsyncExitStack, nodes: Sequence[MemoryNode], **options: Any
+    ) -> LockManager:
+        manager = make(nodes, seed=self.draw.getrandbits(32), **options)
+        await stack.enter_async_context(contextlib.aclosing(manager))
+        return manager
+
+    async def _strike(self, node: MemoryNode, kind: Callable[[MemoryNode], Any], longest: float) -> None:
+        """Let something happen to a node; one that freezes does so for a time that is drawn."""
+        self.counts[kind.__name__] += 1
+        kind(node)
+        if kind is MemoryNode.freeze:
+            await asyncio.sleep(self.draw.uniform(0.05, longest))
+            node.thaw()
 
 
 def search(world: Callable[[int], World], seeds: Iterable[int]) -> Counter[str]:

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,8 +29,9 @@ from aioredlock_ng import (
 )
 from aioredlock_ng._core.quarantine import parse
 from aioredlock_ng.testing import MemoryNode, SimLoop
-from tests.simulation.searching import ViolationError, judge
-from tests.unit.worlds import PREFIX, make
+from tests.simulation import searching
+from tests.simulation.searching import ViolationError
+from tests.unit.worlds import PREFIX
 
 NAME: Final = "a"
 META: Final = PREFIX + b"{meta}"
@@ -70,11 +69,12 @@ class Hold:
     ended: float
 
 
-class World:
+class World(searching.World):
     """One run; `counts` says what happened in it."""
 
     def __init__(self, seed: int) -> None:
-        self.draw = draw = random.Random(f"stray {seed}")
+        super().__init__("stray", seed)
+        draw = self.draw
         self.size = draw.choice((3, 5))
         self.shared = draw.randint(1, self.size // 2)  # the others are a majority, and remember
         sizes = [size for size in (1, 2, 3, 4, 5) if size != self.size and size >= self.shared]
@@ -84,12 +84,10 @@ class World:
         waits = self.stray_size > 2 or draw.random() < 0.2
         self.stray_quarantine = draw.choice((2.0, LONGEST)) if waits else 0
         self.holds: list[Hold] = []
-        self.counts: Counter[str] = Counter()
         self.losses = 0
         """How often a node that the lists share has lost its memory."""
         self.stated = False
         """Whether an `init` has claimed one of those."""
-        self._over = False
 
     def __str__(self) -> str:
         how = "by init" if self.by_init else "by use"
@@ -98,19 +96,9 @@ class World:
             f"({self.stray_quarantine} s, {how}); {dict(self.counts)}"
         )
 
-    def run(self) -> World:
-        """Run it, and judge it.
-
-        Raises:
-            ViolationError: a rule was broken.
-        """
-        judge(self._main())
-        return self
-
     async def _main(self) -> None:
-        latency = lambda: self.draw.uniform(0.0002, 0.004)  # noqa: E731 (each message another one)
-        self.nodes = [MemoryNode(latency=latency) for _ in range(self.size)]
-        others = [MemoryNode(latency=latency) for _ in range(self.stray_size - self.shared)]
+        self.nodes = self._memory(self.size, slowest=0.004)
+        others = self._memory(self.stray_size - self.shared, slowest=0.004)
         for node in others:
             node.flush()  # not pristine: a first use waits
         self.list = [*self.nodes[: self.shared], *others]
@@ -136,8 +124,7 @@ class World:
         wait = self.stray_quarantine if stray else self.quarantine
         nodes = self.list if stray else self.nodes
         ttl = wait or LONGEST
-        manager = make(nodes, seed=self.draw.getrandbits(32), restart_quarantine=wait, ttl=ttl)
-        await stack.enter_async_context(contextlib.aclosing(manager))
+        manager = await self._manager(stack, nodes, restart_quarantine=wait, ttl=ttl)
         name = f"{'stray' if stray else 'ours'} {number}"
         tasks.create_task(self._work(manager, name, ttl, stray=stray))
         return manager
@@ -193,12 +180,7 @@ class World:
             kinds: list[Callable[[MemoryNode], Any]] = [MemoryNode.disconnect, MemoryNode.freeze]
             if not shared and now() > 1000 + 3 + 1 + 0.4 + NOTICED and not self._stray_now():
                 kinds += [MemoryNode.flush, MemoryNode.restart]
-            kind = draw.choice(kinds)
-            self.counts[kind.__name__] += 1
-            kind(node)
-            if kind is MemoryNode.freeze:
-                await asyncio.sleep(draw.uniform(0.05, 0.5 if shared else 2))
-                node.thaw()
+            await self._strike(node, draw.choice(kinds), 0.5 if shared else 2)
 
     def _stray_now(self) -> bool:
         known = [parse(node.get(META) or b"") for node in self.nodes]

@@ -17,7 +17,7 @@ from tests.simulation.fence_rules import (
     Rules,
 )
 from tests.simulation.fence_search import SIZES, campaign, first, world
-from tests.simulation.fence_world import ExclusionError, FollowingError, OrderError, ViolationError
+from tests.simulation.fence_world import Rule
 
 RUNS: Final = 700
 """Of the shipping rules; the command line is for more."""
@@ -54,15 +54,15 @@ FOUND: Final = {
 OF_THREE: Final = ("a raise without the floor", "a restarted node votes at once")
 """What is looked for with three nodes alone."""
 
-SEARCHES: Final[dict[str, tuple[dict[str, Rules], type[ViolationError], dict[str, Any]]]] = {
-    "mutexes": (BROKEN, OrderError, {"sizes": SIZES}),
-    "readers": (BROKEN_READERS, OrderError, {"mixed": True}),
-    "sharing": (BROKEN_SHARING, ExclusionError, {"mixed": True, "timed": True}),
-    "following": (BROKEN_FOLLOWING, FollowingError, {"mixed": True}),
-    "following in time": (BROKEN_FOLLOWING, FollowingError, {"mixed": True, "timed": True}),
-    "permits": (BROKEN_PERMITS, ExclusionError, {"permits": True, "timed": True}),
-    "slots": (BROKEN_SLOTS, OrderError, {"permits": True}),
-    "memory": ({"no quarantine": UNQUARANTINED}, ExclusionError, {"timed": True}),
+SEARCHES: Final[dict[str, tuple[dict[str, Rules], Rule, dict[str, Any]]]] = {
+    "mutexes": (BROKEN, Rule.ORDER, {"sizes": SIZES}),
+    "readers": (BROKEN_READERS, Rule.ORDER, {"mixed": True}),
+    "sharing": (BROKEN_SHARING, Rule.EXCLUSION, {"mixed": True, "timed": True}),
+    "following": (BROKEN_FOLLOWING, Rule.FOLLOWING, {"mixed": True}),
+    "following in time": (BROKEN_FOLLOWING, Rule.FOLLOWING, {"mixed": True, "timed": True}),
+    "permits": (BROKEN_PERMITS, Rule.EXCLUSION, {"permits": True, "timed": True}),
+    "slots": (BROKEN_SLOTS, Rule.ORDER, {"permits": True}),
+    "memory": ({"no quarantine": UNQUARANTINED}, Rule.EXCLUSION, {"timed": True}),
 }
 """Broken variants, what each breaks, and in which runs it is looked for."""
 
@@ -140,19 +140,19 @@ def test_shipping_rules(kind):
 )
 def test_broken_variant(search, variant):
     """A rule that is broken is found out, by what it breaks."""
-    rules, violation, options = SEARCHES[search]
+    rules, rule, options = SEARCHES[search]
     narrow = search in ("mutexes", "sharing")
     known = FOUND.get(f"{search}: {variant}", FOUND.get(variant, 0))
     options = {"sizes": SEVERAL} | options | ({"sizes": (3,)} if narrow and variant in OF_THREE else {})
     needs = NEEDS.get(variant, ()) if narrow else ()
     seeds = (known, *range(ENOUGH))
-    assert first(violation, seeds, rules=rules[variant], needs=needs, **options) is not None
+    assert first(rule, seeds, rules=rules[variant], needs=needs, **options) is not None
 
 
 def test_no_quarantine_keeps_the_order():
     """Without a restart quarantine the fences stay unique and in order all the same."""
     found = campaign(range(RUNS), rules=UNQUARANTINED, timed=True)
-    assert {type(error) for _, error in found.violations} <= {ExclusionError}
+    assert {error.rule for _, error in found.violations} <= {Rule.EXCLUSION}
     assert found.events["two holders at once"] > 0
 
 
