@@ -83,30 +83,34 @@ def test_a_harmless_change_survives(copy):
     assert path.read_text() == before
 
 
+HEAD = "def majority(size: int) -> int:"
+
+
 @pytest.mark.mutation
 @pytest.mark.parametrize(
-    "new",
-    ["def majority(size: int) -> int", "import nonsense\ndef majority(size: int) -> int:"],
-    ids=["a syntax error", "an import error"],
+    ("edit", "line"),
+    [
+        (TextEdit("_core/quorum.py", HEAD, HEAD[:-1]), ""),
+        (TextEdit("_core/quorum.py", HEAD, f"import nonsense\n{HEAD}"), ""),
+        (TextEdit("_core/quorum.py", HEAD, f"import os\nos.kill(os.getppid(), 9)\n{HEAD}"), "has ended"),
+        (Edit("majority", "size // 2 + 1", "nonsense"), "NameError: name 'nonsense' is not defined"),
+    ],
+    ids=["a syntax error", "an import error", "the end of the process we fork", "a wrong name"],
 )
-def test_code_that_cannot_be_imported_is_not_caught(copy, new):
-    """A change after which nothing is imported proves nothing about tests."""
-    edit = TextEdit("_core/quorum.py", "def majority(size: int) -> int:", new)
-    assert check(copy, harmful(edit)).outcome is Outcome.BROKEN
+def test_code_that_does_not_run_is_not_caught(copy, edit, line):
+    """A test that fails by that has found no rule broken; the next run is as if nothing had been."""
+    result = check(copy, harmful(edit, "unit/core/test_quorum.py::test_any_two_majorities_share_a_node"))
+    assert result.outcome is Outcome.BROKEN
+    assert line in result.line
+    assert copy.run([QUICK]).outcome is Outcome.SURVIVED
 
 
 @pytest.mark.mutation
-def test_code_that_does_not_run_is_not_caught(copy):
-    """A test that fails by a name that does not exist has found no rule broken."""
-    test = "unit/core/test_quorum.py::test_any_two_majorities_share_a_node"
-    result = check(copy, harmful(Edit("majority", "size // 2 + 1", "nonsense"), test))
-    assert (result.outcome, result.line) == (Outcome.BROKEN, "NameError: name 'nonsense' is not defined")
-
-
-@pytest.mark.mutation
-def test_a_test_that_is_not_there_is_not_caught(copy):
-    """A wrong name of a test proves nothing."""
+def test_a_run_without_an_end_or_a_test_proves_nothing(copy):
+    """What takes too long is ended, and a wrong name of a test is told; the next run has its own time."""
+    assert copy.run([QUICK], limit=0.0).line == "no end within 0 s"
     assert copy.run(["unit/core/test_quorum.py::test_nothing"]).outcome is Outcome.BROKEN
+    assert copy.run([QUICK]).outcome is Outcome.SURVIVED
 
 
 @pytest.mark.mutation
@@ -130,22 +134,6 @@ def test_another_package_than_the_copys_is_not_tested(copy, tmp_path):
         shutil.move(hidden, copy.root / PACKAGE)
     assert result.outcome is Outcome.BROKEN
     assert not result.test
-
-
-@pytest.mark.mutation
-def test_a_run_that_does_not_end_is_ended(copy):
-    """It proves nothing, and the next run has its own time."""
-    assert copy.run([QUICK], limit=0.0).line == "no end within 0 s"
-    assert copy.run([QUICK]).outcome is Outcome.SURVIVED
-
-
-@pytest.mark.mutation
-def test_a_mutation_that_ends_the_process_we_fork_is_not_caught(copy):
-    """It proves nothing, and the next run has another process."""
-    head = "def majority(size: int) -> int:"
-    edit = TextEdit("_core/quorum.py", head, f"import os\nos.kill(os.getppid(), 9)\n{head}")
-    assert check(copy, harmful(edit)).outcome is Outcome.BROKEN
-    assert copy.run([QUICK]).outcome is Outcome.SURVIVED
 
 
 @pytest.mark.mutation
