@@ -46,17 +46,15 @@ def _permits(history: History, _bound: float) -> Iterator[Violation]:
             continue
         if not 0 <= claim.slot < claim.permits:
             text = f"{who(claim)} was given slot {claim.slot} of {claim.permits} of {named(claim.names)}"
-            yield Violation(rule=Rule.PERMITS, at=claim.since, text=text, claims=(claim,))
+            yield Violation(Rule.PERMITS, claim.since, text, (claim,))
         held = holding[claim.names] = [one for one in holding[claim.names] if one.until > claim.since]
         held.append(claim)
         if len(held) > (most := max(one.permits for one in held)):
-            yield Violation(
-                rule=Rule.PERMITS,
-                at=claim.since,
-                text=f"{len(held)} held {named(claim.names)} at {instant(claim.since)}, of which there are"
-                f" {most}: {', '.join(map(who, held))}",
-                claims=tuple(held),
+            text = (
+                f"{len(held)} held {named(claim.names)} at {instant(claim.since)}, of which there are"
+                f" {most}: {', '.join(map(who, held))}"
             )
+            yield Violation(Rule.PERMITS, claim.since, text, tuple(held))
 
 
 def _resource(history: History, _bound: float) -> Iterator[Violation]:
@@ -91,12 +89,11 @@ def _resource(history: History, _bound: float) -> Iterator[Violation]:
 
 
 def _resource_violation(write: Write, what: str, why: str) -> Violation:
-    return Violation(
-        rule=Rule.RESOURCE,
-        at=write.at,
-        text=f"the resource {named([write.name])} {what} fence {write.fence} from client {write.client}"
-        f" at {instant(write.at)}, but {why}",
+    text = (
+        f"the resource {named([write.name])} {what} fence {write.fence} from client {write.client}"
+        f" at {instant(write.at)}, but {why}"
     )
+    return Violation(Rule.RESOURCE, write.at, text)
 
 
 def _lost_update(history: History, _bound: float) -> Iterator[Violation]:
@@ -105,23 +102,21 @@ def _lost_update(history: History, _bound: float) -> Iterator[Violation]:
         other = first.setdefault((update.name, update.wrote), update)
         if other is update:
             continue
-        yield Violation(
-            rule=Rule.LOST_UPDATE,
-            at=update.at,
-            text=f"the counter {named([update.name])} lost an update: client {update.client} wrote"
-            f" {update.wrote} at {instant(update.at)}, as client {other.client} had at {instant(other.at)}",
+        text = (
+            f"the counter {named([update.name])} lost an update: client {update.client} wrote"
+            f" {update.wrote} at {instant(update.at)}, as client {other.client} had at {instant(other.at)}"
         )
+        yield Violation(Rule.LOST_UPDATE, update.at, text)
 
 
 def _steady(history: History, _bound: float) -> Iterator[Violation]:
     for look in history.looks:
         if look.then != look.first:
-            yield Violation(
-                rule=Rule.STEADY,
-                at=look.at,
-                text=f"the counter {named([look.name])} was written under a reader: client {look.client} read"
-                f" {look.first}, and {look.then} at {instant(look.at)}",
+            text = (
+                f"the counter {named([look.name])} was written under a reader: client {look.client} read"
+                f" {look.first}, and {look.then} at {instant(look.at)}"
             )
+            yield Violation(Rule.STEADY, look.at, text)
 
 
 def _local_order(history: History, _bound: float) -> Iterator[Violation]:
@@ -149,13 +144,12 @@ def _local_order(history: History, _bound: float) -> Iterator[Violation]:
 
 
 def _local_order_violation(earlier: Operation, later: Operation) -> Violation:
-    return Violation(
-        rule=Rule.LOCAL_ORDER,
-        at=_end_of(later),
-        text=f"{who(later)} asked for {named(later.names)} at {instant(later.began)}"
+    text = (
+        f"{who(later)} asked for {named(later.names)} at {instant(later.began)}"
         f" and got it at {instant(_end_of(later))},"
-        f" but {who(earlier)} waited for it since {instant(earlier.began)}",
+        f" but {who(earlier)} waited for it since {instant(earlier.began)}"
     )
+    return Violation(Rule.LOCAL_ORDER, _end_of(later), text)
 
 
 def _turns(history: History, _bound: float) -> Iterator[Violation]:
@@ -174,12 +168,11 @@ def _turns(history: History, _bound: float) -> Iterator[Violation]:
         holds = Counter(claim.client for claim in claims[call.names] if since < claim.since < got)
         for other, number in holds.items():
             if number > 1:
-                yield Violation(
-                    rule=Rule.TURNS,
-                    at=got,
-                    text=f"{who(call)} stood in line for {named(call.names)} from {instant(since)} to"
-                    f" {instant(got)}, but client {other} had it {number} times",
+                text = (
+                    f"{who(call)} stood in line for {named(call.names)} from {instant(since)} to"
+                    f" {instant(got)}, but client {other} had it {number} times"
                 )
+                yield Violation(Rule.TURNS, got, text)
 
 
 def _end_of(operation: Operation) -> float:
@@ -197,13 +190,12 @@ def _liveness(history: History, bound: float) -> Iterator[Violation]:
         ended = history.ended if operation.ended is None else operation.ended
         if operation.outcome is not Outcome.FAIL and ended <= start + bound:
             continue  # it succeeded in time, or it was not given the time
-        yield Violation(
-            rule=Rule.LIVENESS,
-            at=min(ended, start + bound),
-            text=f"{who(operation)} asked for {named(operation.names)} at {instant(operation.began)};"
+        text = (
+            f"{who(operation)} asked for {named(operation.names)} at {instant(operation.began)};"
             f" all faults were over at {instant(healed)}, but {_end(operation)},"
-            f" {instant(bound)} were allowed from {instant(start)} on",
+            f" {instant(bound)} were allowed from {instant(start)} on"
         )
+        yield Violation(Rule.LIVENESS, min(ended, start + bound), text)
 
 
 def _end(operation: Operation) -> str:
@@ -216,12 +208,12 @@ def _end(operation: Operation) -> str:
 
 def _leak(history: History, _bound: float) -> Iterator[Violation]:
     for leak in history.leaks:
-        yield Violation(rule=Rule.LEAK, at=leak.at, text=f"left at {instant(leak.at)}: {plain(leak.what)}")
+        yield Violation(Rule.LEAK, leak.at, f"left at {instant(leak.at)}: {plain(leak.what)}")
 
 
 def _complaint(history: History, _bound: float) -> Iterator[Violation]:
     for one in history.complaints:
-        yield Violation(rule=Rule.COMPLAINT, at=one.at, text=f"at {instant(one.at)} {plain(one.what)}")
+        yield Violation(Rule.COMPLAINT, one.at, f"at {instant(one.at)} {plain(one.what)}")
 
 
 _CHECKS: Final[dict[Rule, Callable[[History, float], Iterator[Violation]]]] = {

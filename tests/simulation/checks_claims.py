@@ -41,13 +41,11 @@ def exclusion(name: str, claims: list[Claim]) -> Iterator[Violation]:
         lasting = longest if claim.alone else longest_alone
         if lasting is not None and claim.since < lasting.until:
             end = min(claim.until, lasting.until)
-            yield Violation(
-                rule=Rule.EXCLUSION,
-                at=claim.since,
-                text=f"two held {named([name])} from {instant(claim.since)} to {instant(end)}:"
-                f" {_held(lasting)}, and {_held(claim)}",
-                claims=(lasting, claim),
+            text = (
+                f"two held {named([name])} from {instant(claim.since)} to {instant(end)}:"
+                f" {_held(lasting)}, and {_held(claim)}"
             )
+            yield Violation(Rule.EXCLUSION, claim.since, text, (lasting, claim))
         if longest is None or claim.until > longest.until:
             longest = claim
         if claim.alone and (longest_alone is None or claim.until > longest_alone.until):
@@ -62,13 +60,11 @@ def unique(name: str, claims: list[Claim]) -> Iterator[Violation]:
             continue
         other = first.setdefault(claim.fence, claim)
         if other is not claim and (claim.alone or (other.alone and other.owner != claim.owner)):
-            yield Violation(
-                rule=Rule.UNIQUE,
-                at=claim.since,
-                text=f"fence {claim.fence} of {named([name])} was given twice:"
-                f" to {who(other)} at {instant(other.since)}, and to {who(claim)} at {instant(claim.since)}",
-                claims=(other, claim),
+            text = (
+                f"fence {claim.fence} of {named([name])} was given twice:"
+                f" to {who(other)} at {instant(other.since)}, and to {who(claim)} at {instant(claim.since)}"
             )
+            yield Violation(Rule.UNIQUE, claim.since, text, (other, claim))
 
 
 def order(name: str, claims: list[Claim]) -> Iterator[Violation]:
@@ -77,27 +73,23 @@ def order(name: str, claims: list[Claim]) -> Iterator[Violation]:
     A client that asks at the very moment of another's grant may have asked before it.
     """
     for other, claim in _not_above(claims, before="since", after="asked", touching=False, readers=True):
-        yield Violation(
-            rule=Rule.ORDER,
-            at=claim.since,
-            text=f"{who(claim)} asked for {named([name])} at {instant(claim.asked)}"
+        text = (
+            f"{who(claim)} asked for {named([name])} at {instant(claim.asked)}"
             f" and got fence {claim.fence} at {instant(claim.since)},"
-            f" but {who(other)} had been given fence {other.fence} at {instant(other.since)}",
-            claims=(other, claim),
+            f" but {who(other)} had been given fence {other.fence} at {instant(other.since)}"
         )
+        yield Violation(Rule.ORDER, claim.since, text, (other, claim))
 
 
 def succession(name: str, claims: list[Claim]) -> Iterator[Violation]:
     """Find claims that began after another one had ended whose fence is not below theirs."""
     believed = list(_believed(claims))
     for other, claim in _not_above(believed, before="until", after="since", touching=True, readers=False):
-        yield Violation(
-            rule=Rule.SUCCESSION,
-            at=claim.since,
-            text=f"{named([name])} went from a greater fence to one that is not:"
-            f" {_held(other)}, then {_held(claim)}",
-            claims=(other, claim),
+        text = (
+            f"{named([name])} went from a greater fence to one that is not:"
+            f" {_held(other)}, then {_held(claim)}"
         )
+        yield Violation(Rule.SUCCESSION, claim.since, text, (other, claim))
 
 
 def _not_above(
@@ -164,13 +156,11 @@ def _changed(
         for other in claims:
             above = other.alone and (other.fence or 0) > claim.unchanged_since
             if above and other.owner != claim.owner and other.since < getattr(claim, before):
-                yield Violation(
-                    rule=rule,
-                    at=claim.since,
-                    text=f"{who(claim)} was told at {instant(claim.since)} that {named([name])} had no writer"
-                    f" since fence {claim.unchanged_since}, but {_held(other)}",
-                    claims=(other, claim),
+                text = (
+                    f"{who(claim)} was told at {instant(claim.since)} that {named([name])} had no writer"
+                    f" since fence {claim.unchanged_since}, but {_held(other)}"
                 )
+                yield Violation(rule, claim.since, text, (other, claim))
                 break
 
 

@@ -47,7 +47,7 @@ def ownership(history: History, _bound: float) -> Iterator[Violation]:
             continue
         if clients is None:
             clients = {claim.owner: claim.client for claim in history.claims}
-        yield Violation(rule=Rule.OWNERSHIP, at=effect.at, text=_told(effect, wrong, clients.get))
+        yield Violation(Rule.OWNERSHIP, effect.at, _told(effect, wrong, clients.get))
 
 
 def _wrong(effect: Effect) -> str | None:

@@ -50,7 +50,7 @@ class Rule(StrEnum):
     """No process meets what it must not: lateness, silence, an end without a cause (R2, R3, R7, R8, R13)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Violation:
     """A rule that was broken once."""
 
