@@ -40,6 +40,9 @@ def _edit(place: str, *signed: str) -> Edit | TextEdit:
     return TextEdit(place, old, new) if place.endswith(".lua") else Edit(place, old, new)
 
 
-MUTATIONS: Final = tuple(
+_ALL: Final = [
     each for path in sorted(Path(__file__).parent.glob("edits/*.txt")) for each in read(path.read_text())
-)
+]
+
+MUTATIONS: Final = tuple(sorted(_ALL, key=lambda each: int(re.sub(r"\D", "", each.rule) or 0)))
+"""In the order of the rules."""
