@@ -281,7 +281,8 @@ def test_a_campaign_is_one_command(
         main()
     told = capsys.readouterr().out
     assert re.search(r"^again: python -m tests.simulation --replay \d+ --stubborn", told, re.MULTILINE)
-    assert f"found as: {Rule.LOST_UPDATE}: the counter" in told
+    assert f"{Rule.LOST_UPDATE}: the counter" in told
+    assert "\nfound as: " in told
 
 
 @pytest.mark.campaign
