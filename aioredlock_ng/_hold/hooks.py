@@ -1,4 +1,4 @@
-"""What happens to locks, told: to the log, and to the hooks of one manager, which are checked when they are given."""
+"""Tells the log, and the hooks of one manager, what happens to locks; hooks are checked when they are given."""
 
 from __future__ import annotations
 
