@@ -7,11 +7,9 @@ from typing import Final
 
 from aioredlock_ng import _scripts
 
-Words = tuple[bytes, ...]
-"""One command, as a node executes it."""
+Words = tuple[bytes, ...]  # one command, as a node executes it
 
-_STAMP: Final = 3
-"""Arguments of a stamp."""
+_STAMP: Final = 3  # arguments of a stamp
 
 _SINGLE: Final = {
     _scripts.ACQUIRE_MANY: _scripts.ACQUIRE,

@@ -10,8 +10,7 @@ from tests.servers import ask
 
 SLOTS: Final = 16384
 
-FORM_TIMEOUT: Final = 60.0
-"""Seconds for the servers to become a Cluster, or to agree again."""
+FORM_TIMEOUT: Final = 60.0  # seconds for the servers to become a Cluster, or to agree again
 
 OPTIONS: Final = {
     "cluster-enabled": "yes",

@@ -49,8 +49,7 @@ def is_named(config: pytest.Config) -> bool:
     return last_failed or not any(Path(argument).is_dir() for argument in config.args)
 
 
-WORKERS_PER_CPU: Final = 2
-"""Tests wait for servers and processes about half of their time."""
+WORKERS_PER_CPU: Final = 2  # tests wait for servers and processes about half of their time
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

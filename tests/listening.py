@@ -20,10 +20,8 @@ class Listener(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.transport: Any = None
-        self.told: list[Any] = []
-        """Replies and pushes, in order."""
-        self.times: list[float] = []
-        """When each of them came, on the loop's clock."""
+        self.told: list[Any] = []  # replies and pushes, in order
+        self.times: list[float] = []  # when each of them came, on the loop's clock
         self.lost = False
         self._came = asyncio.Event()
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)

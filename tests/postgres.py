@@ -21,17 +21,16 @@ import pytest
 
 from tests.servers import required
 
+# Seconds until it takes connections; it needs about one, with the making of the folder.
 START_TIMEOUT: Final = 30.0
-"""Seconds until it takes connections; it needs about one, with the making of the folder."""
 
-DEBIAN: Final = Path("/usr/lib/postgresql")
-"""Where Debian keeps the programs, by version and off PATH."""
+DEBIAN: Final = Path("/usr/lib/postgresql")  # where Debian keeps the programs, by version and off PATH
 
 _INITDB: Final = ("--no-sync", "--auth=trust", "--username=test", "--encoding=UTF8", "--no-locale")
 _POSTGRES: Final = ("-F", "-c", "listen_addresses=")  # no fsync, no TCP
 
+# Runs a command until standard input closes, as it does when this process ends, however that comes about.
 _END_WITH_US: Final = '"$@" & read -r _; kill -INT $!; wait $!'
-"""Runs a command until standard input closes, as it does when this process ends, however that comes about."""
 
 
 def find_programs() -> Path | None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from aioredlock_ng.testing._server import find_server
 from tests.servers import answers, fastest_arm, free_port
 
-START_TIMEOUT = 60.0
-"""Seconds for a Sentinel to answer."""
+START_TIMEOUT = 60.0  # seconds for a Sentinel to answer
 
 
 @contextlib.contextmanager

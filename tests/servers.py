@@ -32,16 +32,15 @@ from aioredlock_ng.testing._ports import ReservedPort
 from aioredlock_ng.testing.local_nodes import LocalNodes, NoServerError, find_server
 
 ARMS: Final = ("path", "local", "docker")
+# For ``parametrize`` and fixtures: in the quick tier, the servers that come with the development tools.
 EACH_ARM: Final = (
     pytest.param("path", marks=pytest.mark.process),
     "local",
     pytest.param("docker", marks=pytest.mark.process),
 )
-"""For ``parametrize`` and fixtures: in the quick tier, the servers that come with the development tools."""
 
 DOCKER_IMAGE: Final = os.environ.get("REDLOCK_DOCKER_IMAGE", "redis:7-alpine")
-DOCKER_TIMEOUT: Final = 60.0
-"""Seconds for a container to start and answer."""
+DOCKER_TIMEOUT: Final = 60.0  # seconds for a container to start and answer
 
 _POLL: Final = 0.01
 

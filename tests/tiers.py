@@ -12,9 +12,9 @@ from fnmatch import fnmatchcase
 from functools import cache
 from typing import Final, NamedTuple
 
-QUICK: Final = "quick"
-"""Says that a test belongs to the quick tier although its file does not."""
+QUICK: Final = "quick"  # says that a test belongs to the quick tier although its file does not
 
+# Files, as patterns below ``tests/``, of every tier but the quick one.
 TIERS: Final[Mapping[str, tuple[str, ...]]] = {
     "campaign": (
         "faults/test_fences_grow.py",
@@ -53,11 +53,10 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
         "unit/test_read_write_cancellation.py",
     ),
 }
-"""Files, as patterns below ``tests/``, of every tier but the quick one."""
 
 
+# The tiers of which CI runs a share only, all but the quick one: it has 25 minutes.
 SHARED: Final = frozenset(TIERS)
-"""The tiers of which CI runs a share only, all but the quick one: it has 25 minutes."""
 
 
 class Share(NamedTuple):

@@ -15,14 +15,11 @@ from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError, R
 from tests.behaviour.tools import PATIENCE, all_up, keys, no_key_left, quiet
 from tests.servers import Nodes, ask, eventually
 
-CANCELLATIONS: Final = 5000
-"""Cancellations that strike, contended and uncontended each."""
+CANCELLATIONS: Final = 5000  # cancellations that strike, contended and uncontended each
 AT_ONCE: Final = 25
-TURNS: Final = 24
-"""Turns of the loop before a cancellation: more than an uncontended cycle takes."""
+TURNS: Final = 24  # turns of the loop before a cancellation: more than an uncontended cycle takes
 
-TTL: Final = 60.0
-"""Seconds: so long that a key which is left behind is still there when the test looks."""
+TTL: Final = 60.0  # seconds: so long that a key which is left behind is still there when the test looks
 
 
 class Cancelling:

@@ -17,13 +17,12 @@ from tests.servers import Nodes, ask, eventually
 
 PROCESSES: Final = 4
 TASKS: Final = 5
-TURNS: Final = 60
-"""How often each process has the lock before all are told to end."""
+TURNS: Final = 60  # how often each process has the lock before all are told to end
 
 WAITERS: Final = 3
 
+# Seconds in which several processes have been told and have had their turn; their polls come after 30.
 PROMPTLY: Final = 20.0
-"""Seconds in which several processes have been told and have had their turn; their polls come after 30."""
 
 
 def listeners(nodes: Nodes, name: str) -> list[int]:

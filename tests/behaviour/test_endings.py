@@ -18,8 +18,7 @@ from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import ALLOWANCE, boot_time, keys, no_key_left, quiet, worker
 from tests.servers import Nodes, ask
 
-TTL: Final = 60
-"""Seconds: a key that is left behind outlives the test."""
+TTL: Final = 60  # seconds: a key that is left behind outlives the test
 
 
 def complaints(errors: str) -> list[str]:

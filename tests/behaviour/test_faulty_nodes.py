@@ -23,11 +23,10 @@ from tests.behaviour.tools import (
 )
 from tests.servers import Nodes, eventually
 
-COST: Final = 1.5
-"""How much slower than with five healthy nodes a cycle may be, by the median."""
+COST: Final = 1.5  # how much slower than with five healthy nodes a cycle may be, by the median
 
+# The same for the rate of many tasks, which a busy machine disturbs more; waiting would cost tenfold.
 RATE_COST: Final = 2.0
-"""The same for the rate of many tasks, which a busy machine disturbs more; waiting would cost tenfold."""
 
 TASKS: Final = 100
 

@@ -15,8 +15,7 @@ from aioredlock_ng._settings.options import DEFAULT_QUARANTINE, QUARANTINE_VARIA
 from tests.behaviour.tools import ALLOWANCE, boot_time, quiet
 from tests.servers import Nodes
 
-LONGEST: Final = wait_ms(milliseconds(DEFAULT_QUARANTINE)) / 1000
-"""Seconds of the wait."""
+LONGEST: Final = wait_ms(milliseconds(DEFAULT_QUARANTINE)) / 1000  # seconds of the wait
 
 
 @pytest.fixture(autouse=True)

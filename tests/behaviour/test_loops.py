@@ -14,8 +14,7 @@ from aioredlock_ng.events import Hooks, Lost
 from tests.behaviour.tools import PATIENCE, all_up, keys
 from tests.servers import Nodes
 
-TTL: Final = 30.0
-"""Seconds: longer than any of these tests takes."""
+TTL: Final = 30.0  # seconds: longer than any of these tests takes
 
 
 class Losses(Hooks):

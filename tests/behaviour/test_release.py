@@ -19,8 +19,8 @@ from tests.unit.worlds import SCRIPTS
 RACES: Final = 1000
 AT_ONCE: Final = 50
 
+# Scripts whose first argument is an owner.
 FOR_AN_OWNER: Final = ("acquire", "raise", "extend", "top-up", "release")
-"""Scripts whose first argument is an owner."""
 
 
 def histories(lines: list[str]) -> dict[str, list[str]]:

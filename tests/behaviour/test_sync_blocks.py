@@ -32,6 +32,7 @@ from tests.behaviour.tools import PATIENCE, keys
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes
 
+# Everything that is entered by ``with``.
 KINDS: dict[str, Callable[[SyncLockManager], Any]] = {
     "lock": lambda manager: manager.lock("x", blocking_timeout=0.2),
     "reentrant": lambda manager: manager.lock("x", reentrant=True, blocking_timeout=0.2),
@@ -40,7 +41,6 @@ KINDS: dict[str, Callable[[SyncLockManager], Any]] = {
     "semaphore": lambda manager: manager.semaphore("x", permits=1, blocking_timeout=0.2),
     "campaign": lambda manager: manager.election("x").campaign(),
 }
-"""Everything that is entered by ``with``."""
 
 ONE_HOLDER = ("lock", "reentrant", "write", "semaphore")
 

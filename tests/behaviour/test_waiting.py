@@ -21,8 +21,7 @@ from aioredlock_ng import (
 from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, keys, quiet
 from tests.servers import Nodes, ask
 
-NODE_TIMEOUT: Final = 1.5
-"""Seconds: more than a busy server takes to answer."""
+NODE_TIMEOUT: Final = 1.5  # seconds: more than a busy server takes to answer
 
 HOLDER_TTL: Final = 10.0
 

@@ -26,11 +26,11 @@ from tests.servers import Nodes, ask, eventually, lock_keys
 
 WORKER: Final = Path(__file__).with_name("worker.py")
 
+# Seconds that a machine with much other work may be late; what must not be waited for takes longer.
 ALLOWANCE: Final = 5.0
-"""Seconds that a machine with much other work may be late; what must not be waited for takes longer."""
 
+# Seconds until something that must happen, with no deadline of its own, counts as not happening.
 PATIENCE: Final = 60.0
-"""Seconds until something that must happen, with no deadline of its own, counts as not happening."""
 
 
 # -- servers ---------------------------------------------------------------------------------------

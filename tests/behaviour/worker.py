@@ -174,8 +174,8 @@ TASKS = {
     "fork": fork,
 }
 
+# Of their managers: a waiter does not poll as long as a test lasts, once it listens.
 OPTIONS = {"take": {"retry": RetryPolicy(cap=60.0)}}
-"""Of their managers: a waiter does not poll as long as a test lasts, once it listens."""
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from tests.environments.interpreters import ROOT
 README: Final = ROOT / "README.md"
 DOCS: Final = ROOT / "docs"
 
-PAGES: Final = (README, *sorted(DOCS.rglob("*.md")))
-"""Pages for users, whose blocks are run."""
+PAGES: Final = (README, *sorted(DOCS.rglob("*.md")))  # pages for users, whose blocks are run
 
+# All pages, whose links are followed.
 LINKED: Final = (
     *PAGES,
     ROOT / "CHANGELOG.md",
@@ -23,7 +23,6 @@ LINKED: Final = (
     ROOT / "benchmarks" / "README.md",
     ROOT / "tests" / "README.md",
 )
-"""All pages, whose links are followed."""
 
 _BLOCK: Final = re.compile(
     r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
@@ -36,16 +35,12 @@ _BLOCK: Final = re.compile(
 class Block:
     """A fenced block."""
 
-    page: str
-    """Where it stands, below the project's root."""
-    line: int
-    """The number of its first line."""
+    page: str  # where it stands, below the project's root
+    line: int  # the number of its first line
     language: str
-    info: str
-    """What follows the language, such as a title."""
+    info: str  # what follows the language, such as a title
     source: str
-    reason: str | None
-    """Why it is not run, as the comment before it says: ``<!-- not run: … -->``."""
+    reason: str | None  # why it is not run, as the comment before it says: ``<!-- not run: … -->``
 
     @property
     def is_tests(self) -> bool:

@@ -23,8 +23,8 @@ from aioredlock_ng import LockManager
 from aioredlock_ng.__main__ import main
 from tests.docs.pages import Block
 
+# What functions that a page defines and does not call are called with.
 CALLS: Final = {"pay": (42,), "make_report": (7,)}
-"""What functions that a page defines and does not call are called with."""
 
 
 class Database:
@@ -48,12 +48,12 @@ class Database:
         self.paid[invoice] = amount
 
 
+# Pages that are a way through, whose commands are run between the blocks of Python.
 COMMANDED: Final = ("docs/start.md", "docs/how-to/operating.md")
-"""Pages that are a way through, whose commands are run between the blocks of Python."""
 
 
+# Options for each command: on a loaded machine a server may take longer than the usual 0.1 s.
 UNHURRIED: Final = ("--node-timeout", "5")
-"""Options for each command: on a loaded machine a server may take longer than the usual 0.1 s."""
 
 
 def over(urls: list[str], source: str) -> str:
@@ -124,8 +124,8 @@ def digits_aside(text: str) -> str:
     return re.sub(r"\d+", "0", text)
 
 
+# What the pages' web applications are asked, and what they answer.
 VISITS: Final = (("/orders/42/pay", {"paid": 42}), ("/reports", {"done": True}))
-"""What the pages' web applications are asked, and what they answer."""
 
 
 async def visit(app: FastAPI | web.Application | None) -> None:

@@ -30,11 +30,11 @@ WITH_PYTHON: Final = [
 ]
 TESTS: Final = [block for block in BLOCKS if block.is_tests]
 
+# How many blocks of Python may stand unrun, each with its reason in a comment before it.
 MOST_EXCEPTED: Final = 0
-"""How many blocks of Python may stand unrun, each with its reason in a comment before it."""
 
+# Without a language: lines of a server, or of a configuration, which tests of their own read.
 LANGUAGES: Final = {"", "python", "sh", "sql", "text"}
-"""Without a language: lines of a server, or of a configuration, which tests of their own read."""
 
 
 @pytest.fixture
@@ -162,11 +162,11 @@ def test_the_pages_that_are_a_way_through_have_commands() -> None:
         assert len([line for line in lines if line.startswith("aioredlock-ng ")]) >= 2
 
 
+# What the pages call the programs that a reader puts into a file.
 TITLED: Final = [title for block in BLOCKS for title in re.findall(r'^title="([\w.]+\.py)"$', block.info)]
-"""What the pages call the programs that a reader puts into a file."""
 
+# Programs of the reader's machine, and the two long commands that tests/environments looks at.
 KNOWN: Final = ("cd", "chmod", "docker", "export", "openssl", "python3", "redis-cli", "redis-server")
-"""Programs of the reader's machine, and the two long commands that tests/environments looks at."""
 
 
 @pytest.mark.parametrize("line", command_lines())

@@ -32,10 +32,11 @@ UNITS: Final = {
     "MiB": 2.0**20,
 }
 
+# Folders whose numbers are none of a manager's: they bound commands, the dashboard, the demonstration,
+# answers to HTTP requests and tests.
 OUTSIDE: Final = ("_cli", "_dashboard", "_demo", "contrib", "testing")
-"""Folders whose numbers are none of a manager's: they bound commands, the dashboard, the demonstration,
-answers to HTTP requests and tests."""
 
+# Numbers that bound nothing, or that are explained elsewhere, and why; patterns.
 NO_LIMITS: Final = {
     "_acquire/owners:OWNER_BITS": "assumption A5 has it",
     "_acquire/waiting:SAME_EXPIRY": "what counts as the same moment",
@@ -53,7 +54,6 @@ NO_LIMITS: Final = {
     "_node/handshake:RESP?": "versions of the wire protocol",
     "_node/urls:DEFAULT_*PORT": "ports",
 }
-"""Numbers that bound nothing, or that are explained elsewhere, and why; patterns."""
 
 
 def numbers_of(module: Path) -> set[str]:

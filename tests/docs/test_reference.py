@@ -14,6 +14,7 @@ import yaml
 import aioredlock_ng
 from tests.docs.pages import DOCS
 
+# Modules that users import.
 PUBLIC: Final = (
     "aioredlock_ng",
     "aioredlock_ng.contrib.aiohttp",
@@ -28,13 +29,12 @@ PUBLIC: Final = (
     "aioredlock_ng.testing",
     "aioredlock_ng.testing.faults",
 )
-"""Modules that users import."""
 
+# Modules that they start, or that hold others.
 NO_API: Final = {"aioredlock_ng.__main__", "aioredlock_ng.contrib"}
-"""Modules that they start, or that hold others."""
 
+# What is public by its letters alone.
 NO_NAMES: Final = {"aioredlock_ng.sync.Losses", "aioredlock_ng.sync.P", "aioredlock_ng.sync.R"}
-"""What is public by its letters alone."""
 
 _DIRECTIVE: Final = re.compile(r"^::: ([\w.]+)\n((?: {4}.*\n)*)", re.MULTILINE)
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-COMMAND_TIMEOUT = 300.0
-"""Seconds for one command; the longest is an installation with its downloads."""
+COMMAND_TIMEOUT = 300.0  # seconds for one command; the longest is an installation with its downloads
 
 _LINES_SHOWN = 60
 
+# What another interpreter runs: other kinds of servers would say nothing of it.
 CHEAP = "not (heavy or process)"
-"""What another interpreter runs: other kinds of servers would say nothing of it."""
 
 
 class InstallationError(Exception):

@@ -20,15 +20,14 @@ OLDEST_REDIS = (*TOOLS, "redis[hiredis]==5.0.1", "hiredis==3.2.*")
 OLDEST_WEB = (*TOOLS, *WEB_TOOLS, "fastapi==0.121.1", "starlette==0.40.*", "aiohttp==3.10.11")
 
 SUITE = ("tests/unit/test_deadline.py", "tests/conformance/test_lock.py")
-CONNECTIONS = ("tests/nodes/test_connection_real.py",)
-"""What rests on redis-py's own connections."""
+CONNECTIONS = ("tests/nodes/test_connection_real.py",)  # what rests on redis-py's own connections
+# Where the frameworks cancel, or are cancelled: what may differ between Pythons.
 CANCELLED_WEB = (
     "tests/contrib/fastapi/test_locked.py",
     "tests/contrib/fastapi/test_loss.py",
     "tests/contrib/aiohttp/test_begun.py",
     "tests/contrib/aiohttp/test_leaving.py",
 )
-"""Where the frameworks cancel, or are cancelled: what may differ between Pythons."""
 
 ANSWERS = ("tests/contrib/fastapi/test_answers.py", "tests/contrib/aiohttp/test_answers.py")
 
@@ -46,8 +45,7 @@ CASES = [
     Case("oldest-web", OLDEST_WEB, (*CANCELLED_WEB, *ANSWERS)),
 ]
 
-SUITE_TIMEOUT = 300.0
-"""Seconds for the suite in one environment."""
+SUITE_TIMEOUT = 300.0  # seconds for the suite in one environment
 
 
 @pytest.fixture

@@ -15,14 +15,15 @@ from tests.servers import Nodes, ask, without_quarantine_set
 
 EXAMPLES: Final = ROOT / "examples"
 
+# What the examples say that freeze a holder.
 STORY: Final = (
     r"\AA: has the lock with fence \d+ and reads 100\nA: is frozen past its ttl of 1 s\n"
     r"B: has the lock with fence \d+ and reads 100\nB: its deposit of 10 is written\n"
     r"A: goes on\n(.|\n)*A: its deposit of 30 is refused\n(.|\n)*A: is told: lock 'account:1' was lost(.|\n)*"
     r"the balance is 110\n\Z"
 )
-"""What the examples say that freeze a holder."""
 
+# Examples that run to their end, and what they print.
 PROGRAMS: Final = {
     "quickstart.py": r"\A10 tasks added 1 each: 10\n(.|\n)*another client: lock 'quickstart' is held",
     "worker_pool.py": r"\A40 items done once each, by [123] processes: \[[\d, ]+\]\n\Z",
@@ -39,20 +40,18 @@ PROGRAMS: Final = {
     "migration.py": r"\Aredis-py's Lock holds it: free in \d+ s at .*\nevery call has its counterpart\n\Z",
     **{f"fenced_{resource}.py": STORY for resource in ("sqlite", "postgres", "redis")},
 }
-"""Examples that run to their end, and what they print."""
 
+# Examples that need a visitor, and where the tests stand that visit them.
 OWN_TESTS: Final = {
     "fastapi_app.py": "tests/contrib/fastapi",
     "aiohttp_app.py": "tests/contrib/aiohttp",
     "cron_singleton.py": "tests/cli",
 }
-"""Examples that need a visitor, and where the tests stand that visit them."""
 
+# How those keys begin that outlive the locks (R16); one prefix of the examples is empty.
 OWN_MARK: Final = re.compile(rb"(redlock:)?(fence:\{|slots:\{|leader:\{|queue:\{|\{meta\})")
-"""How those keys begin that outlive the locks (R16); one prefix of the examples is empty."""
 
-TIMEOUT: Final = 60.0
-"""Seconds for one program; the longest takes one or two."""
+TIMEOUT: Final = 60.0  # seconds for one program; the longest takes one or two
 
 
 @pytest.mark.process

@@ -27,11 +27,9 @@ from tests.servers import ask, free_port, required, without_quarantine_set
 FOLDER: Final = ROOT / "examples" / "observability"
 METRIC: Final = re.compile(r"\bredlock_\w+")
 WORKERS: Final = 3
-PATIENCE: Final = 30.0
-"""Seconds within which it finds what has happened."""
+PATIENCE: Final = 30.0  # seconds within which it finds what has happened
 
-SCRAPED: Final = 10.0
-"""Seconds for which Prometheus reads before it is asked."""
+SCRAPED: Final = 10.0  # seconds for which Prometheus reads before it is asked
 
 
 def metrics() -> set[str]:

@@ -121,10 +121,8 @@ class ChaosProxy:
     def __init__(self, url: str) -> None:
         self.requests = Way()
         self.replies = Way()
-        self.accepted = 0
-        """Connections that clients have tried to make while the port was open."""
-        self.rejects = False
-        """Whether a new connection is reset at once."""
+        self.accepted = 0  # connections that clients have tried to make while the port was open
+        self.rejects = False  # whether a new connection is reset at once
         self._server_port = urlsplit(url).port
         # Bound for as long as it lives, and never listening: the port stays its own while it refuses.
         self._reserved = socket.socket()

@@ -10,8 +10,7 @@ from typing import Final, Protocol, final
 
 import hiredis
 
-END: Final = b""
-"""Stands for the end of a connection, behind all that came before it."""
+END: Final = b""  # stands for the end of a connection, behind all that came before it
 
 _NOTHING: Final = object()
 
@@ -31,16 +30,13 @@ class Way:
     """One of the two directions through a proxy: what becomes of the bytes that go there."""
 
     def __init__(self) -> None:
-        self.delay = 0.0
-        """Seconds that everything takes; no limit to how much is under way."""
+        self.delay = 0.0  # seconds that everything takes; no limit to how much is under way
+        # Up to so many seconds more, drawn anew for all that comes at once; nothing overtakes.
         self.jitter = 0.0
-        """Up to so many seconds more, drawn anew for all that comes at once; nothing overtakes."""
+        # Gives how many bytes are written at once; None for as many as there are.
         self.piece: Callable[[], int] | None = None
-        """Gives how many bytes are written at once; None for as many as there are."""
-        self.passed = 0
-        """Bytes that have been written."""
-        self.dropped: list[bytes] = []
-        """Replies that were taken out."""
+        self.passed = 0  # bytes that have been written
+        self.dropped: list[bytes] = []  # replies that were taken out
         self._stalled = False
         self._left: int | None = None
         self._unwanted: Callable[[bytes], bool] | None = None

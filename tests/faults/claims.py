@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 from tests.simulation import history
 from tests.simulation.checks import Rule, check
 
-OF_FENCES: Final = (Rule.UNIQUE, Rule.ORDER)
-"""What holds where exclusion is lost, too."""
+OF_FENCES: Final = (Rule.UNIQUE, Rule.ORDER)  # what holds where exclusion is lost, too
 
 RULES: Final = (Rule.EXCLUSION, *OF_FENCES, Rule.SUCCESSION)
 
@@ -17,14 +16,10 @@ RULES: Final = (Rule.EXCLUSION, *OF_FENCES, Rule.SUCCESSION)
 class Claim(NamedTuple):
     """One turn of a holder; all times are of `CLOCK_MONOTONIC`, which the processes of a machine share."""
 
-    start: float
-    """When its `acquire` had returned."""
-    end: float
-    """When it had done its work, or when its lease ended, if that was earlier."""
-    fence: int
-    """0 without fencing."""
-    asked: float
-    """Before it called `acquire`."""
+    start: float  # when its `acquire` had returned
+    end: float  # when it had done its work, or when its lease ended, if that was earlier
+    fence: int  # 0 without fencing
+    asked: float  # before it called `acquire`
 
 
 def check_claims(claims: Iterable[Claim], *, rules: Collection[Rule] = RULES) -> None:

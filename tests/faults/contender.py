@@ -20,24 +20,17 @@ class Orders:
     """What one process is to do."""
 
     urls: list[str]
-    names: list[str]
-    """One task for each."""
-    quota: int
-    """It ends after so many claims, or when it is told to (SIGTERM)."""
-    apart: float
-    """Seconds that its clocks are ahead of the machine's."""
-    inside: float
-    """Seconds that a claim lasts."""
-    retry: float
-    """Seconds between two tries, at most."""
-    idle: float
-    """Seconds between two claims of a task, at most, so that other processes get their turn."""
-    options: dict[str, Any]
-    """Of its manager."""
+    names: list[str]  # one task for each
+    quota: int  # it ends after so many claims, or when it is told to (SIGTERM)
+    apart: float  # seconds that its clocks are ahead of the machine's
+    inside: float  # seconds that a claim lasts
+    retry: float  # seconds between two tries, at most
+    idle: float  # seconds between two claims of a task, at most, so that other processes get their turn
+    options: dict[str, Any]  # of its manager
 
 
+# Seconds that the machine is taken to run already: the time that leases go by is never below 0.
 BOOTED_BEFORE: Final = 10_000.0
-"""Seconds that the machine is taken to run already: the time that leases go by is never below 0."""
 
 
 @dataclass

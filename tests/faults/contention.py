@@ -17,8 +17,7 @@ from tests.servers import ask, eventually
 
 CONTENDER: Final = Path(__file__).with_name("contender.py")
 
-UNTIL_STOPPED: Final = 10**9
-"""A quota that is not used up."""
+UNTIL_STOPPED: Final = 10**9  # a quota that is not used up
 
 
 class Contention:
@@ -27,10 +26,8 @@ class Contention:
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._workers = workers
         self.claims: dict[str, list[Claim]] = {}
-        self.counts: Counter[str] = Counter()
-        """What their managers counted."""
-        self.handovers = 0
-        """How often a lock went from one process to another."""
+        self.counts: Counter[str] = Counter()  # what their managers counted
+        self.handovers = 0  # how often a lock went from one process to another
 
     @property
     def goes_on(self) -> bool:

@@ -13,8 +13,7 @@ from typing import Any, Final
 from aioredlock_ng import Lease, LockManager
 
 NAME: Final = "printer"
-INSIDE: Final = 0.01
-"""Seconds of a turn."""
+INSIDE: Final = 0.01  # seconds of a turn
 
 
 class Worker:

@@ -23,8 +23,7 @@ from tests.servers import required
 
 PROGRAMS: Final = ("ip", "ss", "nft")
 
-_NEW_NETWORK: Final = 0x40000000
-"""`CLONE_NEWNET` of Linux; Python 3.11 has no names for this."""
+_NEW_NETWORK: Final = 0x40000000  # `CLONE_NEWNET` of Linux; Python 3.11 has no names for this
 
 _OWN: Final = "/proc/thread-self/ns/net"
 
@@ -69,8 +68,8 @@ def replies(ports: Sequence[int]) -> str:
     return f"tcp sport {{ {', '.join(map(str, ports))} }}"
 
 
+# The part of a rule that picks the first packet of a connection.
 NEW: Final = "tcp flags & (syn | ack) == syn"
-"""The part of a rule that picks the first packet of a connection."""
 
 
 def reached_at(nodes: LocalNodes, address: str = "127.0.0.1") -> list[str]:

@@ -16,8 +16,7 @@ KEY: Final = f"redlock:{NAME}"
 
 COUNTER: Final = f"redlock:fence:{{{KEY}}}"
 
-HOLDING: Final = (0, 1, 2)
-"""The nodes that A has."""
+HOLDING: Final = (0, 1, 2)  # the nodes that A has
 
 
 @contextlib.asynccontextmanager

@@ -22,8 +22,7 @@ from fenced_sqlite import Account
 from aioredlock_ng import ExtensionPolicy, Lease, LockLostError, LockManager
 from aioredlock_ng.events import LoopStalled
 
-OBJECTS: Final = 1_000_000
-"""How many the collector has to look at."""
+OBJECTS: Final = 1_000_000  # how many the collector has to look at
 
 
 class SuspendedLoop(asyncio.SelectorEventLoop):
@@ -86,8 +85,8 @@ async def collect(lease: Lease) -> float:
 
 PAUSES: Final = {"freeze": freeze, "suspend": suspend, "block": block, "collect": collect}
 
+# Seldom enough that it is not the next extension that finds the lease ended.
 EVERY: Final = {"freeze": 0.7, "suspend": 0.7, "block": 0.7}
-"""Seldom enough that it is not the next extension that finds the lease ended."""
 
 
 async def hold(how: str, ttl: float, path: str, urls: list[str]) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from typing import Any, Final
 from aioredlock_ng import Lease, LockManager
 
 NAME: Final = "pool"
-INSIDE: Final = (0.002, 0.02)
-"""Seconds with a permit, from the shortest to the longest."""
+INSIDE: Final = (0.002, 0.02)  # seconds with a permit, from the shortest to the longest
 
 
 class Holder:

@@ -18,14 +18,12 @@ from typing import Any, Final, NamedTuple
 
 from aioredlock_ng import Lease, LockManager
 
-DIGITS: Final = 12
-"""Of each half."""
+DIGITS: Final = 12  # of each half
 
+# Seconds between the halves, from the shortest to the longest.
 INSIDE: Final = {"read": (0.005, 0.015), "write": (0.002, 0.006)}
-"""Seconds between the halves, from the shortest to the longest."""
 
-AWAY: Final = (0.0005, 0.003)
-"""Seconds until it comes again."""
+AWAY: Final = (0.0005, 0.003)  # seconds until it comes again
 
 
 class Turn(NamedTuple):
@@ -34,11 +32,9 @@ class Turn(NamedTuple):
     mode: str
     asked: float
     start: float
-    end: float
-    """When it had done its work, or when its lease ended, if that was earlier."""
+    end: float  # when it had done its work, or when its lease ended, if that was earlier
     fence: int
-    number: int
-    """What it has read, or written."""
+    number: int  # what it has read, or written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,10 +44,8 @@ class Orders:
     urls: list[str]
     path: str
     mode: str
-    stays: bool
-    """Whether it stays inside with its first lock; else it ends when it is told to (SIGTERM)."""
-    options: dict[str, Any]
-    """Of its manager."""
+    stays: bool  # whether it stays inside with its first lock; else it ends when it is told to (SIGTERM)
+    options: dict[str, Any]  # of its manager
 
 
 def read(path: str) -> tuple[int, int]:

@@ -80,14 +80,10 @@ class State:
     enter: Callable[[Server], None]
     leave: Callable[[Server], None]
     entered: Callable[[Server], bool] = lambda _: True
-    reason: str
-    """In the votes: a pattern."""
-    check: str
-    """What a diagnosis calls it."""
-    logs_in: bool = True
-    """Whether the URLs name the user and its password."""
-    extends: bool = False
-    """Whether a lease that is there is extended and released all the same."""
+    reason: str  # in the votes: a pattern
+    check: str  # what a diagnosis calls it
+    logs_in: bool = True  # whether the URLs name the user and its password
+    extends: bool = False  # whether a lease that is there is extended and released all the same
 
     async def comes_over(self, server: Server) -> None:
         """Bring a server into this state."""

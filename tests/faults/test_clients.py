@@ -28,8 +28,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at proces
 HOLDER: Final = Path(__file__).with_name("paused_holder.py")
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 TTL: Final = 1.2
-TICK: Final = 0.25
-"""Seconds: how often the watchdog looks at a clock that goes on during suspend (R2)."""
+TICK: Final = 0.25  # seconds: how often the watchdog looks at a clock that goes on during suspend (R2)
 
 
 # -- pauses ----------------------------------------------------------------------------------------
@@ -41,8 +40,7 @@ async def stopped(process: asyncio.subprocess.Process) -> None:
     await eventually(lambda: status.read_text().rpartition(")")[2].split()[0] == "T", what="it has stopped")
 
 
-STOPPED: Final = ("freeze", "suspend")
-"""How a process stands still that another one has to wake."""
+STOPPED: Final = ("freeze", "suspend")  # how a process stands still that another one has to wake
 
 
 @pytest.mark.parametrize("how", ["freeze", "suspend", "block", "collect"])

@@ -26,8 +26,8 @@ from tests.servers import ask, eventually
 
 NAMES: Final = [f"name-{number}" for number in range(6)]
 
+# Seconds until nodes that have just lost their memory can be raised to one fence (R10: 12 less 10).
 AGREEING: Final = 2.0
-"""Seconds until nodes that have just lost their memory can be raised to one fence (R10: 12 less 10)."""
 
 
 # -- A has exactly three of five, and one of these forgets it --------------------------------------

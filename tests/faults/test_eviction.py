@@ -33,18 +33,15 @@ POLICIES: Final = (
     "volatile-ttl",
 )
 
-TTL: Final = 1.0
-"""Seconds; the restart quarantine, too."""
+TTL: Final = 1.0  # seconds; the restart quarantine, too
 
-EAGER: Final = RetryPolicy(base=0.01, cap=0.05)
-"""So that B is inside as early as it can."""
+EAGER: Final = RetryPolicy(base=0.01, cap=0.05)  # so that B is inside as early as it can
 
-SELDOM: Final = ExtensionPolicy(every=0.7)
-"""So that A is told late."""
+SELDOM: Final = ExtensionPolicy(every=0.7)  # so that A is told late
 
-BATCHES: Final = 400
-"""At most; a lock is deleted long before."""
+BATCHES: Final = 400  # at most; a lock is deleted long before
 
+# A cache that is written and read without end; its keys have no ttl.
 FILLER: Final = """
 local value = string.rep('x', 1000)
 for i = 1, 100 do
@@ -53,10 +50,9 @@ for i = 1, 100 do
   redis.call('GET', key)
 end
 """
-"""A cache that is written and read without end; its keys have no ttl."""
 
+# The `lfu-log-factor` by which a lock that is looked at often does not outlive the cache.
 COUNTED_ONCE: Final = 1_000_000
-"""The `lfu-log-factor` by which a lock that is looked at often does not outlive the cache."""
 
 
 @pytest.fixture(params=POLICIES)

@@ -21,11 +21,11 @@ from tests.servers import ask, eventually
 WORKER: Final = str(Path(__file__).with_name("fair_worker.py"))
 PROCESSES: Final = 5
 ROUNDS: Final = 12
+# Turns by which processes differ in a stretch of so many rounds, of an ordinary lock seven or so.
 MOST_APART: Final = 2
-"""Turns by which processes differ in a stretch of so many rounds, of an ordinary lock seven or so."""
 STRETCHES: Final = 5
+# Seconds; of the holder that is killed. The others live long, so that a busy machine loses no lease.
 VICTIM_TTL: Final = 1.5
-"""Seconds; of the holder that is killed.  The others live long, so that a busy machine loses no lease."""
 
 
 class Record:

@@ -17,8 +17,7 @@ from tests.behaviour.tools import PATIENCE
 from tests.faults.contention import contention, may_vote
 from tests.servers import ask, eventually
 
-APART: Final = (-3600.0, -1.0, 1.0, 3600.0)
-"""Seconds by which the clocks of each process are ahead."""
+APART: Final = (-3600.0, -1.0, 1.0, 3600.0)  # seconds by which the clocks of each process are ahead
 
 CLAIMS: Final = 5_000
 QUARANTINE: Final = 1.0

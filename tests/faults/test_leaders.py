@@ -27,14 +27,11 @@ from tests.environments.interpreters import ROOT
 
 CANDIDATE: Final = Path(__file__).with_name("candidate.py")
 
-TTL: Final = 2.0
-"""Seconds."""
+TTL: Final = 2.0  # seconds
 
-PATIENCE: Final = 60.0
-"""Seconds until something that must happen counts as not happening."""
+PATIENCE: Final = 60.0  # seconds until something that must happen counts as not happening
 
-CHANGES: Final = 5
-"""Changes of leaders of which one has to be in time."""
+CHANGES: Final = 5  # changes of leaders of which one has to be in time
 
 Event = dict[str, Any]
 

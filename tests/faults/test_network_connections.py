@@ -24,14 +24,11 @@ BAD: Final = (1, 3)
 MAJORITY: Final = (0, 2, 4)
 
 TTL: Final = 1.5
-LONG: Final = 60.0
-"""Seconds of a ttl that no test waits for: a key that is gone was released."""
+LONG: Final = 60.0  # seconds of a ttl that no test waits for: a key that is gone was released
 
-SHORTEST_PAUSE: Final = 0.25
-"""Seconds between two attempts to reach a node that stays down."""
+SHORTEST_PAUSE: Final = 0.25  # seconds between two attempts to reach a node that stays down
 
-FIRST_ATTEMPTS: Final = 6
-"""Before the pauses are that long, and one to spare."""
+FIRST_ATTEMPTS: Final = 6  # before the pauses are that long, and one to spare
 
 
 # -- nodes that cannot be reached ------------------------------------------------------------------

@@ -12,8 +12,7 @@ from tests.faults.chaos_proxy import proxied
 from tests.faults.two_turns import two_apart
 from tests.servers import Nodes
 
-TRIP = 0.12
-"""Seconds to a node and back."""
+TRIP = 0.12  # seconds to a node and back
 
 TTL = 1.5
 

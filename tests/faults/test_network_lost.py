@@ -24,8 +24,7 @@ BY_A, BY_B = "127.0.0.2", "127.0.0.3"
 
 MAJORITY: Final = (0, 2, 4)
 
-LONG: Final = 60.0
-"""Seconds of a ttl that no test waits for: a key that is gone was released."""
+LONG: Final = 60.0  # seconds of a ttl that no test waits for: a key that is gone was released
 
 
 def asked(urls: Sequence[str], name: str) -> list[int]:

@@ -32,8 +32,7 @@ MAJORITY: Final = (0, 2, 4)
 
 TTL: Final = 1.5
 
-NAMES: Final = ("one", "other")
-"""What the processes contend for."""
+NAMES: Final = ("one", "other")  # what the processes contend for
 
 
 def cut(nodes: LocalNodes, address: str, which: Iterable[int], direction: str) -> list[str]:

@@ -18,13 +18,11 @@ from tests.faults.two_turns import two_apart, two_managers
 from tests.servers import Nodes, eventually
 
 TTL: Final = 3.0
-LONG: Final = 60.0
-"""Seconds of a ttl that no test waits for: a key that is gone was released."""
+LONG: Final = 60.0  # seconds of a ttl that no test waits for: a key that is gone was released
 
 MAJORITY: Final = (0, 2, 4)
 
-MERGED: Final = 100
-"""Fewer tries than may be in flight at once."""
+MERGED: Final = 100  # fewer tries than may be in flight at once
 
 
 # -- split and merged ------------------------------------------------------------------------------

@@ -27,8 +27,7 @@ from tests.servers import ask, eventually
 
 HOUR: Final = 3600.0
 
-AT_ONCE: Final = 1.5
-"""Seconds within which a step is noticed: two heartbeats, and the greeting that follows."""
+AT_ONCE: Final = 1.5  # seconds within which a step is noticed: two heartbeats, and the greeting that follows
 
 
 @pytest.fixture(scope="session")

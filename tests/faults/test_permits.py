@@ -19,10 +19,9 @@ HOLDER: Final = str(Path(__file__).with_name("permit_holder.py"))
 PROCESSES: Final = 4
 TASKS: Final = 3
 PERMITS: Final = 3
-SOME: Final = 100
-"""Turns after which a fault has had its effect."""
+SOME: Final = 100  # turns after which a fault has had its effect
+# Seconds; of the holder that is killed. The others live long, so that a busy machine loses no lease.
 VICTIM_TTL: Final = 1.0
-"""Seconds; of the holder that is killed.  The others live long, so that a busy machine loses no lease."""
 
 
 @pytest.mark.timeout(120)

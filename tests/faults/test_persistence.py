@@ -19,11 +19,9 @@ from tests.faults.on_three import HOLDING, KEY, held_on_three, waits_for_its_end
 from tests.faults.two_turns import two_turns
 from tests.servers import ask, eventually
 
-TTL: Final = 2.0
-"""Seconds without an extension; the restart quarantine, too."""
+TTL: Final = 2.0  # seconds without an extension; the restart quarantine, too
 
-EXTENDED: Final = 1.2
-"""The same for a lease that is extended."""
+EXTENDED: Final = 1.2  # the same for a lease that is extended
 
 
 async def restart_as_it_was(nodes: LocalNodes, i: int, _older: Path) -> None:

@@ -20,14 +20,12 @@ from tests.faults.two_turns import Two, two_turns
 from tests.servers import Nodes, ask, eventually, kill_connections
 
 TTL: Final = 1.0
-QUARANTINE: Final = 1.5
-"""Seconds; longer than it takes to restart three servers, containers included."""
+QUARANTINE: Final = 1.5  # seconds; longer than it takes to restart three servers, containers included
 
-PAUSE: Final = 60.0
-"""Seconds; the test ends it earlier."""
+PAUSE: Final = 60.0  # seconds; the test ends it earlier
 
+# Seconds that a server sleeps and cannot be woken: A has lost its lock by then, and B has asked.
 SLEEP: Final = 2 * TTL
-"""Seconds that a server sleeps and cannot be woken: A has lost its lock by then, and B has asked."""
 
 Meanwhile = Callable[[], Awaitable[None]]
 Fault = Callable[[Nodes, Sequence[int], Meanwhile], Awaitable[None]]
@@ -100,11 +98,11 @@ async def disconnect(nodes: Nodes, which: Sequence[int], meanwhile: Meanwhile) -
 # -- what becomes of the lock ----------------------------------------------------------------------
 
 
+# Seconds of a held lease that these last; others strike in a moment, perhaps again and again.
 LASTING: Final = {freeze: TTL, stall: TTL / 3}
-"""Seconds of a held lease that these last; others strike in a moment, perhaps again and again."""
 
+# Ttl and quarantine where their end is not waited for: a busy machine needs time to connect to all nodes.
 LONGER: Final = {disconnect: (3 * TTL, 3 * TTL)}
-"""Ttl and quarantine where their end is not waited for: a busy machine needs time to connect to all nodes."""
 
 
 @pytest.mark.parametrize("fault", [freeze, stall, restart_empty, flush, forget_scripts, disconnect])

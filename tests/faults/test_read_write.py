@@ -25,22 +25,18 @@ SHARER: Final = Path(__file__).with_name("sharer.py")
 
 READERS: Final = 20
 WRITERS: Final = 4
-SECONDS: Final = 6.0
-"""For so long they are at it, at least."""
+SECONDS: Final = 6.0  # for so long they are at it, at least
 
+# Seconds; of the reader that is killed. The others live long, so that a busy machine loses no lease.
 VICTIM_TTL: Final = 1.0
-"""Seconds; of the reader that is killed.  The others live long, so that a busy machine loses no lease."""
 
-SOME: Final = 15
-"""Writes after which a fault has had its effect."""
+SOME: Final = 15  # writes after which a fault has had its effect
 
 READER_WAITS: Final = 60
+# Writes of others for which a reader, and a writer, waits at most. Without turns it would be all of them.
+# Where a write takes 40 ms, a reader that waits for a second would wait for 25, a writer that waits for three
+# seconds for 75; of four writers that draw for each turn one waits for 75 in one of 10**9 cases.
 WRITER_WAITS: Final = 150
-"""Writes of others for which a reader, and a writer, waits at most.  Without turns it would be all of them.
-
-Where a write takes 40 ms, a reader that waits for a second would wait for 25, a writer that waits for three
-seconds for 75; of four writers that draw for each turn one waits for 75 in one of 10**9 cases.
-"""
 
 
 @contextlib.asynccontextmanager

@@ -21,18 +21,15 @@ from tests.faults.states import OTHER_PASSWORD, PASSWORD, STATES, USER, Server, 
 from tests.faults.two_turns import two_turns
 from tests.servers import ask, eventually
 
-TTL: Final = 1.0
-"""Seconds; the restart quarantine, too."""
+TTL: Final = 1.0  # seconds; the restart quarantine, too
 
-EAGER: Final = RetryPolicy(base=0.01, cap=0.05)
-"""So that waiters ask often."""
+EAGER: Final = RetryPolicy(base=0.01, cap=0.05)  # so that waiters ask often
 
 
 MANAGERS: Final = 2
 
 
-PROTOCOLS: Final = 2
-"""A client that is refused in RESP3 tries RESP2 at once, over another connection."""
+PROTOCOLS: Final = 2  # a client that is refused in RESP3 tries RESP2 at once, over another connection
 
 
 def connections_allowed(seconds: float) -> float:

@@ -16,17 +16,15 @@ from tests.faults.claims import Claim, check_claims
 from tests.faults.on_three import KEY, NAME
 from tests.servers import ask, eventually
 
+# So that extensions meet the fault, and what they bring about is soon seen.
 OFTEN: Final = ExtensionPolicy(every=0.1, max_extensions=None)
-"""So that extensions meet the fault, and what they bring about is soon seen."""
 
 
 class Turn:
     """One turn under the lock, in a task of its own, and what becomes of it."""
 
-    lease: Lease
-    """From the moment when it is inside."""
-    claim: Claim
-    """From the moment when it has left."""
+    lease: Lease  # from the moment when it is inside
+    claim: Claim  # from the moment when it has left
 
     def __init__(self, manager: LockManager) -> None:
         self.manager = manager

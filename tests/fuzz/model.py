@@ -28,11 +28,11 @@ from aioredlock_ng._core.validity import drift
 from aioredlock_ng.testing import MemoryNode
 from tests.unit.worlds import PREFIX
 
+# Seconds: nodes tell in whole milliseconds how long a key will live, and extend by them.
 ROUNDING: Final = 0.001 + 1e-6
-"""Seconds: nodes tell in whole milliseconds how long a key will live, and extend by them."""
 
+# The documented ends of the tree of errors.
 KINDS: Final = (LockTakenError, QuorumUnavailableError, LockLostError, WouldDeadlockError, ManagerClosedError)
-"""The documented ends of the tree of errors."""
 
 
 @dataclass(eq=False)
@@ -40,8 +40,7 @@ class Process:
     """A manager, which stands for a process of its own."""
 
     manager: LockManager
-    waits: int = 0
-    """Calls of `acquire` that have not ended."""
+    waits: int = 0  # calls of `acquire` that have not ended
 
 
 @dataclass(eq=False)
@@ -51,15 +50,13 @@ class Call:
     process: Process
     names: tuple[str, ...]
     ttl: float
-    fences: dict[str, int]
-    """The greatest fence of each name when the call began."""
+    fences: dict[str, int]  # the greatest fence of each name when the call began
     shaken: bool = False
     unbacked: bool = False
     cancelled: bool = False
     task: asyncio.Task[Any] | None = None
     grant: Grant | None = None
-    orders: asyncio.Future[str] | None = None
-    """How the body under the lease shall end; None without a body."""
+    orders: asyncio.Future[str] | None = None  # how the body under the lease shall end; None without a body
 
 
 @dataclass(eq=False)
@@ -80,8 +77,7 @@ class Model:
 
     nodes: list[MemoryNode]
     fenced: bool
-    grants: list[Grant] = field(default_factory=list)
-    """Those that are not released."""
+    grants: list[Grant] = field(default_factory=list)  # those that are not released
     fences: dict[str, int] = field(default_factory=dict)
     all_fences: dict[str, set[int]] = field(default_factory=dict)
     given: int = 0

@@ -8,14 +8,12 @@ from typing import Any, Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Whether to look for what was not seen yet, for as long as it takes.
 LONG: Final = os.environ.get("REDLOCK_FUZZ") == "long"
-"""Whether to look for what was not seen yet, for as long as it takes."""
 
-FACTOR: Final = 20
-"""Examples of a long run for each one in CI."""
+FACTOR: Final = 20  # examples of a long run for each one in CI
 
-no_hurry = pytest.mark.timeout(0 if LONG else 120)
-"""For tests whose long runs take longer than a test may."""
+no_hurry = pytest.mark.timeout(0 if LONG else 120)  # for tests whose long runs take longer than a test may
 
 
 def profile(examples: int, **more: Any) -> settings:

@@ -83,8 +83,8 @@ scalars = st.one_of(
     st.just(Raw(b"*-1\r\n")),
 )
 
+# What may be a key of a map; of others see `POISON`.
 keys = st.one_of(texts, st.integers(-5, 5), st.none(), st.booleans(), st.floats())
-"""What may be a key of a map; of others see `POISON`."""
 
 values = st.recursive(
     scalars,
@@ -99,6 +99,7 @@ values = st.recursive(
 )
 
 lengths = st.one_of(st.integers(-(2**70), 2**70), st.sampled_from([-1, -2, 2**31, 2**63 - 1, 2**64]))
+# Bytes that are no reply, or only the beginning of one.
 broken = st.one_of(
     st.binary(max_size=60),
     values.map(encode).flatmap(lambda whole: st.integers(0, len(whole)).map(lambda cut: whole[:cut])),
@@ -112,7 +113,6 @@ broken = st.one_of(
     ),
     st.sampled_from([b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x16\x03\x01", b"220 smtp\r\n", b"\r\n", b"\0"]),
 )
-"""Bytes that are no reply, or only the beginning of one."""
 
 
 @st.composite
@@ -126,6 +126,7 @@ def mangled(draw: st.DrawFn) -> bytes:
 
 garbage = st.one_of(broken, mangled(), st.lists(st.one_of(broken, mangled()), max_size=3).map(b"".join))
 
+# Well-formed by the letter, and beyond what the parser can make an object of.
 POISON = {
     "a list as a key": b"%1\r\n*0\r\n:1\r\n",
     "a map as a key": b"%1\r\n%0\r\n:1\r\n",
@@ -133,4 +134,3 @@ POISON = {
     "a list as a key, nested": b"*3\r\n:1\r\n:2\r\n%1\r\n*0\r\n:1\r\n",
     "more than all memory": b"*4294967295\r\n",
 }
-"""Well-formed by the letter, and beyond what the parser can make an object of."""

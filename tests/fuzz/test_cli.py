@@ -23,11 +23,9 @@ from tests.fuzz.profile import LONG, no_hurry, profile
 pytestmark = no_hurry
 
 SECRET = "s3cretP4ss"
-CLOSED = f"redis://user:{SECRET}@127.0.0.1:1"
-"""Where nothing listens."""
+CLOSED = f"redis://user:{SECRET}@127.0.0.1:1"  # where nothing listens
 
-CODES = {0, 1, 2, 69, 75, 126, 127}
-"""What the help documents; `-E` adds its own."""
+CODES = {0, 1, 2, 69, 75, 126, 127}  # what the help documents; `-E` adds its own
 
 VARIABLES = ("REDLOCK_URLS", "REDLOCK_RESTART_QUARANTINE")
 
@@ -46,6 +44,7 @@ numbers = st.one_of(
     st.integers().map(str),
     hostile,
 )
+# Lists of nodes; where a comma parts them, a password has none.
 urls = st.one_of(
     st.just(CLOSED),
     st.sampled_from(
@@ -58,7 +57,6 @@ urls = st.one_of(
     st.text("/@:%?&=#[] \\é", max_size=5).map(lambda odd: f"{odd}redis://user:{SECRET}{odd}@127.0.0.1:1"),
     hostile,
 )
-"""Lists of nodes; where a comma parts them, a password has none."""
 
 OPTIONS = {
     "run": {"-n": None, "-w": numbers, "-E": numbers, "--ttl": numbers, "--kill-after": numbers},
@@ -72,8 +70,8 @@ OPTIONS = {
     "demo": {},
 }
 NODES = {"--nodes": urls, "--prefix": hostile, "--node-timeout": numbers}
+# Commands that ask nothing of their input: they are only tried with what must be refused.
 NEVER_ENDS = ("watch", "trace", "dashboard", "demo")
-"""Commands that ask nothing of their input: they are only tried with what must be refused."""
 
 
 @st.composite

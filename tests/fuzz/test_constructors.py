@@ -25,8 +25,7 @@ pytestmark = no_hurry
 
 REFUSALS = (ValueError, TypeError)  # ConfigurationError is a ValueError
 
-LEAST = MIN_TTL
-"""Seconds: nodes without any latency answer in less, whatever the timeouts are."""
+LEAST = MIN_TTL  # seconds: nodes without any latency answer in less, whatever the timeouts are
 
 
 def made(make: Callable[[], Any], *values: object) -> Any:

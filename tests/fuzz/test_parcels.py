@@ -38,8 +38,8 @@ HERE: Final = b"what the sentinel says"
 TIME_US: Final = 1_700_000_000_000_000
 WRONG_TYPE: Final = b"WRONGTYPE Operation against a key holding the wrong kind of value"
 
+# What is told of a lock: the vote, its fence, how long the key in the way stays, whether it is missing.
 Told = tuple[Vote, int, float | None, bool]
-"""What is told of a lock: the vote, its fence, how long the key in the way stays, whether it is missing."""
 
 SILENT: Final[Told] = (Vote.SILENT, 0, None, False)
 
@@ -85,8 +85,7 @@ def not_held(number: int) -> Said:
     return Said(said, said, (Vote.REFUSED, 0, number / 1000, False))
 
 
-FAILED: Final = Said(WRONG_TYPE, resp.Error(WRONG_TYPE), SILENT)
-"""An error that is the answer of one lock."""
+FAILED: Final = Said(WRONG_TYPE, resp.Error(WRONG_TYPE), SILENT)  # an error that is the answer of one lock
 
 EXTENDED: Final = (
     Said(1, 1, (Vote.GRANTED, 0, None, False)),
@@ -127,15 +126,14 @@ class Group:
     kind: str
     choices: tuple[int, ...]
     alone: bool
-    error: str
-    """What ends the whole of it; empty: an answer."""
+    error: str  # what ends the whole of it; empty: an answer
     awaited: bool
 
 
 FINAL: Final = ("", "", "OOM no room")
 
+# Errors after which something is sent again: what is answered then depends on what was heard.
 AGAIN: Final = ("NOSCRIPT No matching script.", "NOPERM no key")
-"""Errors after which something is sent again: what is answered then depends on what was heard."""
 
 
 def groups(*errors: str) -> st.SearchStrategy[list[Group]]:
@@ -198,8 +196,7 @@ class Reply:
     value: Any
     number: int
     script: bool
-    of_set: bool = False
-    """Whether it is the answer to a SET, which nothing tells from that to another."""
+    of_set: bool = False  # whether it is the answer to a SET, which nothing tells from that to another
 
     @property
     def encoded(self) -> bytes:

@@ -35,8 +35,7 @@ FENCED = Primitive(
 ACQUIRE_PLAIN, ACQUIRE = PLAIN.acquire(OWNER, 9.0), FENCED.acquire(OWNER, 9.0, 1)
 EXTEND, RELEASE = FENCED.extend(OWNER, 9.0, 1), FENCED.release(OWNER, 9.0, 1)
 
-Asked = tuple[Command, Any]
-"""A command, and a reply that fits it, as values."""
+Asked = tuple[Command, Any]  # a command, and a reply that fits it, as values
 
 integers = st.integers(-(2**63), 2**63 - 1)
 asked: st.SearchStrategy[Asked] = st.one_of(

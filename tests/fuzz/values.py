@@ -14,6 +14,7 @@ EXTREMES = [0, -0.0, 1, -1, 5e-324, 1e-9, 0.001, 0.002, 0.003, 0.5, 86400, 86400
 EXTREMES += [2**31, 2**63, 2**64, 10**308, 10**400, -(10**400)]
 EXTREMES += [float("nan"), float("inf"), float("-inf")]
 
+# What might be a span of time, a share or a count.
 numbers = st.one_of(
     st.sampled_from(EXTREMES),
     st.integers(),
@@ -22,8 +23,8 @@ numbers = st.one_of(
     st.timedeltas(),
     st.sampled_from([timedelta.max, timedelta.min, timedelta(0), timedelta(microseconds=1)]),
 )
-"""What might be a span of time, a share or a count."""
 
+# What is no number.
 others = st.one_of(
     st.none(),
     st.booleans(),
@@ -33,16 +34,15 @@ others = st.one_of(
     st.sampled_from([Decimal(5), Decimal("nan"), Fraction(1, 3), [], {}, (), object(), int, RetryPolicy()]),
     st.just(ExtensionPolicy()),
 )
-"""What is no number."""
 
 anything = st.one_of(numbers, others)
 
 characters = st.one_of(st.characters(), st.sampled_from("\0\n\r\t\x1b\u2028\ud800\udcff{}*[]\\é\U0001f600٣"))
+# Names, prefixes and labels.
 strings = st.one_of(
     st.text(characters, max_size=20),
     st.sampled_from(["", " ", "x" * 1024, "x" * 1025, "é" * 512, "é" * 513, "fence:{x}", "{meta}", "\ud800"]),
     st.integers(1, 5000).map(lambda size: "n" * size),
 )
-"""Names, prefixes and labels."""
 
 some_strings = st.one_of(strings, strings, others)

@@ -18,8 +18,7 @@ from tests.unit.worlds import PREFIX, locks
 T = TypeVar("T")
 
 TTL: Final = 2.0
-LONGEST: Final = 5.0
-"""Seconds: no lock is asked for longer."""
+LONGEST: Final = 5.0  # seconds: no lock is asked for longer
 
 
 class BodyError(Exception):
@@ -48,12 +47,10 @@ class World:
         self.loop.set_exception_handler(lambda _, context: self.stray.append(context))
         self.nodes = [MemoryNode(f"node-{i}", latency=shape.latency) for i in range(shape.size)]
         self.model = Model(self.nodes, shape.fenced)
-        self.calls: list[Call] = []
-        """Calls whose task has not ended."""
+        self.calls: list[Call] = []  # calls whose task has not ended
         self.processes: list[Process] = []
         self.seeds = iter(range(1, 10_000))
-        self.calm = True
-        """Whether nothing has happened to the nodes so far."""
+        self.calm = True  # whether nothing has happened to the nodes so far
         for _ in range(2):
             self.open()
         self.pass_time(3.0)  # until the nodes' clocks have caught up with their floors (R12)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 from aioredlock_ng import Lease
 
-NAMES_KEPT = 4096
-"""Names whose last fence is remembered; they must not grow with the load."""
+NAMES_KEPT = 4096  # names whose last fence is remembered; they must not grow with the load
 
 
 class Claims:

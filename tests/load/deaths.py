@@ -27,17 +27,14 @@ from tests.load.mortal import NAME
 
 ROOT: Final = Path(__file__).parents[2]
 
-TTL: Final = 1.0
-"""Seconds: as short as leases can be, so that what a killed holder leaves is soon free."""
+TTL: Final = 1.0  # seconds: as short as leases can be, so that what a killed holder leaves is soon free
 
-TASKS: Final = 3
-"""Of each process."""
+TASKS: Final = 3  # of each process
 
-LIFE: Final = (0.4, 2.0)
-"""Seconds in which a process asks for permits, from the shortest to the longest."""
+LIFE: Final = (0.4, 2.0)  # seconds in which a process asks for permits, from the shortest to the longest
 
+# Seconds in which all permits are free when all holders are dead: a ttl, whatever else the machine does.
 FREE_WITHIN: Final = 60.0
-"""Seconds in which all permits are free when all holders are dead: a ttl, whatever else the machine does."""
 
 
 @dataclass(kw_only=True)
@@ -45,10 +42,8 @@ class Outcome:
     """What a run has shown."""
 
     turns: int
-    killed: int
-    """Processes that were killed, all in all."""
-    inside: int
-    """Turns in which one was killed."""
+    killed: int  # processes that were killed, all in all
+    inside: int  # turns in which one was killed
     violations: list[str]
 
 

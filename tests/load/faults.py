@@ -11,8 +11,8 @@ from aioredlock_ng.testing import LocalNodes
 from tests.load.work import QUARANTINE
 from tests.servers import ask, kill_connections
 
+# Seconds after which a restarted node votes again, whichever client looks.
 HEAL: Final = QUARANTINE * 1.01 + 1.0
-"""Seconds after which a restarted node votes again, whichever client looks."""
 
 
 async def trouble(nodes: LocalNodes, random: Random, counts: Counter[str]) -> None:

@@ -14,8 +14,7 @@ from aioredlock_ng.errors import LockError
 
 NAME: Final = "pool"
 
-INSIDE: Final = (0.0, 0.03)
-"""Seconds with a permit, from the shortest to the longest."""
+INSIDE: Final = (0.0, 0.03)  # seconds with a permit, from the shortest to the longest
 
 
 async def run(orders: dict[str, Any]) -> None:

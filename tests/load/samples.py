@@ -17,8 +17,7 @@ from aioredlock_ng._session.session import Session
 
 PACKAGE: Final = "aioredlock_ng"
 
-FEWEST: Final = 8
-"""Samples below which there are no quarters to compare."""
+FEWEST: Final = 8  # samples below which there are no quarters to compare
 
 MIB: Final = 2**20
 

@@ -45,12 +45,13 @@ from tests.load.work import QUARANTINE, TTL, WORKERS, Mill
 
 Leak = Callable[[Mill], Coroutine[Any, Any, None]]
 
+# For what piles up while a node is away, and goes within a ttl of its return.
 AFTER_A_CUT: Final = Tolerance(share=0.25, units=2000)
-"""For what piles up while a node is away, and goes within a ttl of its return."""
 
+# For what a frozen node has not answered, and for the releases that turns remember: both bounded.
 FULL_PIPES: Final = Tolerance(share=0.25, units=2048)
-"""For what a frozen node has not answered, and for the releases that turns remember: both bounded."""
 
+# What may differ between the quarters of a run of minutes.
 LONG: Final = {
     "rss": Tolerance(share=0.10, units=12 * MIB),
     "fds": Tolerance(share=0, units=4),
@@ -69,11 +70,11 @@ LONG: Final = {
     "object Tally": FULL_PIPES,
     "object HandoffWindow": Tolerance(share=0.25, units=256),
 }
-"""What may differ between the quarters of a run of minutes."""
 
+# For what a few seconds tell nothing of: caches are being filled, and a node may be away at their end.
 NO_TELLING: Final = Tolerance(share=10.0, units=20_000)
-"""For what a few seconds tell nothing of: caches are being filled, and a node may be away at their end."""
 
+# What may differ between the quarters of a run of seconds. The first that fits counts.
 SHORT: Final = {
     "object": NO_TELLING,
     **LONG,
@@ -81,15 +82,13 @@ SHORT: Final = {
     "rss": Tolerance(share=0, units=64 * MIB),
     "kept windows": Tolerance(share=0, units=2048),
 }
-"""What may differ between the quarters of a run of seconds.  The first that fits counts."""
 
 USUAL: Final = Tolerance(share=0.25, units=100)
 
-STOP_WITHIN: Final = 60.0
-"""Seconds for the load to end: every wait in it is shorter."""
+STOP_WITHIN: Final = 60.0  # seconds for the load to end: every wait in it is shorter
 
+# Seconds until nothing must be kept any more: the ledger repeats releases for a ttl.
 REST_WITHIN: Final = 4 * TTL
-"""Seconds until nothing must be kept any more: the ledger repeats releases for a ttl."""
 
 
 @dataclass(kw_only=True)
@@ -99,8 +98,7 @@ class Outcome:
     seconds: float
     counts: dict[str, int]
     violations: list[str]
-    left: dict[str, float]
-    """What was still kept when all was at rest, and what a closed manager left behind."""
+    left: dict[str, float]  # what was still kept when all was at rest, and what a closed manager left behind
     trends: list[Trend]
     samples: list[dict[str, float]] = field(default_factory=list)
 

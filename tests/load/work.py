@@ -15,12 +15,10 @@ from aioredlock_ng.testing import LocalNodes, lose
 from tests.load.claims import Claims
 
 TTL: Final = 2.0
-QUARANTINE: Final = 2.0
-"""Seconds: as short as the ttl allows, so that restarted nodes soon vote again."""
+QUARANTINE: Final = 2.0  # seconds: as short as the ttl allows, so that restarted nodes soon vote again
 
 HOT: Final = ("hot:a", "hot:b", "hot:c")
-WARM: Final = 64
-"""Names that are wanted now and then, by one or two at a time."""
+WARM: Final = 64  # names that are wanted now and then, by one or two at a time
 
 
 @dataclass(kw_only=True)
@@ -32,11 +30,10 @@ class Mill:
     claims: Claims
     random: Random
     over: bool = False
+    # What must not be: exceptions outside the documented ones, and what the loop complains of.
     stray: list[str] = field(default_factory=list)
-    """What must not be: exceptions outside the documented ones, and what the loop complains of."""
     numbers: itertools.count[int] = field(default_factory=itertools.count)
-    kept: list[Any] = field(default_factory=list)
-    """What a deliberate leak keeps."""
+    kept: list[Any] = field(default_factory=list)  # what a deliberate leak keeps
 
     async def work(self, worker: Worker) -> None:
         """Do one thing again and again; every error of a lock is life, anything else is not."""

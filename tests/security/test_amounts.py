@@ -20,11 +20,9 @@ from tests.behaviour.tools import python
 
 LIAR: Final = Path(__file__).with_name("liar.py")
 
-WORD: Final = "redlock:turn"
-"""What turns the server: a lock that is asked for."""
+WORD: Final = "redlock:turn"  # what turns the server: a lock that is asked for
 
-GROWTH: Final = 80.0
-"""Megabytes that a process may grow by while one server sends hundreds of them."""
+GROWTH: Final = 80.0  # megabytes that a process may grow by while one server sends hundreds of them
 
 CLIENT: Final = """
 import asyncio, json, resource, sys

@@ -24,6 +24,8 @@ from tests.behaviour.tools import all_up, monitor, monitored_words, no_key_left
 from tests.servers import Nodes, ask
 from tests.unit.worlds import make, virtual, world
 
+# Among them look-alikes (U+0430 is Cyrillic), two normal forms of é, and what means something to Redis, to
+# its protocol, to patterns, to shells, to Python's formatting and to terminals.
 HOSTILE: Final = (
     "a\0b", "a\nb", "a\r\nb", "\r\n*1\r\n$8\r\nFLUSHALL\r\n", "{", "}", "{}", "{a}", "*", "?", "[a-z]",
     "[^a]", "\\", "\\*", "a*", "a:", "a:b:", "a:b:c", " ", " a", "a ", "..", "../a", "/", "-n", "$1", "%s",
@@ -32,9 +34,6 @@ HOSTILE: Final = (
     "\x1b[2J\x1b]0;x\x07", "\x9b2J", "é", "e\u0301", "\u0430", "a", "Å", "\u212b", "x" * MAX_NAME_BYTES,
     "ä" * (MAX_NAME_BYTES // 2),
 )  # fmt: skip
-"""Among them look-alikes (U+0430 is Cyrillic), two normal forms of é, and what means something to Redis, to
-its protocol, to patterns, to shells, to Python's formatting and to terminals.
-"""
 
 NAMES: Final = st.one_of(
     st.sampled_from(HOSTILE),

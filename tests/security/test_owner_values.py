@@ -15,8 +15,7 @@ from aioredlock_ng.testing import MemoryNode
 from tests.behaviour.tools import python
 from tests.unit.worlds import sent, sim, virtual
 
-SECRET: Final = 40
-"""Characters of an owner value that are random: what follows is for people."""
+SECRET: Final = 40  # characters of an owner value that are random: what follows is for people
 
 FORKING: Final = """
 import asyncio, os, random

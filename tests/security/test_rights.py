@@ -33,16 +33,16 @@ from tests.servers import ask, eventually
 
 PAGE: Final = (ROOT / "docs" / "how-to" / "nodes.md").read_text()
 (LINE,) = re.findall(r"^ACL SETUSER locks (.*)$", PAGE, re.MULTILINE)
+# The rights beside the line, for looking at all locks and for the diagnosis.
 ADMINISTRATION: Final = re.findall(
     r"`(\+[^`]+)`", " ".join(PAGE.split()).partition("For administration")[2].partition("without them")[0]
 )
-"""The rights beside the line, for looking at all locks and for the diagnosis."""
 
+# Words of the line without which a node has no vote at all.
 VOTING: Final = ("~redlock:*", "+evalsha", "+script|load", "+get", "+set", "+time")
-"""Words of the line without which a node has no vote at all."""
 
+# Words that only a lock that is held needs, and what fails without them.
 HELD: Final = {"+pexpire": "extend", "+del": "release", "+pttl": "inspect"}
-"""Words that only a lock that is held needs, and what fails without them."""
 
 
 @pytest.fixture

@@ -24,8 +24,8 @@ NAMES: Final = (
     "#!lua",
     "KEYS[1]",
 )
+# Labels of holders that are taken; the last but one looks like an owner value.
 PRINTABLE: Final = ("a:b:c", LUA, "{holder}", "*", "{meta}", "0" * 40 + ":", "straße–日本")
-"""Labels of holders that are taken; the last but one looks like an owner value."""
 UNPRINTABLE: Final = ("a\nb", "\r\n", "\0", "\x1b[2J", "\u202eabc", "a\u2028b", "x" * 201, "\ud800")
 
 

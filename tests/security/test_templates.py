@@ -18,12 +18,12 @@ from tests.contrib.aiohttp.tools import serve
 from tests.contrib.fastapi.tools import new_app, site
 from tests.unit.worlds import locks, sent, virtual, world
 
+# What would be a field, if it were read as a template once more.
 INJECTED: Final = (
     "{hidden}", "{value.__class__}", "{value.__class__.__init__.__globals__}", "{value[0]}", "{0}", "{}",
     "{{x}}", "{value!r:>{width}}", "}{", "%s", "%(hidden)s", "$hidden", "${hidden}", "{value:999999999}",
     "\n{hidden}",
 )  # fmt: skip
-"""What would be a field, if it were read as a template once more."""
 
 
 @virtual

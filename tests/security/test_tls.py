@@ -32,12 +32,12 @@ subjectKeyIdentifier=hash
 authorityKeyIdentifier=keyid
 """
 
+# For which host they are, and how many days they are good.
 CERTIFICATES: Final = {
     "right": ("IP:127.0.0.1", "2"),
     "elsewhere": ("DNS:elsewhere.example", "2"),
     "expired": ("IP:127.0.0.1", "-1"),
 }
-"""For which host they are, and how many days they are good."""
 
 MakeNodes = Callable[..., LocalNodes]
 
