@@ -62,10 +62,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Take the share of the tiers, but for the quick one, that is to run."""
     parser.addoption(
-        "--share",
-        metavar="K/N",
-        type=Share.parse,
-        help="of all tiers but quick run the K-th of N parts",
+        "--share", metavar="K/N", type=Share.parse, help="of all tiers but quick run the K-th of N parts"
     )
 
 

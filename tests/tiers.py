@@ -92,6 +92,5 @@ def tier_of(file: str, marks: Iterable[str]) -> str:
 @cache
 def _tier_of_file(file: str) -> str:
     return next(
-        (tier for tier, patterns in TIERS.items() if any(fnmatchcase(file, each) for each in patterns)),
-        QUICK,
+        (tier for tier, patterns in TIERS.items() if any(fnmatchcase(file, each) for each in patterns)), QUICK
     )

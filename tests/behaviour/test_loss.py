@@ -61,11 +61,7 @@ async def test_key_deleted_on_a_majority(shared_nodes: Nodes, deleted: list[int]
 @pytest.mark.parametrize("deleted", [pytest.param([0], marks=pytest.mark.heavy), [1, 4]])
 async def test_key_deleted_on_a_minority(shared_nodes: Nodes, deleted: list[int]) -> None:
     """A minority that lost the key changes nothing, and gets the key back with the next extension."""
-    async with (
-        quiet(),
-        LockManager(shared_nodes.urls, ttl=1.0) as manager,
-        manager.lock("deleted") as lease,
-    ):
+    async with quiet(), LockManager(shared_nodes.urls, ttl=1.0) as manager, manager.lock("deleted") as lease:
         delete(shared_nodes, deleted, "redlock:deleted")
         await extended(lease, 1)
         await eventually(lambda: len(keys(shared_nodes.urls)) == 5, what="the keys are back")

@@ -236,9 +236,7 @@ def test_greenlets_share_a_thread_and_no_block(manager: SyncLockManager) -> None
 
 
 def test_what_fails_between_the_win_and_the_block(
-    shared_nodes: Nodes,
-    manager: SyncLockManager,
-    monkeypatch: pytest.MonkeyPatch,
+    shared_nodes: Nodes, manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it is, the lock is given back: there is no block that could do so."""
 

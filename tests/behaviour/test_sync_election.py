@@ -84,9 +84,7 @@ def test_an_observer_is_told(shared_nodes: Nodes, manager: SyncLockManager) -> N
 
 @pytest.mark.parametrize("way", ["campaign", "try_campaign"])
 def test_observers_hear_at_once_that_a_leader_has_left(
-    shared_nodes: Nodes,
-    manager: SyncLockManager,
-    way: str,
+    shared_nodes: Nodes, manager: SyncLockManager, way: str
 ) -> None:
     """By a goodbye: not seconds later, when they look of themselves."""
     told: list[Leader | None] = []

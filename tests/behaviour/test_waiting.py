@@ -83,10 +83,7 @@ async def test_the_time_that_is_left_is_the_majoritys(
 
 async def test_zero_tries_once(manager: LockManager, held: Lease, shared_nodes: Nodes) -> None:
     """`blocking_timeout=0`, `blocking=False` and `try_acquire` ask each node exactly once."""
-    tries = [
-        manager.lock("held", blocking_timeout=0).acquire,
-        manager.lock("held", blocking=False).acquire,
-    ]
+    tries = [manager.lock("held", blocking_timeout=0).acquire, manager.lock("held", blocking=False).acquire]
     for count, attempt in enumerate(tries, start=1):
         with pytest.raises(LockTakenError):
             await attempt()

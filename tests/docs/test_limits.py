@@ -22,15 +22,7 @@ PAGE: Final = DOCS / "explanation" / "limits.md"
 ROWS: Final = [cells for cells in cell_texts(PAGE) if ":" in cells[-1] and "`" in cells[-1]]
 LIMITS: Final = {cells[3].strip("`"): cells[1] for cells in ROWS}
 
-UNITS: Final = {
-    "": 1.0,
-    "%": 0.01,
-    "ms": 0.001,
-    "s": 1.0,
-    "h": 3600.0,
-    "days": 86400.0,
-    "MiB": 2.0**20,
-}
+UNITS: Final = {"": 1.0, "%": 0.01, "ms": 0.001, "s": 1.0, "h": 3600.0, "days": 86400.0, "MiB": 2.0**20}
 
 # Folders whose numbers are none of a manager's: they bound commands, the dashboard, the demonstration,
 # answers to HTTP requests and tests.

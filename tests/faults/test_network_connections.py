@@ -151,9 +151,7 @@ def kill_all_sockets(address: str) -> None:
         pytest.skip("this kernel kills no sockets")
 
 
-async def test_a_held_lock_survives_that_the_kernel_kills_its_sockets(
-    nodes: LocalNodes,
-) -> None:
+async def test_a_held_lock_survives_that_the_kernel_kills_its_sockets(nodes: LocalNodes) -> None:
     """The holder has new ones soon, again and again; the waiter is not let in before its turn."""
     recorder = Recorder()
     urls = (reached_at(nodes, address) for address in (BY_A, BY_B))

@@ -34,10 +34,7 @@ async def restart_as_it_was(nodes: LocalNodes, i: int, _older: Path) -> None:
     [("always", restart_as_it_was), ("everysec", restart_as_it_was), ("everysec", restart_older)],
 )
 async def test_a_node_that_comes_back_with_its_file_waits(
-    fsync: str,
-    restart: Callable[..., object],
-    make_nodes: Callable[..., LocalNodes],
-    tmp_path: Path,
+    fsync: str, restart: Callable[..., object], make_nodes: Callable[..., LocalNodes], tmp_path: Path
 ) -> None:
     """Whatever is in the file, and whether the lock is: B must wait until A's lease has ended."""
     nodes = make_nodes(5, options={"appendonly": "yes", "appendfsync": fsync})

@@ -87,10 +87,7 @@ def argument_vectors(draw: st.DrawFn) -> list[str]:
             if values is None
             else [f"{option}={draw(values)}"]
             if draw(st.booleans())
-            else [
-                option,
-                draw(values),
-            ]
+            else [option, draw(values)]
         )
     words += draw(st.lists(hostile, max_size=2))
     if command == "run" and draw(st.booleans()):

@@ -54,12 +54,7 @@ async def keep_memory(mill: Mill) -> None:
     mill.kept.append(b"x" * 14_000_000)
 
 
-LEAKS = {
-    "tasks": keep_a_task,
-    "fds": keep_a_descriptor,
-    "kept names": keep_names,
-    "rss": keep_memory,
-}
+LEAKS = {"tasks": keep_a_task, "fds": keep_a_descriptor, "kept names": keep_names, "rss": keep_memory}
 
 
 async def keep_all(mill: Mill) -> None:

@@ -202,11 +202,7 @@ def test_a_name_stays_one_argument_on_the_wire(name: str) -> None:
         for one in ("plain", name)
     )
     assert hostile.purpose is Purpose.ACQUIRE
-    assert parsed(pack_once(hostile)) == [
-        *parsed(pack_once(plain))[:3],
-        *hostile.keys,
-        *hostile.args,
-    ]
+    assert parsed(pack_once(hostile)) == [*parsed(pack_once(plain))[:3], *hostile.keys, *hostile.args]
 
 
 def parsed(data: bytes) -> list[bytes]:

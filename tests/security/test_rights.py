@@ -209,10 +209,7 @@ async def test_readers_and_writers_exclude_each_other_without_it(
     right: str, names: tuple[str, ...], grant: Callable[..., str]
 ) -> None:
     """A mutex and a writer need none of them where no readers are; what cannot be done lets none in (R20)."""
-    async with (
-        LockManager([grant(LINE)]) as whole,
-        LockManager([grant(without(right), user="less")]) as less,
-    ):
+    async with LockManager([grant(LINE)]) as whole, LockManager([grant(without(right), user="less")]) as less:
         mutex, rw = less.lock(*names, blocking=False), less.rwlock(*names, blocking=False)
         for lock in (mutex, rw.write()):
             async with lock:
