@@ -1,7 +1,5 @@
 """A lock may be left in another task than it was entered, and in any order."""
 
-# ruff: noqa: PT012 (a block under a lock is what has to raise, and a block holds statements)
-
 from __future__ import annotations
 
 import asyncio
@@ -31,37 +29,20 @@ async def manager(shared_nodes: Nodes) -> AsyncIterator[LockManager]:
 
 @pytest_asyncio.fixture
 async def lease(manager: LockManager) -> AsyncIterator[Lease]:
-    """Hold a lock from the set-up to the tear-down of a test."""
-    async with manager.lock("fixture") as lease:
+    """Hold a lock from the set-up to the tear-down of a test, and another one around it."""
+    async with manager.lock("outer fixture") as outer, manager.lock("fixture") as lease:
         yield lease
+        outer.check()
 
 
-@pytest_asyncio.fixture
-async def second_lease(manager: LockManager, lease: Lease) -> AsyncIterator[Lease]:
-    """Hold a second lock inside the first."""
-    async with manager.lock("second fixture") as second:
-        yield second
-
-
-async def test_a_fixture_holds_a_lock(lease: Lease, second_lease: Lease) -> None:
-    """Locks of async generator fixtures are held, and extended, while the test runs."""
-    for one in (lease, second_lease):
-        await extended(one, 2)
-        one.check()
-
-
-async def test_a_fixture_whose_test_fails(manager: LockManager, lease: Lease) -> None:
-    """A fixture's lock does not mind exceptions and cancellations in the test."""
+async def test_a_fixture_holds_a_lock(manager: LockManager, lease: Lease) -> None:
+    """It is extended while the test runs, whatever else is cancelled, and the test may release it."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.01), manager.lock("own"):
             await asyncio.sleep(FOREVER)
+    await extended(lease, 2)
     lease.check()
-
-
-async def test_a_fixture_whose_lock_is_released_by_the_test(lease: Lease) -> None:
-    """A test may release the lock of its fixture; leaving it afterwards is no error."""
     await lease.release()
-    assert not lease.held
 
 
 @pytest.fixture
@@ -85,18 +66,8 @@ async def test_a_fixtures_lock_is_lost(shared_nodes: Nodes, lost_in_between: Lea
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-async def test_exit_stacks_in_any_order(manager: LockManager, order: tuple[int, ...]) -> None:
-    """Locks on exit stacks are released one by one, in whatever order the stacks are closed."""
-    stacks = [contextlib.AsyncExitStack() for _ in range(3)]
-    leases = [await stack.enter_async_context(manager.lock(f"stack:{i}")) for i, stack in enumerate(stacks)]
-    for closed, i in enumerate(order, start=1):
-        await stacks[i].aclose()
-        assert [lease.held for lease in leases] == [j not in order[:closed] for j in range(3)]
-
-
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 async def test_exit_stacks_closed_by_other_tasks(manager: LockManager, order: tuple[int, ...]) -> None:
-    """Exit stacks may be closed by other tasks than those that filled them, which have ended or not."""
+    """In any order, by other tasks than those that filled them, which have ended or not."""
     stacks = [contextlib.AsyncExitStack() for _ in range(3)]
 
     async def enter(i: int) -> Lease:
@@ -108,80 +79,8 @@ async def test_exit_stacks_closed_by_other_tasks(manager: LockManager, order: tu
         assert [lease.held for lease in leases] == [j not in order[:closed] for j in range(3)]
 
 
-async def test_one_exit_stack_with_a_failing_body(manager: LockManager) -> None:
-    """A stack of locks unwinds completely when its body raises."""
-    leases: list[Lease] = []
-    with pytest.raises(ZeroDivisionError):
-        async with contextlib.AsyncExitStack() as stack:
-            leases += [await stack.enter_async_context(manager.lock(f"stack:{i}")) for i in range(5)]
-            raise ZeroDivisionError
-    assert not any(lease.held for lease in leases)
-
-
-async def test_one_lock_object_in_many_tasks(manager: LockManager) -> None:
-    """One lock object is entered by many tasks at once; each gets a lease of its own, one at a time."""
-    lock = manager.lock("shared object")
-    inside = 0
-    seen: set[int] = set()
-
-    async def work() -> None:
-        nonlocal inside
-        async with lock as lease:
-            inside += 1
-            assert inside == 1
-            seen.add(id(lease))
-            leases.append(lease)
-            await asyncio.sleep(0.001)
-            inside -= 1
-
-    leases: list[Lease] = []
-    await asyncio.gather(*(work() for _ in range(30)))
-    assert len(seen) == 30
-
-
-async def test_release_from_another_task(manager: LockManager) -> None:
-    """Any task may release a lease, several at once too; all are told the same."""
-    lease = await manager.lock("handed over").acquire()
-    reports = await asyncio.gather(*(asyncio.create_task(lease.release()) for _ in range(3)))
-    assert reports[0].count(ReleaseOutcome.RELEASED) == 5
-    assert reports == [reports[0]] * 3
-
-
-async def test_release_under_a_running_body(manager: LockManager) -> None:
-    """Releasing a lease whose body runs in another task cancels no task; `check` tells of it."""
-    leases: list[Lease] = []
-    released = asyncio.Event()
-
-    async def body() -> None:
-        async with manager.lock("released early") as lease:
-            leases.append(lease)
-            await released.wait()
-            await asyncio.sleep(0.01)
-            with pytest.raises(LockLostError) as lost:
-                lease.check()
-            assert lost.value.reason is LossReason.RELEASED
-
-    task = asyncio.create_task(body())
-    while not leases:
-        await asyncio.sleep(0)
-    await leases[0].release()
-    released.set()
-    await task
-
-
 async def test_hand_over_hand(manager: LockManager) -> None:
-    """Locks are taken hand over hand: the next before the one before it is let go."""
-    lease = await manager.lock("hand:0").acquire()
-    for i in range(1, 20):
-        following = await manager.lock(f"hand:{i}").acquire()
-        await lease.release()
-        assert following.held
-        lease = following
-    await lease.release()
-
-
-async def test_hand_over_hand_with_blocks(manager: LockManager) -> None:
-    """Hand over hand with context managers that overlap and do not nest."""
+    """Blocks overlap without nesting; a lease is released by several tasks at once, which are told the same."""
     before = manager.lock("hand:0")
     lease = await before.__aenter__()
     for i in range(1, 20):
@@ -190,6 +89,9 @@ async def test_hand_over_hand_with_blocks(manager: LockManager) -> None:
         await before.__aexit__(None, None, None)
         assert (lease.held, following.held) == (False, True)
         before, lease = lock, following
+    reports = await asyncio.gather(*(asyncio.create_task(lease.release()) for _ in range(3)))
+    assert reports[0].count(ReleaseOutcome.RELEASED) == 5
+    assert reports == [reports[0]] * 3
     await before.__aexit__(None, None, None)
 
 

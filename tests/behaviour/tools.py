@@ -54,6 +54,12 @@ def delete(nodes: Nodes, indexes: Iterable[int], key: str) -> None:
         assert ask(nodes.urls[i], "DEL", key) == 1
 
 
+def strike(nodes: Nodes, fault: str, *indexes: int) -> None:
+    """Freeze some of the servers, or kill them."""
+    for i in indexes:
+        nodes.pause(i) if fault == "frozen" else nodes.kill(i)
+
+
 async def all_up(manager: LockManager, *, within: float = PATIENCE) -> None:
     """Wait until the manager counts every node as up."""
 
