@@ -1,4 +1,4 @@
-"""Exceptions pass through a lock as they would without it (rule R7); every case is in ``unit/test_deadline.py``."""
+"""Exceptions pass through a lock as they would without it (R7); ``unit/test_deadline.py`` has each case."""
 
 # ruff: noqa: PT012 (a block under a lock is what has to raise, and a block holds statements)
 

@@ -80,7 +80,7 @@ async def test_exit_stacks_closed_by_other_tasks(manager: LockManager, order: tu
 
 
 async def test_hand_over_hand(manager: LockManager) -> None:
-    """Blocks overlap without nesting; a lease is released by several tasks at once, which are told the same."""
+    """Blocks overlap without nesting; a lease is released by several tasks at once, all told the same."""
     before = manager.lock("hand:0")
     lease = await before.__aenter__()
     for i in range(1, 20):

@@ -41,33 +41,6 @@ async def test_thousands_of_leases(shared_nodes: Nodes) -> None:
     assert keys(urls) == {}
 
 
-@pytest.mark.heavy
-async def test_thousands_of_bodies(shared_nodes: Nodes) -> None:
-    """2,000 tasks inside their locks at once, and 2,000 that wait for them, add no task and no connection."""
-    urls = shared_nodes.urls
-    before = connections(urls[0])
-    async with quiet(), LockManager(urls, ttl=10.0) as manager:
-        idle = len(asyncio.all_tasks())
-        inside = 0
-        go = asyncio.Event()
-
-        async def work(i: int) -> None:
-            nonlocal inside
-            async with manager.lock(f"many:{i % LEASES}"):
-                inside += 1
-                await go.wait()
-
-        tasks = [asyncio.create_task(work(i)) for i in range(2 * LEASES)]
-        await eventually(lambda: inside == LEASES, within=20, what="all are inside")
-        assert manager.statistics().waiting == LEASES
-        assert len(asyncio.all_tasks()) == idle + len(tasks)
-        assert connections(urls[0]) - before <= 2
-        go.set()
-        await asyncio.gather(*tasks)
-        assert inside == 2 * LEASES
-    assert keys(urls) == {}
-
-
 def connections(url: str) -> int:
     """Return how many clients a server has, beside the one that asks."""
     return len(ask(url, "CLIENT LIST")) - OWN_CONNECTION

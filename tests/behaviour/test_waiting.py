@@ -1,4 +1,4 @@
-"""How long an acquire waits, and what it says when it gives up (R13); ``unit/test_waiting.py`` has each case."""
+"""How long an acquire waits, and what it says then (rule R13); ``unit/test_waiting.py`` has each case."""
 
 from __future__ import annotations
 

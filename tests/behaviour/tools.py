@@ -8,7 +8,6 @@ import gc
 import itertools
 import os
 import shlex
-import statistics
 import sys
 import time
 import warnings
@@ -177,26 +176,6 @@ async def measured(measure: Callable[[], Awaitable[float]], *, at_most: float, w
     print(f"{what}: {', '.join(f'{ratio:.2f}' for ratio in ratios)} (at most {at_most:g})")
     assert ratios[-1] <= at_most, f"{what}: {ratios}"
     return ratios[-1]
-
-
-async def cycle_times(manager: LockManager, count: int, *, explicit: bool) -> list[float]:
-    """Return the seconds of so many acquires and releases, one after the other, without contention."""
-    lock = manager.lock("uncontended")
-    times = []
-    for _ in range(count):
-        began = time.perf_counter()
-        if explicit:
-            await (await lock.acquire()).release()
-        else:
-            async with lock:
-                pass
-        times.append(time.perf_counter() - began)
-    return times
-
-
-def median(values: Iterable[float]) -> float:
-    """Return the median."""
-    return statistics.median(values)
 
 
 # -- child processes -------------------------------------------------------------------------------
