@@ -6,23 +6,21 @@ import contextlib
 import itertools
 import json
 import time
-from collections.abc import Iterable
 from typing import Final
 
 import pytest
 
 from aioredlock_ng import LockManager
-from tests.behaviour.tools import PATIENCE, Worker, no_key_left, overlaps, quiet, worker
+from tests.behaviour.tools import PATIENCE, Worker, no_key_left, overlaps, quiet, shares_of, worker
 from tests.servers import Nodes, ask, eventually
 
 PROCESSES: Final = 4
 TASKS: Final = 5
 TURNS: Final = 60  # how often each process has the lock before all are told to end
-
 WAITERS: Final = 3
+PROMPTLY: Final = 20.0  # seconds in which several processes were told and had their turn; their polls: 30
 
-# Seconds in which several processes have been told and have had their turn; their polls come after 30.
-PROMPTLY: Final = 20.0
+faults = pytest.mark.parametrize("fault", ["none", "one node frozen"])
 
 
 def listeners(nodes: Nodes, name: str) -> list[int]:
@@ -30,14 +28,7 @@ def listeners(nodes: Nodes, name: str) -> list[int]:
     return [ask(url, "PUBSUB", "NUMSUB", f"redlock:{name}")[1] for url in nodes.urls]
 
 
-def assert_at_ease(child: Worker, errors: str) -> None:
-    """Check that a process ended in order; it may have said that a node is mute, or the machine busy."""
-    assert child.process.returncode == 0, errors
-    assert "Traceback" not in errors, errors
-    assert "Warning" not in errors, errors
-
-
-async def all_had_it(workers: Iterable[Worker], times: int) -> None:
+async def all_had_it(workers: list[Worker], times: int) -> None:
     """Wait until each of the processes has had the lock so many times more."""
     for child in workers:
         for _ in range(times):
@@ -45,7 +36,7 @@ async def all_had_it(workers: Iterable[Worker], times: int) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("fault", ["none", "one node frozen"])
+@faults
 async def test_processes_share_a_hot_name(nodes5: Nodes, fault: str) -> None:
     """Four processes of five tasks that never pause exclude each other, and each has its share."""
     async with contextlib.AsyncExitStack() as stack:
@@ -61,19 +52,11 @@ async def test_processes_share_a_hot_name(nodes5: Nodes, fault: str) -> None:
         await all_had_it(workers, TURNS - TURNS // 4)
         for child in workers:
             child.go()  # home
-        shares: list[list[tuple[float, float]]] = []
-        for child in workers:
-            out, errors = await child.ended()
-            assert_at_ease(child, errors)
-            shares.append([(began, ended) for began, ended in json.loads(out.splitlines()[-1])])
+        shares, changes = await shares_of(workers)
     nodes5.resume(2)
-    numbers = [len(share) for share in shares]
+    numbers = list(map(len, shares))
     assert overlaps(itertools.chain(*shares)) == []
     assert min(numbers) >= 0.25 * sum(numbers) / PROCESSES, numbers
-    order = [
-        number for _, number in sorted((began, i) for i, share in enumerate(shares) for began, _ in share)
-    ]
-    changes = sum(one != two for one, two in itertools.pairwise(order))
     assert changes >= 2 * PROCESSES, "each process had its share in one piece"
     # A release that a frozen server did not acknowledge ends with it: its keys live as long as the ttl.
     await no_key_left(nodes5.urls if fault == "none" else nodes5.urls[:2] + nodes5.urls[3:])
@@ -81,16 +64,15 @@ async def test_processes_share_a_hot_name(nodes5: Nodes, fault: str) -> None:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("fault", ["none", "one node frozen"])
+@faults
 async def test_waiters_of_other_processes_are_told(nodes5: Nodes, fault: str) -> None:
     """Processes that wait for a release have the lock one after the other long before their next poll."""
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(quiet())
         manager = await stack.enter_async_context(LockManager(nodes5.urls))
         lease = await manager.lock("told").acquire()
-        workers = [
-            await stack.enter_async_context(worker("take", nodes5.urls, "told")) for _ in range(WAITERS)
-        ]
+        arguments = ("take", nodes5.urls, "told")
+        workers = [await stack.enter_async_context(worker(*arguments)) for _ in range(WAITERS)]
         await eventually(
             lambda: listeners(nodes5, "told") == [WAITERS] * 5, within=PATIENCE, what="all of them listen"
         )
@@ -100,12 +82,7 @@ async def test_waiters_of_other_processes_are_told(nodes5: Nodes, fault: str) ->
             nodes5.pause(4)
         released = time.clock_gettime(time.CLOCK_MONOTONIC)
         await lease.release()
-        times = []
-        for child in workers:
-            out, errors = await child.ended()
-            assert_at_ease(child, errors)
-            times.append(json.loads(out) - released)
-        assert min(times) > 0
-        assert max(times) < PROMPTLY
+        times = [json.loads((await child.at_ease())[-1]) - released for child in workers]
+        assert 0 < min(times) <= max(times) < PROMPTLY
         nodes5.resume(4)
         await eventually(lambda: listeners(nodes5, "told") == [0] * 5, what="no listener is left")

@@ -10,28 +10,26 @@ import pytest
 from redis.asyncio import Redis
 
 from aioredlock_ng import Lease, LockLostError, LockManager, LossReason, ManagerClosedError
-from aioredlock_ng.events import Hooks, Lost
-from tests.behaviour.tools import PATIENCE, all_up, keys
+from tests.behaviour.tools import PATIENCE, Recorder, all_up, keys
 from tests.servers import Nodes
 
 TTL: Final = 30.0  # seconds: longer than any of these tests takes
 
 
-class Losses(Hooks):
-    """A hook that keeps what is lost."""
-
-    def __init__(self) -> None:
-        self.reasons: list[LossReason] = []
-
-    def on_lost(self, event: Lost) -> None:
-        """Keep the reason."""
-        self.reasons.append(event.reason)
-
-
-async def hold(manager: LockManager, name: str = "job") -> int | None:
+async def hold(manager: LockManager, name: str = "job") -> int:
     """Hold a lock for a moment; returns its fence."""
     async with manager.lock(name, blocking_timeout=PATIENCE) as lease:
+        assert lease.fence is not None
         return lease.fence
+
+
+class Losses(Recorder):
+    """A hook that keeps what is lost."""
+
+    @property
+    def reasons(self) -> list[LossReason]:
+        """Why, of each loss."""
+        return [event.reason for event in self.events if type(event).__name__ == "Lost"]
 
 
 @pytest.fixture
@@ -46,12 +44,21 @@ def broken_off(shared_nodes: Nodes) -> tuple[LockManager, Lease, Losses]:
     return manager, lease, losses
 
 
-def test_two_loops_one_after_the_other(shared_nodes: Nodes) -> None:
-    """As two tests with a loop of each their own use it: no call to close it in between."""
-    manager = LockManager(shared_nodes.urls)
-    first, second = (asyncio.run(hold(manager)) for _ in range(2))
-    assert first is not None
-    assert second is not None
+@pytest.mark.parametrize("clients", [False, True])
+def test_two_loops_one_after_the_other(shared_nodes: Nodes, clients: bool) -> None:
+    """As two tests with a loop of each their own use it; what a user's client keeps is let go of there."""
+    own = [Redis.from_url(url) for url in shared_nodes.urls[:3]] if clients else []
+    manager = LockManager([*own, *shared_nodes.urls[len(own) :]])
+
+    async def use() -> int:
+        fence = await hold(manager)
+        if clients:
+            await manager.aclose()
+        for client in own:
+            await client.aclose()
+        return fence
+
+    first, second = asyncio.run(use()), asyncio.run(use())
     assert first < second
     assert keys(shared_nodes.urls) == {}
     statistics = manager.statistics()
@@ -62,7 +69,10 @@ def test_a_closed_manager_starts_anew_in_the_next_loop(shared_nodes: Nodes) -> N
     """And stays closed in the one where it was closed, whether it had been used there or not."""
     manager = LockManager(shared_nodes.urls)
 
-    async def close_and_use() -> None:
+    async def close_and_use(used: bool) -> None:
+        if used:
+            async with manager:
+                await hold(manager)
         await manager.aclose()
         for use in (manager.start, manager.lock("job").acquire, manager.init):
             with pytest.raises(ManagerClosedError):
@@ -70,14 +80,8 @@ def test_a_closed_manager_starts_anew_in_the_next_loop(shared_nodes: Nodes) -> N
         await manager.aclose()
         assert "closed" in repr(manager)
 
-    async def use_and_close() -> None:
-        async with manager:
-            await hold(manager)
-        await close_and_use()
-
-    asyncio.run(close_and_use())
-    asyncio.run(use_and_close())
-    asyncio.run(use_and_close())
+    for used in (False, True, True):
+        asyncio.run(close_and_use(used))
     assert keys(shared_nodes.urls) == {}
 
 
@@ -95,13 +99,12 @@ def test_a_closed_manager_starts_anew_while_the_loop_before_runs(shared_nodes: N
                 inside.set()
                 await asyncio.to_thread(done.wait, PATIENCE)
 
-        thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
-        thread.start()
+        running = asyncio.create_task(asyncio.to_thread(asyncio.run, elsewhere()))
         assert await asyncio.to_thread(inside.wait, PATIENCE)
         with pytest.raises(RuntimeError, match="another event loop"):
             await manager.start()
         done.set()
-        await asyncio.to_thread(thread.join)
+        await running
 
     asyncio.run(main())
     assert keys(shared_nodes.urls) == {}
@@ -130,35 +133,15 @@ def test_a_lease_whose_loop_was_closed_is_lost(
     assert set(keys(shared_nodes.urls)) == set(shared_nodes.urls)
 
 
-def test_a_block_that_ends_in_another_loop(broken_off: tuple[LockManager, Lease, Losses]) -> None:
-    """It ends in the loss, unless in an error of its own."""
-    _, lease, losses = broken_off
+def test_a_block_or_a_manager_may_end_in_another_loop(
+    broken_off: tuple[LockManager, Lease, Losses],
+) -> None:
+    """A block ends in the loss, unless in an error of its own; a fixture's tear-down closes the manager."""
+    manager, lease, losses = broken_off
     with pytest.raises(LockLostError) as lost:
         asyncio.run(lease.__aexit__(None, None, None))
     assert lost.value.reason is LossReason.LOOP_CLOSED
     assert asyncio.run(lease.__aexit__(ValueError, ValueError(), None)) is None
-    assert losses.reasons == [LossReason.LOOP_CLOSED]
-
-
-def test_it_can_be_closed_in_the_next_loop(broken_off: tuple[LockManager, Lease, Losses]) -> None:
-    """As a fixture does whose tear-down has a loop of its own."""
-    manager, _, losses = broken_off
     asyncio.run(manager.aclose())
     assert losses.reasons == [LossReason.LOOP_CLOSED]
     assert "0 held" in repr(manager)
-
-
-def test_clients_of_ones_own_are_used_again(shared_nodes: Nodes) -> None:
-    """What such a client keeps of the loop before is its own business: it must be let go of there."""
-    clients = [Redis.from_url(url) for url in shared_nodes.urls[:3]]
-    manager = LockManager([*clients, *shared_nodes.urls[3:]])
-
-    async def use() -> None:
-        async with manager:
-            await hold(manager)
-        for client in clients:
-            await client.aclose()
-
-    asyncio.run(use())
-    asyncio.run(use())
-    assert keys(shared_nodes.urls) == {}

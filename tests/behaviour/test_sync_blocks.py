@@ -5,11 +5,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +25,15 @@ from aioredlock_ng import Lease, LockLostError, LockTakenError, LossReason, Woul
 from aioredlock_ng.sync import SyncLockManager
 from aioredlock_ng.sync._entries import _ENTERED
 from aioredlock_ng.sync._thread import LossEvent
-from tests.behaviour.test_sync import manager, no_thread_left, wait_for  # noqa: F401 (fixtures)
+from tests.behaviour.test_sync import (  # noqa: F401 (fixtures)
+    clean,
+    in_another_thread,
+    interrupts,
+    manager,
+    no_thread_left,
+    nothing_left,
+    wait_for,
+)
 from tests.behaviour.tools import PATIENCE, keys
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes
@@ -45,28 +51,21 @@ KINDS: dict[str, Callable[[SyncLockManager], Any]] = {
 ONE_HOLDER = ("lock", "reentrant", "write", "semaphore")
 
 
-def no_key_left(nodes: Nodes) -> None:
-    """Wait until no server has a lock's key: a release is waited for on a majority alone."""
-    wait_for(lambda: keys(nodes.urls) == {}, "no key is left")
-
-
 def held(manager: SyncLockManager, kind: str) -> Iterator[Any]:
     """Be a request that holds something while it is answered."""
     with KINDS[kind](manager) as lease:
         yield lease
 
 
+@clean
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_block_is_left_in_another_thread(shared_nodes: Nodes, manager: SyncLockManager, kind: str) -> None:
+def test_a_block_is_left_in_another_thread(manager: SyncLockManager, kind: str) -> None:
     """Frameworks do so with generators: what was won is given back, and at once."""
     request = held(manager, kind)
-    with ThreadPoolExecutor(1) as one:
-        lease = one.submit(next, request).result(PATIENCE)
+    lease = in_another_thread(lambda: next(request))
     assert lease.held
     request.close()
     assert not lease.held
-    no_key_left(shared_nodes)
-    assert manager.manager.statistics().held == 0
 
 
 @pytest.mark.parametrize("kind", ONE_HOLDER)
@@ -83,23 +82,18 @@ def test_a_thread_that_began_a_generator_is_not_inside(manager: SyncLockManager,
         third.close()
 
 
-def test_blocks_of_one_lock_are_left_in_any_order(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+@clean
+def test_blocks_of_one_lock_are_left_in_any_order(manager: SyncLockManager) -> None:
     """Generators of two threads that share a lock each give back their own lease."""
     lock = manager.semaphore("x", permits=2)
-
-    def request() -> Iterator[Any]:
-        with lock as lease:
-            yield lease
-
-    first, second = request(), request()
-    one, two = next(first), next(second)
-    first.close()
+    first, second = by_generator(lock), by_generator(lock)
+    one, two = first.__enter__(), second.__enter__()
+    first.__exit__(None, None, None)
     assert (one.held, two.held) == (False, True)
-    second.close()
+    second.__exit__(None, None, None)
     assert not two.held
     with pytest.raises(RuntimeError, match="was not entered"):
         lock.__exit__(None, None, None)
-    no_key_left(shared_nodes)
 
 
 @contextmanager
@@ -139,6 +133,7 @@ def by_stack(lock: Any) -> Iterator[Any]:
 WAYS = [by_generator, by_two_generators, ByClass, by_stack]
 
 
+@clean
 @pytest.mark.parametrize("way", WAYS)
 def test_code_below_a_block_is_inside(shared_nodes: Nodes, manager: SyncLockManager, way: Any) -> None:
     """Also where a function has entered the block for it."""
@@ -152,7 +147,6 @@ def test_code_below_a_block_is_inside(shared_nodes: Nodes, manager: SyncLockMana
             manager.lock("x", blocking_timeout=0.1).acquire()
     with way(manager.lock("x", reentrant=True)) as outer, way(manager.lock("x", reentrant=True)) as inner:
         assert inner.fence == outer.fence
-    no_key_left(shared_nodes)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -176,7 +170,8 @@ def test_a_worker_that_enters_for_another_is_not_inside(manager: SyncLockManager
     anyio.run(requests)
 
 
-def test_fastapi_runs_a_dependency_in_several_threads(shared_nodes: Nodes, manager: SyncLockManager) -> None:
+@clean
+def test_fastapi_runs_a_dependency_in_several_threads(manager: SyncLockManager) -> None:
     """A ``def`` dependency that yields, and a streamed generator: one request at a time, nothing is left."""
     app = FastAPI()
     inside: list[int] = []
@@ -209,7 +204,6 @@ def test_fastapi_runs_a_dependency_in_several_threads(shared_nodes: Nodes, manag
     assert {answer.status_code for answer in answers} == {200}
     assert {answer.text for answer in answers[1::2]} == {"rowrowrow"}
     assert len(set(inside)) == 4, "each had a fence of its own"
-    wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
 
 
 def test_greenlets_share_a_thread_and_no_block(manager: SyncLockManager) -> None:
@@ -235,20 +229,14 @@ def test_greenlets_share_a_thread_and_no_block(manager: SyncLockManager) -> None
     manager.lock("x", blocking_timeout=PATIENCE).acquire().release()
 
 
+@clean
 def test_what_fails_between_the_win_and_the_block(
-    shared_nodes: Nodes, manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch
+    manager: SyncLockManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it is, the lock is given back: there is no block that could do so."""
-
-    def bind(_: Lease) -> None:
-        raise ZeroDivisionError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Lease, "_bind", bind)
-        with pytest.raises(ZeroDivisionError), manager.lock("x"):
-            raise AssertionError("entered")
-    wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
-    assert manager.manager.statistics().held == 0
+    monkeypatch.setattr(Lease, "_bind", lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError), manager.lock("x"):
+        raise AssertionError("entered")
 
 
 # -- closing -------------------------------------------------------------------------------------------
@@ -256,29 +244,28 @@ def test_what_fails_between_the_win_and_the_block(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_closing_does_not_wait_for_its_own_thread(shared_nodes: Nodes, kind: str) -> None:
-    """What the thread that closes is inside of, or has suspended, ends after the call."""
-    manager = SyncLockManager(shared_nodes.urls, ttl=3600)
-    with pytest.raises(LockLostError) as lost, KINDS[kind](manager) as lease:
-        manager.close()
-        no_key_left(shared_nodes)
-        assert not lease.held
-    assert lost.value.reason is LossReason.MANAGER_CLOSED
+    """What the thread that closes is inside of, has suspended, or has no block for ends with the call."""
 
+    def closed(manager: SyncLockManager) -> bool:
+        manager.close()
+        wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
+        return True
+
+    manager = SyncLockManager(shared_nodes.urls, ttl=3600)
+    loose = manager.lock("loose").acquire()
+    with pytest.raises(LockLostError) as lost, KINDS[kind](manager) as lease:
+        assert closed(manager)
+        assert (lease.held, loose.held) == (False, False)
+    assert lost.value.reason is LossReason.MANAGER_CLOSED
+    manager = SyncLockManager(shared_nodes.urls, ttl=3600)
+    with pytest.raises(ZeroDivisionError), KINDS[kind](manager):
+        assert closed(manager)
+        raise ZeroDivisionError
     manager = SyncLockManager(shared_nodes.urls, ttl=3600)
     suspended = held(manager, kind)
     next(suspended)
-    manager.close()
-    no_key_left(shared_nodes)
+    assert closed(manager)
     suspended.close()
-
-
-def test_closing_waits_for_no_lease_without_a_block(shared_nodes: Nodes) -> None:
-    """A lease from `acquire` is nobody's block, also where the work under it has failed."""
-    with pytest.raises(ZeroDivisionError), SyncLockManager(shared_nodes.urls, ttl=3600) as manager:
-        lease = manager.lock("x").acquire()
-        raise ZeroDivisionError
-    assert not lease.held
-    no_key_left(shared_nodes)
 
 
 def test_a_signal_handler_closes_the_manager(shared_nodes: Nodes) -> None:
@@ -288,7 +275,7 @@ def test_a_signal_handler_closes_the_manager(shared_nodes: Nodes) -> None:
     try:
         with pytest.raises(LockLostError), manager.lock("x"):
             signal.raise_signal(signal.SIGUSR1)
-            no_key_left(shared_nodes)
+            wait_for(lambda: keys(shared_nodes.urls) == {}, "no key is left")
     finally:
         signal.signal(signal.SIGUSR1, before)
 
@@ -387,19 +374,15 @@ def test_green_threads_are_refused(shared_nodes: Nodes, what: str, monkeypatch: 
 # -- signals -------------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_in_a_wait_for_a_loss_keeps_no_other_from_it() -> None:
+def test_an_interrupt_in_a_wait_for_a_loss_keeps_no_other_from_it(
+    interrupts: Callable[[float], None],
+) -> None:
     """A thread that is interrupted in `lost.wait()` leaves nothing locked for the loop, or for others."""
     event = LossEvent()
     assert not event.wait(0.001)
-    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
-    try:
-        timer = threading.Timer(0.05, signal.pthread_kill, (threading.get_ident(), signal.SIGUSR1))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
-            event.wait(PATIENCE)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    timer.join()
+    interrupts(0.05)
+    with pytest.raises(KeyboardInterrupt):
+        event.wait(PATIENCE)
     with ThreadPoolExecutor(2) as threads:
         waits = [threads.submit(event.wait, PATIENCE) for _ in range(2)]
         event.set()
@@ -410,66 +393,11 @@ def test_an_interrupt_in_a_wait_for_a_loss_keeps_no_other_from_it() -> None:
         event.clear()
 
 
-INTERRUPTED = """
-import faulthandler, random, signal
-from aioredlock_ng.sync import SyncLockManager
-faulthandler.dump_traceback_later(90, exit=True)
-class Late(Exception): pass
-def late(*_): raise Late
-signal.signal(signal.SIGALRM, late)
-manager = SyncLockManager.from_env()
-with manager.lock("warm"): pass
-struck = 0
-for _ in range(2500):
-    try:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 1e-5 + random.random() / 1000)
-            with manager.lock("k", ttl=2, blocking_timeout=30): pass
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    except Late:
-        struck += 1
-with manager.lock("k", blocking_timeout=30): pass
-assert struck > 1000, struck
-manager.close()
-"""
-
-
-@pytest.mark.process
-def test_a_handler_that_raises_costs_one_call(shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever it strikes, the manager goes on: soft time limits raise so thousands of times."""
-    monkeypatch.setenv("REDLOCK_URLS", ",".join(shared_nodes.urls))
-    subprocess.run([sys.executable, "-W", "ignore", "-c", INTERRUPTED], cwd=ROOT, check=True, timeout=100)
-
-
-# -- what it looks like ----------------------------------------------------------------------------------
-
-
-def test_options_are_shown_and_a_cancellation_is_refused(manager: SyncLockManager) -> None:
-    """`help` names them; ``on_lost="cancel"`` says what happens instead."""
-    for described in (SyncLockManager, manager.lock, manager.rwlock, manager.semaphore):
-        shown = inspect.signature(described).parameters
-        assert {"ttl", "extension"} <= set(shown)
-        assert "on_lost" not in shown
-    assert "blocking_timeout" in inspect.signature(manager.lock).parameters
-    manager.lock("x", on_lost="raise")
-    for refused in (
-        lambda: manager.lock("x", on_lost="cancel"),
-        lambda: manager.rwlock("x", on_lost="cancel"),
-        lambda: manager.semaphore("x", permits=2, on_lost="cancel"),
-        lambda: manager.locked("x", on_lost="cancel"),
-        lambda: SyncLockManager(["redis://a"], on_lost="cancel"),
-    ):
-        with pytest.raises(TypeError, match="on_lost='cancel': a thread cannot be cancelled"):
-            refused()
-
-
 def test_contexts_do_not_gather_what_was_left_elsewhere(manager: SyncLockManager) -> None:
     """A thread of a pool that enters blocks for others, which end them, remembers none of them."""
     before = len(_ENTERED.get())
     for _ in range(5):
         entered = by_generator(manager.lock("x"))
         entered.__enter__()
-        with ThreadPoolExecutor(1) as another:
-            another.submit(entered.__exit__, None, None, None).result(PATIENCE)
+        in_another_thread(lambda: entered.__exit__(None, None, None))  # noqa: B023
         assert len(_ENTERED.get()) <= before + 1

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from aioredlock_ng import LockLostError, LockManager, LockTakenError, LossReason
-from tests.behaviour.tools import boot_time, delete, extended, keys, no_key_left, quiet
+from tests.behaviour.tools import boot_time, extended, keys, no_key_left, quiet, strike
 from tests.servers import Nodes
 
 FOREVER: Final = 3600.0
@@ -21,44 +21,26 @@ Scenario = Callable[[Nodes, LockManager], Awaitable[None]]
 
 async def acquire_and_release(nodes: Nodes, manager: LockManager) -> None:
     """One holder at a time, among tasks and against another manager."""
-    inside = 0
+    inside: list[int] = []
 
-    async def work() -> None:
-        nonlocal inside
+    async def work(number: int) -> None:
         async with manager.lock("one"):
-            inside += 1
-            assert inside == 1
+            assert not inside
+            inside.append(number)
             await asyncio.sleep(0)
-            inside -= 1
+            inside.remove(number)
 
-    await asyncio.gather(*(work() for _ in range(50)))
+    await asyncio.gather(*map(work, range(50)))
     async with LockManager(nodes.urls) as other, other.lock("one"):
         with pytest.raises(LockTakenError):
             await manager.lock("one", blocking_timeout=0).acquire()
 
 
-async def extend(nodes: Nodes, manager: LockManager) -> None:
-    """A lock outlives its ttl while its body runs."""
-    async with manager.lock("long") as lease:
-        await extended(lease, 4)
-        lease.check()
-
-
-async def lose_to_deletion(nodes: Nodes, manager: LockManager) -> None:
-    """The body is cancelled when a majority has lost the key."""
-    with pytest.raises(LockLostError) as lost:
-        async with manager.lock("deleted"):
-            delete(nodes, range(3), "redlock:deleted")
-            await asyncio.sleep(FOREVER)
-    assert lost.value.reason is LossReason.REFUSED
-
-
-async def lose_to_silence(nodes: Nodes, manager: LockManager) -> None:
+async def lose(nodes: Nodes, manager: LockManager) -> None:
     """The body is cancelled before its validity ends when a majority is frozen."""
     with pytest.raises(LockLostError) as lost:
         async with manager.lock("frozen", ttl=2.0) as lease:
-            for i in range(3):
-                nodes.pause(i)
+            strike(nodes, "frozen", 0, 1, 2)
             try:
                 await asyncio.sleep(FOREVER)
             finally:
@@ -70,11 +52,11 @@ async def lose_to_silence(nodes: Nodes, manager: LockManager) -> None:
 
 
 async def lose_connections(nodes: Nodes, manager: LockManager) -> None:
-    """Nodes that die and come back empty, one by one, cost the lease nothing."""
+    """A lock outlives its ttl; nodes that die and come back empty, one by one, cost the lease nothing."""
     async with manager.lock("survivor", ttl=2.0) as lease:
         for i in range(2):
             await nodes.restart(i)
-        await extended(lease, 2)
+        await extended(lease, 4)
         lease.check()
 
 
@@ -95,9 +77,6 @@ async def cancel(nodes: Nodes, manager: LockManager) -> None:
     assert manager.statistics().held == 0
 
 
-SCENARIOS = [acquire_and_release, extend, lose_to_deletion, lose_to_silence, lose_connections, cancel]
-
-
 @pytest.fixture
 def runner() -> Iterator[asyncio.Runner]:
     """Give something that runs coroutines on uvloop."""
@@ -107,7 +86,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+@pytest.mark.parametrize("scenario", [acquire_and_release, lose, lose_connections, cancel])
 def test_on_uvloop(nodes5: Nodes, runner: asyncio.Runner, scenario: Scenario) -> None:
     """Acquiring, extending, losing and cancelling work on uvloop as they do on asyncio's own loop."""
 
@@ -125,17 +104,16 @@ def test_uvloop_is_torn_down(nodes3: Nodes, runner: asyncio.Runner) -> None:
 
     async def main() -> None:
         manager = LockManager(nodes3.urls)
-        inside = 0
+        inside = asyncio.Semaphore(0)
 
         async def hold(number: int) -> None:
-            nonlocal inside
             async with manager.lock(f"open:{number}", ttl=60):
-                inside += 1
+                inside.release()
                 await asyncio.sleep(FOREVER)
 
         kept.extend(asyncio.create_task(hold(number)) for number in range(3))
-        while inside < 3:
-            await asyncio.sleep(0)
+        for _ in range(3):
+            await inside.acquire()
 
     runner.run(main())
     runner.close()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import itertools
+import json
 import os
 import shlex
 import sys
@@ -204,6 +205,23 @@ class Worker:
         """Wait for the end of the process and return the rest of its output, and its errors."""
         out, err = await asyncio.wait_for(self.process.communicate(), within)
         return out.decode(), err.decode()
+
+    async def at_ease(self) -> list[str]:
+        """Wait for an end in order and return the lines it said; a busy machine may be a complaint."""
+        out, errors = await self.ended()
+        assert self.process.returncode == 0, errors
+        assert "Traceback" not in errors, errors
+        assert "Warning" not in errors, errors
+        return out.splitlines()
+
+
+async def shares_of(workers: Iterable[Worker]) -> tuple[list[list[tuple[float, float]]], int]:
+    """Return the claims that each process tells of at its end, and how often the lock changed processes."""
+    shares = [
+        [(began, ended) for began, ended in json.loads((await child.at_ease())[-1])] for child in workers
+    ]
+    order = [i for _, i in sorted((began, i) for i, share in enumerate(shares) for began, _ in share)]
+    return shares, sum(one != two for one, two in itertools.pairwise(order))
 
 
 @contextlib.asynccontextmanager
