@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
 from typing import Final
 
@@ -10,7 +9,7 @@ import pytest
 
 from aioredlock_ng import _scripts
 from tests.batches import singles
-from tests.behaviour.tools import Worker, keys, monitor, monitored_words, no_key_left, python
+from tests.behaviour.tools import keys, monitor, monitored_words, no_key_left, python
 from tests.servers import Nodes, ask
 
 PROGRAM: Final = """
@@ -39,24 +38,20 @@ async def main():
     held = await manager.lock("held").acquire()
     del changes[:]
     async with contextlib.AsyncExitStack() as stack:
-        if how == "blocks":
-            block = await stack.enter_async_context(manager.lock("block"))
-        else:
-            block = await manager.lock("block").acquire()
+        lock = manager.lock("block")
+        block = await (stack.enter_async_context(lock) if how == "blocks" else lock.acquire())
         # A child that goes on in its parent's loop reads from the parent's sockets: leave nothing to read.
         while any(node.in_flight for node in manager.statistics().nodes):
             await asyncio.sleep(0.001)
-        tasks = [asyncio.create_task(manager.lock("queued").acquire())]
+        task = asyncio.create_task(manager.lock("queued").acquire())
         await asyncio.sleep(0)
         assert len(manager._life.session.outbox._acquires) == 1, "queued, and not sent yet"
         fork()
-        queued = await tasks[0]
+        queued = await task
         for lease in (held, block, queued):
             await lease.extend()
             lease.check()
-        seen = await manager.inspect("held")
-        assert [node.ours for node in seen] == [True] * len(urls), seen
-        assert not changes, changes
+        assert all(node.ours for node in await manager.inspect("held"))
         print("extended", flush=True)
         sys.stdin.readline()  # no thread: the child may have taken the loop's own socket off its selector
         await queued.release()
@@ -72,25 +67,19 @@ asyncio.run(main())
 """
 
 
-def program(*arguments: str) -> contextlib.AbstractAsyncContextManager[Worker]:
-    """Run the program in a process of its own, where Python warns of nothing, forks above all."""
-    return python("-W", "ignore", "-c", PROGRAM, *arguments)
-
-
 @pytest.mark.process
 @pytest.mark.parametrize("how", ["plain", "blocks"])
 async def test_a_child_that_leaves_in_order_leaves_its_parents_locks(shared_nodes: Nodes, how: str) -> None:
     """A child that unwinds through its blocks, and through asyncio.run, sends nothing and resets nothing."""
-    url, *_ = shared_nodes.urls
-    async with monitor(url) as seen, program(",".join(shared_nodes.urls), how) as parent:
+    url, *_ = urls = shared_nodes.urls
+    program = python("-W", "ignore", "-c", PROGRAM, ",".join(urls), how)  # forks are warned of
+    async with monitor(url) as seen, program as parent:
         await parent.said("forked 7" if how == "plain" else "forked")
         await parent.said("extended")
-        held = keys(shared_nodes.urls)
-        assert [sorted(names) for names in held.values()] == [
-            [b"redlock:block", b"redlock:held", b"redlock:queued"]
-        ] * len(shared_nodes.urls)
-        assert all(ask(one, "PTTL", name) > 15_000 for one in shared_nodes.urls for name in held[one]), (
-            "the extensions of the parent count"
+        names = [b"redlock:block", b"redlock:held", b"redlock:queued"]
+        assert {one: sorted(held) for one, held in keys(urls).items()} == dict.fromkeys(urls, names)
+        assert all(ask(one, "PTTL", name) > 15_000 for one in urls for name in names), (
+            "extended by the parent"
         )
         parent.go()
         await parent.said("done")
@@ -105,5 +94,5 @@ async def test_a_child_that_leaves_in_order_leaves_its_parents_locks(shared_node
     )
     assert acquired == released, "each by the parent: where a try comes too late there is one more of each"
     assert (released[b"redlock:block"], released[b"redlock:queued"]) == (1, 1)
-    assert released.keys() == {b"redlock:block", b"redlock:queued", b"redlock:held"}
-    await no_key_left(shared_nodes.urls)
+    assert released.keys() == set(names)
+    await no_key_left(urls)

@@ -60,13 +60,3 @@ async def test_without_a_quarantine_the_first_lock_comes_at_once(shared_nodes: N
         async with manager.lock("first", blocking_timeout=0) as lease:
             lease.check()
         assert manager.statistics().certified == 1
-
-
-async def test_nodes_that_the_package_starts_need_no_wait(nodes3: Nodes) -> None:
-    """A first user with `local_nodes` has a lock at the first try."""
-    async with (
-        quiet(),
-        LockManager(nodes3.urls) as manager,
-        manager.lock("first", blocking_timeout=0) as lease,
-    ):
-        lease.check()

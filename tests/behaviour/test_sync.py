@@ -358,7 +358,7 @@ def test_a_read_write_lock(manager: SyncLockManager) -> None:
 
 @clean
 def test_a_semaphore_and_a_fair_lock(shared_nodes: Nodes, manager: SyncLockManager) -> None:
-    """Threads hold permits at the same time, each another slot; a thread sees which processes wait in line."""
+    """Threads hold permits at the same time, each another slot; and see which processes wait in line."""
     pool, fair = manager.semaphore("pool", permits=2, ttl=20), manager.lock("printer", fair=True, ttl=20)
     assert repr(pool) == "<SyncLock 'pool' permits=2 ttl=20s>"
     assert repr(fair) == "<SyncLock 'printer' fair ttl=20s>"

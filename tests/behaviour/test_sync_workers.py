@@ -6,12 +6,12 @@ import importlib.util
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.behaviour.tools import PATIENCE, keys
+from tests.behaviour.test_sync import wait_for
+from tests.behaviour.tools import keys
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask, required
 
@@ -66,20 +66,8 @@ def test_tasks_take_turns(shared_nodes: Nodes, pool: str, tmp_path: Path) -> Non
     }
     send = f"import json, tasks; jobs = [tasks.add.delay() for _ in range({JOBS})]"
     send += "; print(json.dumps([str(job.get(timeout=60, propagate=False)) for job in jobs]))"
-    command = [
-        sys.executable,
-        "-m",
-        "celery",
-        "-A",
-        "tasks",
-        "worker",
-        "-P",
-        pool,
-        "-c",
-        "4",
-        "-l",
-        "warning",
-    ]
+    options = f"-m celery -A tasks worker -P {pool} -c 4 -l warning"
+    command = [sys.executable, *options.split()]
     with (tmp_path / "log").open("w") as log:
         worker = subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=log, stderr=log)
         try:
@@ -99,7 +87,4 @@ def test_tasks_take_turns(shared_nodes: Nodes, pool: str, tmp_path: Path) -> Non
     else:
         assert total == JOBS, told
         assert len(set(sent.stdout.split(","))) == JOBS, "each had a fence of its own"
-    deadline = time.monotonic() + PATIENCE
-    while left := keys(shared_nodes.urls):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    wait_for(lambda: keys(shared_nodes.urls) == {}, "no lease is left")
