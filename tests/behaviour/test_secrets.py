@@ -9,8 +9,7 @@ import logging
 import random
 import time
 import traceback
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
 import pytest
@@ -91,17 +90,6 @@ def secret_nodes(make_nodes: Callable[..., LocalNodes]) -> LocalNodes:
     return make_nodes(3, options={"requirepass": PASSWORD}, url=url)
 
 
-async def _owners(views: list[Callable[[], Any]]) -> set[str]:
-    """Return the secret part of every owner value that the servers have seen."""
-    owners = set()
-    for view in views:
-        for line in await view():
-            for word in monitored_words(line)[1]:
-                if len(word) > 41 and word[40] == ":":
-                    owners.add(word[:40])
-    return owners
-
-
 @contextlib.contextmanager
 def asyncio_tells_all() -> Iterator[None]:
     """Have asyncio log everything it runs, with the arguments."""
@@ -120,10 +108,9 @@ async def _hold_and_contend(manager: LockManager, other: LockManager, shown: Sho
     lock = manager.lock("secret")
     async with lock as lease:
         await extended(lease, 1)
-        shown.see(manager, lock, lease, lease.votes, manager.statistics())
-        reports = [await manager.inspect("secret"), await other.inspect("secret")]
-        shown.see(*reports, *reports[0])
-        assert [entry.ours for entry in reports[0]] == [True] * 3
+        mine, theirs = await manager.inspect("secret"), await other.inspect("secret")
+        shown.see(manager, lock, lease, lease.votes, manager.statistics(), mine, theirs, *mine)
+        assert [entry.ours for entry in mine] == [True] * 3
         for contender, patience in ((other, 0.05), (manager, 0)):
             with shown.failure(LockTakenError):
                 await contender.lock("secret", blocking_timeout=patience).acquire()
@@ -143,11 +130,9 @@ async def _lose(manager: LockManager, other: LockManager, nodes: Nodes, shown: S
             time.sleep(2.0)
             await asyncio.sleep(PATIENCE)
     shown.see(await manager.force_release("secret"))
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
+    with pytest.warns(ResourceWarning) as warned:
         await manager.lock("dropped").acquire()
         gc.collect()
-    assert any(warning.category is ResourceWarning for warning in warned)
     shown.see(*(warning.message for warning in warned))
 
 
@@ -168,21 +153,20 @@ async def _fail(manager: LockManager, nodes: Nodes, shown: Shown) -> None:
 @pytest.mark.heavy
 async def test_nothing_shows_a_secret(secret_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """No repr, log line, error, traceback, event or report shows a password or an owner value."""
-    shown = Shown()
+    shown, recorder = Shown(), Recorder()
     caplog.set_level(logging.DEBUG)
-    recorder = Recorder()
+    urls = secret_nodes.urls
+    manager = LockManager(urls, ttl=8.0, node_timeout=0.4, hooks=[recorder])
+    shown.see(manager)
     async with contextlib.AsyncExitStack() as stack:
-        views = [await stack.enter_async_context(monitor(url)) for url in secret_nodes.urls]
-        manager = LockManager(secret_nodes.urls, ttl=8.0, node_timeout=0.4, hooks=[recorder])
-        shown.see(manager)
+        views = [await stack.enter_async_context(monitor(url)) for url in urls]
         await stack.enter_async_context(manager)
-        other = await stack.enter_async_context(
-            LockManager(secret_nodes.urls, holder="other's label", node_timeout=0.4)
-        )
+        other = LockManager(urls, holder="other's label", node_timeout=0.4)
+        await stack.enter_async_context(other)
         with asyncio_tells_all():
             await _hold_and_contend(manager, other, shown)
             await _lose(manager, other, secret_nodes, shown)
-            owners = await _owners(views)
+            words = [word for view in views for line in await view() for word in monitored_words(line)[1]]
             await _fail(manager, secret_nodes, shown)
     see_our_objects(shown)
     shown.see(*recorder.events)
@@ -190,6 +174,7 @@ async def test_nothing_shows_a_secret(secret_nodes: Nodes, caplog: pytest.LogCap
         shown.texts.append(record.getMessage())
         if record.exc_info and record.exc_info[1]:
             shown.catch(record.exc_info[1])
+    owners = {word[:40] for word in words if len(word) > 41 and word[40] == ":"}
     assert len(owners) >= 6
     assert {"Acquired", "Extended", "Released", "Lost", "NodeChanged"} <= set(told(recorder.events))
     assert any(record.name == "aioredlock_ng" for record in caplog.records)
@@ -213,6 +198,47 @@ async def test_a_wrong_password(secret_nodes: Nodes, caplog: pytest.LogCaptureFi
     assert shown.leaks({PASSWORD, WRONG_PASSWORD}) == []
 
 
+class _Recording:
+    """A random source that remembers what owner values are made of."""
+
+    def __init__(self) -> None:
+        self._random = random.SystemRandom()
+        self.seen: set[str] = set()
+
+    def getrandbits(self, bits: int) -> int:
+        """Make the random part of an owner value."""
+        number = self._random.getrandbits(bits)
+        if bits >= 160:
+            self.seen.add(f"{number:040x}")
+        return number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._random, name)
+
+
+@contextlib.asynccontextmanager
+async def over(
+    nodes: Nodes, kind: str, shown: Shown, caplog: pytest.LogCaptureFixture, **options: Any
+) -> AsyncIterator[LockManager]:
+    """Give a manager over URLs or over a user's own clients; it shows no owner value and no password."""
+    caplog.set_level(logging.DEBUG)
+    source, recorder = _Recording(), Recorder()
+    async with contextlib.AsyncExitStack() as stack:
+        specs: list[Any] = list(nodes.urls)
+        if kind == "client":
+            specs = [redis.asyncio.Redis.from_url(url) for url in nodes.urls]
+            for client in specs:
+                stack.push_async_callback(client.aclose)
+        manager = LockManager(specs, hooks=[recorder], random=source, **options)
+        yield await stack.enter_async_context(manager)
+        see_our_objects(shown)
+        shown.see(manager, manager.statistics())
+    shown.see(*recorder.events)
+    shown.texts.append(caplog.text)
+    assert source.seen
+    assert shown.leaks({PASSWORD, *source.seen}) == []
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize(("hidden", "fencing"), [("SET", False), ("EVALSHA", True)], ids=["plain", "fenced"])
 @pytest.mark.parametrize("kind", ["URL", "client"])
@@ -224,91 +250,19 @@ async def test_servers_that_quote_what_they_were_sent(
     fencing: bool,
 ) -> None:
     """Error messages in which a server quotes a command's arguments are shown without them."""
-    caplog.set_level(logging.DEBUG)
     shown = Shown()
-    recorder = Recorder()
     nodes = make_nodes(3, options={"rename-command": [hidden, "HIDDEN"]})
-    async with contextlib.AsyncExitStack() as stack:
-        specs: list[Any] = nodes.urls
-        if kind == "client":
-            specs = [redis.asyncio.Redis.from_url(url) for url in nodes.urls]
-            for client in specs:
-                stack.push_async_callback(client.aclose)
-        seen: set[str] = set()
-        manager = await stack.enter_async_context(
-            LockManager(specs, fencing=fencing, hooks=[recorder], random=_Recording(seen), node_timeout=2.0)
-        )
+    async with over(nodes, kind, shown, caplog, fencing=fencing, node_timeout=2.0) as manager:
         with shown.failure(QuorumUnavailableError):
             await manager.lock("quoted", blocking=False).acquire()
         assert any("unknown command" in vote.reason for vote in shown.errors[0].votes)  # type: ignore[attr-defined]
-        see_our_objects(shown)
-        shown.see(manager.statistics())
-    shown.see(*recorder.events)
-    shown.texts.append(caplog.text)
-    assert seen
-    assert shown.leaks(seen) == []
-
-
-class _Recording:
-    """A random source that remembers what owner values are made of."""
-
-    def __init__(self, seen: set[str]) -> None:
-        self._random = random.SystemRandom()
-        self._seen = seen
-
-    def getrandbits(self, bits: int) -> int:
-        """Make the random part of an owner value."""
-        number = self._random.getrandbits(bits)
-        if bits >= 160:
-            self._seen.add(f"{number:040x}")
-        return number
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._random, name)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    "url",
-    [
-        f"redis://{USER_PASSWORD}@",
-        f"http://user:{USER_PASSWORD}@127.0.0.1",
-        f"redis://user:{USER_PASSWORD}@127.0.0.1:port",
-        f"redis://user:{USER_PASSWORD}/@127.0.0.1",
-        f"redis://user:{USER_PASSWORD}@127.0.0.1/0?socket_timeout=soon",
-        f"redis://127.0.0.1?password={USER_PASSWORD}&db=x",
-        f"user:{USER_PASSWORD}@127.0.0.1",
-        f"redis://user:{USER_PASSWORD}@[::1",
-    ],
-)
-def test_a_url_that_cannot_be_used(url: str) -> None:
-    """A bad node URL is refused with an error, and a chain of errors, that does not show its password."""
-    shown = Shown()
-    with shown.failure(ConfigurationError):
-        LockManager([url])
-    assert shown.leaks({USER_PASSWORD}) == []
-
-
-def test_a_node_that_is_given_twice() -> None:
-    """The error that names a duplicate node does not show its password."""
-    shown = Shown()
-    with shown.failure(ConfigurationError):
-        LockManager([f"redis://user:{USER_PASSWORD}@127.0.0.1:{port}" for port in (7001, 7002, 7001)])
-    assert "127.0.0.1:7001" in str(shown.errors[0])
-    assert shown.leaks({USER_PASSWORD}) == []
 
 
 @pytest.mark.heavy
 async def test_a_client_with_a_password(secret_nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
     """A node that is a user's own client shows neither its password nor owner values."""
-    caplog.set_level(logging.DEBUG)
     shown = Shown()
-    seen: set[str] = set()
-    clients = [redis.asyncio.Redis.from_url(url) for url in secret_nodes.urls]
-    async with contextlib.AsyncExitStack() as stack:
-        for client in clients:
-            stack.push_async_callback(client.aclose)
-        manager = await stack.enter_async_context(LockManager(clients, random=_Recording(seen)))  # type: ignore[arg-type]
+    async with over(secret_nodes, "client", shown, caplog) as manager:
         async with manager.lock("client") as lease:
             shown.see(manager, lease, lease.votes, manager.statistics(), await manager.inspect("client"))
             see_our_objects(shown)
@@ -317,8 +271,27 @@ async def test_a_client_with_a_password(secret_nodes: Nodes, caplog: pytest.LogC
         with shown.failure(QuorumUnavailableError):
             await manager.lock("client", blocking_timeout=0).acquire()
         await eventually(lambda: "down" in repr(manager), what="the loss is noticed")
-        shown.see(manager, manager.statistics())
-        see_our_objects(shown)
-    shown.texts.append(caplog.text)
-    assert seen
-    assert shown.leaks({PASSWORD, *seen}) == []
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    "urls",
+    [
+        [f"redis://{USER_PASSWORD}@"],
+        [f"http://user:{USER_PASSWORD}@127.0.0.1"],
+        [f"redis://user:{USER_PASSWORD}@127.0.0.1:port"],
+        [f"redis://user:{USER_PASSWORD}/@127.0.0.1"],
+        [f"redis://user:{USER_PASSWORD}@127.0.0.1/0?socket_timeout=soon"],
+        [f"redis://127.0.0.1?password={USER_PASSWORD}&db=x"],
+        [f"user:{USER_PASSWORD}@127.0.0.1"],
+        [f"redis://user:{USER_PASSWORD}@[::1"],
+        [f"redis://user:{USER_PASSWORD}@127.0.0.1:{port}" for port in (7001, 7002, 7001)],
+    ],
+)
+def test_a_url_that_cannot_be_used(urls: list[str]) -> None:
+    """A bad node URL, or one given twice, is refused with a chain of errors that show no password."""
+    shown = Shown()
+    with shown.failure(ConfigurationError):
+        LockManager(urls)
+    assert len(urls) == 1 or "127.0.0.1:7001" in str(shown.errors[0])
+    assert shown.leaks({USER_PASSWORD}) == []
