@@ -72,19 +72,6 @@ async def test_a_holder_is_killed(shared_nodes: Nodes) -> None:
     await no_key_left(shared_nodes.urls, within=ttl + ALLOWANCE)
 
 
-@pytest.mark.process
-async def test_fork(shared_nodes: Nodes) -> None:
-    """A forked child that uses its parent's manager is told what is wrong; the parent goes on undisturbed."""
-    async with worker("fork", shared_nodes.urls, "forked") as child:
-        out, errors = await child.ended()
-    told, *rest = out.splitlines()
-    assert told.startswith("RuntimeError: "), out
-    assert "fork" in told, "the message does not name the cause"
-    assert rest == ["the parent goes on"], (out, errors)
-    assert child.process.returncode == 0
-    assert keys(shared_nodes.urls) == {}
-
-
 # -- loops -----------------------------------------------------------------------------------------
 
 

@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
-from pathlib import Path
 
 import pytest
 import redis
 
 from aioredlock_ng import ExtensionPolicy, LockManager, LockTakenError, Vote
 from aioredlock_ng.testing._fresh import initialise
-from tests.behaviour.tools import keys, overlaps, quiet, shares_of, worker
+from tests.behaviour.tools import quiet
 from tests.servers import Nodes, ask
 
-PROCESSES, TASKS, ROUNDS = 3, 4, 20
 OTHERS_TTL = 30.0
 prefixes = pytest.mark.parametrize(("prefix", "key"), [("redlock:", "redlock:shared"), ("", "shared")])
-
-
-@pytest.mark.process
-async def test_processes_and_tasks_take_turns(shared_nodes: Nodes, tmp_path: Path) -> None:
-    """Three processes of four tasks never hold one lock at once, and lose no increment of a plain counter."""
-    counter = tmp_path / "counter"
-    counter.write_text("0")
-    async with contextlib.AsyncExitStack() as stack:
-        arguments = ("count", shared_nodes.urls, "counter", counter, TASKS, ROUNDS)
-        workers = [await stack.enter_async_context(worker(*arguments)) for _ in range(PROCESSES)]
-        for child in workers:
-            await child.said("ready")
-        for child in workers:
-            child.go()
-        shares, changes = await shares_of(workers)
-    claims = list(itertools.chain(*shares))
-    assert len(claims) == PROCESSES * TASKS * ROUNDS
-    assert overlaps(claims) == []
-    assert int(counter.read_text()) == len(claims)
-    assert changes > 2 * PROCESSES, "the processes did not contend with each other"
-    assert keys(shared_nodes.urls) == {}
-    assert overlaps([(1, 5), (6, 7), (4, 5.5), (7, 8)]) == [((1, 5), (4, 5.5))], "else nothing is shown"
 
 
 @prefixes

@@ -130,7 +130,7 @@ async def _lose(manager: LockManager, other: LockManager, nodes: Nodes, shown: S
             time.sleep(2.0)
             await asyncio.sleep(PATIENCE)
     shown.see(await manager.force_release("secret"))
-    with pytest.warns(ResourceWarning) as warned:
+    with pytest.warns(ResourceWarning) as warned:  # noqa: PT031
         await manager.lock("dropped").acquire()
         gc.collect()
     shown.see(*(warning.message for warning in warned))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import itertools
-import json
 import os
 import shlex
 import sys
@@ -158,12 +156,6 @@ async def quiet() -> AsyncIterator[None]:
 # -- claims ----------------------------------------------------------------------------------------
 
 
-def overlaps(claims: Iterable[tuple[float, float]]) -> list[tuple[tuple[float, float], tuple[float, float]]]:
-    """Return neighbouring claims on one lock that overlap; each claim is ``(from, to)``."""
-    ordered = sorted(claims)
-    return [(one, two) for one, two in itertools.pairwise(ordered) if two[0] < one[1]]
-
-
 async def measured(measure: Callable[[], Awaitable[float]], *, at_most: float, what: str) -> float:
     """Measure a ratio, up to three times, until it is within its bound.
 
@@ -205,23 +197,6 @@ class Worker:
         """Wait for the end of the process and return the rest of its output, and its errors."""
         out, err = await asyncio.wait_for(self.process.communicate(), within)
         return out.decode(), err.decode()
-
-    async def at_ease(self) -> list[str]:
-        """Wait for an end in order and return the lines it said; a busy machine may be a complaint."""
-        out, errors = await self.ended()
-        assert self.process.returncode == 0, errors
-        assert "Traceback" not in errors, errors
-        assert "Warning" not in errors, errors
-        return out.splitlines()
-
-
-async def shares_of(workers: Iterable[Worker]) -> tuple[list[list[tuple[float, float]]], int]:
-    """Return the claims that each process tells of at its end, and how often the lock changed processes."""
-    shares = [
-        [(began, ended) for began, ended in json.loads((await child.at_ease())[-1])] for child in workers
-    ]
-    order = [i for _, i in sorted((began, i) for i, share in enumerate(shares) for began, _ in share)]
-    return shares, sum(one != two for one, two in itertools.pairwise(order))
 
 
 @contextlib.asynccontextmanager

@@ -20,23 +20,31 @@ class Claim(NamedTuple):
     end: float  # when it had done its work, or when its lease ended, if that was earlier
     fence: int  # 0 without fencing
     asked: float  # before it called `acquire`
+    mode: history.Mode = "lock"
+    slot: int | None = None
+    number: int = 0  # what a reader or writer of a file has read or written
 
 
 def check_claims(claims: Iterable[Claim], *, rules: Collection[Rule] = RULES) -> None:
-    """Fail unless fences are unique and grow with time, and no two claims were inside at once."""
-    known = [_known(claim) for claim in claims]
+    """Fail unless fences are unique and grow with time, and no two claims were inside at once.
+
+    Readers are together, and the holders of other slots; readers between two writers share a fence.
+    """
+    known = [_known(number, claim) for number, claim in enumerate(claims)]
     assert not check(history.History(nodes=0, clients=0, claims=known), rules=rules, bound=0.0)
 
 
-def _known(claim: Claim) -> history.Claim:
+def _known(number: int, claim: Claim) -> history.Claim:
     return history.Claim(
         client=0,
         task=0,
         names=("",),
-        owner=b"",
+        owner=b"%d" % number,
         fence=claim.fence or None,
         asked=claim.asked,
         since=claim.start,
         until=claim.end,
         stopped=claim.end,
+        mode=claim.mode,
+        slot=claim.slot,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from tests.behaviour.tools import PATIENCE, Worker, python
 from tests.faults.claims import Claim, check_claims
 from tests.servers import ask, eventually
 
-CONTENDER: Final = Path(__file__).with_name("contender.py")
+CONTENDER: Final = str(Path(__file__).with_name("contender.py"))
 
 UNTIL_STOPPED: Final = 10**9  # a quota that is not used up
 
@@ -23,8 +24,9 @@ UNTIL_STOPPED: Final = 10**9  # a quota that is not used up
 class Contention:
     """Processes that contend."""
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        self._workers = workers
+    def __init__(self, workers: list[Worker], record: Path) -> None:
+        self.workers = workers
+        self._record = record
         self.claims: dict[str, list[Claim]] = {}
         self.counts: Counter[str] = Counter()  # what their managers counted
         self.handovers = 0  # how often a lock went from one process to another
@@ -32,29 +34,37 @@ class Contention:
     @property
     def goes_on(self) -> bool:
         """Whether all of them are still at it."""
-        return all(worker.process.returncode is None for worker in self._workers)
+        return all(worker.process.returncode is None for worker in self.workers)
+
+    @property
+    def turns(self) -> list[tuple[int, str, Claim]]:
+        """Every claim so far, with its process and name, in the order of their ends."""
+        lines = map(json.loads, self._record.read_bytes().splitlines())
+        return [(number, name, Claim(*claim)) for number, name, claim in lines]
+
+    async def more(self, count: int) -> list[tuple[int, str, Claim]]:
+        """Wait for so many more claims, and return them."""
+        before = len(self.turns)
+        await eventually(lambda: len(self.turns) >= before + count, within=PATIENCE, what=f"{count} claims")
+        return self.turns[before : before + count]
 
     def stop(self) -> None:
         """Tell them to end."""
-        for worker in self._workers:
+        for worker in self.workers:
             worker.process.terminate()
 
-    async def ended(self, *, within: float) -> None:
+    async def ended(self, *, within: float = PATIENCE) -> None:
         """Wait for their end, read what they recorded, and check it."""
-        owners: dict[tuple[str, Claim], int] = {}
-        for number, worker in enumerate(self._workers):
+        for worker in self.workers:
             out, errors = await worker.ended(within=within)
             assert worker.process.returncode == 0, errors
-            record = json.loads(out)
-            self.counts.update(record["counts"])
-            for name, values in record["claims"].items():
-                claims = [Claim(*value) for value in values]
-                self.claims.setdefault(name, []).extend(claims)
-                owners.update(dict.fromkeys(((name, claim) for claim in claims), number))
-        for name, claims in self.claims.items():
-            check_claims(claims)
-            order = [owners[name, claim] for claim in sorted(claims)]
-            self.handovers += sum(one != two for one, two in itertools.pairwise(order))
+            self.counts.update(json.loads(out.splitlines()[-1]))
+        turns = sorted(self.turns, key=lambda turn: turn[2])
+        for name in sorted({name for _, name, _ in turns}):
+            self.claims[name] = [claim for _, of, claim in turns if of == name]
+            check_claims(self.claims[name])
+            holders = [number for number, of, _ in turns if of == name]
+            self.handovers += sum(one != two for one, two in itertools.pairwise(holders))
 
     @property
     def number(self) -> int:
@@ -66,36 +76,37 @@ class Contention:
 async def contention(
     urls: Sequence[str],
     *,
-    apart: Sequence[float],
     names: Sequence[str],
+    apart: Sequence[float] = (),
+    kinds: Sequence[str] = (),
+    path: Path | None = None,
     quota: int = UNTIL_STOPPED,
+    stays: bool = False,
     inside: float = 0.0,
     retry: float = 0.5,
     idle: float = 0.0,
     **options: Any,
 ) -> AsyncIterator[Contention]:
-    """Have a process contend for each number of seconds in `apart`, by which its clocks are ahead.
+    """Have a process contend for each kind of lock in `kinds`, or number of seconds in `apart`.
 
-    The other arguments are those of `contender.Orders`; `quota` is that of each process.
+    By so many its clocks are ahead.  The other arguments are those of `contender.Orders`; `quota` is that of
+    each process.
     """
-    orders = {"urls": list(urls), "names": list(names), "quota": quota}
-    orders |= {"inside": inside, "retry": retry, "idle": idle}
-    async with contextlib.AsyncExitStack() as stack:
-        workers = [
-            await stack.enter_async_context(
-                python(
-                    str(CONTENDER),
-                    json.dumps(orders | {"apart": seconds, "options": options}),
-                    development=False,
-                )
-            )
-            for seconds in apart
-        ]
-        for worker in workers:
-            await worker.said("ready")
-        for worker in workers:
-            worker.go()
-        yield Contention(workers)
+    with tempfile.NamedTemporaryFile() as record:
+        orders = {"urls": list(urls), "record": record.name, "names": list(names), "quota": quota}
+        orders |= {"path": str(path or ""), "stays": stays, "inside": inside, "retry": retry, "idle": idle}
+        each = zip(apart or [0.0] * len(kinds), kinds or ["lock"] * len(apart), strict=True)
+        async with contextlib.AsyncExitStack() as stack:
+            workers = []
+            for number, (seconds, kind) in enumerate(each):
+                own = orders | {"number": number, "apart": seconds, "kind": kind, "options": options}
+                process = python(CONTENDER, json.dumps(own), development=False)
+                workers.append(await stack.enter_async_context(process))
+            for worker in workers:
+                await worker.said("ready")
+            for worker in workers:
+                worker.go()
+            yield Contention(workers, Path(record.name))
 
 
 def may_vote(url: str) -> bool:

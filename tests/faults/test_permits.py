@@ -2,80 +2,61 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.testing import LocalNodes
-from tests.behaviour.tools import ALLOWANCE, PATIENCE, boot_time, python
-from tests.faults.permit_holder import NAME
-from tests.servers import eventually
+from tests.behaviour.tools import ALLOWANCE, boot_time
+from tests.faults.contention import contention
 
-HOLDER: Final = str(Path(__file__).with_name("permit_holder.py"))
-PROCESSES: Final = 4
+NAME: Final = "pool"
+PROCESSES: Final = 5
 TASKS: Final = 3
 PERMITS: Final = 3
 SOME: Final = 100  # turns after which a fault has had its effect
-# Seconds; of the holder that is killed. The others live long, so that a busy machine loses no lease.
+# Seconds; of the holder that is killed.  The others live long, so that a busy machine loses no lease.
 VICTIM_TTL: Final = 1.0
 
 
 @pytest.mark.timeout(120)
-async def test_never_more_hold_it_than_may(nodes5: LocalNodes, tmp_path: Path) -> None:
-    """Twelve tasks of four processes, three permits: slots are never shared, and fences grow in each."""
-    orders: dict[str, Any] = {
-        "urls": nodes5.urls, "folder": str(tmp_path), "permits": PERMITS, "tasks": TASKS, "stays": False,
-        "ttl": 10.0,
-    }  # fmt: skip
-    (record := tmp_path / "turns").touch()
-
-    async def more() -> None:
-        goal = record.stat().st_size + SOME
-        await eventually(lambda: record.stat().st_size >= goal, within=PATIENCE, what=f"{SOME} more turns")
-
-    async with contextlib.AsyncExitStack() as stack:
-        workers = [
-            await stack.enter_async_context(python(HOLDER, json.dumps(orders), development=False))
-            for _ in range(PROCESSES)
-        ]
-        await more()
+async def test_never_more_hold_it_than_may(nodes5: LocalNodes) -> None:
+    """Tasks of five processes, three permits: slots are never shared, and fences grow in each."""
+    kinds = [str(PERMITS)] * PROCESSES
+    async with contention(
+        nodes5.urls, kinds=kinds, names=[NAME] * TASKS, inside=0.01, idle=0.003, ttl=5.0
+    ) as contenders:
+        await contenders.more(SOME)
         nodes5.pause(0)
-        await more()
+        await contenders.more(SOME)
         nodes5.resume(0)
         nodes5.kill(1)
-        await more()
+        await contenders.more(SOME)
         await nodes5.restart(1)
-        await more()
-        for worker in workers:
-            worker.process.terminate()
-        of_each = []
-        for worker in workers:
-            out, errors = await worker.ended()
-            assert worker.process.returncode == 0, errors
-            of_each.append([tuple(turn) for turn in json.loads(out)])
-    assert all(of_each), "each has had a turn"
-    turns = sorted((turn for each in of_each for turn in each), key=lambda turn: turn[2])
-    assert {slot for slot, *_ in turns} == set(range(PERMITS))
-    left: dict[int, tuple[float, int]] = {}
-    for slot, fence, start, end in turns:
-        before, earlier = left.get(slot, (0.0, 0))
-        assert start >= before, "two in one slot"
-        assert fence > earlier
-        left[slot] = end, fence
+        await contenders.more(SOME)
+        contenders.workers.pop().process.kill()  # wherever that strikes
+        await contenders.more(SOME)
+        contenders.stop()
+        await contenders.ended()
+        assert {number for number, *_ in contenders.turns} == set(range(PROCESSES)), "each has had a turn"
+    assert {claim.slot for claim in contenders.claims[NAME]} == set(range(PERMITS))
+    async with LockManager(nodes5.urls) as manager:
+        pool = manager.semaphore(NAME, permits=PERMITS, blocking_timeout=60.0)
+        leases = [await pool.acquire() for _ in range(PERMITS)]  # none is lost with the dead
+        assert {lease.slot for lease in leases} == set(range(PERMITS))
+        for lease in leases:
+            await lease.release()
 
 
 @pytest.mark.timeout(60)
-async def test_a_holder_that_is_killed_leaves_its_permit(nodes5: LocalNodes, tmp_path: Path) -> None:
+async def test_a_holder_that_is_killed_leaves_its_permit(nodes5: LocalNodes) -> None:
     """When its ttl has passed, and no other one is missing (R26)."""
-    orders = {
-        "urls": nodes5.urls, "folder": str(tmp_path), "permits": 2, "tasks": 1, "stays": True,
-        "ttl": VICTIM_TTL,
-    }  # fmt: skip
-    async with LockManager(nodes5.urls) as manager, python(HOLDER, json.dumps(orders)) as victim:
+    async with (
+        LockManager(nodes5.urls) as manager,
+        contention(nodes5.urls, kinds=["2"], names=[NAME], stays=True, ttl=VICTIM_TTL) as dying,
+    ):
+        (victim,) = dying.workers
         await victim.said("inside")
         pool = manager.semaphore(NAME, permits=2)
         async with pool:
