@@ -11,7 +11,6 @@ import fenced_postgres
 import fenced_redis
 import fenced_sqlite
 import psycopg
-from redis.asyncio import Redis
 
 from tests.servers import ask
 
@@ -25,31 +24,11 @@ class PlainSqlite(fenced_sqlite.Account):
             return db.execute("UPDATE account SET balance = ?", (balance,)).rowcount == 1
 
 
-class PlainPostgres(fenced_postgres.Account):
-    """Writes whatever comes."""
-
-    async def write(self, balance: int, fence: int) -> bool:
-        """Write."""
-        async with await psycopg.AsyncConnection.connect(self.dsn) as db:
-            return (await db.execute("UPDATE redlock_account SET balance = %s", (balance,))).rowcount == 1
-
-
-class PlainRedis(fenced_redis.Account):
-    """Writes whatever comes."""
-
-    async def write(self, balance: int, fence: int) -> bool:
-        """Write."""
-        async with Redis.from_url(self.url) as client:
-            await client.hset(self.key, "value", balance)
-        return True
-
-
 GUARDED: dict[str, type[Any]] = {
     "sqlite": fenced_sqlite.Account,
     "postgres": fenced_postgres.Account,
     "redis": fenced_redis.Account,
 }
-PLAIN: dict[str, type[Any]] = {"sqlite": PlainSqlite, "postgres": PlainPostgres, "redis": PlainRedis}
 
 
 @contextlib.contextmanager

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import random
 import signal
 import sys
-from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +17,9 @@ from aioredlock_ng import ConfigurationError, Lock, LockError, LockManager, Retr
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, no_key_left, python, quiet
 from tests.faults.accounts import GUARDED, filled
+from tests.faults.disturber import Disturber
 from tests.faults.two_turns import two_turns
-from tests.servers import eventually, kill_connections
+from tests.servers import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes and sockets in /proc")
 
@@ -85,49 +83,12 @@ FAULTS: Final = 9
 AT_ONCE: Final = 20
 
 
-class Disturber:
-    """Takes nodes out of service, two of five at most, for as long as tasks are cancelled."""
-
-    def __init__(self, nodes: LocalNodes, draw: random.Random) -> None:
-        self._nodes = nodes
-        self._draw = draw
-        self.did: Counter[str] = Counter()
-
-    async def disturb(self) -> None:
-        """Do it until cancelled; all nodes run then."""
-        faults = [self._freeze, self._restart, self._disconnect]
-        try:
-            for fault in itertools.cycle(faults):
-                await fault(self._draw.sample(range(5), 2))
-                self.did[fault.__name__] += 1
-                await asyncio.sleep(0.02)
-        finally:
-            for i in range(5):
-                self._nodes.resume(i)
-            self._nodes.start()
-
-    async def _freeze(self, which: Iterable[int]) -> None:
-        for i in which:
-            self._nodes.pause(i)
-        await asyncio.sleep(self._draw.uniform(0.0, 0.2))
-        for i in which:
-            self._nodes.resume(i)
-
-    async def _restart(self, which: Iterable[int]) -> None:
-        for i in which:
-            await self._nodes.restart(i)
-
-    async def _disconnect(self, which: Iterable[int]) -> None:
-        for i in which:
-            kill_connections(self._nodes.urls[i])
-
-
 async def test_cancellations_while_nodes_come_and_go(nodes5: LocalNodes) -> None:
     """Wherever hundreds of them strike: no key, no task, no socket and no warning is left."""
     seed = random.randrange(10**6)
     print("seed", seed)
     draw = random.Random(seed)
-    disturber = Disturber(nodes5, draw)
+    disturber = Disturber(nodes5, draw, ("freeze", "restart", "disconnect"))
     struck = 0
     sockets = len(open_sockets())
 

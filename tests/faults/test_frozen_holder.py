@@ -14,7 +14,7 @@ import pytest
 from _frozen_holder import two_deposits
 
 from aioredlock_ng.testing import LocalNodes
-from tests.faults.accounts import GUARDED, PLAIN, filled
+from tests.faults.accounts import GUARDED, PlainSqlite, filled
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
@@ -54,59 +54,36 @@ async def test_a_stale_write_is_refused(account: Any, nodes3: LocalNodes) -> Non
     assert await account.read(by_b.fence) == 110
 
 
-async def test_without_a_guard_it_goes_through(resource: str, place: str, nodes3: LocalNodes) -> None:
-    """The lock tells A that it was lost, but too late: B's deposit is gone."""
-    account = PLAIN[resource](place)
-
-    by_a, by_b = await two_deposits(nodes3.urls, account)
-
-    assert (by_a.accepted, by_a.lost) == (True, True)
-    assert (by_b.accepted, by_b.lost) == (True, False)
-    assert await account.read(by_b.fence) == 130
-
-
 @pytest.mark.parametrize("resource", ["sqlite"], indirect=True)
-@pytest.mark.parametrize(
-    ("accounts", "accepted", "balance"), [(GUARDED, False, 110), (PLAIN, True, 130)], ids=["guarded", "plain"]
-)
-async def test_cancellation_comes_too_late_for_blocking_code(
-    accounts: dict[str, type[Any]], accepted: bool, balance: int, place: str, nodes3: LocalNodes
-) -> None:
-    """A write without an `await` runs before the loop can cancel anything: only the fence stops it."""
-    account = accounts["sqlite"](place)
+@pytest.mark.parametrize("on_lost", ["raise", "cancel"])
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_only_the_guard_stops_it(on_lost: str, guarded: bool, place: str, nodes3: LocalNodes) -> None:
+    """The lock tells A that it was lost, but too late: without a guard B's deposit is gone.
 
-    by_a, by_b = await two_deposits(nodes3.urls, account, on_lost="cancel")
+    A write without an `await` runs before the loop can cancel anything.
+    """
+    account = GUARDED["sqlite"](place) if guarded else PlainSqlite(place)
 
-    assert (by_a.accepted, by_a.lost) == (accepted, True)
-    assert await account.read(by_b.fence) == balance
+    by_a, by_b = await two_deposits(nodes3.urls, account, on_lost=on_lost)
+
+    assert (by_a.accepted, by_a.lost) == (not guarded, True)
+    assert (by_b.accepted, by_b.lost) == (True, False)
+    assert await account.read(by_b.fence) == (110 if guarded else 130)
 
 
 async def test_a_guard_compares(account: Any) -> None:
-    """The same fence may write again, a greater one takes over, a smaller one neither writes nor reads."""
+    """The same fence may write again, a greater one takes over, a smaller one neither writes nor reads.
+
+    Reading claims; neighbours of the size that fences have are told apart, by Lua's numbers as well.
+    """
     assert await account.write(1, 50)
     assert await account.write(2, 50)
     assert not await account.write(3, 49)
     assert await account.read(49) is None
-    assert await account.read(50) == 2
-    assert await account.write(4, 51)
-    assert not await account.write(5, 50)
-    assert await account.read(51) == 4
-
-
-async def test_reading_claims(account: Any) -> None:
-    """Once B has read, A cannot write any more, or B would overwrite what it has not seen."""
-    assert await account.read(50) == 100
-    assert await account.read(51) == 100
-
-    assert not await account.write(130, 50)
-    assert await account.write(110, 51)
-
-
-async def test_fences_are_compared_exactly(account: Any) -> None:
-    """Neighbours of the size that fences have are told apart, by Lua's numbers as well."""
+    assert await account.read(50) == await account.read(51) == 2
+    assert not await account.write(4, 50), "or it would overwrite what it has not seen"
     fence = (4_102_444_800_000 << 10) + 1  # in the year 2100
-
-    assert await account.write(1, fence)
-    assert not await account.write(2, fence - 1)
-    assert await account.write(3, fence + 1)
-    assert await account.read(fence + 1) == 3
+    assert await account.write(5, fence)
+    assert not await account.write(6, fence - 1)
+    assert await account.write(7, fence + 1)
+    assert await account.read(fence + 1) == 7

@@ -21,8 +21,8 @@ from tests.behaviour.tools import ALLOWANCE, PATIENCE, Recorder, all_up, boot_ti
 from tests.faults.claims import Claim, check_claims
 from tests.faults.clock_shim.node_clocks import ClockedNodes, compiled
 from tests.faults.contender import ClockApart
-from tests.faults.contention import contention, may_vote, votes_again
-from tests.faults.on_three import COUNTER, HOLDING, KEY, NAME, held_on_three
+from tests.faults.contention import contention, may_vote
+from tests.faults.on_three import HOLDING, KEY, NAME, held_on_three
 from tests.servers import ask, eventually
 
 HOUR: Final = 3600.0
@@ -37,17 +37,9 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make_clocked(
-    make_nodes: Callable[..., LocalNodes], shim: Path, tmp_path: Path
-) -> Callable[[int], ClockedNodes]:
-    """Return a function that starts servers with clocks of their own."""
-    return lambda n: ClockedNodes(make_nodes, n, shim, tmp_path)
-
-
-@pytest.fixture
-def nodes(make_clocked: Callable[[int], ClockedNodes]) -> ClockedNodes:
+def nodes(make_nodes: Callable[..., LocalNodes], shim: Path, tmp_path: Path) -> ClockedNodes:
     """Give five servers with clocks of their own."""
-    return make_clocked(5)
+    return ClockedNodes(make_nodes, 5, shim, tmp_path)
 
 
 def steps(recorder: Recorder) -> list[ClockStepped]:
@@ -66,19 +58,6 @@ async def reported(recorder: Recorder, number: int) -> list[ClockStepped]:
         lambda: len(steps(recorder)) >= number, within=AT_ONCE + ALLOWANCE, what="the step is reported"
     )
     return steps(recorder)
-
-
-def test_a_clock_goes_its_own_way(nodes: ClockedNodes) -> None:
-    """The shim moves the time of day of one server, and a key with a ttl ends with it."""
-    first, second = nodes.urls[:2]
-    for url in (first, second):
-        ask(url, "SET", "key", "value", "PX", 60_000)
-
-    nodes.step(0, HOUR)
-
-    assert ask(first, "TIME")[0] - time.time() == pytest.approx(HOUR, abs=2.0)
-    assert ask(second, "TIME")[0] - time.time() == pytest.approx(0.0, abs=2.0)
-    assert [ask(url, "EXISTS", "key") for url in (first, second)] == [0, 1]
 
 
 @pytest.mark.parametrize("seconds", [HOUR, 30.0], ids=["an hour", "half a minute"])
@@ -230,51 +209,6 @@ async def test_our_own_clock_blames_no_node(nodes5: LocalNodes, caplog: pytest.L
         async with manager.lock(NAME, blocking_timeout=PATIENCE):
             pass
     assert "this machine's clock has" in caplog.text
-
-
-async def test_one_clock_far_ahead_keeps_no_client_from_agreeing(nodes: ClockedNodes) -> None:
-    """Of four nodes one is an hour ahead, one has just lost its memory: three of them agree on a fence."""
-    async with LockManager(nodes.urls, ttl=1.0, restart_quarantine=1.0) as manager:
-        await all_up(manager)
-        nodes.step(0, HOUR)
-        for i, seconds in ((3, 0.05), (4, -0.05)):  # so that they do not agree by chance
-            nodes.step(i, seconds)
-        await eventually(lambda: manager.statistics().steps == 3, what="all steps are judged")
-        await all_up(manager)
-        nodes.servers.kill(1)
-        await nodes.servers.restart(2)
-
-        async with manager.lock(NAME, blocking_timeout=PATIENCE) as lease:
-            assert lease.fence < time.time() * 1000 * 1024 + (13_000 << 10), (
-                "not the fence of the clock ahead"
-            )
-
-
-async def test_fences_do_not_fall_where_a_clock_was_ahead_for_a_while(
-    make_clocked: Callable[[int], ClockedNodes],
-) -> None:
-    """The counter on the only node that A and B share has ended meanwhile, and its clock is behind again."""
-    nodes = make_clocked(3)
-    options: dict[str, Any] = {"ttl": 1.0, "restart_quarantine": 1.0}
-    recorder = Recorder()
-    async with LockManager(nodes.urls, hooks=[recorder], **options) as b:
-        await all_up(b)
-        await nodes.servers.restart(0)  # its counters start some seconds ahead of the time
-        await votes_again(nodes.urls[0])
-        nodes.servers.pause(2)
-        async with LockManager(nodes.urls, **options) as a, a.lock(NAME, blocking_timeout=PATIENCE) as by_a:
-            pass
-        nodes.servers.resume(2)
-        nodes.step(1, HOUR)
-        await reported(recorder, 1)
-        await eventually(lambda: not ask(nodes.urls[1], "EXISTS", COUNTER), what="the counter has ended")
-        nodes.step(1, -HOUR)
-        await reported(recorder, 2)
-        await all_up(b)
-        nodes.servers.kill(0)
-
-        async with b.lock(NAME, blocking_timeout=PATIENCE) as by_b:
-            assert by_a.fence < by_b.fence
 
 
 async def test_fences_grow_while_clocks_jump(nodes: ClockedNodes) -> None:
