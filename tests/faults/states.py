@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import redis
@@ -72,16 +72,25 @@ class Server:
         return False
 
 
-@dataclass(frozen=True, kw_only=True)
+Act = Callable[[Server], object]
+
+
+def says(*words: str | float) -> Act:
+    """Return what sends a server one command."""
+    return lambda server: server(*words)
+
+
+@dataclass(frozen=True)
 class State:
     """One such state."""
 
     name: str
-    enter: Callable[[Server], None]
-    leave: Callable[[Server], None]
-    entered: Callable[[Server], bool] = lambda _: True
+    enter: Act
+    leave: Act
     reason: str  # in the votes: a pattern
     check: str  # what a diagnosis calls it
+    _: KW_ONLY
+    entered: Callable[[Server], bool] = lambda _: True
     logs_in: bool = True  # whether the URLs name the user and its password
     extends: bool = False  # whether a lease that is there is extended and released all the same
 
@@ -111,80 +120,44 @@ def _be_busy(server: Server) -> None:
     server.block("EVAL", "while true do end", "0")
 
 
-def _change_password(server: Server) -> None:
-    server("ACL SETUSER", USER, "resetpass", f">{OTHER_PASSWORD}")
-    server.disconnect_others()
+def _then_alone(*words: str | float) -> Act:
+    def enter(server: Server) -> None:
+        server(*words)
+        server.disconnect_others()
+
+    return enter
 
 
-def _ask_for_password(server: Server) -> None:
-    server("CONFIG SET", "requirepass", OTHER_PASSWORD)
-    server.disconnect_others()
+_FULL: Final = "CONFIG SET", "maxclients"
+_PASSWORD: Final = "CONFIG SET", "requirepass"
+_USER: Final = "ACL SETUSER", USER
 
 
-def _be_full(server: Server) -> None:
-    server("CONFIG SET", "maxclients", 1)
-    server.disconnect_others()
+def _is_loading(server: Server) -> bool:
+    return bool(server("INFO", "persistence")["loading"] == 1)
 
+
+def _is_busy(server: Server) -> bool:
+    return server.says("BUSY", "PING")
+
+
+_END_OF_LOAD: Final = says("CONFIG SET", "key-load-delay", 0)
+_OTHER: Final = _then_alone(*_USER, "resetpass", f">{OTHER_PASSWORD}")
+_NO_SCRIPTS: Final = says(*_USER, "-evalsha", "-eval")
+_SCRIPTS: Final = says(*_USER, "+evalsha", "+eval")
+_ROOM: Final = says("CONFIG SET", "maxmemory", 0)
+_MASTER: Final = says("REPLICAOF", "NO", "ONE")
 
 STATES: Final = (
+    State("OOM", says("CONFIG SET", "maxmemory", 1), _ROOM, "OOM", "writes", extends=True),
+    State("READONLY", says("REPLICAOF", "127.0.0.1", 1), _MASTER, "slave", "role"),
+    State("LOADING", _load, _END_OF_LOAD, "(?i)loading", "writes", entered=_is_loading),
+    State("BUSY", _be_busy, says("SCRIPT KILL"), "(?i)busy", "writes", entered=_is_busy),
+    State("WRONGPASS", _OTHER, says(*_USER, "resetpass", f">{PASSWORD}"), "username-password", "reachable"),
     State(
-        name="OOM",
-        enter=lambda server: server("CONFIG SET", "maxmemory", 1),
-        leave=lambda server: server("CONFIG SET", "maxmemory", 0),
-        reason="OOM",
-        check="writes",
-        extends=True,
+        "NOAUTH", _then_alone(*_PASSWORD, OTHER_PASSWORD), says(*_PASSWORD, ""), "(?i)authentication required",
+        "reachable", logs_in=False,
     ),
-    State(
-        name="READONLY",
-        enter=lambda server: server("REPLICAOF", "127.0.0.1", 1),
-        leave=lambda server: server("REPLICAOF", "NO", "ONE"),
-        reason="slave",
-        check="role",
-    ),
-    State(
-        name="LOADING",
-        enter=_load,
-        entered=lambda server: server("INFO", "persistence")["loading"] == 1,
-        leave=lambda server: server("CONFIG SET", "key-load-delay", 0),
-        reason="(?i)loading",
-        check="writes",
-    ),
-    State(
-        name="BUSY",
-        enter=_be_busy,
-        entered=lambda server: server.says("BUSY", "PING"),
-        leave=lambda server: server("SCRIPT KILL"),
-        reason="(?i)busy",
-        check="writes",
-    ),
-    State(
-        name="WRONGPASS",
-        enter=_change_password,
-        leave=lambda server: server("ACL SETUSER", USER, "resetpass", f">{PASSWORD}"),
-        reason="username-password pair",
-        check="reachable",
-    ),
-    State(
-        name="NOAUTH",
-        enter=_ask_for_password,
-        leave=lambda server: server("CONFIG SET", "requirepass", ""),
-        reason="(?i)authentication required",
-        check="reachable",
-        logs_in=False,
-    ),
-    State(
-        name="NOPERM",
-        enter=lambda server: server("ACL SETUSER", USER, "-evalsha", "-eval"),
-        leave=lambda server: server("ACL SETUSER", USER, "+evalsha", "+eval"),
-        reason="no permissions",
-        check="rights",
-    ),
-    State(
-        name="maxclients",
-        enter=_be_full,
-        leave=lambda server: server("CONFIG SET", "maxclients", 1000),
-        reason="max number of clients",
-        check="clients",
-    ),
-)
+    State("NOPERM", _NO_SCRIPTS, _SCRIPTS, "no permissions", "rights"),
+    State("maxclients", _then_alone(*_FULL, 1), says(*_FULL, 1000), "max number of clients", "clients"),
+)  # fmt: skip

@@ -46,7 +46,7 @@ async def test_fences_grow_over_thousands_of_acquisitions(nodes5: LocalNodes) ->
     ):
 
         async def votes_again(i: int) -> None:
-            """Wait until a node that has lost its memory may vote, or no client is left that would greet it."""
+            """Wait until a node that lost its memory may vote, or no client is left to greet it."""
             url = nodes5.urls[i]
             await eventually(lambda: may_vote(url) or not contenders.goes_on, within=PATIENCE, what=url)
 

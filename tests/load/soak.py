@@ -1,6 +1,6 @@
 """A long run under mixed load and real faults: exclusion, fences, and nothing that grows.
 
-    python -m tests.load.soak --minutes 30 [--json FILE] [--uvloop]
+    python -m tests.load.soak --minutes 30 [--uvloop]
 
 One process, two managers (which stand for two processes: they share nothing but the clock) over five real
 servers.  Meanwhile nodes are frozen, killed and restarted empty, a minority at a time.  Exit code 1 when two
@@ -12,100 +12,185 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
 import logging
+import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from statistics import median
+from typing import Any, Final, NamedTuple
 
 from aioredlock_ng import LockManager
+from aioredlock_ng._session.session import Session
 from aioredlock_ng._settings.specs import MAX_PRIMITIVES
 from aioredlock_ng.testing import local_nodes
+from tests.faults.disturber import Disturber
 from tests.load.claims import Claims
-from tests.load.faults import trouble
-from tests.load.samples import (
-    FEWEST,
-    HEADLINE,
-    MIB,
-    PACKAGE,
-    Tolerance,
-    Trend,
-    descriptors,
-    kept_by,
-    own_objects,
-    sample,
-    trends,
-)
 from tests.load.work import QUARANTINE, TTL, WORKERS, Mill
+
+PACKAGE: Final = "aioredlock_ng"
+FEWEST: Final = 8  # samples below which there are no quarters to compare
+MIB: Final = 2**20
 
 Leak = Callable[[Mill], Coroutine[Any, Any, None]]
 
+
+class Tolerance(NamedTuple):
+    """How much more the last quarter's median may be than the second's: the larger of the two."""
+
+    share: float
+    units: float
+
+
 # For what piles up while a node is away, and goes within a ttl of its return.
-AFTER_A_CUT: Final = Tolerance(share=0.25, units=2000)
+AFTER_A_CUT: Final = Tolerance(0.25, 2000)
 
 # For what a frozen node has not answered, and for the releases that turns remember: both bounded.
-FULL_PIPES: Final = Tolerance(share=0.25, units=2048)
+FULL_PIPES: Final = Tolerance(0.25, 2048)
 
 # What may differ between the quarters of a run of minutes.
 LONG: Final = {
-    "rss": Tolerance(share=0.10, units=12 * MIB),
-    "fds": Tolerance(share=0, units=4),
-    "tasks": Tolerance(share=0.10, units=12),
-    "kept windows": Tolerance(share=0.25, units=256),  # bounded by MAX_WINDOWS for each manager
+    "rss": Tolerance(0.10, 12 * MIB),
+    "fds": Tolerance(0, 4),
+    "tasks": Tolerance(0.10, 12),
+    "kept windows": Tolerance(0.25, 256),  # bounded by MAX_WINDOWS for each manager
     "kept unresolved": AFTER_A_CUT,
     "kept owed": AFTER_A_CUT,
     "kept in flight": FULL_PIPES,
     "kept deadlines": FULL_PIPES,  # of the rounds that a frozen node keeps open for a `node_timeout`
     "kept channels": FULL_PIPES,  # what a frozen node has not answered; all is answered at rest
-    "object Primitive": Tolerance(share=0, units=2 * MAX_PRIMITIVES),  # a slow machine fills its caches late
+    "object Primitive": Tolerance(0, 2 * MAX_PRIMITIVES),  # a slow machine fills its caches late
     "object _Unresolved": AFTER_A_CUT,
     "object PendingRelease": AFTER_A_CUT,
     "object Command": FULL_PIPES,
     "object Round": FULL_PIPES,
     "object Tally": FULL_PIPES,
-    "object HandoffWindow": Tolerance(share=0.25, units=256),
+    "object HandoffWindow": Tolerance(0.25, 256),
 }
 
 # For what a few seconds tell nothing of: caches are being filled, and a node may be away at their end.
-NO_TELLING: Final = Tolerance(share=10.0, units=20_000)
+NO_TELLING: Final = Tolerance(10.0, 20_000)
 
 # What may differ between the quarters of a run of seconds. The first that fits counts.
 SHORT: Final = {
     "object": NO_TELLING,
     **LONG,
     **{name: NO_TELLING for name, usual in LONG.items() if usual in (AFTER_A_CUT, FULL_PIPES)},
-    "rss": Tolerance(share=0, units=64 * MIB),
-    "kept windows": Tolerance(share=0, units=2048),
+    "rss": Tolerance(0, 64 * MIB),
+    "kept windows": Tolerance(0, 2048),
 }
 
-USUAL: Final = Tolerance(share=0.25, units=100)
+USUAL: Final = Tolerance(0.25, 100)
 
 STOP_WITHIN: Final = 60.0  # seconds for the load to end: every wait in it is shorter
 
 # Seconds until nothing must be kept any more: the ledger repeats releases for a ttl.
 REST_WITHIN: Final = 4 * TTL
 
+# Seconds after which a restarted node votes again, whichever client looks.
+HEAL: Final = QUARANTINE * 1.01 + 1.0
+
+
+def growing(
+    samples: Sequence[Mapping[str, float]], tolerances: Mapping[str, Tolerance]
+) -> dict[str, tuple[float, float]]:
+    """Return the medians of the second and the last quarter of each series that grew; the first is warm-up.
+
+    One without a sample somewhere was 0 there.  Tolerances are by the beginning of a series' name.
+    """
+    assert len(samples) >= FEWEST, f"{len(samples)} samples are too few to tell"
+    quarter, found = len(samples) // 4, {}
+    for name in sorted({name for sample in samples for name in sample}):
+        share, units = next((t for start, t in tolerances.items() if name.startswith(start)), USUAL)
+        series = [sample.get(name, 0) for sample in samples]
+        before, after = median(series[quarter : 2 * quarter]), median(series[-quarter:])
+        if after > max(before * (1 + share), before + units):
+            found[name] = before, after
+    return found
+
+
+def descriptors() -> int:
+    """Return how many file descriptors this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def resident() -> int:
+    """Return this process's resident memory in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def own_objects() -> Counter[str]:
+    """Count the objects of the package's own types that the collector knows."""
+    found: Counter[str] = Counter()
+    for thing in gc.get_objects():
+        kind = type(thing)
+        if str(kind.__module__).startswith(PACKAGE):
+            found[f"object {kind.__name__}"] += 1
+    return found
+
+
+def kept_by(session: Session) -> Counter[str]:
+    """Return how much a manager keeps of each sort; what is not counted here belongs to a lease."""
+    watchdog, outbox = session.watchdog, session.outbox
+    deadlines = outbox.deadlines
+    found = Counter(
+        {
+            "kept names": len(session.queue.entries),
+            "kept windows": len(session.queue.handoff.windows),
+            "kept waiters": len(session.notices._waiters),
+            "kept holdings": len(session.holdings.all),
+            "kept attempts": len(session.in_flight),
+            "kept questions": len(outbox._extensions) + len(outbox._releases) + len(outbox._acquires),
+            "kept batches": len(outbox._sent) + len(outbox._under_way),
+            "kept releases": len(session.releases._rounds),
+            "kept grants": len(session.succession._untaken),
+            "kept pauses": len(session.pauses),
+            "kept watched": len(watchdog.fresh) + len(watchdog._heap),
+            "kept watchdog heap": len(watchdog._heap._entries),
+            "kept deadlines heap": len(deadlines._heap._entries) + len(deadlines._new),
+            "kept eternal": len(session.eternal._reported),
+        }
+    )
+    for node in session.nodes:
+        found.update(_kept_by_node(node))
+    return found
+
+
+def _kept_by_node(node: Any) -> dict[str, int]:
+    standing = node.standing
+    return {
+        "kept in flight": standing.in_flight,
+        "kept owed": standing.owed,
+        "kept unresolved": len(node._ledger.unresolved),
+        "kept channels": len(node._channels),
+        "kept channels unsent": len(node._channels._unsent),
+    }
+
+
+def sample(managers: Sequence[LockManager]) -> dict[str, float]:
+    """Measure this process, what the managers keep, and how many objects of each of our types there are."""
+    found = Counter({"tasks": len(asyncio.all_tasks()), "fds": descriptors(), "rss": resident()})
+    for manager in managers:
+        if (session := manager._life.session) is not None:
+            found.update(kept_by(session))
+    gc.collect()
+    return dict(found + own_objects())
+
 
 @dataclass(kw_only=True)
 class Outcome:
     """What a run has shown."""
 
-    seconds: float
-    counts: dict[str, int]
+    counts: Counter[str]
     violations: list[str]
     left: dict[str, float]  # what was still kept when all was at rest, and what a closed manager left behind
-    trends: list[Trend]
-    samples: list[dict[str, float]] = field(default_factory=list)
-
-    @property
-    def growing(self) -> list[Trend]:
-        """The series that grew."""
-        return [one for one in self.trends if one.growing]
+    growing: dict[str, tuple[float, float]]
 
     @property
     def ok(self) -> bool:
@@ -114,48 +199,29 @@ class Outcome:
 
 
 async def soak(
-    seconds: float,
-    *,
-    every: float,
-    tolerances: dict[str, Tolerance],
-    leak: Leak | None = None,
-    seed: int = 1,
-    tell: Callable[[str], None] = lambda _: None,
+    seconds: float, *, every: float, tolerances: dict[str, Tolerance], leak: Leak | None = None
 ) -> Outcome:
-    """Run the load for so long, and judge it.
+    """Run the load for so long, longer if it takes longer to have samples enough, and judge it.
 
-    Args:
-        seconds: how long the load runs; longer if it takes longer to have samples enough.
-        every: seconds between two samples.
-        tolerances: of the series.
-        leak: something that is called with each sample: to see that the judge finds it.
-        seed: of the load's choices.
-        tell: is given a line now and then.
+    A `leak` is called with each sample: to see that the judge finds it.
     """
     gc.collect()
     before = asyncio.all_tasks(), own_objects(), descriptors()
     claims, samples = Claims(), []
     began = time.monotonic()
-    async with _mill(claims, Random(seed)) as mill:
+    async with _mill(claims, Random(1)) as mill:
         async with _running(mill):
             while time.monotonic() - began < seconds or len(samples) < FEWEST:
                 await asyncio.sleep(every)
                 samples.append(sample(mill.managers))
                 if leak is not None:
                     await leak(mill)
-                tell(f"{time.monotonic() - began:7.0f} s  {claims.counts['grants']:9,} grants  {samples[-1]}")
         left = {} if leak else await _at_rest(mill.managers)
     claims.violations += mill.stray
     del mill
     left |= {} if leak else _left_behind(*before)
-    return Outcome(
-        seconds=time.monotonic() - began,
-        counts=dict(claims.counts),
-        violations=claims.violations,
-        left=left,
-        trends=trends(samples, tolerances, USUAL),
-        samples=samples,
-    )
+    grew = growing(samples, tolerances)
+    return Outcome(counts=claims.counts, violations=claims.violations, left=left, growing=grew)
 
 
 @asynccontextmanager
@@ -177,7 +243,9 @@ async def _running(mill: Mill) -> AsyncIterator[None]:
     handler = loop.get_exception_handler()
     loop.set_exception_handler(lambda _, context: mill.stray.append(repr(context)))
     tasks = [loop.create_task(mill.work(worker)) for worker in WORKERS for _ in range(worker.tasks)]
-    troubles = loop.create_task(trouble(mill.nodes, mill.random, mill.claims.counts))
+    kinds = ("freeze", "freeze", "restart", "disconnect", "scripts")
+    disturber = Disturber(mill.nodes, mill.random, kinds, frozen=(0.05, 4.0), pause=HEAL)
+    troubles = loop.create_task(disturber.disturb())
     try:
         yield
     finally:
@@ -187,6 +255,7 @@ async def _running(mill: Mill) -> AsyncIterator[None]:
             if end is not None:
                 end()
         troubles.cancel()
+        mill.claims.counts.update({f"faults: {kind}": count for kind, count in disturber.did.items()})
         await asyncio.wait((troubles,))
         _, late = await asyncio.wait(tasks, timeout=STOP_WITHIN)
         for task in late:
@@ -220,46 +289,22 @@ def _left_behind(idle: set[asyncio.Task[Any]], objects: Any, fds: int) -> dict[s
     """Return the tasks, holdings and descriptors that outlived their managers."""
     gc.collect()
     now = own_objects()
-    kinds = (
-        "object Session",
-        "object Holding",
-        "object Attempt",
-        "object Lease",
-        "object NameEntry",
-        "object Link",
-    )
+    kinds = [f"object {kind}" for kind in ("Session", "Holding", "Attempt", "Lease", "NameEntry", "Link")]
     left = {kind: now[kind] - objects[kind] for kind in kinds if now[kind] > objects[kind]}
     left |= {"tasks": len(tasks)} if (tasks := asyncio.all_tasks() - idle) else {}
     return left | ({"fds": more} if (more := descriptors() - fds) > 0 else {})
-
-
-def report(outcome: Outcome) -> str:
-    """Return a table of what was seen."""
-    figures = ", ".join(f"{count:,} {name}" for name, count in sorted(outcome.counts.items()))
-    lines = [f"{outcome.seconds:.0f} s: {figures}", HEADLINE, *map(str, outcome.trends)]
-    lines += [f"VIOLATION {violation}" for violation in outcome.violations[:20]]
-    lines += [f"LEFT {name}: {count:g}" for name, count in outcome.left.items()]
-    return "\n".join([*lines, "ok" if outcome.ok else "NOT OK"])
 
 
 def main() -> int:
     """Run it from the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.load.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
-    parser.add_argument("--every", type=float, metavar="S", help="seconds between two samples")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcome and all samples there")
     parser.add_argument("--uvloop", action="store_true")
     arguments = parser.parse_args()
     logging.getLogger(PACKAGE).setLevel(logging.ERROR)  # nodes go down and leases are lost all the time
     seconds = arguments.minutes * 60
-    every = arguments.every or max(seconds / 200, 1.0)
-    running = soak(
-        seconds,
-        every=min(every, seconds / FEWEST),
-        tolerances=LONG if seconds >= 240 else SHORT,
-        seed=arguments.seed,
-    )
+    every = min(max(seconds / 200, 1.0), seconds / FEWEST)
+    running = soak(seconds, every=every, tolerances=LONG if seconds >= 240 else SHORT)
     factory = None
     if arguments.uvloop:
         import uvloop
@@ -267,9 +312,7 @@ def main() -> int:
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         outcome = runner.run(running)
-    print(report(outcome))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(asdict(outcome), indent=1))
+    print(outcome, "ok" if outcome.ok else "NOT OK", sep="\n")
     return 0 if outcome.ok else 1
 
 
