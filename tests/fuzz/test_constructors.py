@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -24,8 +24,6 @@ from tests.fuzz.values import anything, numbers, some_strings, strings
 pytestmark = no_hurry
 
 REFUSALS = (ValueError, TypeError)  # ConfigurationError is a ValueError
-
-LEAST = MIN_TTL  # seconds: nodes without any latency answer in less, whatever the timeouts are
 
 
 def made(make: Callable[[], Any], *values: object) -> Any:
@@ -71,15 +69,12 @@ def test_a_retry_policy_is_refused_or_waits_within_its_cap(base: Any, cap: Any) 
 @given(anything, anything, anything)
 def test_an_extension_policy_is_refused_or_extends_in_time(every: Any, limit: Any, grace: Any) -> None:
     """Whatever it is made of: it extends before the body is stopped, which is before validity ends."""
-    policy = made(
-        lambda: ExtensionPolicy(every=every, max_extensions=limit, grace=grace), every, limit, grace
-    )
-    if policy is not None:
+    make = lambda: ExtensionPolicy(every=every, max_extensions=limit, grace=grace)  # noqa: E731
+    if (policy := made(make, every, limit, grace)) is not None:
         assert 0 < every < 1
         assert 0 <= grace < 0.5
         assert policy.exhausted(2**70) == (limit is not None and limit <= 2**70)
-        if policy.enabled:
-            assert every + grace < 1
+        assert every + grace < 1 or not policy.enabled
 
 
 OPTIONS = {
@@ -119,14 +114,13 @@ async def locks(make: Callable[..., LockManager]) -> None:
     """Lock, extend and release with a manager that was accepted."""
     manager = make(clock=_clock(), random=random.Random(1))
     settings = manager._options
-    ttl = settings.ttl
-    hasty = settings.connect_timeout < LEAST or settings.node_timeout < LEAST
+    hasty = min(settings.connect_timeout, settings.node_timeout) < MIN_TTL
     async with manager:
         repr(manager)
         if hasty or settings.restart_quarantine:
             return  # no node can answer in no time; and waiting for a vote is another test's
         lease = await manager.lock("a", blocking_timeout=5.0).acquire()
-        assert 0 < lease.remaining <= ttl
+        assert 0 < lease.remaining <= settings.ttl
         await lease.extend()
         lease.check()
         repr(lease)
@@ -137,48 +131,45 @@ def _clock() -> SimClock:
     return SimLoop.running().clock
 
 
-ACCEPTED_NAMES = st.lists(some_strings, min_size=0, max_size=4)
+def with_a_manager(body: Callable[[LockManager], Awaitable[None]]) -> None:
+    """Run something with a manager over one node, on virtual time."""
+
+    async def main() -> None:
+        nodes = [MemoryNode(latency=0.0)]
+        async with LockManager(
+            nodes, restart_quarantine=0, clock=_clock(), random=random.Random(1)
+        ) as manager:
+            await body(manager)
+
+    SimLoop.run(main())
+
+
+LOCK_OPTIONS = {name: OPTIONS[name] for name in ("ttl", "extension", "on_lost")}
+LOCK_OPTIONS |= {"blocking_timeout": anything, "blocking": st.booleans(), "label": some_strings}
 
 
 @profile(250)
-@given(
-    ACCEPTED_NAMES,
-    st.fixed_dictionaries(
-        {},
-        optional={
-            "ttl": anything,
-            "blocking_timeout": anything,
-            "blocking": st.booleans(),
-            "extension": anything,
-            "on_lost": st.one_of(some_strings, st.sampled_from(["cancel", "raise"])),
-            "label": some_strings,
-        },
-    ),
-)
+@given(st.lists(some_strings, max_size=4), st.fixed_dictionaries({}, optional=LOCK_OPTIONS))
 @pytest.mark.heavy
 def test_a_lock_is_refused_or_can_be_taken(names: list[Any], options: dict[str, Any]) -> None:
     """Names and options of any kind: refused at the call with the value, or taken by one try."""
 
-    async def main() -> None:
-        manager = LockManager(
-            [MemoryNode(latency=0.0)], restart_quarantine=0, clock=_clock(), random=random.Random(1)
-        )
-        async with manager:
-            values = [*names, *options.values(), "none", len(names)]
-            lock = made(lambda: manager.lock(*names, **options), *values)
-            if lock is None:
-                return
-            repr(lock)
-            lease = await lock.try_acquire()
-            assert lease is not None
-            assert lease.names == tuple(sorted(set(names)))
-            await lease.extend(options.get("ttl"))
-            for name in lease.names:
-                assert [one.ours for one in await manager.inspect(name)] == [True]
-            repr(lease)
-            await lease.release()
+    async def main(manager: LockManager) -> None:
+        values = [*names, *options.values(), "none", len(names)]
+        lock = made(lambda: manager.lock(*names, **options), *values)
+        if lock is None:
+            return
+        repr(lock)
+        lease = await lock.try_acquire()
+        assert lease is not None
+        assert lease.names == tuple(sorted(set(names)))
+        await lease.extend(options.get("ttl"))
+        for name in lease.names:
+            assert [one.ours for one in await manager.inspect(name)] == [True]
+        repr(lease)
+        await lease.release()
 
-    SimLoop.run(main())
+    with_a_manager(main)
 
 
 @profile(150)
@@ -186,11 +177,8 @@ def test_a_lock_is_refused_or_can_be_taken(names: list[Any], options: dict[str, 
 def test_an_extension_is_refused_or_won(ttl: Any) -> None:
     """`extend` takes what a lock takes, and never shortens."""
 
-    async def main() -> None:
-        manager = LockManager(
-            [MemoryNode(latency=0.0)], restart_quarantine=0, clock=_clock(), random=random.Random(1)
-        )
-        async with manager, manager.lock("a") as lease:
+    async def main(manager: LockManager) -> None:
+        async with manager.lock("a") as lease:
             before = lease.valid_until
             task = asyncio.ensure_future(lease.extend(ttl))
             await asyncio.wait((task,))
@@ -202,7 +190,7 @@ def test_an_extension_is_refused_or_won(ttl: Any) -> None:
                 assert lease.valid_until >= max(before, _clock().now() + seconds - drift(seconds) - 0.01)
             lease.check()
 
-    SimLoop.run(main())
+    with_a_manager(main)
 
 
 addresses = st.text("rediskvaly:/@%?&=#[].,0123456789 \n\x1b\0é", max_size=40)

@@ -391,22 +391,3 @@ def test_no_lock_has_the_answer_of_another(
         assert all(len(lock.endings) <= 1 for lock in talk.locks), "told once"
 
     on_a_loop(check)
-
-
-@pytest.mark.heavy
-def test_the_strategies_reach_every_end() -> None:
-    """Some damage ends the connection, some is waited for, and some does no harm."""
-    seen: set[str] = set()
-
-    @profile(200)
-    @given(groups(*FINAL), st.sampled_from(DAMAGE), st.integers(0, 60), st.integers(0, 60))
-    def look(asked: list[Group], how: str, first: int, second: int) -> None:
-        def check() -> None:
-            talk = Talk(asked, probed=True)
-            talk.hear(damaged(talk.replies, how, first, second), [])
-            seen.add("ended" if talk.wire.ends else "waits" if len(talk.link.pipe) else "taken")
-
-        on_a_loop(check)
-
-    look()
-    assert seen == {"ended", "waits", "taken"}

@@ -248,21 +248,3 @@ def test_what_the_parser_chokes_on_ends_the_connection(reply: bytes) -> None:
         assert all(isinstance(told, Silence) for [told] in (sink.told for sink in line.sinks))
 
     on_a_loop(check)
-
-
-@pytest.mark.heavy
-def test_the_strategies_reach_every_end() -> None:
-    """What is generated above is not all of one kind: some is taken, some waited for, some ends the link."""
-    seen: set[str] = set()
-
-    @profile(200)
-    @given(commands, st.one_of(resp.values.map(resp.encode), resp.garbage))
-    def look(commands: list[Command], stream: bytes) -> None:
-        def check() -> None:
-            line = takes_it(commands, [stream])
-            seen.add("ended" if line.wire.ends else "waits" if line.link.pipe.answered == 0 else "taken")
-
-        on_a_loop(check)
-
-    look()
-    assert seen == {"ended", "waits", "taken"}

@@ -22,9 +22,7 @@ from aioredlock_ng import (
     LockManager,
     LockNotAcquiredError,
     QuorumUnavailableError,
-    _scripts,
 )
-from aioredlock_ng._core.command import Script
 from aioredlock_ng._core.rights import LINE_RIGHTS, READER_RIGHTS, denied
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import all_up
@@ -33,10 +31,10 @@ from tests.servers import ask, eventually
 
 PAGE: Final = (ROOT / "docs" / "how-to" / "nodes.md").read_text()
 (LINE,) = re.findall(r"^ACL SETUSER locks (.*)$", PAGE, re.MULTILINE)
-# The rights beside the line, for looking at all locks and for the diagnosis.
-ADMINISTRATION: Final = re.findall(
-    r"`(\+[^`]+)`", " ".join(PAGE.split()).partition("For administration")[2].partition("without them")[0]
-)
+ADMINISTRATION: Final = [
+    "+scan",
+    "+config|get +acl|getuser",
+]  # beside the line, for surveys and the diagnosis
 
 # Words of the line without which a node has no vote at all.
 VOTING: Final = ("~redlock:*", "+evalsha", "+script|load", "+get", "+set", "+time")
@@ -44,9 +42,13 @@ VOTING: Final = ("~redlock:*", "+evalsha", "+script|load", "+get", "+set", "+tim
 # Words that only a lock that is held needs, and what fails without them.
 HELD: Final = {"+pexpire": "extend", "+del": "release", "+pttl": "inspect"}
 
+SOME: Final = LINE.replace("~redlock:*", "~redlock:ok* ~redlock:{meta} ~redlock:fence:{redlock:ok*")
+
+Grant = Callable[..., str]
+
 
 @pytest.fixture
-def grant(make_nodes: Callable[..., LocalNodes]) -> Callable[..., str]:
+def grant(make_nodes: Callable[..., LocalNodes]) -> Grant:
     """Return a function that gives a server's URL for a user with these rights."""
     (url,) = make_nodes(1).urls
 
@@ -57,10 +59,10 @@ def grant(make_nodes: Callable[..., LocalNodes]) -> Callable[..., str]:
     return give
 
 
-def test_the_readme_says_what_administration_needs() -> None:
-    """The words behind the line are found: the tests below are about them."""
-    assert ADMINISTRATION == ["+scan", "+config|get +acl|getuser"]
-    assert set(VOTING) | set(HELD) <= set(LINE.split())
+def without(*rights: str) -> str:
+    """Return the line without some of its words."""
+    assert set(rights) <= set(LINE.split())
+    return " ".join(word for word in LINE.split() if word not in rights)
 
 
 async def live(manager: LockManager) -> None:
@@ -98,7 +100,7 @@ async def live(manager: LockManager) -> None:
     await one.release()
 
 
-async def test_it_is_enough(grant: Callable[..., str], caplog: pytest.LogCaptureFixture) -> None:
+async def test_it_is_enough(grant: Grant, caplog: pytest.LogCaptureFixture) -> None:
     """Two managers of one user take turns, hear each other's releases, and no warning is logged."""
     caplog.set_level(logging.WARNING)
     url = grant(LINE)
@@ -114,45 +116,24 @@ async def test_it_is_enough(grant: Callable[..., str], caplog: pytest.LogCapture
             node = other._life.nodes[0]
             await eventually(lambda: node.hears(b"redlock:heard"), what="it listens")
         await (await waiting).release()
+        before = ask(url.replace("locks:secret@", ""), "INFO", "commandstats")["cmdstat_evalsha"]["calls"]
+        leases = await asyncio.gather(*(manager.lock(f"{number}").acquire() for number in range(20)))
+        await asyncio.gather(*(lease.extend(20) for lease in leases))
+        await asyncio.gather(*(lease.release() for lease in leases))
+        after = ask(url.replace("locks:secret@", ""), "INFO", "commandstats")["cmdstat_evalsha"]["calls"]
+        assert after - before < 20, "in batches (R42), by scripts of their own"
     assert not caplog.records
 
 
-def test_batches_need_no_more(grant: Callable[..., str]) -> None:
-    """Many single locks in one script: acquired, extended and released with the line alone (R42)."""
-    url = grant(LINE)
-    ask(url, "SET", "redlock:{meta}", "expected")
-
-    def run(script: Script, *keys_and_args: str | int) -> object:
-        ask(url, "SCRIPT", "LOAD", script.source)
-        return ask(url, "EVALSHA", script.digest, *keys_and_args)
-
-    pairs = ("redlock:a", "redlock:fence:{redlock:a}", "redlock:b", "redlock:fence:{redlock:b}")
-    stamp = ("expected", 0, "", "tag")
-    ballot = 1_600_000_000_000 << 10
-    ask(url, "SET", "redlock:fence:{redlock:a}", ballot << 1, "PX", 60_000)
-    acquired = run(
-        _scripts.ACQUIRE_MANY, 5, *pairs, "redlock:{meta}", 60_000, ballot, 1, 600_000, "o", "o", *stamp
-    )
-    assert isinstance(acquired, list)
-    fence = acquired[2]
-    assert fence == (ballot << 1) + 2  # even (R21)
-    of_locks = ("o", fence, "o", acquired[3])
-    assert run(_scripts.EXTEND_MANY, 5, *pairs, "redlock:{meta}", 90_000, 600_000, *of_locks, *stamp) == [
-        b"tag",
-        1,
-        1,
-    ]
-    assert run(_scripts.RELEASE_MANY, 2, "redlock:a", "redlock:b", 1, "o", "o", "tag") == [b"tag", 1, 1]
-
-
-async def test_administration_needs_what_is_said(grant: Callable[..., str]) -> None:
+async def test_administration_needs_what_is_said(grant: Grant) -> None:
     """Without ``+scan`` a survey names it; with these rights survey, init and diagnosis are whole."""
+    said = " ".join(PAGE.split()).partition("For administration")[2].partition("without them")[0]
+    assert re.findall(r"`(\+[^`]+)`", said) == ADMINISTRATION
     async with LockManager([grant(LINE)]) as manager:
         await all_up(manager)
         (silent,) = (await manager.survey()).silent
         assert "scan" in silent.reason.lower()
-    url = grant(" ".join([LINE, *ADMINISTRATION]))
-    async with LockManager([url]) as manager:
+    async with LockManager([grant(" ".join([LINE, *ADMINISTRATION]))]) as manager:
         async with manager.lock("seen"):
             survey = await manager.survey()
             assert [lock.name for lock in survey.locks] == ["seen"]
@@ -163,15 +144,8 @@ async def test_administration_needs_what_is_said(grant: Callable[..., str]) -> N
     assert {one.level for one in findings if one.check in ("rights", "notices", "info")} == {"ok"}
 
 
-def without(right: str) -> str:
-    """Return the line without one of its words."""
-    words = LINE.split()
-    words.remove(right)
-    return " ".join(words)
-
-
 @pytest.mark.parametrize("right", VOTING)
-async def test_a_node_without_it_has_no_vote(right: str, grant: Callable[..., str]) -> None:
+async def test_a_node_without_it_has_no_vote(right: str, grant: Grant) -> None:
     """The vote is silent and gives the server's words as its reason."""
     async with LockManager([grant(without(right))]) as manager:
         with pytest.raises(QuorumUnavailableError) as caught:
@@ -181,7 +155,7 @@ async def test_a_node_without_it_has_no_vote(right: str, grant: Callable[..., st
 
 
 @pytest.mark.parametrize(("right", "what"), HELD.items())
-async def test_a_held_lock_needs_it(right: str, what: str, grant: Callable[..., str]) -> None:
+async def test_a_held_lock_needs_it(right: str, what: str, grant: Grant) -> None:
     """The lock is granted; what fails then gives the server's words as its reason."""
     async with LockManager([grant(without(right))], extension=ExtensionPolicy.off(), ttl=0.5) as manager:
         lease = await manager.lock("job").acquire()
@@ -206,10 +180,11 @@ async def refused(lock: Lock) -> str:
 @pytest.mark.parametrize("names", [("a",), ("a", "b")], ids=["one name", "two names"])
 @pytest.mark.parametrize("right", READER_RIGHTS.split())
 async def test_readers_and_writers_exclude_each_other_without_it(
-    right: str, names: tuple[str, ...], grant: Callable[..., str]
+    right: str, names: tuple[str, ...], grant: Grant
 ) -> None:
     """A mutex and a writer need none of them where no readers are; what cannot be done lets none in (R20)."""
-    async with LockManager([grant(LINE)]) as whole, LockManager([grant(without(right), user="less")]) as less:
+    urls = grant(LINE), grant(without(right), user="less")
+    async with LockManager(urls[:1]) as whole, LockManager(urls[1:]) as less:
         mutex, rw = less.lock(*names, blocking=False), less.rwlock(*names, blocking=False)
         for lock in (mutex, rw.write()):
             async with lock:
@@ -219,22 +194,20 @@ async def test_readers_and_writers_exclude_each_other_without_it(
             await refused(mutex)
             await refused(rw.write())
         async with whole.rwlock("a").write():
-            await refused(mutex)
-            await refused(rw.read())
-            await refused(rw.write())
+            for lock in (mutex, rw.read(), rw.write()):
+                await refused(lock)
 
 
-async def test_a_read_lock_says_that_a_right_is_missing(grant: Callable[..., str]) -> None:
+async def test_a_read_lock_says_that_a_right_is_missing(grant: Grant) -> None:
     """In the server's words, which not all name it: `doctor` does; all else works as before."""
-    rights = " ".join(word for word in LINE.split() if word not in READER_RIGHTS.split())
-    async with LockManager([grant(rights)]) as manager:
+    async with LockManager([grant(without(*READER_RIGHTS.split()))]) as manager:
         assert denied(await refused(manager.rwlock("job", blocking=False).read()))
         async with manager.lock("job"), manager.lock("a", "b"), manager.rwlock("c").write():
             pass
 
 
 @pytest.mark.parametrize("right", LINE_RIGHTS.split())
-async def test_a_line_says_that_a_right_is_missing(right: str, grant: Callable[..., str]) -> None:
+async def test_a_line_says_that_a_right_is_missing(right: str, grant: Grant) -> None:
     """What would wait says so, and a holder releases all the same; no key is left without an end."""
     whole, less = grant(LINE), grant(without(right), user="less")
     async with LockManager([whole]) as holder, LockManager([less]) as other, LockManager([less]) as waiter:
@@ -252,35 +225,24 @@ async def test_a_line_says_that_a_right_is_missing(right: str, grant: Callable[.
     assert -1 not in left.values(), left
 
 
-async def test_a_survey_tells_of_locks_beside_a_forbidden_one(grant: Callable[..., str]) -> None:
+async def test_a_survey_tells_of_locks_beside_a_forbidden_one(grant: Grant) -> None:
     """Many are asked for by one script, and a right to one of them is missing: it alone is not told of."""
-    whole = grant(LINE)
-    patterns = "~redlock:ok* ~redlock:{meta} ~redlock:fence:{redlock:ok*"
-    url = grant(" ".join([LINE.replace("~redlock:*", patterns), *ADMINISTRATION]), user="less")
-    async with (
-        LockManager([whole]) as holder,
-        LockManager([url]) as manager,
-        holder.lock("ok:1"),
-        holder.lock("forbidden"),
-        holder.lock("ok:2"),
-    ):
-        survey = await manager.survey()
-    assert [(lock.name, lock.state) for lock in survey.locks] == [
-        ("forbidden", "unknown"), ("ok:1", "held"), ("ok:2", "held"),
-    ]  # fmt: skip
+    urls = grant(LINE), grant(" ".join([SOME, *ADMINISTRATION]), user="less")
+    async with LockManager(urls[:1]) as holder, LockManager(urls[1:]) as manager:
+        async with holder.lock("ok:1"), holder.lock("forbidden"), holder.lock("ok:2"):
+            survey = await manager.survey()
+    found = {lock.name: lock.state for lock in survey.locks}
+    assert found == {"forbidden": "unknown", "ok:1": "held", "ok:2": "held"}
     (silent,) = survey.silent
     assert denied(silent.reason)
 
 
-async def test_a_forbidden_name_fails_alone(grant: Callable[..., str]) -> None:
+async def test_a_forbidden_name_fails_alone(grant: Grant) -> None:
     """Names that are asked for in one turn share a script (R42), and a right to one of them is missing."""
-    patterns = "~redlock:ok* ~redlock:{meta} ~redlock:fence:{redlock:ok*"
-    async with LockManager([grant(LINE.replace("~redlock:*", patterns))]) as manager:
-        allowed = [manager.lock(f"ok:{number}", blocking_timeout=0) for number in range(5)]
-        forbidden = manager.lock("forbidden", blocking_timeout=0)
-        *leases, error = await asyncio.gather(
-            *(lock.acquire() for lock in (*allowed, forbidden)), return_exceptions=True
-        )
+    async with LockManager([grant(SOME)]) as manager:
+        names = [*(f"ok:{number}" for number in range(5)), "forbidden"]
+        tries = (manager.lock(name, blocking_timeout=0).acquire() for name in names)
+        *leases, error = await asyncio.gather(*tries, return_exceptions=True)
         assert isinstance(error, QuorumUnavailableError)
         assert "NOPERM" in str(error)
         assert all(isinstance(lease, Lease) and lease.held for lease in leases), leases
