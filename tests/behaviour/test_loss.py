@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Final
 
+import anyio
 import pytest
 
 from aioredlock_ng import ExtensionPolicy, LockLostError, LockManager, LossReason, Vote
@@ -252,3 +253,16 @@ async def test_a_thread_may_check(shared_nodes: Nodes) -> None:
         assert not lease.lost.is_set()
         await asyncio.wait_for(lease.lost.wait(), PATIENCE)
         await lease.release()
+
+
+async def test_anyio_scope_around_a_lock(shared_nodes: Nodes) -> None:
+    """A cancel scope of anyio works around a lock, as `asyncio.timeout` does; nothing is left."""
+    async with quiet(), LockManager(shared_nodes.urls) as manager:
+        with anyio.move_on_after(0.05) as scope:
+            async with manager.lock("scoped"):
+                await anyio.sleep(FOREVER)
+        assert scope.cancelled_caught
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05), manager.lock("scoped"):
+                await asyncio.sleep(FOREVER)
+    assert keys(shared_nodes.urls) == {}

@@ -17,7 +17,7 @@ import pytest
 
 from aioredlock_ng._settings.node_list import split_urls
 from aioredlock_ng.testing._fresh import initialise
-from tests.docs.pages import BLOCKS, DOCS, PAGES, README, Block, blocks_in, blocks_of, command_lines, name_of
+from tests.docs.pages import BLOCKS, DOCS, PAGES, README, Block, blocks_of, command_lines, name_of
 from tests.docs.running import COMMANDED, Database, run_page
 from tests.environments.interpreters import ROOT
 from tests.plugin.runs import AUTO, run
@@ -111,45 +111,6 @@ def test_nothing_is_left_out() -> None:
     assert sum(page.read_text().count("<!-- not run:") for page in PAGES) == len(
         [block for block in BLOCKS if block.reason]
     )
-
-
-def test_a_block_is_excepted_by_a_comment_only() -> None:
-    """The comment stands right before the block, is seen by readers of the source, and has a reason."""
-    block = "```python\n1 / 0\n```\n"
-    texts = {
-        f"<!-- not run: it fails -->\n{block}": "it fails",
-        f"<!-- not run: -->\n{block}": None,
-        block: None,
-    }
-    for text, reason in texts.items():
-        (found,) = blocks_in(text, "page")
-        assert (found.language, found.source, found.reason) == ("python", "1 / 0\n", reason)
-
-
-def test_a_block_that_fails_is_noticed() -> None:
-    """With the line of the page, whether it awaits something or not."""
-    for source in ("1 / 0", "await asyncio.sleep(1 / 0)"):
-        blocks = blocks_in(f"words\n\n```python\nimport asyncio\n{source}\n```\n", "page.md")
-        with pytest.raises(ZeroDivisionError) as failed:
-            asyncio.run(run_page(blocks, {}, [""] * 4))
-        assert (str(failed.traceback[-1].path)[-7:], failed.traceback[-1].lineno) == ("page.md", 4)
-
-
-def test_a_line_to_be_changed_is_changed() -> None:
-    """The program above runs again with that line; a program without such a line is noticed."""
-    page = '```python\nwas = 1\nprint(was)\n```\n```python title="first.py, one line"\n{}\n```\n'
-    output = '```text title="output"\nnow\n```\n'
-    asyncio.run(run_page(blocks_in(page.format('was = "now"') + output, "page.md"), {}, [""] * 4))
-    with pytest.raises(AssertionError, match="no such line"):
-        asyncio.run(run_page(blocks_in(page.format("is_now = 2"), "page.md"), {}, [""] * 4))
-
-
-def test_an_output_that_differs_is_noticed() -> None:
-    """Numbers may differ, words may not."""
-    page = '```python\nprint("fence 5")\n```\n```text title="output"\n{}\n```\n'
-    asyncio.run(run_page(blocks_in(page.format("fence 1234"), "page.md"), {}, [""] * 4))
-    with pytest.raises(AssertionError):
-        asyncio.run(run_page(blocks_in(page.format("no fence"), "page.md"), {}, [""] * 4))
 
 
 # -- commands ----------------------------------------------------------------------------------------

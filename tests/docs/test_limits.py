@@ -115,11 +115,3 @@ def test_a_limit_is_told_once() -> None:
     told = [cells for cells in cell_texts(PAGE) if cells[0] != "what" and not cells[0].startswith("---")]
     assert told == ROWS
     assert all(len(cells) == 4 and all(cells) for cells in ROWS)
-
-
-def test_exceptions_are_needed() -> None:
-    """Each still fits a number, and none of them is for what is called a limit."""
-    for pattern in NO_LIMITS:
-        fitting = {name for name in NUMBERS if fnmatchcase(name, pattern)} - set(LIMITS)
-        assert fitting, pattern
-        assert not any(re.search("MAX|LIMIT", name) for name in fitting), pattern

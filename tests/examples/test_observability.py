@@ -11,8 +11,6 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -20,9 +18,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from aioredlock_ng.contrib.prometheus import PrometheusHooks
-from aioredlock_ng.testing import LocalNodes
 from tests.environments.interpreters import ROOT
-from tests.servers import ask, free_port, required, without_quarantine_set
+from tests.servers import Nodes, required, without_quarantine_set
 
 FOLDER: Final = ROOT / "examples" / "observability"
 METRIC: Final = re.compile(r"\bredlock_\w+")
@@ -118,123 +115,21 @@ def test_every_alert_is_tried() -> None:
     assert fired == {rule["alert"] for rule in rules}
 
 
-class Scraper:
-    """A Prometheus that reads the workers each second."""
-
-    def __init__(self, folder: Path, targets: list[str], port: int) -> None:
-        rules = str(FOLDER / "rules.yml")
-        config = {
-            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": [rules],
-            "scrape_configs": [{"job_name": "redlock", "static_configs": [{"targets": targets}]}],
-        }
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        self._url = f"http://127.0.0.1:{port}"
-        command = [
-            program("prometheus"),
-            f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-        ]
-        self._log = (folder / "log").open("w+")
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
-        ends = time.monotonic() + 30
-        while not self._ready():
-            assert self._process.poll() is None, (folder / "log").read_text()
-            assert time.monotonic() < ends, "Prometheus does not answer"
-            time.sleep(0.05)
-
-    def _ready(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5):  # noqa: S310 (on loopback)
-                return True
-        except OSError:
-            return False
-
-    def ask(self, query: str) -> dict[tuple[str, ...], float]:
-        """Return the values that a query has now, by the values of their labels."""
-        url = f"{self._url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 (on loopback)
-            found = json.load(answer)["data"]["result"]
-        return {
-            tuple(v for k, v in sorted(one["metric"].items()) if k != "__name__"): float(one["value"][1])
-            for one in found
-        }
-
-    def end(self) -> None:
-        """Have it end."""
-        self._process.terminate()
-        self._process.wait(20)
-        self._log.close()
-
-
-@pytest.fixture
-def workers() -> Iterator[tuple[LocalNodes, list[str]]]:
-    """Give five nodes, programs that want the same locks over them, and where their metrics are."""
-    nodes = LocalNodes(5)
-    processes: list[subprocess.Popen[str]] = []
-    try:
-        nodes.start()
-        variables = without_quarantine_set() | {"REDLOCK_URLS": ",".join(nodes.urls)}
-        for _ in range(WORKERS):
-            command = [sys.executable, FOLDER / "worker.py", "--port", "0"]
-            processes.append(subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True))
-        yield nodes, [_address(each) for each in processes]
-    finally:
-        for each in processes:
-            each.terminate()
-        for each in processes:
-            each.communicate(timeout=30)
-        nodes.close()
-
-
-def _address(worker: subprocess.Popen[str]) -> str:
-    """Return where a worker says that its metrics are."""
-    assert worker.stdout is not None
-    said = re.fullmatch(r"metrics at http://(\S+)/metrics\n", worker.stdout.readline())
-    assert said
-    return said[1]
-
-
-def own_count(target: str, name: str, **labels: str) -> float:
-    """Return what a worker itself says, summed over all its series that have these labels."""
-    with urllib.request.urlopen(f"http://{target}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
-    wanted = [f'{key}="{value}"' for key, value in labels.items()]
-    fitting = [line for line in lines if line.startswith(f"{name}{{") and all(one in line for one in wanted)]
-    return sum(float(line.rsplit(" ", 1)[1]) for line in fitting)
-
-
 @pytest.mark.process
-@pytest.mark.timeout(180)
-def test_prometheus_finds_what_the_processes_count(
-    workers: tuple[LocalNodes, list[str]], tmp_path: Path
-) -> None:
-    """Acquires, waits, a planted loss, and the margin when a node was killed: within one scrape."""
-    nodes, targets = workers
-    scraper = Scraper(tmp_path, targets, free_port())
-    try:
-        time.sleep(SCRAPED / 2)
-        nodes.kill(4)
-        for url in nodes.urls[:4]:  # whoever holds it finds out at the next extension
-            ask(url, "DEL", "redlock:nightly")
-        time.sleep(SCRAPED / 2)
-        name = "redlock_acquire_duration_seconds_count"
-        before = [own_count(target, name, outcome="won") for target in targets]
-        found = scraper.ask(f'sum by (instance) ({name}{{outcome="won"}})')
-        after = [own_count(target, name, outcome="won") for target in targets]
-        for target, low, high in zip(targets, before, after, strict=True):
-            # What was read last is no older than two scrapes, in which as much was counted as in the mean.
-            assert low * (1 - 3 / SCRAPED) <= found[target,] <= high
-        losses = 'sum by (reason) (redlock_losses_total{label="nightly"})'
-        deadline = time.monotonic() + PATIENCE
-        while not (lost := scraper.ask(losses)) and time.monotonic() < deadline:
-            time.sleep(SCRAPED / 10)  # the next extension may come late where other work goes on
-        assert lost == {("refused",): 1.0}
-        assert scraper.ask("min(redlock_quorum_margin)") == {(): 1.0}
-        down = scraper.ask("max by (node) (redlock_node_up) == 0")
-        assert [node.rsplit(":", 1)[1] for (node,) in down] == [str(nodes.ports[4])]
-        query = 'sum by (le) (rate(redlock_acquire_duration_seconds_bucket{label="report"}[10s]))'
-        assert 0 < scraper.ask(f"histogram_quantile(0.99, {query})")[()] < 60
-    finally:
-        scraper.end()
+def test_a_worker_counts(shared_nodes: Nodes) -> None:
+    """A program of the folder serves the metrics of what it acquires, where it says."""
+    variables = without_quarantine_set() | {"REDLOCK_URLS": ",".join(shared_nodes.urls)}
+    command = [sys.executable, FOLDER / "worker.py", "--port", "0"]
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as worker:
+        try:
+            assert worker.stdout is not None
+            address = worker.stdout.readline().removeprefix("metrics at ").strip()
+            ends, counted = (
+                time.monotonic() + PATIENCE,
+                re.compile(r"^redlock_acquire\S*_count{.*} [1-9]", re.MULTILINE),
+            )
+            while not counted.search(urllib.request.urlopen(address, timeout=10).read().decode()):
+                assert time.monotonic() < ends, "nothing is counted"
+                time.sleep(0.1)
+        finally:
+            worker.terminate()

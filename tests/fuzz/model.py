@@ -1,8 +1,6 @@
 """What the public API must keep to, as a model that is simple on purpose.
 
-It knows each lease's holder, and what may excuse a broken promise: a lease is *unbacked* once nodes
-have lost their memory or an administrator has deleted its key, and so is whatever was on its way then.  It
-is *shaken*, so that another client may hold its name, too, where no quarantine makes up for that (A2, R12).
+Nodes live, so that nothing excuses a broken promise; what faults do to calls is the simulation's matter.
 """
 
 from __future__ import annotations
@@ -51,8 +49,6 @@ class Call:
     names: tuple[str, ...]
     ttl: float
     fences: dict[str, int]  # the greatest fence of each name when the call began
-    shaken: bool = False
-    unbacked: bool = False
     cancelled: bool = False
     task: asyncio.Task[Any] | None = None
     grant: Grant | None = None
@@ -67,8 +63,6 @@ class Grant:
     call: Call
     ttls: list[float]
     owner: bytes
-    shaken: bool = False
-    unbacked: bool = False
 
 
 @dataclass
@@ -84,7 +78,7 @@ class Model:
 
     def grant(self, call: Call, lease: Lease) -> Grant:
         """Note a new lease; called in the very step in which `acquire` returns."""
-        grant = Grant(lease, call, [call.ttl], lease._holding.owner, call.shaken, call.unbacked)
+        grant = Grant(lease, call, [call.ttl], lease._holding.owner)
         call.grant = grant
         self.given += 1
         assert lease.names == call.names, "the lease is of what was asked for"
@@ -99,24 +93,16 @@ class Model:
 
     def _check_exclusion(self, new: Grant, name: str) -> None:
         for old in self.grants:
-            if name in old.lease.names and old.lease.held and not (old.shaken or new.shaken):
+            if name in old.lease.names and old.lease.held:
                 raise AssertionError(f"two hold {name!r}: {old.lease!r} and {new.lease!r}")
 
     def _check_fence(self, new: Grant, name: str, fence: int) -> None:
         used = self.all_fences.setdefault(name, set())
         assert fence not in used, f"fence {fence} of {name!r} was given twice"
-        before = new.call.fences.get(name, 0) if new.shaken else self.fences.get(name, 0)
+        before = self.fences.get(name, 0)
         assert fence > before, f"fence {fence} of {name!r} after {before}"
         used.add(fence)
         self.fences[name] = max(fence, self.fences.get(name, 0))
-
-    def shake(self, calls: list[Call], names: set[str] | None = None, *, exclusion: bool = True) -> None:
-        """Note that nodes have forgotten what they granted: for some names, or for all."""
-        for one in (*self.grants, *calls):
-            mine = one.lease.names if isinstance(one, Grant) else one.names
-            if names is None or not names.isdisjoint(mine):
-                one.unbacked = True
-                one.shaken |= exclusion
 
     def forget(self, grant: Grant) -> None:
         """Forget a lease: it is released."""
@@ -132,7 +118,7 @@ class Model:
             self._check_lease(grant)
             for name in grant.lease.names if grant.lease.held else ():
                 other = held.get(name)
-                assert other is None or grant.shaken or other.shaken, (other, grant)
+                assert other is None, (other, grant)
                 held[name] = grant
 
     def _check_lease(self, grant: Grant) -> None:
@@ -146,10 +132,8 @@ class Model:
             return
         lease.check()
         assert 0 < lease.remaining <= max(grant.ttls) - drift(max(grant.ttls)) + 1e-6, lease
-        if not grant.unbacked:
-            backed = self.backed(grant)
-            claim = lease.remaining + drift(min(grant.ttls))
-            assert claim <= backed + ROUNDING, f"{lease!r} claims {claim}, backed for {backed}"
+        backed, claim = self.backed(grant), lease.remaining + drift(min(grant.ttls))
+        assert claim <= backed + ROUNDING, f"{lease!r} claims {claim}, backed for {backed}"
 
     def backed(self, grant: Grant) -> float:
         """Return for how many seconds a majority of the nodes has all keys of a lease."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import warnings
 from typing import Any
@@ -194,28 +193,6 @@ class Api(RuleBasedStateMachine):
         """Let time pass: a moment, to the deadline, past the ttl."""
         self.w.pass_time(seconds)
 
-    @rule(at=indexes, names=names)
-    def inspect(self, at: int, names: tuple[str, ...]) -> None:
-        """Look at a name: what is ours there is so in the model."""
-        process = self.pick(self.w.processes, at)
-        seen = self.w.run(process.manager.inspect(names[0]))
-        assert len(seen) == len(self.w.nodes)
-        owners = {grant.lease.name for grant in self.w.model.grants if grant.call.process is process}
-        calling = any(names[0] in call.names for call in self.w.calls)
-        if any(one.ours for one in seen):
-            assert owners or calling
-        self.w.reap()
-
-    @precondition(lambda self: self.w.model.given)
-    @rule(at=indexes, names=names)
-    def force_release(self, at: int, names: tuple[str, ...]) -> None:
-        """Delete a name's keys, as an administrator may: its holder is told at its next extension."""
-        process = self.pick(self.w.processes, at)
-        self.w.model.shake(self.w.calls, {names[0]})
-        self.w.run(process.manager.force_release(names[0]))
-        self.w.model.shake(self.w.calls, {names[0]})
-        self.w.reap()
-
     @rule(at=indexes)
     def close_and_open(self, at: int) -> None:
         """Let a process end in order, and another one begin."""
@@ -245,71 +222,9 @@ class Api(RuleBasedStateMachine):
             self.w.model.check_statistics(process)
 
 
-class Faults(Api):
-    """The same, while nodes crash, freeze and forget."""
-
-    @rule(index=indexes)
-    def freeze(self, index: int) -> None:
-        """Freeze a node; any number of them may be frozen."""
-        self.w.calm = False
-        self.w.inside(self.pick(self.w.nodes, index).freeze)
-
-    @rule()
-    def thaw(self) -> None:
-        """Let all frozen nodes go on: what has arrived meanwhile is executed."""
-        for node in self.w.nodes:
-            self.w.inside(node.thaw)
-        self.w.pass_time(0.01)
-
-    @rule(index=indexes, keep=st.booleans())
-    def crash(self, index: int, keep: bool) -> None:
-        """Kill a node, with or without its memory."""
-        self.w.calm = False
-        if not keep:
-            self.w.forgets()
-        self.w.inside(functools.partial(self.pick(self.w.nodes, index).crash, keep_data=keep))
-        self.w.pass_time(0.01)
-
-    @rule()
-    def restart(self) -> None:
-        """Start all nodes that are down."""
-        for node in self.w.nodes:
-            if not node._running:
-                self.w.inside(node.restart)
-        self.w.pass_time(1.0)
-
-    @rule(index=indexes, most=st.booleans())
-    def flush(self, index: int, most: bool) -> None:
-        """Have one node, or most of them, forget everything."""
-        self.w.calm = False
-        self.w.forgets()
-        count = len(self.w.nodes) // 2 + 1 if most else 1
-        for i in range(count):
-            self.w.inside(self.pick(self.w.nodes, index + i).flush)
-
-    @rule(index=indexes)
-    def flush_scripts(self, index: int) -> None:
-        """Have a node forget the scripts: no caller may notice."""
-        self.w.calm = False
-        self.w.inside(self.pick(self.w.nodes, index).flush_scripts)
-
-    @rule(index=indexes)
-    def disconnect(self, index: int) -> None:
-        """Cut a node's connections."""
-        self.w.calm = False
-        self.w.inside(self.pick(self.w.nodes, index).disconnect)
-        self.w.pass_time(0.001)
-
-
 @pytest.mark.campaign
 def test_no_order_of_calls_breaks_a_promise() -> None:
     """Any calls by any process in any order, over nodes that live: exclusion, fences, validity, figures and
     errors are as the model says, a free lock is had at the first try, and nothing is left behind.
     """
     run_state_machine_as_test(Api, settings=profile(45, stateful_step_count=40))
-
-
-@pytest.mark.campaign
-def test_no_order_of_calls_and_faults_breaks_a_promise() -> None:
-    """The same while nodes freeze, crash, restart, forget and lose their connections, a majority, too."""
-    run_state_machine_as_test(Faults, settings=profile(50, stateful_step_count=60))

@@ -50,7 +50,6 @@ class World:
         self.calls: list[Call] = []  # calls whose task has not ended
         self.processes: list[Process] = []
         self.seeds = iter(range(1, 10_000))
-        self.calm = True  # whether nothing has happened to the nodes so far
         for _ in range(2):
             self.open()
         self.pass_time(3.0)  # until the nodes' clocks have caught up with their floors (R12)
@@ -99,7 +98,7 @@ class World:
             random=random.Random(next(self.seeds)),
         )
         await manager.start()
-        if shape.quarantine and self.calm and not self.processes:
+        if shape.quarantine and not self.processes:
             await manager.init()
         return manager
 
@@ -155,14 +154,6 @@ class World:
             elif error is not None:
                 check_error(error, call.names)
 
-    def forgets(self) -> None:
-        """Note that a node forgets: what that shakes is no fault of the library (A2).
-
-        With a quarantine such a node has no vote for a while: leases lose their backing, but not their
-        exclusion.
-        """
-        self.model.shake(self.calls, exclusion=not self.shape.quarantine)
-
     @property
     def leases(self) -> list[Grant]:
         """Those that are released by hand."""
@@ -176,8 +167,7 @@ class World:
     def free(self, process: Process, names: tuple[str, ...]) -> bool:
         """Whether nothing is in the way of `process` and these names: then a try must win."""
         return (
-            self.calm
-            and self.keys.isdisjoint(PREFIX + name.encode() for name in names)
+            self.keys.isdisjoint(PREFIX + name.encode() for name in names)
             and not any(set(names).intersection(call.names) for call in self.calls)
             and not any(set(names).intersection(grant.lease.names) for grant in self.model.grants)
             and all(node.state is NodeState.UP for node in process.manager.statistics().nodes)
@@ -187,10 +177,6 @@ class World:
 
     def end(self) -> None:
         """Close everything; no task and, after a ttl, no key may be left."""
-        for node in self.nodes:
-            self.inside(node.thaw)
-            if not node.answers:
-                self.inside(node.restart)
         for call in self.calls:
             assert call.task is not None
             call.cancelled = True
@@ -200,10 +186,7 @@ class World:
             self.run(process.manager.aclose())
         self.pass_time(0.2)
         assert not self.calls, self.calls
-        if self.calm:
-            assert not self.keys, "a manager that closes in peace leaves no key"
-        self.pass_time(LONGEST + 0.1)
-        assert not self.keys, self.keys
+        assert not self.keys, "a manager that closes in peace leaves no key"
         left = asyncio.all_tasks(self.loop)
         assert not left, left
         assert not self.stray, self.stray

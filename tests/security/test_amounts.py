@@ -113,19 +113,3 @@ async def test_too_much_in_the_handshake(nodes3: LocalNodes, socket: str, tmp_pa
     assert result["cycles"] > 1
     assert result["complaints"] == []
     assert result["grown"] < GROWTH
-
-
-@pytest.mark.heavy
-@pytest.mark.quick
-async def test_an_honest_server_behind_the_liar(nodes3: LocalNodes) -> None:
-    """What the other tests measure is the lie: a relay that never turns keeps its vote."""
-    one, two, three = nodes3.urls
-    program = CLIENT.replace(" or not reasons", "")
-    async with (
-        liar(three, "never asked for", b"", b"") as url,
-        python("-W", "ignore", "-c", program, f"{one},{two},{url}") as client,
-    ):
-        out, errors = await client.ended()
-    result = json.loads(out)
-    assert result["reasons"] == [], errors
-    assert result["grown"] < GROWTH

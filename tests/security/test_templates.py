@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 import pytest
 from aiohttp import web
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.contrib.aiohttp import LEASE, setup
 from aioredlock_ng.contrib.aiohttp import locked as locked_handler
 from aioredlock_ng.contrib.fastapi import locked as locked_endpoint
-from aioredlock_ng.testing import MemoryNode
-from tests.contrib.aiohttp.tools import serve
 from tests.contrib.fastapi.tools import new_app, site
 from tests.unit.worlds import locks, sent, virtual, world
 
@@ -39,25 +35,6 @@ async def test_a_value_is_text() -> None:
             assert await report(value) == (f"redlock:report:{value}".encode(),)
 
 
-class Sly:
-    """An argument that is asked for more than its text."""
-
-    def __format__(self, spec: str) -> str:
-        return "{hidden}" + spec
-
-
-@virtual
-async def test_what_formats_itself_is_text_too() -> None:
-    """A class's own formatting is used once: its result is not read as a template."""
-    async with world(1) as w:
-
-        @w.manager.locked("report:{value:a}")
-        async def report(value: Sly, hidden: str = "not shown") -> tuple[bytes, ...]:
-            return locks(w.nodes[0])
-
-        assert await report(Sly()) == (b"redlock:report:{hidden}a",)
-
-
 @virtual
 async def test_a_value_cannot_lead_out_of_its_template() -> None:
     """Behind a template's own text no value makes one of our keys; alone it is refused."""
@@ -77,25 +54,6 @@ async def test_a_value_cannot_lead_out_of_its_template() -> None:
         with pytest.raises(ValueError, match="1024 bytes"):
             await behind_text("x" * 1024)
         assert locks(w.nodes[0]) == ()
-
-
-@virtual
-async def test_separators_are_the_authors_business() -> None:
-    """Two texts around a separator can come to the same name as two others; ``!r`` keeps them apart."""
-    async with world(1) as w:
-
-        @w.manager.locked("move:{one}:{other}")
-        async def joined(one: object, other: object) -> tuple[bytes, ...]:
-            return locks(w.nodes[0])
-
-        @w.manager.locked("move:{one!r}:{other!r}")
-        async def quoted(one: object, other: object) -> tuple[bytes, ...]:
-            return locks(w.nodes[0])
-
-        assert await joined("a:b", "c") == await joined("a", "b:c")
-        assert await joined(1, 23) != await joined(12, 3)
-        assert await quoted("a:b", "c") != await quoted("a", "b:c")
-        assert await quoted("a':'b", "c") != await quoted("a", "b':'c")
 
 
 @pytest.mark.parametrize(
@@ -139,31 +97,3 @@ async def test_fastapi_takes_what_the_endpoint_takes() -> None:
         assert locked == {f"redlock:one:{value}".encode() for value in values}
         assert (await here.post("/one/a%2Fb")).status_code == 404, "the path is decoded before it is routed"
         assert (await here.post("/tree/a/b%2Fc")).json() == "a/b/c"
-
-
-async def test_aiohttp_takes_what_the_route_matches() -> None:
-    """A path parameter is decoded once, and is the same text for the lock and for the handler."""
-    app = web.Application()
-    node = MemoryNode()
-    setup(app, [node], restart_quarantine=0)
-
-    async def show(request: web.Request) -> web.Response:
-        (name,) = request[LEASE].names
-        return web.json_response([name, request.match_info["value"]])
-
-    app.add_routes([web.get("/one/{value}", locked_handler("one:{value}")(show))])
-    async with serve(app) as here:
-        for value in (*INJECTED, "a\0b", "a/b", "a%2Fb", "é", "e\u0301"):
-            status, body, _ = await here.get(_raw(f"/one/{quote(value, safe='')}"))
-            if "{" in value or "}" in value:  # aiohttp matches no braces
-                assert status == 404
-            else:
-                assert (status, body) == (200, [f"one:{value}", value])
-
-
-def _raw(path: str) -> Any:
-    """Return a path that the client sends as it is."""
-    from yarl import URL
-
-    assert re.fullmatch(r"[!-~]+", path)
-    return URL(path, encoded=True)
