@@ -110,6 +110,7 @@ async def _hold_and_contend(manager: LockManager, other: LockManager, shown: Sho
         await extended(lease, 1)
         mine, theirs = await manager.inspect("secret"), await other.inspect("secret")
         shown.see(manager, lock, lease, lease.votes, manager.statistics(), mine, theirs, *mine)
+        shown.see(await manager.survey(), await manager.diagnose())
         assert [entry.ours for entry in mine] == [True] * 3
         for contender, patience in ((other, 0.05), (manager, 0)):
             with shown.failure(LockTakenError):
@@ -147,6 +148,7 @@ async def _fail(manager: LockManager, nodes: Nodes, shown: Shown) -> None:
         await manager.lock("secret", blocking_timeout=0.2).acquire()
     see_our_objects(shown)
     shown.see(manager, manager.statistics(), await manager.inspect("secret"))
+    shown.see(await manager.survey(), await manager.diagnose())
     nodes.resume(1)
 
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import urllib.parse
-import urllib.request
 from typing import Final
 
 import pytest
@@ -22,6 +21,7 @@ from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, required, without_quarantine_set
 
 FOLDER: Final = ROOT / "examples" / "observability"
+COUNTED: Final = re.compile(r"^redlock_acquire\S*_count{.*} [1-9]", re.MULTILINE)
 METRIC: Final = re.compile(r"\bredlock_\w+")
 WORKERS: Final = 3
 PATIENCE: Final = 30.0  # seconds within which it finds what has happened

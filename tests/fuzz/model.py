@@ -48,7 +48,6 @@ class Call:
     process: Process
     names: tuple[str, ...]
     ttl: float
-    fences: dict[str, int]  # the greatest fence of each name when the call began
     cancelled: bool = False
     task: asyncio.Task[Any] | None = None
     grant: Grant | None = None
@@ -73,7 +72,6 @@ class Model:
     fenced: bool
     grants: list[Grant] = field(default_factory=list)  # those that are not released
     fences: dict[str, int] = field(default_factory=dict)
-    all_fences: dict[str, set[int]] = field(default_factory=dict)
     given: int = 0
 
     def grant(self, call: Call, lease: Lease) -> Grant:
@@ -97,12 +95,9 @@ class Model:
                 raise AssertionError(f"two hold {name!r}: {old.lease!r} and {new.lease!r}")
 
     def _check_fence(self, new: Grant, name: str, fence: int) -> None:
-        used = self.all_fences.setdefault(name, set())
-        assert fence not in used, f"fence {fence} of {name!r} was given twice"
         before = self.fences.get(name, 0)
         assert fence > before, f"fence {fence} of {name!r} after {before}"
-        used.add(fence)
-        self.fences[name] = max(fence, self.fences.get(name, 0))
+        self.fences[name] = fence
 
     def forget(self, grant: Grant) -> None:
         """Forget a lease: it is released."""

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import hiredis
 import pytest
@@ -54,35 +54,12 @@ def told(answer: Answer) -> Told:
 # -- what one lock is answered, told apart from every other ------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(NamedTuple):
     """What a node says of one lock: in a batch, alone, and what that means."""
 
     batched: Any
     alone: Any
     means: Told
-
-
-def granted(number: int) -> Said:
-    """Return a grant whose fence is of this lock alone."""
-    return Said(number, [1, number, TIME_US], (Vote.GRANTED, number, None, False))
-
-
-def taken(number: int) -> Said:
-    """Return a refusal whose wait is of this lock alone."""
-    return Said(-number, [0, number, TIME_US], (Vote.REFUSED, 0, number / 1000, False))
-
-
-def released(number: int) -> Said:
-    """Return what is said where another process waits behind this lock alone."""
-    said = [1, number, 3]
-    return Said(said, said, (Vote.GRANTED, 0, number / 1000, False))
-
-
-def not_held(number: int) -> Said:
-    """Return what is said of a key that is another's."""
-    said = [0, number, 0]
-    return Said(said, said, (Vote.REFUSED, 0, number / 1000, False))
 
 
 FAILED: Final = Said(WRONG_TYPE, resp.Error(WRONG_TYPE), SILENT)  # an error that is the answer of one lock
@@ -104,23 +81,28 @@ SET: Final = (
 
 def of_kind(kind: str, choice: int, number: int) -> Said:
     """Return one of the things that a node says of a lock; `number` is of this lock alone."""
-    match kind:
-        case "acquire":
-            return (granted(number), taken(number), FAILED)[choice % 3]
-        case "release":
-            return (Said(1, [1, 0, 0], (Vote.GRANTED, 0, 0.0, False)), released(number), not_held(number))[
-                choice % 3
-            ]
-        case "extend":
-            return EXTENDED[choice % len(EXTENDED)]
-    return SET[choice % len(SET)]
+    waits, no = number / 1000, Vote.REFUSED
+    said = {
+        "acquire": (
+            Said(number, [1, number, TIME_US], (Vote.GRANTED, number, None, False)),
+            Said(-number, [0, number, TIME_US], (no, 0, waits, False)),
+            FAILED,
+        ),
+        "release": (
+            Said(1, [1, 0, 0], (Vote.GRANTED, 0, 0.0, False)),
+            Said([1, number, 3], [1, number, 3], (Vote.GRANTED, 0, waits, False)),  # others wait behind it
+            Said([0, number, 0], [0, number, 0], (no, 0, waits, False)),  # it is another's
+        ),
+        "extend": EXTENDED,
+        "plain": SET,
+    }[kind]
+    return said[choice % len(said)]
 
 
 # -- what is asked -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(NamedTuple):
     """A parcel of one kind, or one lock asked for alone."""
 
     kind: str
@@ -139,22 +121,15 @@ AGAIN: Final = ("NOSCRIPT No matching script.", "NOPERM no key")
 def groups(*errors: str) -> st.SearchStrategy[list[Group]]:
     """Draw what is asked on a connection: often things of one kind and size, so that answers fit others."""
 
-    def of(kinds: list[str], sizes: list[int]) -> st.SearchStrategy[list[Group]]:
-        group = st.builds(
-            Group,
-            kind=st.sampled_from(kinds),
-            choices=st.sampled_from(sizes).flatmap(
-                lambda size: st.lists(st.integers(0, 9), min_size=size, max_size=size).map(tuple)
-            ),
-            alone=st.sampled_from([False, False, True]),
-            error=st.sampled_from(errors),
-            awaited=st.booleans(),
-        )
+    def of(drawn: tuple[list[str], list[int]]) -> st.SearchStrategy[list[Group]]:
+        sizes = st.sampled_from(drawn[1])
+        choices = sizes.flatmap(lambda size: st.lists(st.integers(0, 9), min_size=size, max_size=size))
+        alone, error = st.sampled_from([False, False, True]), st.sampled_from(errors)
+        group = st.builds(Group, st.sampled_from(drawn[0]), choices.map(tuple), alone, error, st.booleans())
         return st.lists(group, min_size=1, max_size=8)
 
     kinds = st.lists(st.sampled_from(["acquire", "release", "extend", "plain"]), min_size=1, max_size=3)
-    sizes = st.lists(st.integers(1, 5), min_size=1, max_size=2)
-    return st.tuples(kinds, sizes).flatmap(lambda drawn: of(*drawn))
+    return st.tuples(kinds, st.lists(st.integers(1, 5), min_size=1, max_size=2)).flatmap(of)
 
 
 class Stub:
@@ -294,14 +269,9 @@ class Talk:
                 lock.means = SILENT
 
     def _batch(self, kind: str, rounds: list[Any]) -> Batch:
-        match kind:
-            case "acquire":
-                return FencedAcquires(rounds, ClockWatch(1, 1.0), lambda: 0.0)
-            case "release":
-                return Releases(rounds)
-            case "extend":
-                return Extensions(rounds)
-        return PlainAcquires(rounds)
+        if kind == "acquire":
+            return FencedAcquires(rounds, ClockWatch(1, 1.0), lambda: 0.0)
+        return {"release": Releases, "extend": Extensions, "plain": PlainAcquires}[kind](rounds)
 
     def hear(self, replies: list[Reply], cuts: list[int]) -> None:
         """Receive replies, cut at these places; nothing more once the connection is given up."""
@@ -356,15 +326,14 @@ def damaged(replies: list[Reply], how: str, first: int, second: int) -> list[Rep
     """Return replies one of which is missing, comes twice, in another's place, or is another connection's."""
     first, second = first % len(replies), second % len(replies)
     said = list(replies)
-    match how:
-        case "missing":
-            del said[first]
-        case "doubled":
-            said.insert(first, said[first])
-        case "swapped":
-            said[first], said[second] = said[second], said[first]
-        case _:
-            said[first] = Reply(said[first].value, said[first].number + 1 + second, said[first].script)
+    if how == "missing":
+        del said[first]
+    elif how == "doubled":
+        said.insert(first, said[first])
+    elif how == "swapped":
+        said[first], said[second] = said[second], said[first]
+    else:
+        said[first] = Reply(said[first].value, said[first].number + 1 + second, said[first].script)
     return said
 
 

@@ -107,8 +107,7 @@ class World:
     def call(self, process: Process, names: tuple[str, ...], ttl: float, *, how: str, body: bool) -> Call:
         """Have a task of `process` acquire, and keep the lease or run a body under it."""
         ordered = tuple(sorted(set(names)))
-        fences = {name: self.model.fences.get(name, 0) for name in ordered}
-        call = Call(process, ordered, ttl, fences)
+        call = Call(process, ordered, ttl)
         call.orders = self.loop.create_future() if body else None
         process.waits += 1
         call.task = self.loop.create_task(self._call(call, how))

@@ -131,29 +131,6 @@ def test_what_a_commands_processes_show(nodes: LocalNodes, tmp_path: Path) -> No
             assert inherited == ([] if given else ["REDLOCK_URLS"])
 
 
-@pytest.mark.heavy
-def test_a_command_can_be_kept_from_the_urls(nodes: LocalNodes, tmp_path: Path) -> None:
-    """What the policy advises: ``env -u REDLOCK_URLS`` before the command."""
-    with open_runs(tmp_path, nodes) as runs:
-        code, out, _ = runs.finish("-n", "job", "--", "env", "-u", "REDLOCK_URLS", "env")
-    assert code == 0
-    assert "REDLOCK_NAME=job" in out
-    assert PASSWORD not in out
-
-
-@pytest.mark.heavy
-async def test_the_looks_from_outside(nodes: LocalNodes, caplog: pytest.LogCaptureFixture) -> None:
-    """survey() and diagnose(), of healthy nodes and of a dead one, while a lock is held."""
-    caplog.set_level(logging.DEBUG)
-    asyncio.get_running_loop().set_debug(True)
-    async with LockManager(nodes.urls) as manager, manager.lock("held"):
-        shown = [repr(await manager.survey()), repr(await manager.diagnose())]
-        nodes.kill(0)
-        shown += [repr(await manager.survey()), repr(await manager.diagnose()), repr(manager.statistics())]
-    assert all("127.0.0.1" in text for text in shown)
-    assert not leaks(*shown, caplog.text)
-
-
 @virtual
 async def test_what_is_pickled_has_no_owner_value() -> None:
     """What a manager tells can travel between processes; what holds a lock cannot."""

@@ -41,15 +41,8 @@ CODE_FROM_DATA: Final = {
 }  # fmt: skip
 
 FORBIDDEN_MODULES: Final = {
-    "pickle",
-    "marshal",
-    "shelve",
-    "yaml",
-    "dill",
-    "requests",
-    "urllib.request",
-    "http.client",
-}
+    "pickle", "marshal", "shelve", "yaml", "dill", "requests", "urllib.request", "http.client",
+}  # fmt: skip
 
 QUIET: Final = """
 import sys
@@ -98,13 +91,9 @@ def test_data_does_not_become_code(path: Path) -> None:
         assert not shells, ast.unparse(call)
 
 
-def test_no_module_for_foreign_objects_or_requests() -> None:
-    """No pickles, no YAML, no HTTP client: nowhere in the package."""
+def test_modules_that_are_not_used() -> None:
+    """No pickles, YAML or HTTP client anywhere; the command line, the demo and the kit start processes."""
     assert not [str(found) for found in imports() if found.module in FORBIDDEN_MODULES]
-
-
-def test_processes_are_started_in_known_places_only() -> None:
-    """The command line, its demo and the testing kit; locking itself starts none."""
     users = {part_of(found.file) for found in imports() if found.top in ("subprocess", "multiprocessing")}
     assert users <= {"_cli", "_demo", "testing"}
 
@@ -137,13 +126,7 @@ async def main():
 asyncio.run(main())
 print(len({modules!r}), heard)
 """
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", program],  # bytecode is written by Python, not by the package
-        capture_output=True,
-        text=True,
-        timeout=60,
-        cwd=ROOT,
-        check=False,
-    )
+    command = [sys.executable, "-B", "-c", program]  # bytecode is written by Python, not by the package
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
     assert done.stdout.split(maxsplit=1)[1:] == ["[]\n"], done.stdout + done.stderr
     assert int(done.stdout.split()[0]) > 50

@@ -34,7 +34,7 @@ PAGE: Final = (ROOT / "docs" / "how-to" / "nodes.md").read_text()
 ADMINISTRATION: Final = [
     "+scan",
     "+config|get +acl|getuser",
-]  # beside the line, for surveys and the diagnosis
+]  # beside the line
 
 # Words of the line without which a node has no vote at all.
 VOTING: Final = ("~redlock:*", "+evalsha", "+script|load", "+get", "+set", "+time")
@@ -229,8 +229,9 @@ async def test_a_survey_tells_of_locks_beside_a_forbidden_one(grant: Grant) -> N
     """Many are asked for by one script, and a right to one of them is missing: it alone is not told of."""
     urls = grant(LINE), grant(" ".join([SOME, *ADMINISTRATION]), user="less")
     async with LockManager(urls[:1]) as holder, LockManager(urls[1:]) as manager:
-        async with holder.lock("ok:1"), holder.lock("forbidden"), holder.lock("ok:2"):
-            survey = await manager.survey()
+        leases = [await holder.lock(name).acquire() for name in ("ok:1", "forbidden", "ok:2")]
+        survey = await manager.survey()
+        assert all(lease.held for lease in leases)
     found = {lock.name: lock.state for lock in survey.locks}
     assert found == {"forbidden": "unknown", "ok:1": "held", "ok:2": "held"}
     (silent,) = survey.silent
