@@ -47,7 +47,6 @@ TIERS: Final[Mapping[str, tuple[str, ...]]] = {
     "heavy": (
         "faults/test_empty_restart.py",
         "faults/test_eviction.py",
-        "faults/test_persistence.py",
         "faults/test_server_states.py",
         "security/test_amounts.py",
         "unit/test_read_write_cancellation.py",

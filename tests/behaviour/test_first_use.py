@@ -1,4 +1,4 @@
-"""The first use of a manager: in a forked child, or while a node is frozen; and a child's own way out."""
+"""The first use of a manager: in a forked child, or while a node is frozen."""
 
 from __future__ import annotations
 
@@ -45,52 +45,15 @@ asyncio.run(use())
 print("used in the child")
 """
 
-CHILD_LEAVES_A_BLOCK: Final = """
-import asyncio, os, sys
-from aioredlock_ng import LockManager
-
-async def main():
-    asyncio.get_running_loop().slow_callback_duration = 3600.0
-    async with LockManager(sys.argv[1].split(","), ttl=20, node_timeout=5) as manager:
-        leaving = None
-        try:
-            async with manager.lock("parent's") as outer, await manager.lock("travels").acquire() as inner:
-                if not (child := os.fork()):
-                    leaving = sys.exit
-                    sys.exit(7)
-                _, status = os.waitpid(child, 0)
-                await outer.extend()
-                await inner.extend()
-                for name in ("parent's", "travels"):
-                    assert all(node.ours for node in await manager.inspect(name))
-                print("child:", os.waitstatus_to_exitcode(status), flush=True)
-        except BaseException as error:
-            if leaving:
-                os._exit(error.code if type(error) is SystemExit else 99)
-            raise
-
-asyncio.run(main())
-"""
-
 
 @pytest.mark.process
-@pytest.mark.parametrize(
-    ("program", "kind", "says"),
-    [
-        (FIRST_USED_IN_A_CHILD, "urls", "used in the child"),
-        (FIRST_USED_IN_A_CHILD, "clients", "used in the child"),
-        (CHILD_LEAVES_A_BLOCK, "", "child: 7"),
-    ],
-    ids=["first used in a child", "first used in a child, clients", "a child leaves a block"],
-)
-async def test_a_child(nodes3: LocalNodes, program: str, kind: str, says: str) -> None:
-    """A manager that was made before a fork, and not used, works in the child.
-
-    sys.exit() in a forked child inside `async with` stays SystemExit, and the parent's locks stay.
-    """
-    async with python("-W", "always", "-c", program, ",".join(nodes3.urls), kind) as process:
-        said, errors = await process.ended()
-    assert (process.process.returncode, errors, said.strip()) == (0, "", says)
+@pytest.mark.parametrize("kind", ["urls", "clients"])
+async def test_a_manager_that_a_child_uses_first(nodes3: LocalNodes, kind: str) -> None:
+    """A manager that was made before a fork, and not used, works in the child."""
+    program = python("-W", "always", "-c", FIRST_USED_IN_A_CHILD, ",".join(nodes3.urls), kind)
+    async with program as child:
+        said, errors = await child.ended()
+    assert (child.process.returncode, errors, said) == (0, "", "used in the child\n")
     await no_key_left(nodes3.urls)
 
 

@@ -14,7 +14,7 @@ from aioredlock_ng import ExtensionPolicy, Lease, LockLostError, LockManager, Qu
 from aioredlock_ng import ReleaseOutcome as Outcome
 from tests.batches import singles
 from tests.behaviour.tools import all_up, extended, keys, monitor, monitored_words, quiet, strike
-from tests.servers import Nodes, ask, eventually, kill_connections
+from tests.servers import Nodes, eventually, kill_connections
 from tests.unit.worlds import SCRIPTS
 
 RACES: Final = 1000
@@ -86,28 +86,6 @@ async def test_nothing_follows_a_release(shared_nodes: Nodes) -> None:
                 assert (first, last) == ("acquire", "release"), (owner, between)
                 assert {"extend"} <= set(between) <= {"extend", "top-up"}, (owner, between)
         assert raced >= RACES // 10, "release and extension hardly met"
-
-
-@pytest.mark.heavy
-async def test_nothing_follows_a_release_on_a_forgetful_node(shared_nodes: Nodes) -> None:
-    """A node that lost the key and is being topped up is not written to after a release either."""
-    url = shared_nodes.urls[0]
-    async with (
-        quiet(),
-        monitor(url) as view,
-        LockManager(shared_nodes.urls, ttl=3.0, extension=OFTEN) as manager,
-    ):
-        for number in range(40):
-            lease = await manager.lock("forgotten").acquire()
-            ask(url, "DEL", "redlock:forgotten")
-            for _ in range(number):
-                await asyncio.sleep(0)
-            await lease.release()
-            assert keys(shared_nodes.urls) == {}
-        seen = histories(await view())
-        assert len(seen) == 40
-        for history in seen.values():
-            assert history.index("release") == len(history) - 1, history
 
 
 async def test_releases_that_a_node_missed_are_made_up_for(nodes3: Nodes) -> None:

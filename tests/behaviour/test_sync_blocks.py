@@ -343,33 +343,6 @@ def test_the_interpreter_ends(shared_nodes: Nodes, ending: str, monkeypatch: pyt
 
 # -- gevent --------------------------------------------------------------------------------------------
 
-GREEN = """
-from gevent import monkey; monkey.patch_all({what})
-import gevent
-from aioredlock_ng import ConfigurationError
-from aioredlock_ng.sync import SyncLockManager
-manager = SyncLockManager.from_env()
-def job():
-    with manager.lock("x", blocking_timeout=3):
-        pass
-jobs = [gevent.spawn(job) for _ in range(3)]
-gevent.joinall(jobs, timeout=10)
-assert all(isinstance(job.exception, ConfigurationError) for job in jobs), [job.exception for job in jobs]
-assert not manager.statistics().leases
-assert "gevent has patched them" in str(jobs[0].exception)
-manager.close()
-"""
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("what", ["", "thread=False"])
-def test_green_threads_are_refused(shared_nodes: Nodes, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One clear error at the first use, before a node is asked."""
-    pytest.importorskip("gevent", reason="no gevent: pip install --group workers")
-    monkeypatch.setenv("REDLOCK_URLS", ",".join(shared_nodes.urls))
-    command = [sys.executable, "-c", GREEN.format(what=what)]
-    subprocess.run(command, cwd=ROOT, check=True, timeout=PATIENCE)
-
 
 # -- signals -------------------------------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ LINKED: Final = (
 )
 
 _BLOCK: Final = re.compile(
-    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?"
     r"^```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<source>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -40,7 +39,6 @@ class Block:
     language: str
     info: str  # what follows the language, such as a title
     source: str
-    reason: str | None  # why it is not run, as the comment before it says: ``<!-- not run: … -->``
 
     @property
     def is_tests(self) -> bool:
@@ -70,7 +68,6 @@ def blocks_in(text: str, page: str) -> list[Block]:
             language=found["language"],
             info=found["info"].strip(),
             source=found["source"],
-            reason=found["reason"],
         )
         for found in _BLOCK.finditer(text)
     ]

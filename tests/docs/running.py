@@ -72,7 +72,7 @@ async def run_page(blocks: Iterable[Block], names: dict[str, Any], urls: list[st
             assert digits_aside(block.source) == digits_aside(printed)
         if block.language == "sh" and block.page in COMMANDED:
             await asyncio.to_thread(run_commands, over(urls, block.source))
-        if block.language != "python" or block.reason or block.is_tests:
+        if block.language != "python" or block.is_tests:
             continue
         if block.info.endswith(', one line"'):
             block = replace(block, source=with_line(program, block.source))  # noqa: PLW2901

@@ -35,7 +35,7 @@ class Way:
         self.jitter = 0.0
         # Gives how many bytes are written at once; None for as many as there are.
         self.piece: Callable[[], int] | None = None
-        self.passed = 0  # bytes that have been written
+        self.passed = self.pieces = 0  # bytes that have been written, and in how many pieces
         self.dropped: list[bytes] = []  # replies that were taken out
         self._stalled = False
         self._left: int | None = None
@@ -137,6 +137,7 @@ class Lane:
         assert self.target is not None, "the caller has looked"
         self.target.write(data)
         way.passed += len(data)
+        way.pieces += 1
         if resets:
             way._left = None
             self._connection.reset()

@@ -155,7 +155,7 @@ STATES: Final = (
     State("BUSY", _be_busy, says("SCRIPT KILL"), "(?i)busy", "writes", entered=_is_busy),
     State("WRONGPASS", _OTHER, says(*_USER, "resetpass", f">{PASSWORD}"), "username-password", "reachable"),
     State(
-        "NOAUTH", _then_alone(*_PASSWORD, OTHER_PASSWORD), says(*_PASSWORD, ""), "(?i)authentication required",
+        "NOAUTH", _then_alone(*_PASSWORD, OTHER_PASSWORD), says(*_PASSWORD, ""), "(?i)authentication",
         "reachable", logs_in=False,
     ),
     State("NOPERM", _NO_SCRIPTS, _SCRIPTS, "no permissions", "rights"),

@@ -21,8 +21,11 @@ from tests.behaviour.tools import ALLOWANCE, PATIENCE, all_up, boot_time
 from tests.faults.accounts import GUARDED, filled
 from tests.faults.contention import contention, votes_again
 from tests.faults.losses import LOSSES, PERSISTENT, Loss, kept, restart_older
-from tests.faults.on_three import COUNTER, HOLDING, NAME, held_on_three, waits_for_its_end
+from tests.faults.on_three import COUNTER, HOLDING, KEY, NAME, held_on_three, waits_for_its_end
+from tests.faults.two_turns import two_turns
 from tests.servers import ask, eventually
+
+EXTENDED: Final = 1.2  # seconds of a lease that is extended; the restart quarantine, too
 
 NAMES: Final = [f"name-{number}" for number in range(6)]
 
@@ -33,17 +36,35 @@ AGREEING: Final = 2.0
 # -- A has exactly three of five, and one of these forgets it --------------------------------------
 
 
-@pytest.mark.parametrize("fencing", [True, False], ids=["fenced", "plain"])
-@pytest.mark.parametrize("lose", LOSSES)
+async def restart_as_it_was(nodes: LocalNodes, i: int, _older: Path) -> None:
+    """Restart a server with what it had written down when it was killed."""
+    await nodes.restart(i)
+
+
+@pytest.mark.parametrize(
+    ("lose", "fsync", "fencing"),
+    [
+        *((lose, "always", fencing) for lose in LOSSES for fencing in (True, False)),
+        (restart_as_it_was, "always", True),
+        (restart_as_it_was, "everysec", True),
+        (restart_older, "everysec", True),
+    ],
+)
 async def test_no_client_gets_a_lock_that_a_node_forgot(
-    lose: Loss, fencing: bool, make_nodes: Callable[..., LocalNodes], tmp_path: Path
+    lose: Loss, fsync: str, fencing: bool, make_nodes: Callable[..., LocalNodes], tmp_path: Path
 ) -> None:
-    """With a quarantine B must wait until A's lease has ended, though a majority of nodes is free."""
-    nodes, older = make_nodes(5, options=PERSISTENT), tmp_path / "older"
-    shutil.copytree(kept(nodes, HOLDING[0]), older)
+    """With a quarantine B must wait until A's lease has ended, though a majority of nodes is free.
+
+    Whatever is in the file of a server that comes back, and whether the lock is.
+    """
+    nodes = make_nodes(5, options=PERSISTENT | {"appendfsync": fsync})
+    struck, older = HOLDING[0], tmp_path / "older"
+    shutil.copytree(kept(nodes, struck), older)
     async with held_on_three(nodes, ttl=4.0, restart_quarantine=4.0, fencing=fencing) as (by_a, b):
         assert (by_a.fence is not None) == fencing
-        await lose(nodes, HOLDING[0], older)
+        await lose(nodes, struck, older)
+        remembers = bool(ask(nodes.urls[struck], "EXISTS", KEY))
+        assert remembers == (lose is restart_as_it_was) or fsync == "everysec"
 
         await waits_for_its_end(b, by_a)
 
@@ -129,6 +150,25 @@ async def test_all_nodes_restored_from_an_older_backup(
         async with manager.lock(NAME, blocking_timeout=PATIENCE) as after:
             assert before.fence < last.fence < after.fence
         assert manager.statistics().quarantined == 3
+
+
+async def test_a_lease_outlives_a_rolling_restart_with_older_data(
+    make_nodes: Callable[..., LocalNodes], tmp_path: Path
+) -> None:
+    """Each node is set back to before the lock, when the one before it votes again; B is kept out."""
+    nodes = make_nodes(3, options={"appendonly": "yes", "appendfsync": "everysec"})
+    for i in range(3):
+        shutil.copytree(kept(nodes, i), tmp_path / str(i))
+    async with two_turns(nodes.urls, ttl=EXTENDED, restart_quarantine=EXTENDED) as two:
+        for i in range(3):
+            await restart_older(nodes, i, tmp_path / str(i))
+            await eventually(lambda: two.alike, what="A has its key on every node again")
+            await two.all_up()
+            two.a.lease.check()
+            assert not two.b.inside.is_set()
+        assert two.a.manager.statistics().topped_up >= 3
+        await two.recovered()
+        assert two.a.lost is None
 
 
 def holders(nodes: LocalNodes) -> list[set[bytes]]:

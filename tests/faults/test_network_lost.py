@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from collections.abc import Sequence
 from typing import Final
 
 import pytest
 
-from aioredlock_ng import LockLostError, LockManager, NodeState, QuorumUnavailableError, Vote
+from aioredlock_ng import LockLostError, LockManager, QuorumUnavailableError, Vote
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import ALLOWANCE, PATIENCE, Recorder, all_up, no_key_left, quiet, told
 from tests.faults.chaos_proxy import proxied
@@ -79,33 +78,6 @@ async def test_requests_that_arrive_late_leave_no_key(how: str, nodes: LocalNode
         await all_up(a)
         async with a.lock("taken", blocking_timeout=1.0):
             pass
-    await no_key_left(nodes.urls)
-
-
-async def test_requests_of_a_connection_that_was_given_up_never_arrive(
-    nodes: LocalNodes, network: Network
-) -> None:
-    """The kernel is told to forget them: of a lock that was given up, nodes hear the release only."""
-    async with quiet(), LockManager(reached_at(nodes, BY_A), ttl=LONG) as a:
-        await all_up(a)
-        network.have(f"{requests(nodes.ports)} drop")
-        with pytest.raises(QuorumUnavailableError):
-            await a.lock("free", blocking=False).acquire()
-        await eventually(
-            lambda: all(node.state is NodeState.DOWN for node in a.statistics().nodes),
-            within=PATIENCE,
-            what="the connections are given up",
-        )
-        assert all(node.owed for node in a.statistics().nodes)
-        leaving = subprocess.run(["ss", "-Htn", "state", "fin-wait-1"], capture_output=True, check=True)
-        assert not leaving.stdout, "else the kernel would go on sending"
-
-        network.heal()
-
-        await all_up(a)
-        async with a.lock("another"):
-            pass
-        assert asked(nodes.urls, "free") == [0] * 5
     await no_key_left(nodes.urls)
 
 

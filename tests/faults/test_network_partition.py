@@ -39,8 +39,8 @@ def cut(nodes: LocalNodes, address: str, which: Iterable[int], direction: str) -
     """Return the rules that keep a client with an address from some of the nodes."""
     ports = [nodes.ports[i] for i in which]
     rules = {
-        "requests": f"ip daddr {address} {requests(ports)} drop",
-        "replies": f"ip saddr {address} {replies(ports)} drop",
+        "requests": f"ip daddr {address} {requests(ports)} counter drop",
+        "replies": f"ip saddr {address} {replies(ports)} counter drop",
     }
     return list(rules.values()) if direction == "both" else [rules[direction]]
 
@@ -77,6 +77,7 @@ async def test_the_holder_is_cut_off_from_a_minority(
         async with two.a.manager.lock("another", blocking_timeout=1.0):
             pass
 
+        assert all(network.counted()), "packets were lost"
         assert not two.b.inside.is_set()
         network.heal()
         await two.recovered()

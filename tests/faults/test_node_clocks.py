@@ -6,7 +6,6 @@ A server ends keys by its time of day: set ahead, it frees a lock that is held.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -209,25 +208,3 @@ async def test_our_own_clock_blames_no_node(nodes5: LocalNodes, caplog: pytest.L
         async with manager.lock(NAME, blocking_timeout=PATIENCE):
             pass
     assert "this machine's clock has" in caplog.text
-
-
-async def test_fences_grow_while_clocks_jump(nodes: ClockedNodes) -> None:
-    """Two clocks of five jump ahead and back, by an hour or by seconds, and the lock goes on."""
-    draw = random.Random()
-    ahead = [0.0] * 5
-    options: dict[str, Any] = {"ttl": 1.0, "restart_quarantine": 1.0}
-    names = ["first", "second", "third"]
-    async with contention(
-        nodes.urls, apart=(-HOUR, 0.0, HOUR), names=names, idle=0.004, **options
-    ) as contenders:
-        for _ in range(16):
-            await asyncio.sleep(draw.uniform(0.0, 1.2))
-            i = draw.choice((1, 3))
-            step = -ahead[i] or draw.choice((HOUR, -HOUR, 20.0, -5.0))
-            ahead[i] += step
-            nodes.step(i, step)
-        contenders.stop()
-        await contenders.ended(within=PATIENCE)
-
-    print(f"{contenders.number} claims, {contenders.handovers} handovers; {contenders.counts}")
-    assert contenders.number > 100

@@ -7,8 +7,6 @@ import io
 import json
 import logging
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from unittest import mock
 
@@ -17,8 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aioredlock_ng.__main__ import main
-from tests.environments.interpreters import ROOT
-from tests.fuzz.profile import LONG, no_hurry, profile
+from tests.fuzz.profile import no_hurry, profile
 
 pytestmark = no_hurry
 
@@ -182,21 +179,3 @@ def check(words: list[str], code: object, out: str, err: str) -> None:
 def test_no_arguments_are_too_bad(words: list[str], variables: dict[str, str]) -> None:
     """Any command with any options, numbers, names, URLs and variables, over nodes that are not there."""
     check(words, *run(words, variables))
-
-
-@pytest.mark.process
-@profile(6 if not LONG else 2)
-@given(argument_vectors(), environments)
-def test_a_process_of_its_own_says_the_same(words: list[str], variables: dict[str, str]) -> None:
-    """In a process: the same code and outputs, with an interpreter that complains of all it can."""
-    with environment(variables):
-        ended = subprocess.run(
-            [sys.executable, "-X", "dev", "-m", "aioredlock_ng", *words],
-            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUTF8": "1"},
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-    out, err = (text.decode(errors="surrogateescape") for text in (ended.stdout, ended.stderr))
-    check(words, ended.returncode, out, err)
-    assert "Warning" not in err

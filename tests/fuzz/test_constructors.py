@@ -19,7 +19,7 @@ from aioredlock_ng._settings.options import MIN_TTL
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from aioredlock_ng.testing.sim_loop import SimClock
 from tests.fuzz.profile import no_hurry, profile
-from tests.fuzz.values import anything, numbers, some_strings, strings
+from tests.fuzz.values import anything, numbers, some_strings
 
 pytestmark = no_hurry
 
@@ -191,21 +191,6 @@ def test_an_extension_is_refused_or_won(ttl: Any) -> None:
             lease.check()
 
     with_a_manager(main)
-
-
-addresses = st.text("rediskvaly:/@%?&=#[].,0123456789 \n\x1b\0é", max_size=40)
-
-
-@profile(150)
-@given(st.one_of(strings, addresses.map("redis://".__add__)))
-def test_a_url_is_refused_or_makes_a_node(url: str) -> None:
-    """Any text as a node: `ConfigurationError`, or a node of a known scheme."""
-    manager, error = outcome(lambda: LockManager([url]))
-    if error is not None:
-        assert type(error) is ConfigurationError, repr(error)
-        return
-    assert url.startswith(("redis://", "rediss://", "unix://", "valkey://", "valkeys://"))
-    assert "not started" in repr(manager)
 
 
 SECRET = "s3cretP4ssw0rd"

@@ -26,7 +26,6 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._session.session import Session
 from aioredlock_ng._settings.specs import MAX_PRIMITIVES
 from aioredlock_ng.testing import local_nodes
 from tests.faults.disturber import Disturber
@@ -47,50 +46,31 @@ class Tolerance(NamedTuple):
     units: float
 
 
-# For what piles up while a node is away, and goes within a ttl of its return.
-AFTER_A_CUT: Final = Tolerance(0.25, 2000)
+# For what piles up while a node is away, or is frozen, and goes soon after its return.
+PILES: Final = Tolerance(0.25, 2048)
 
-# For what a frozen node has not answered, and for the releases that turns remember: both bounded.
-FULL_PIPES: Final = Tolerance(0.25, 2048)
-
-# What may differ between the quarters of a run of minutes.
+# What may differ between the quarters of a run of minutes; the first that fits counts.
 LONG: Final = {
     "rss": Tolerance(0.10, 12 * MIB),
     "fds": Tolerance(0, 4),
     "tasks": Tolerance(0.10, 12),
-    "kept windows": Tolerance(0.25, 256),  # bounded by MAX_WINDOWS for each manager
-    "kept unresolved": AFTER_A_CUT,
-    "kept owed": AFTER_A_CUT,
-    "kept in flight": FULL_PIPES,
-    "kept deadlines": FULL_PIPES,  # of the rounds that a frozen node keeps open for a `node_timeout`
-    "kept channels": FULL_PIPES,  # what a frozen node has not answered; all is answered at rest
     "object Primitive": Tolerance(0, 2 * MAX_PRIMITIVES),  # a slow machine fills its caches late
-    "object _Unresolved": AFTER_A_CUT,
-    "object PendingRelease": AFTER_A_CUT,
-    "object Command": FULL_PIPES,
-    "object Round": FULL_PIPES,
-    "object Tally": FULL_PIPES,
     "object HandoffWindow": Tolerance(0.25, 256),
+    **{f"object {kind}": PILES for kind in ("_Unresolved", "PendingRelease", "Command", "Round", "Tally")},
 }
 
-# For what a few seconds tell nothing of: caches are being filled, and a node may be away at their end.
-NO_TELLING: Final = Tolerance(10.0, 20_000)
-
-# What may differ between the quarters of a run of seconds. The first that fits counts.
+# … and of seconds: caches are being filled, and a node may be away at their end.
 SHORT: Final = {
-    "object": NO_TELLING,
+    "object NameEntry": Tolerance(0.25, 100),
+    "object": Tolerance(10.0, 20_000),
     **LONG,
-    **{name: NO_TELLING for name, usual in LONG.items() if usual in (AFTER_A_CUT, FULL_PIPES)},
     "rss": Tolerance(0, 64 * MIB),
-    "kept windows": Tolerance(0, 2048),
 }
 
 USUAL: Final = Tolerance(0.25, 100)
 
 STOP_WITHIN: Final = 60.0  # seconds for the load to end: every wait in it is shorter
 
-# Seconds until nothing must be kept any more: the ledger repeats releases for a ttl.
-REST_WITHIN: Final = 4 * TTL
 
 # Seconds after which a restarted node votes again, whichever client looks.
 HEAL: Final = QUARANTINE * 1.01 + 1.0
@@ -135,51 +115,10 @@ def own_objects() -> Counter[str]:
     return found
 
 
-def kept_by(session: Session) -> Counter[str]:
-    """Return how much a manager keeps of each sort; what is not counted here belongs to a lease."""
-    watchdog, outbox = session.watchdog, session.outbox
-    deadlines = outbox.deadlines
-    found = Counter(
-        {
-            "kept names": len(session.queue.entries),
-            "kept windows": len(session.queue.handoff.windows),
-            "kept waiters": len(session.notices._waiters),
-            "kept holdings": len(session.holdings.all),
-            "kept attempts": len(session.in_flight),
-            "kept questions": len(outbox._extensions) + len(outbox._releases) + len(outbox._acquires),
-            "kept batches": len(outbox._sent) + len(outbox._under_way),
-            "kept releases": len(session.releases._rounds),
-            "kept grants": len(session.succession._untaken),
-            "kept pauses": len(session.pauses),
-            "kept watched": len(watchdog.fresh) + len(watchdog._heap),
-            "kept watchdog heap": len(watchdog._heap._entries),
-            "kept deadlines heap": len(deadlines._heap._entries) + len(deadlines._new),
-            "kept eternal": len(session.eternal._reported),
-        }
-    )
-    for node in session.nodes:
-        found.update(_kept_by_node(node))
-    return found
-
-
-def _kept_by_node(node: Any) -> dict[str, int]:
-    standing = node.standing
-    return {
-        "kept in flight": standing.in_flight,
-        "kept owed": standing.owed,
-        "kept unresolved": len(node._ledger.unresolved),
-        "kept channels": len(node._channels),
-        "kept channels unsent": len(node._channels._unsent),
-    }
-
-
-def sample(managers: Sequence[LockManager]) -> dict[str, float]:
-    """Measure this process, what the managers keep, and how many objects of each of our types there are."""
-    found = Counter({"tasks": len(asyncio.all_tasks()), "fds": descriptors(), "rss": resident()})
-    for manager in managers:
-        if (session := manager._life.session) is not None:
-            found.update(kept_by(session))
+def sample() -> dict[str, float]:
+    """Measure this process, and how many objects of each of our types there are."""
     gc.collect()
+    found = Counter({"tasks": len(asyncio.all_tasks()), "fds": descriptors(), "rss": resident()})
     return dict(found + own_objects())
 
 
@@ -189,7 +128,7 @@ class Outcome:
 
     counts: Counter[str]
     violations: list[str]
-    left: dict[str, float]  # what was still kept when all was at rest, and what a closed manager left behind
+    left: dict[str, float]  # what closed managers left behind
     growing: dict[str, tuple[float, float]]
 
     @property
@@ -209,17 +148,15 @@ async def soak(
     before = asyncio.all_tasks(), own_objects(), descriptors()
     claims, samples = Claims(), []
     began = time.monotonic()
-    async with _mill(claims, Random(1)) as mill:
-        async with _running(mill):
-            while time.monotonic() - began < seconds or len(samples) < FEWEST:
-                await asyncio.sleep(every)
-                samples.append(sample(mill.managers))
-                if leak is not None:
-                    await leak(mill)
-        left = {} if leak else await _at_rest(mill.managers)
+    async with _mill(claims, Random(1)) as mill, _running(mill):
+        while time.monotonic() - began < seconds or len(samples) < FEWEST:
+            await asyncio.sleep(every)
+            samples.append(sample())
+            if leak is not None:
+                await leak(mill)
     claims.violations += mill.stray
     del mill
-    left |= {} if leak else _left_behind(*before)
+    left = {} if leak else _left_behind(*before)
     grew = growing(samples, tolerances)
     return Outcome(counts=claims.counts, violations=claims.violations, left=left, growing=grew)
 
@@ -263,26 +200,6 @@ async def _running(mill: Mill) -> AsyncIterator[None]:
             task.cancel()
         loop.set_exception_handler(handler)
         mill.stray += [repr(task.exception()) for task in tasks if task not in late and task.exception()]
-
-
-async def _at_rest(managers: Sequence[LockManager]) -> dict[str, float]:
-    """Return what unused managers still keep after a while."""
-    deadline = time.monotonic() + REST_WITHIN
-    while True:
-        held: dict[str, float] = {}
-        for manager in managers:
-            assert manager._life.session is not None
-            held |= {
-                name: count
-                for name, count in kept_by(manager._life.session).items()
-                if count
-                and name not in ("kept windows", "kept eternal", "kept releases")
-                and not (name == "kept watchdog heap" and count <= 64)  # entries of the ended, bounded
-                and not (name == "kept in flight" and count <= len(manager._life.session.nodes))  # heartbeats
-            }
-        if not held or time.monotonic() > deadline:
-            return held
-        await asyncio.sleep(0.05)
 
 
 def _left_behind(idle: set[asyncio.Task[Any]], objects: Any, fds: int) -> dict[str, float]:

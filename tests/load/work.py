@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -84,14 +83,6 @@ async def several(mill: Mill, manager: LockManager) -> None:
             await mill.pause(0.02)
 
 
-async def impatient(mill: Mill, manager: LockManager) -> None:
-    """Want a hot name, but not for long."""
-    patience = mill.random.choice([0, 0.005, 0.05])
-    async with manager.lock(mill.random.choice(HOT), blocking_timeout=patience) as lease:
-        with mill.claims.claim(lease):
-            await mill.pause(0.002)
-
-
 async def cancelled(mill: Mill, manager: LockManager) -> None:
     """Be cancelled, wherever that strikes: while waiting, while asking, inside, or while leaving."""
     act = mill.random.choice([hot, distinct, several])
@@ -138,26 +129,12 @@ async def _release(lease: Lease) -> None:
     await lease.release()
 
 
-async def looks(mill: Mill, manager: LockManager) -> None:
-    """Look at locks and at the manager."""
-    await manager.inspect(mill.random.choice(HOT))
-    manager.statistics()
-    with contextlib.suppress(LockNotAcquiredError):
-        if lease := await manager.lock(HOT[0]).try_acquire():
-            with mill.claims.claim(lease):
-                repr(lease)
-            await lease.release()
-    await mill.pause(0.2)
-
-
 WORKERS: Final = (
     Worker(act=hot, tasks=12),
     Worker(act=distinct, tasks=6),
     Worker(act=several, tasks=4),
-    Worker(act=impatient, tasks=4),
     Worker(act=cancelled, tasks=6),
     Worker(act=long, tasks=6),
     Worker(act=loses, tasks=2),
     Worker(act=travels, tasks=4),
-    Worker(act=looks, tasks=2),
 )
