@@ -3,123 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import random
-import traceback
-from collections import Counter
 from typing import Final
 
 import pytest
 
-from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError, RetryPolicy
+from aioredlock_ng import LockManager, LockTakenError, QuorumUnavailableError
 from tests.behaviour.tools import PATIENCE, all_up, keys, no_key_left, quiet
 from tests.servers import Nodes, ask, eventually
 
-CANCELLATIONS: Final = 5000  # that strike, contended and uncontended each
-AT_ONCE: Final = 25
 TURNS: Final = 24  # turns of the loop before a cancellation: more than an uncontended cycle takes
 TTL: Final = 60.0  # seconds: so long that a key which is left behind is still there when the test looks
-
-
-class Cancelling:
-    """Acquires and releases locks in tasks that are cancelled at random moments."""
-
-    def __init__(self, managers: list[LockManager], seed: int) -> None:
-        self.managers = managers
-        self.random = random.Random(seed)
-        self.phases: Counter[str] = Counter()
-        self.places: set[tuple[str, ...]] = set()
-        self.struck = 0
-        self._number = 0
-
-    async def cycle(self, names: list[str], manager: LockManager, reached: list[str]) -> None:
-        """Go through a lock's life, in a block or by hand; keep note of how far it came."""
-        lock = manager.lock(*names, ttl=TTL)
-        lease = None if self.random.random() < 0.5 else await lock.acquire()
-        if lease is None:
-            async with lock:
-                await self.body(reached)
-        else:
-            try:
-                await self.body(reached)
-            finally:
-                reached.append("release")
-                await lease.release()
-        reached.append("end")
-
-    async def body(self, reached: list[str]) -> None:
-        """Be inside for some turns."""
-        reached.append("body")
-        for _ in range(self.random.randrange(12)):
-            await asyncio.sleep(0)
-        reached.append("release")
-
-    async def delay(self) -> None:
-        """Let a random number of turns pass, or a random moment."""
-        if self.random.random() < 0.7:
-            for _ in range(self.random.randrange(TURNS)):
-                await asyncio.sleep(0)
-        else:
-            await asyncio.sleep(self.random.random() * 0.004)
-
-    async def cancel_one(self, *, contended: bool) -> None:
-        """Cancel one cycle, one time in four twice; note where it was struck."""
-        self._number += 1
-        numbers = self.random.sample(range(3), 1 if self.random.random() < 0.8 else 2)
-        names = [f"contended:{i}" if contended else f"own:{self._number}:{i}" for i in numbers]
-        reached = ["acquire"]
-        task = asyncio.create_task(self.cycle(names, self.random.choice(self.managers), reached))
-        await self.delay()
-        task.cancel()
-        if self.random.random() < 0.25:
-            await self.delay()
-            task.cancel()
-        await asyncio.wait((task,))
-        try:
-            task.result()
-        except asyncio.CancelledError as error:
-            self.struck += 1
-            self.phases[reached[-1]] += 1
-            frames = traceback.extract_tb(error.__traceback__)
-            self.places.add(tuple(frame.name for frame in frames if "aioredlock_ng" in frame.filename))
-
-    async def run(self, count: int, *, contended: bool) -> None:
-        """Cancel until so many cycles were struck before their end, some at once."""
-
-        async def work() -> None:
-            while self.struck < count:
-                await self.cancel_one(contended=contended)
-
-        await asyncio.gather(*(work() for _ in range(AT_ONCE)))
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("contended", [False, True], ids=["uncontended", "contended"])
-async def test_thousands_of_cancellations_leave_nothing(shared_nodes: Nodes, contended: bool) -> None:
-    """Cancelling acquire, body and release at any await leaves no key, task, warning or closed gate."""
-    seed = int(os.environ.get("REDLOCK_SEED", random.randrange(2**32)))
-    print("seed:", seed)  # shown when the test fails; REDLOCK_SEED repeats it
-    retry = RetryPolicy(base=0.001, cap=0.004)
-    urls = shared_nodes.urls
-    async with quiet(), LockManager(urls, retry=retry) as one, LockManager(urls, retry=retry) as two:
-        idle = len(asyncio.all_tasks())
-        cancelling = Cancelling([one, two], seed)
-        async with asyncio.timeout(60):
-            await cancelling.run(CANCELLATIONS, contended=contended)
-        await no_key_left(urls)
-        assert len(asyncio.all_tasks()) == idle
-        for manager in (one, two):
-            state = manager.statistics()
-            assert (state.held, state.waiting) == (0, 0)
-            assert state.acquired == state.released
-            await _answered(manager)
-        for name in ("contended:0", "contended:1", "contended:2"):
-            async with one.lock(name, blocking_timeout=0):
-                pass
-    print(cancelling.phases, len(cancelling.places), "places")
-    # Every phase was struck, often, and acquire in several of its awaits.
-    assert min(cancelling.phases[phase] for phase in ("acquire", "body", "release")) >= CANCELLATIONS // 100
-    assert len(cancelling.places) >= (4 if contended else 2), cancelling.places
 
 
 async def test_every_turn_of_one_cycle_is_cancelled(shared_nodes: Nodes) -> None:

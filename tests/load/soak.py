@@ -156,7 +156,7 @@ async def soak(
                 await leak(mill)
     claims.violations += mill.stray
     del mill
-    left = {} if leak else _left_behind(*before)
+    left = {} if leak else await _left_behind(*before)
     grew = growing(samples, tolerances)
     return Outcome(counts=claims.counts, violations=claims.violations, left=left, growing=grew)
 
@@ -202,14 +202,21 @@ async def _running(mill: Mill) -> AsyncIterator[None]:
         mill.stray += [repr(task.exception()) for task in tasks if task not in late and task.exception()]
 
 
-def _left_behind(idle: set[asyncio.Task[Any]], objects: Any, fds: int) -> dict[str, float]:
-    """Return the tasks, holdings and descriptors that outlived their managers."""
-    gc.collect()
-    now = own_objects()
-    kinds = [f"object {kind}" for kind in ("Session", "Holding", "Attempt", "Lease", "NameEntry", "Link")]
-    left = {kind: now[kind] - objects[kind] for kind in kinds if now[kind] > objects[kind]}
-    left |= {"tasks": len(tasks)} if (tasks := asyncio.all_tasks() - idle) else {}
-    return left | ({"fds": more} if (more := descriptors() - fds) > 0 else {})
+async def _left_behind(idle: set[asyncio.Task[Any]], objects: Counter[str], fds: int) -> dict[str, float]:
+    """Return the tasks, objects and descriptors that outlived their managers for a while."""
+    deadline = time.monotonic() + 4 * TTL
+    while True:
+        gc.collect()
+        now = own_objects()
+        kinds = [f"object {kind}" for kind in ("Session", "Holding", "Attempt", "Lease", "NameEntry", "Link")]
+        left: dict[str, float] = {
+            kind: now[kind] - objects[kind] for kind in kinds if now[kind] > objects[kind]
+        }
+        left |= {"tasks": len(tasks)} if (tasks := asyncio.all_tasks() - idle) else {}
+        left |= {"fds": more} if (more := descriptors() - fds) > 0 else {}
+        if not left or time.monotonic() > deadline:
+            return left
+        await asyncio.sleep(0.05)
 
 
 def main() -> int:
