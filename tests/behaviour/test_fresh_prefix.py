@@ -49,14 +49,3 @@ async def test_a_fresh_prefix_waits_until_it_is_initialised(
         assert {node.state for node in manager.statistics().nodes} == {NodeState.UP}
         (over,) = [record.message for record in caplog.records if "quarantine" in record.message]
         assert over == "the quarantine is over: 5 of 5 nodes may vote"
-
-
-async def test_without_a_quarantine_the_first_lock_comes_at_once(shared_nodes: Nodes) -> None:
-    """By a single try, in one round trip: the fresh nodes have one floor, and agree on the fence (R11)."""
-    manager = LockManager(
-        shared_nodes.urls, prefix="new:", restart_quarantine=0, connect_timeout=10.0, node_timeout=5.0
-    )
-    async with quiet(), manager:
-        async with manager.lock("first", blocking_timeout=0) as lease:
-            lease.check()
-        assert manager.statistics().certified == 1

@@ -133,9 +133,7 @@ def test_a_lease_whose_loop_was_closed_is_lost(
     assert set(keys(shared_nodes.urls)) == set(shared_nodes.urls)
 
 
-def test_a_block_or_a_manager_may_end_in_another_loop(
-    broken_off: tuple[LockManager, Lease, Losses],
-) -> None:
+def test_a_block_or_a_manager_may_end_in_another_loop(broken_off: tuple[LockManager, Lease, Losses]) -> None:
     """A block ends in the loss, unless in an error of its own; a fixture's tear-down closes the manager."""
     manager, lease, losses = broken_off
     with pytest.raises(LockLostError) as lost:

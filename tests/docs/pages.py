@@ -25,8 +25,7 @@ LINKED: Final = (
 )
 
 _BLOCK: Final = re.compile(
-    r"^```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<source>.*?)^```$",
-    re.DOTALL | re.MULTILINE,
+    r"^```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<source>.*?)^```$", re.DOTALL | re.MULTILINE
 )
 
 

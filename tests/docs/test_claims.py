@@ -3,44 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from redis.asyncio import Redis
 
 import aioredlock_ng
-from aioredlock_ng import LockManager, ReleaseOutcome, Vote
-from aioredlock_ng.testing import LocalNodes
 from tests.docs.pages import DOCS, PAGES, README
-from tests.servers import ask, eventually
-
-NODES = (DOCS / "how-to" / "nodes.md").read_text()
-
-
-async def test_the_acl_line_is_enough(make_nodes: Any) -> None:
-    """A user with just the rights of the line can do everything, by URL and by client; nothing is denied."""
-    nodes: LocalNodes = make_nodes(3)
-    (rights,) = re.findall(r"^ACL SETUSER (.*)$", NODES, re.MULTILINE)
-    for url in nodes.urls:
-        ask(url, "ACL SETUSER", *rights.split())
-    urls = [url.replace("redis://", "redis://locks:secret@") for url in nodes.urls]
-    clients = [Redis.from_url(url) for url in urls]
-
-    for specs in (urls, clients):
-        async with LockManager(specs) as manager:
-            for names in (("one",), ("one", "two")):
-                lease = await manager.lock(*names, blocking_timeout=1).acquire()
-                await lease.extend(20)
-                await eventually(lambda lease=lease: {vote.vote for vote in lease.votes} == {Vote.GRANTED})
-                assert {node.ours for node in await manager.inspect("one")} == {True}
-                report = await lease.release()
-                assert report.count(ReleaseOutcome.RELEASED) == 3
-            assert not any(node.held for node in await manager.force_release("one"))
-    for client in clients:
-        await client.aclose()
-
-    # `client|setinfo`, which redis-py sends and does without, exists in newer servers only.
-    denied = [entry["object"] for url in nodes.urls for entry in ask(url, "ACL LOG")]
-    assert {name for name in denied if not name.startswith("client|")} == set()
 
 
 def test_every_error_is_in_the_table() -> None:

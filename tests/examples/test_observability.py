@@ -9,9 +9,9 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.parse
 from typing import Final
 
+import httpx
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
@@ -124,11 +124,10 @@ def test_a_worker_counts(shared_nodes: Nodes) -> None:
         try:
             assert worker.stdout is not None
             address = worker.stdout.readline().removeprefix("metrics at ").strip()
-            ends, counted = (
-                time.monotonic() + PATIENCE,
-                re.compile(r"^redlock_acquire\S*_count{.*} [1-9]", re.MULTILINE),
-            )
-            while not counted.search(urllib.request.urlopen(address, timeout=10).read().decode()):
+            ends = time.monotonic() + PATIENCE
+            while not re.search(
+                r"^redlock_acquire\S*_count{.*} [1-9]", httpx.get(address).text, re.MULTILINE
+            ):
                 assert time.monotonic() < ends, "nothing is counted"
                 time.sleep(0.1)
         finally:
