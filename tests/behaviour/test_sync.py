@@ -621,7 +621,7 @@ for _ in range(2500):
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, 1e-5 + random.random() / 1000)
-            with manager.lock("k", ttl=2, blocking_timeout=30): pass
+            with manager.lock("k", ttl=60, blocking_timeout=30): pass
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except Late:
