@@ -3,13 +3,13 @@
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import httpx
 from aiohttp import web
-from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi import Depends, FastAPI, HTTPException
 
-from aioredlock_ng import Lease, LockManager
+from aioredlock_ng import LockManager
 from aioredlock_ng.contrib import aiohttp, fastapi
 from aioredlock_ng.testing import MemoryNode
 from tests.contrib.aiohttp.tools import serve
@@ -94,12 +94,10 @@ class FastAPISite(Site):
 
         async def nothing() -> None: ...
 
+        dependency = self.locked(*lock, **options) if lock else Depends(nothing)
+
         @self.app.get(path)
-        async def endpoint(
-            request: Request,
-            manager: fastapi.ManagerDep,
-            lease: Lease = self.locked(*lock, **options) if lock else Depends(nothing),
-        ) -> Any:
+        async def endpoint(manager: fastapi.ManagerDep, lease: Annotated[Any, dependency]) -> Any:
             return await body(lease, manager)
 
     async def _noting(self, scope: Any, receive: Any, send: Any) -> None:

@@ -153,7 +153,7 @@ async def test_requests_take_turns(site: Site) -> None:
 
 
 async def test_another_status(site: Site) -> None:
-    """`status_code` and `retry_after` are that lock's alone: a lock that its handler takes is answered 409."""
+    """`status_code` and `retry_after` are that lock's alone: one that its handler takes is answered 409."""
     site.route("/", own_lock, "outer", blocking=False, status_code=423, retry_after=7.5)
     async with site.open():
         async with site.manager.lock("outer"):
@@ -216,8 +216,7 @@ async def closed(site: Site) -> None:
         (
             quarantined,
             503,
-            r"locking is unavailable for another (\d+) s: nodes may have forgotten locks "
-            r"\(restart quarantine\)",
+            r"locking is unavailable for another (\d+) s: nodes may have forgotten .* \(restart quarantine\)",
             r"6[01]|5\d",
             "restart quarantine.*restart quarantine",
         ),
@@ -226,14 +225,14 @@ async def closed(site: Site) -> None:
             503,
             MISCONFIGURED,
             "None",
-            "node memory-.*: it belongs to a quorum of 1 node, here are 3 configured; "
-            "stated by `init` of secret-operator at 20",
+            "node memory-.*: it belongs to a quorum of 1 node, here are 3 .* `init` of secret-operator at 20",
         ),
         (something_else, 503, MISCONFIGURED, "None", "holds a list, which is no lock"),
         (closed, 503, "locking is unavailable", "1", None),
     ],
 )
 async def test_each_error_has_its_answer(
+    *,
     break_it: Any,
     status: int,
     detail: str,
@@ -258,7 +257,9 @@ async def test_each_error_has_its_answer(
     assert re.fullmatch(retry_after, str(answer.retry_after))
     assert not told.groups() or told[1] == answer.retry_after
     lines = [record for record in caplog.records if path in record.getMessage()]
-    assert [(line.name, line.levelno) for line in lines] == [("aioredlock_ng", logging.WARNING)] * bool(logged)
+    assert [(line.name, line.levelno) for line in lines] == [("aioredlock_ng", logging.WARNING)] * bool(
+        logged
+    )
     assert logged is None or re.search(logged, lines[0].getMessage())
     assert "\n" not in "".join(line.getMessage() for line in lines)
 
@@ -354,7 +355,7 @@ def no_text(name: Any = "") -> Any:
     ],
 )
 async def test_a_bug_of_the_application_is_no_answer(
-    body: Any, lock: Any, options: Any, error: type[Exception], match: str, site: Site
+    *, body: Any, lock: Any, options: Any, error: type[Exception], match: str, site: Site
 ) -> None:
     """Its client is not told to try again: 500, and the error says what is wrong."""
     site.route("/{id}", body, lock, **options)
@@ -365,7 +366,9 @@ async def test_a_bug_of_the_application_is_no_answer(
     assert re.search(match, str(raised))
 
 
-@pytest.mark.parametrize("name", ["", "n" * 1025, "ä" * 513, "fence:{x", "{meta}x"], ids=lambda name: name[:9])
+@pytest.mark.parametrize(
+    "name", ["", "n" * 1025, "ä" * 513, "fence:{x", "{meta}x"], ids=lambda name: name[:9]
+)
 async def test_a_name_that_a_client_made_up(name: str, site: Site, caplog: pytest.LogCaptureFixture) -> None:
     """A name that no lock can have is the client's fault, and nothing for the log."""
     site.route("/", done, site.by_query)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
@@ -135,14 +134,3 @@ async def test_no_request_waits_for_a_frozen_node(
         await requests()
         nodes5.resume(i)
         await eventually(lambda i=i: answers(nodes5.ports[i]), what="it goes on")
-
-
-async def test_both_wait_their_turn_at_one_key(
-    servers: list[WebServer], client: ClientSession, nodes5: LocalNodes
-) -> None:
-    """Two requests of half a second, one at each server, take a second: one waits for the other to leave."""
-    began = time.monotonic()
-    both = await asyncio.gather(*(post(client, server, "wait/key", 0.5) for server in servers))
-    assert both == [(200, None)] * 2
-    assert time.monotonic() - began >= 1.0
-    await no_key_left(nodes5.urls)

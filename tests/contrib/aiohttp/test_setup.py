@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from aiohttp import web
 
@@ -43,25 +45,18 @@ async def test_nodes() -> None:
     assert "closed" in repr(manager)
 
 
-async def test_a_ready_manager() -> None:
-    """A manager that is yours is started with the application and not closed with it."""
+@pytest.mark.parametrize("started", [True, False])
+async def test_a_ready_manager(started: bool) -> None:
+    """A manager that is yours is started with the application, unless it was, and not closed with it."""
     app = app_with_route()
-    async with LockManager(three()) as manager:
+    async with contextlib.aclosing(LockManager(three())) as manager:
+        if started:
+            await manager.start()
         setup(app, manager)
         async with serve(app) as site:
             assert (await site.get("/"))[:2] == (200, 1)
         async with manager.lock("still open"):
             pass
-
-
-async def test_a_manager_of_the_module() -> None:
-    """A manager that was not started yet is started by the application."""
-    app = app_with_route()
-    manager = LockManager(three())
-    setup(app, manager)
-    async with serve(app):
-        assert "running" in repr(manager)
-    await manager.aclose()
 
 
 async def test_from_the_environment(shared_nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,29 +81,20 @@ async def test_sub_apps_find_it() -> None:
             assert (await site.get("/a/b/"))[0] == 409
 
 
-async def test_a_sub_app_of_its_own() -> None:
-    """A sub-app that was set up on its own needs nothing from its parent."""
-    app, inner = web.Application(), app_with_route()
-    setup(inner, three())
+@pytest.mark.parametrize("both", [False, True])
+async def test_a_sub_app_of_its_own(both: bool) -> None:
+    """A sub-app that was set up on its own needs nothing from its parent, which may have its own."""
+    app, inner = app_with_route(), app_with_route()
+    for one in (app, inner) if both else (inner,):
+        setup(one, three())
     app.add_subapp("/a", inner)
     async with serve(app) as site:
-        assert (await site.get("/a/"))[:2] == (200, 1)
+        if both:
+            async with app[MANAGER].lock("x"):
+                assert [(await site.get(path))[0] for path in ("/", "/a/")] == [409, 200]
         async with inner[MANAGER].lock("x"):
             assert (await site.get("/a/"))[0] == 409
     assert "closed" in repr(inner[MANAGER])
-
-
-async def test_both_set_up() -> None:
-    """A sub-app's own manager comes before its parent's."""
-    app, inner = app_with_route(), app_with_route()
-    setup(app, three())
-    setup(inner, three())
-    app.add_subapp("/a", inner)
-    async with serve(app) as site, app[MANAGER].lock("x"):
-        assert (await site.get("/a/"))[:2] == (200, 1)
-        assert (await site.get("/"))[0] == 409
-        async with inner[MANAGER].lock("x"):
-            assert (await site.get("/a/"))[0] == 409
 
 
 async def test_no_setup(caplog: pytest.LogCaptureFixture) -> None:

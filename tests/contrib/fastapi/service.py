@@ -1,18 +1,17 @@
 """An application for a real server, which tests run in a process of its own."""
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import BackgroundTasks, FastAPI, Request, WebSocket
+from fastapi import FastAPI, Request, WebSocket
 from fastapi.responses import StreamingResponse
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from aioredlock_ng import Lease, LockManager
-from aioredlock_ng.contrib.fastapi import ManagerDep, add_exception_handlers, locked
+from aioredlock_ng.contrib.fastapi import add_exception_handlers, locked
 
 done: list[str] = []
 """What endpoints have finished, for tests that ask for it."""
@@ -47,28 +46,16 @@ async def wait(name: str, lease: Short, seconds: float = 0) -> str:
 
 
 @app.post("/thread/{name}")
-def thread(name: str, lease: Short, seconds: float = 0) -> bool:
+def thread(name: str, lease: Short, seconds: float = 0) -> None:
     """Stay inside, in a thread."""
     time.sleep(seconds)
     done.append(name)
-    return threading.current_thread() is not threading.main_thread()
 
 
 @app.post("/short_thread/{name}")
 def short_thread(name: str, lease: Annotated[Lease, locked("{name}", ttl=10, blocking=False)]) -> None:
     """Stay inside for a moment, in a thread; the lock lives long enough for a crowd on a busy machine."""
     time.sleep(0.2)
-
-
-@app.post("/background/{name}")
-async def background(name: str, lease: Short, tasks: BackgroundTasks, manager: ManagerDep) -> None:
-    """Take the same lock again in a background task: it is free by then."""
-
-    async def again() -> None:
-        async with manager.lock(name, blocking=False):
-            done.append(name)
-
-    tasks.add_task(again)
 
 
 @app.post("/stream/{name}")

@@ -1,4 +1,4 @@
-"""An endpoint runs under its lock, and only then: what is FastAPI's own; the rest is in ``../test_both.py``."""
+"""An endpoint runs under its lock, and only then: what is FastAPI's own beside ``../test_both.py``."""
 
 import asyncio
 import threading

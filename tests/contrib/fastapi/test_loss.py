@@ -1,7 +1,6 @@
 """What happens to a request whose lock is lost, and to the lock of a request that is cancelled."""
 
 import asyncio
-import contextlib
 import functools
 import threading
 import time
@@ -18,7 +17,7 @@ from starlette.middleware.base import BaseHTTPMiddleware
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockLostError
 from aioredlock_ng.contrib.fastapi import locked
-from tests.contrib.fastapi.tools import Site, new_app, real_site, site, websocket
+from tests.contrib.fastapi.tools import Site, new_app, real_site, scope_of, site, websocket
 from tests.contrib.stay import Stay
 from tests.servers import eventually
 from tests.unit.worlds import Tripwire, in_task, sim, virtual
@@ -332,7 +331,12 @@ class AsyncObject:
 
 def passing(function: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate with a plain function that returns the coroutine."""
-    return functools.wraps(function)(lambda *args, **kwargs: function(*args, **kwargs))
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return wrapper
 
 
 def awaiting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -386,18 +390,7 @@ async def call(app: FastAPI, path: str, sent: list[Any]) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.3"},
-        "method": "POST",
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": b"",
-        "headers": [],
-        "state": {},
-    }
-    await app(scope, receive, send)
+    await app(scope_of("http", path), receive, send)
 
 
 def an_app(scope: Any) -> FastAPI:

@@ -76,15 +76,6 @@ async def leaving(server: WebServer, path: str) -> AsyncIterator[asyncio.StreamR
         writer.transport.abort()
 
 
-async def test_one_is_inside(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
-    """Of many requests at once one gets in; the others are told to come back, and can."""
-    answers = await asyncio.gather(*(client.post(f"/wait/{name}?seconds=0.5") for _ in range(5)))
-
-    assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409, 409]
-    assert {answer.headers.get("Retry-After") for answer in answers} == {None, "1"}
-    assert (await client.post(f"/wait/{name}")).status_code == 200
-
-
 async def test_the_lock_is_free_when_the_answer_comes(
     client: httpx.AsyncClient, nodes: Nodes, name: str
 ) -> None:
@@ -162,26 +153,12 @@ async def test_an_endpoint_that_loses_its_lock(
     assert (name in (await client.get("/done")).json()) is finishes
 
 
-async def test_a_sync_endpoint_runs_in_a_thread(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
-    """And its lock keeps being extended meanwhile."""
-    answer = await client.post(f"/thread/{name}?seconds=1.5")
-
-    assert (answer.status_code, answer.json()) == (200, True)
-
-
 async def test_more_sync_endpoints_than_threads(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
     """Getting and giving back a lock needs no thread: a full pool does not lose locks."""
     paths = [f"/short_thread/{name}{number}" for number in range(60)]
     answers = await asyncio.gather(*map(client.post, paths))
 
     assert {answer.status_code for answer in answers} == {200}
-
-
-async def test_a_background_task(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
-    """It runs after the release."""
-    assert (await client.post(f"/background/{name}")).status_code == 200
-    while name not in (await client.get("/done")).json():
-        await asyncio.sleep(0.01)
 
 
 async def test_a_websocket(server: WebServer, nodes: Nodes, name: str) -> None:
@@ -200,37 +177,21 @@ async def test_a_websocket(server: WebServer, nodes: Nodes, name: str) -> None:
         pass
 
 
-async def test_a_websocket_whose_client_vanishes(server: WebServer, nodes: Nodes, name: str) -> None:
-    """Without a closing handshake: no key is left."""
+@pytest.mark.parametrize("how", ["vanishes", "loses"])
+async def test_how_a_websocket_ends(how: str, server: WebServer, nodes: Nodes, name: str) -> None:
+    """No key is left of a client that vanishes; when the lock is lost it is closed with "try again later"."""
     async with connect(f"{server.url.replace('http', 'ws')}/socket/{name}") as first:
         await first.send("hello")
         await first.recv()
-        first.transport.abort()
+        if how == "vanishes":
+            first.transport.abort()
+        else:
+            lose(nodes, name)
+            with pytest.raises(ConnectionClosedError) as closed:
+                await first.recv()
+            assert closed.value.rcvd is not None
+            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1013, "the lock was lost")
     await free(nodes, name)
-
-
-async def test_a_websocket_that_loses_its_lock(server: WebServer, nodes: Nodes, name: str) -> None:
-    """It is closed with "try again later"."""
-    async with connect(f"{server.url.replace('http', 'ws')}/socket/{name}") as first:
-        await first.send("hello")
-        await first.recv()
-        lose(nodes, name)
-        with pytest.raises(ConnectionClosedError) as closed:
-            await first.recv()
-
-    assert closed.value.rcvd is not None
-    assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (1013, "the lock was lost")
-
-
-async def test_a_server_that_is_killed(nodes3: Nodes) -> None:
-    """Its key ends with its ttl, and not before; then another server gets in."""
-    env = {"REDLOCK_URLS": ",".join(nodes3.urls)}
-    with uvicorn("tests.contrib.fastapi.service:app", env=env) as one:
-        async with leaving(one, "/wait/a?seconds=60"):
-            await eventually(lambda: held(nodes3, "a") == 3)
-            one.kill()
-        assert held(nodes3, "a") > 0
-        await eventually(lambda: held(nodes3, "a") == 0, what="the ttl has passed")
 
 
 async def test_a_server_that_ends_lets_go(nodes3: Nodes) -> None:

@@ -78,6 +78,13 @@ async def used(app: FastAPI, here: World) -> AsyncIterator[Site]:
         yield Site(here, client)
 
 
+def scope_of(kind: str, path: str, **more: Any) -> dict[str, Any]:
+    """Return what a server tells an application of a connection."""
+    told = {"type": kind, "asgi": {"version": "3.0", "spec_version": "2.3"}, "method": "POST", "path": path}
+    told |= {"raw_path": path.encode(), "root_path": "", "query_string": b"", "headers": [], "state": {}}
+    return told | more
+
+
 async def websocket(
     app: FastAPI,
     path: str,
@@ -106,17 +113,6 @@ async def websocket(
             raise OSError("the connection is closed")
         sent.append(message)
 
-    scope = {
-        "type": "websocket",
-        "asgi": {"version": "3.0"},
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": b"",
-        "headers": [],
-        "subprotocols": [],
-        "state": {},
-        **({} if extensions is None else {"extensions": extensions}),
-    }
-    await app(scope, arriving.get, send)
+    extra = {} if extensions is None else {"extensions": extensions}
+    await app(scope_of("websocket", path, subprotocols=[], **extra), arriving.get, send)
     return sent
