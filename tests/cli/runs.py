@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask, without_quarantine_set
@@ -19,6 +19,9 @@ RUN: Final = (sys.executable, "-m", "aioredlock_ng", "run")
 
 PATIENCE: Final = 60.0
 """Seconds until something that must happen, with no deadline of its own, counts as not happening."""
+
+Cli: TypeAlias = Callable[..., tuple[object, str, str]]
+"""What runs a command line in this process: its exit code, and both outputs."""
 
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """The clock of the validity of locks, and of the stamps."""

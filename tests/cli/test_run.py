@@ -7,19 +7,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aioredlock_ng import _clock
-from aioredlock_ng.__main__ import main
+from aioredlock_ng.__main__ import _parser, main
 from aioredlock_ng._cli._guard import group
 from aioredlock_ng._cli.run import _plan
 from aioredlock_ng._cli.run_plan import Plan
-from tests.cli.runs import Runs, open_runs
-from tests.servers import Nodes, ask
+from tests.cli.runs import Runs
+from tests.servers import ask
 
 SHOW = (
     "import json, os, sys; "
@@ -37,13 +35,6 @@ IGNORING = (
 """A program that becomes another one, which ignores a signal.  Not all shells pass that on."""
 
 
-@pytest.fixture
-def runs(tmp_path: Path, shared_nodes: Nodes) -> Iterator[Runs]:
-    """Start runs over the shared nodes."""
-    with open_runs(tmp_path, shared_nodes) as runs:
-        yield runs
-
-
 def shown(runs: Runs, *arguments: str | bytes, **options: Any) -> dict[str, Any]:
     """Run a program that tells what it was given."""
     code, out, err = runs.finish("job", "--", sys.executable, "-c", SHOW, *arguments, **options)
@@ -54,10 +45,12 @@ def shown(runs: Runs, *arguments: str | bytes, **options: Any) -> dict[str, Any]
 # -- the exit code ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("code", [0, 1, 255])
-def test_the_exit_code_is_the_commands(code: int, runs: Runs) -> None:
-    """Whatever the command returns is returned, nothing is said, and the lock is free at once."""
-    assert runs.finish("job", "--", "sh", "-c", f"echo done; exit {code}") == (code, "done\n", "")
+@pytest.mark.parametrize(
+    ("end", "code"), [("exit 0", 0), ("exit 1", 1), ("exit 255", 255), ("kill -9 $$", 137), ("kill $$", 143)]
+)
+def test_the_exit_code_is_the_commands(end: str, code: int, runs: Runs) -> None:
+    """Or 128 and the number of its signal, as in a shell; nothing is said, and the lock is free at once."""
+    assert runs.finish("job", "--", "sh", "-c", f"echo done; {end}") == (code, "done\n", "")
     assert runs.holders("redlock:job") == 0
 
 
@@ -68,32 +61,21 @@ def test_another_clients_longer_quarantine_is_not_told(runs: Runs) -> None:
     assert runs.finish("job", "--", "true") == (0, "", "")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_signal_that_ends_the_command_is_128_and_its_number(number: int, runs: Runs) -> None:
-    """As in a shell."""
-    assert runs.finish("job", "--", "sh", "-c", f"kill -{number} $$") == (128 + number, "", "")
-
-
-def test_a_command_that_does_not_exist_is_127(runs: Runs) -> None:
-    """The lock is released at once, and the line says what was not found."""
-    code, _, err = runs.finish("job", "--", "no-such-command", "x")
-    assert (code, err) == (127, "aioredlock-ng run: 'no-such-command': command not found\n")
+@pytest.mark.parametrize(
+    ("command", "code", "says"),
+    [
+        ("no-such-command", 127, ": command not found"),
+        ("./script", 126, " cannot be executed: Permission denied"),
+        ("./folder", 126, " cannot be executed: Permission denied"),
+    ],
+)
+def test_a_command_that_cannot_be_run(command: str, code: int, says: str, runs: Runs) -> None:
+    """The lock is released at once, and the line says what was not found, or is no program."""
+    (runs.directory / "folder").mkdir()
+    (runs.directory / "script").write_text("#!/bin/sh\n")
+    assert runs.finish("job", "--", command, "x") == (code, "", f"aioredlock-ng run: '{command}'{says}\n")
     assert runs.holders("redlock:job") == 0
     assert runs.finish("job", "--", "")[0] == 127
-
-
-@pytest.mark.parametrize("mode", [0o644, 0o755])
-def test_a_command_that_cannot_be_executed_is_126(mode: int, runs: Runs) -> None:
-    """No permission; or a directory."""
-    path = runs.directory / "thing"
-    if mode == 0o644:
-        path.write_text("#!/bin/sh\n")
-    else:
-        path.mkdir()
-    path.chmod(mode)
-    code, _, err = runs.finish("job", "--", str(path))
-    assert (code, err) == (126, f"aioredlock-ng run: '{path}' cannot be executed: Permission denied\n")
-    assert runs.holders("redlock:job") == 0
 
 
 def test_too_few_descriptors_do_not_look_like_a_taken_lock(runs: Runs) -> None:
@@ -107,13 +89,14 @@ def test_too_few_descriptors_do_not_look_like_a_taken_lock(runs: Runs) -> None:
         assert "Traceback" not in err
 
 
-def test_a_script_without_a_first_line_is_the_shells(runs: Runs) -> None:
-    """As a shell and flock(1) do it."""
-    script = runs.directory / "script"
+@pytest.mark.parametrize("name", ["script", "-n"])
+def test_a_script_without_a_first_line_is_the_shells(name: str, runs: Runs) -> None:
+    """As a shell and flock(1) do it; its name may begin with a dash."""
+    script = runs.directory / name
     script.write_text('echo "$0 $1 ${#}"\n')
     script.chmod(0o755)
     path = f"{runs.directory}:{os.environ['PATH']}"
-    assert runs.finish("job", "--", "script", "a b", env={"PATH": path}) == (0, f"{script} a b 1\n", "")
+    assert runs.finish("job", "--", name, "a b", env={"PATH": path}) == (0, f"{script} a b 1\n", "")
 
 
 # -- not again in a while --------------------------------------------------------------------------
@@ -131,20 +114,10 @@ def test_the_lock_stays_taken_for_a_while(runs: Runs) -> None:
 
 def test_at_least_takes_the_place_of_a_shorter_ttl() -> None:
     """The command is stopped as long before the end as without it."""
-
-    def plan(at_least: float) -> Plan:
-        said = {
-            "name": "job",
-            "child": ["true"],
-            "nonblock": False,
-            "wait": None,
-            "conflict_exit_code": 1,
-            "permits": None,
-        }
-        said |= {"mode": None, "permits": None, "fair": False}
-        return _plan(argparse.Namespace(ttl=10.0, kill_after=None, at_least=at_least, **said))
-
-    short, long = plan(0.0), plan(300.0)
+    own, child = _parser().parse_args(["run", "job"]), {"child": ["true"]}
+    short, long = (
+        _plan(argparse.Namespace(**(vars(own) | child | {"at_least": time}))) for time in (0.0, 300.0)
+    )
     assert (short.ttl, short.kill_after, short.at_least) == (10.0, 2.5, 0.0)
     assert (long.ttl, long.kill_after, long.at_least) == (300.0, 2.5, 300.0)
     assert long.extension.grace * long.ttl == pytest.approx(long.kill_after + long.margin)
@@ -159,15 +132,6 @@ def test_it_gets_its_arguments_untouched(runs: Runs) -> None:
     arguments += [str(i) for i in range(300)]
     told = shown(runs, *arguments)
     assert [bytes.fromhex(argument) for argument in told["args"]] == [os.fsencode(a) for a in arguments]
-
-
-def test_a_command_may_begin_with_a_dash(runs: Runs) -> None:
-    """It is a name like any other."""
-    script = runs.directory / "-n"
-    script.write_text("#!/bin/sh\necho it ran\n")
-    script.chmod(0o755)
-    path = f"{runs.directory}:{os.environ['PATH']}"
-    assert runs.finish("job", "--", "-n", env={"PATH": path}) == (0, "it ran\n", "")
 
 
 def test_it_sees_the_lock_in_its_environment(runs: Runs) -> None:
@@ -195,24 +159,13 @@ def test_its_locale_is_the_callers(given: dict[str, str], runs: Runs) -> None:
 
 
 def test_it_leads_a_process_group_and_gets_no_descriptor_of_ours(runs: Runs) -> None:
-    """The three standard ones, and whatever else the caller left open for it."""
+    """The three standard ones, whose input is its own, and whatever else the caller left open for it."""
     told = shown(runs)
-    assert told["group"]
-    assert len(told["fds"]) == 4
-    read_end, write_end = os.pipe()
-    try:
-        inherited = shown(runs, pass_fds=(read_end,))["fds"]
-        assert read_end in inherited
-        assert len(inherited) == 5
-    finally:
-        os.close(read_end)
-        os.close(write_end)
-
-
-def test_standard_input_goes_through(runs: Runs) -> None:
-    """It is the command's own."""
+    assert (told["group"], len(told["fds"])) == (True, 4)
     read_end, write_end = os.pipe()
     with os.fdopen(read_end) as stdin:
+        inherited = shown(runs, pass_fds=(read_end,))["fds"]
+        assert (read_end in inherited, len(inherited)) == (True, 5)
         os.write(write_end, b"a line\n")
         os.close(write_end)
         assert runs.finish("job", "--", "cat", stdin=stdin) == (0, "a line\n", "")
@@ -242,22 +195,16 @@ def test_nothing_of_ours_is_behind_a_closed_descriptor(runs: Runs) -> None:
     assert out.split() == ["/dev/null"] * 4
 
 
-@pytest.mark.parametrize("number", ["CHLD", "HUP", "PIPE"])
-def test_signals_that_the_caller_ignores_stay_ignored(number: str, runs: Runs) -> None:
-    """A caller that ignores SIGCHLD changes nothing for us, and nohup holds for the command, too."""
-    via = [sys.executable, "-I", "-S", "-c", IGNORING, f"SIG{number}"]
-    code, out, err = runs.finish("job", "--", "grep", "SigIgn", "/proc/self/status", via=via)
+@pytest.mark.parametrize("number", ["CHLD", "HUP", "PIPE", None])
+def test_signals_that_the_caller_ignores_stay_ignored(number: str | None, runs: Runs) -> None:
+    """A caller that ignores SIGCHLD changes nothing for us, nohup holds for the command, too; no other is."""
+    via = [] if number is None else [sys.executable, "-I", "-S", "-c", IGNORING, f"SIG{number}"]
+    code, out, err = runs.finish("job", "--", "grep", "-E", "SigIgn|SigBlk", "/proc/self/status", via=via)
     assert (code, err) == (0, "")
-    ignored = int(out.split()[1], 16)
-    expected = 0 if number == "PIPE" else 1 << getattr(signal, f"SIG{number}") - 1  # Python hides that one
-    assert ignored == expected
+    blocked, ignored = (int(line.split()[1], 16) for line in sorted(out.splitlines()))
+    hidden = number in ("PIPE", None)  # Python hides the former
+    assert (blocked, ignored) == (0, 0 if hidden else 1 << getattr(signal, f"SIG{number}") - 1)
     assert runs.finish("job", "--", "sh", "-c", "exit 3", via=via)[0] == 3
-
-
-def test_no_signal_is_ignored_or_blocked_otherwise(runs: Runs) -> None:
-    """The command starts with the defaults."""
-    _, out, _ = runs.finish("job", "--", "grep", "-E", "SigIgn|SigBlk", "/proc/self/status")
-    assert {line.split()[1] for line in out.splitlines()} == {"0" * 16}
 
 
 def test_processes_left_behind_are_ended(runs: Runs) -> None:

@@ -1,0 +1,178 @@
+"""``aioredlock-ng run`` with ``--shared``, ``--exclusive``, ``--permits`` or ``--fair``: what runs beside what."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from aioredlock_ng._core.keyspace import SEATS, TICKETS, mark_key
+from aioredlock_ng.sync import SyncLockManager
+from tests.cli.runs import PATIENCE, Run, Runs, until
+from tests.environments.interpreters import ROOT
+from tests.servers import Nodes, ask
+
+TELL = ("sh", "-c", 'echo "${REDLOCK_MODE-none}" "${REDLOCK_SLOT-none}" "${REDLOCK_FENCE-none}"')
+STATUS = (sys.executable, "-m", "aioredlock_ng", "status", "--node-timeout", "0.5")
+
+
+def lasting(runs: Runs, *arguments: str) -> Run:
+    """Start a command that says that it runs, and what it was told, and ends when it is told to."""
+    script = f'{TELL[2]}; while [ ! -e "{runs.directory}/end" ]; do sleep 0.02; done'
+    return runs.start(*arguments, "job", "--", "sh", "-c", script)
+
+
+def running(*started: Run) -> None:
+    """Wait until all these commands run."""
+    until(lambda: all(run.out for run in started), "all run")
+
+
+def refused(runs: Runs, why: str, *arguments: str) -> None:
+    """Expect that one that does not wait is told why."""
+    code, out, err = runs.finish("-n", "-E", "7", *arguments, "job", "--", *TELL)
+    assert (code, out) == (7, "")
+    assert re.fullmatch(f"aioredlock-ng run: lock 'job' is {why}; the command was not started\n", err), err
+
+
+def end(runs: Runs, *started: Run) -> list[list[str]]:
+    """Tell the commands to end, wait for it, and return what they were told."""
+    (runs.directory / "end").touch()
+    assert [(run.wait(), run.err) for run in started] == [(0, "")] * len(started)
+    return [run.out.split() for run in started]
+
+
+HELD = r"and free in \d+\.\d s unless that extends it"
+
+
+def test_commands_that_share_run_at_the_same_time(runs: Runs) -> None:
+    """With one fence for all of them; one that runs alone waits until the last has ended."""
+    shared = [lasting(runs, "--shared") for _ in range(3)]
+    running(*shared)
+    for alone in ((), ("--exclusive",)):
+        refused(runs, f"held by 3 readers, {HELD}", *alone)
+    waits = runs.start("job", "--", *TELL)
+    *told, (mode, _, fence) = end(runs, *shared, waits)
+    (shared_fence,) = {one[2] for one in told}
+    assert (mode, int(fence) > int(shared_fence)) == ("none", True)
+    until(lambda: not runs.holders("redlock:job"), "nothing is left")
+
+
+def test_a_command_that_is_exclusive_comes_before_readers_that_come_later(runs: Runs) -> None:
+    """They wait behind it, and one that does not wait is told why."""
+    reader = lasting(runs, "-s")
+    running(reader)
+    writer = runs.start("-x", "job", "--", *TELL)
+    until(lambda: runs.holders("redlock:queue:{redlock:job}") == len(runs.nodes.urls), "the writer waits")
+    code, said = 0, ""
+    while code == 0:  # between two tries of a writer that is slow its mark may end
+        code, _, said = runs.finish("-n", "-E", "7", "-s", "job", "--", *TELL)
+    assert (code, "lock 'job' is left to a writer that waits" in said) == (7, True)
+    later = runs.start("-s", "job", "--", *TELL)
+    told = end(runs, reader, writer, later)
+    assert [one[0] for one in told] == ["read", "write", "read"]
+    fences = [int(one[2]) for one in told]
+    assert fences == sorted(set(fences))
+
+
+def test_a_reader_is_told_which_command_runs_alone(runs: Runs) -> None:
+    """As any other that finds the lock taken."""
+    alone = lasting(runs, "-x")
+    running(alone)
+    refused(runs, rf"held by \S+:{alone.process.pid}, {HELD}", "-s")
+    end(runs, alone)
+
+
+def test_so_many_commands_run_at_the_same_time(runs: Runs) -> None:
+    """One more finds none free, and runs when one has ended; each has a slot of its own."""
+    both = [lasting(runs, "--permits", "2") for _ in range(2)]
+    running(*both)
+    refused(runs, f"held by the holders of 2 permits, {HELD}", "--permits", "2")
+    code, out, err = runs.finish("--permits", "3", "job", "--", *TELL)
+    assert (code, out.split()[1]) == (0, "2"), err
+    slots = [told[1] for told in end(runs, *both, runs.start("--permits", "2", "job", "--", *TELL))]
+    assert (sorted(slots[:2]), slots[2] in slots[:2]) == (["0", "1"], True)
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "slot"),
+    [(["-s"], "read", "none"), (["--exclusive"], "write", "none"), ([], "none", "none"),
+     (["--permits", "1"], "none", "0")],
+)  # fmt: skip
+def test_the_command_knows_its_own_lock_alone(options: list[str], mode: str, slot: str, runs: Runs) -> None:
+    """Not that of a run around it."""
+    around = {"REDLOCK_MODE": "another's", "REDLOCK_SLOT": "7"}
+    code, out, _ = runs.finish(*options, "job", "--", *TELL, env=around)
+    assert (code, out.split()[:2]) == (0, [mode, slot])
+
+
+def test_a_shared_lock_that_is_lost_ends_its_command(runs: Runs) -> None:
+    """As any: 75, and the others go on."""
+    lost, kept = (
+        runs.start("-s", "--ttl", "2", "job", "--", *runs.stamper(file)) for file in ("lost", "kept")
+    )
+    until(lambda: all("start" in runs.words(file) for file in ("lost", "kept")), "both run")
+    for url in runs.nodes.urls:
+        owners = ask(url, "ZRANGE", "redlock:job", 0, -1)
+        (owner,) = [owner for owner in owners if owner.endswith(b":%d" % lost.process.pid)]
+        ask(url, "ZREM", "redlock:job", owner)
+    assert lost.wait() == 75
+    assert runs.words("lost")[-1] == "SIGTERM"
+    assert "another holder may have run meanwhile" in lost.err
+    assert kept.process.poll() is None
+    kept.send(signal.SIGTERM)
+    assert kept.wait() == 7
+
+
+def status(nodes: Nodes, *arguments: str) -> str:
+    """Return what the command prints."""
+    environment = os.environ | {"REDLOCK_URLS": ",".join(nodes.urls), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        (*STATUS, *arguments), env=environment, capture_output=True, text=True, timeout=PATIENCE, check=True
+    ).stdout
+
+
+def test_fair_commands_run_in_the_order_in_which_they_came(runs: Runs) -> None:
+    """The line is seen while one runs; one that does not wait finds it taken, and says by which holder."""
+    with SyncLockManager(runs.nodes.urls) as manager:
+        started: list[Run] = []
+
+        def all_in_line() -> bool:
+            """The first one runs, each other one waits behind those before it."""
+            waiters = manager.queue("job").waiters
+            return bool(started[0].out) and [each.known_to for each in waiters] == [5] * (len(started) - 1)
+
+        for _ in range(3):
+            started.append(lasting(runs, "--fair"))
+            until(all_in_line)
+        text, document = status(runs.nodes, "job"), status(runs.nodes, "job", "--json")
+        refused(runs, rf"held by \S+, {HELD}", "--fair")
+        fences = [int(told[2]) for told in end(runs, *started)]
+        assert fences == sorted(set(fences))
+        assert manager.queue("job").waiters == ()
+    lock, *waiting = text.splitlines()[-3:]
+    assert "  fair  " in lock
+    assert [line.split()[:2] for line in waiting] == [["place", "0"], ["place", "1"]]
+    (shown,) = json.loads(document)["locks"]
+    assert (shown["kind"], [each["place"] for each in shown["queue"]["waiters"]]) == ("fair", [0, 1])
+
+
+def test_one_that_does_not_wait_leaves_a_free_lock_to_the_line(runs: Runs) -> None:
+    """It says so: no holder is in its way."""
+    seats = """
+    local now = redis.call('TIME')
+    for i = 1, 400 do
+      redis.call('ZADD', KEYS[1], i, i)
+      redis.call('ZADD', KEYS[2], now[1] * 1000 + 600000, i)
+    end
+    redis.call('PEXPIRE', KEYS[1], 600000)
+    redis.call('PEXPIRE', KEYS[2], 600000)
+    """
+    keys = [mark_key(b"redlock:", mark, b"redlock:job") for mark in (TICKETS, SEATS)]
+    for url in runs.nodes.urls:
+        ask(url, "EVAL", seats, 2, *keys)
+    refused(runs, "left to those that wait in line", "--fair")
