@@ -1,4 +1,4 @@
-"""``aioredlock-ng run`` with ``--shared``, ``--exclusive``, ``--permits`` or ``--fair``: what runs beside what."""
+"""``aioredlock-ng run --shared``, ``--exclusive``, ``--permits`` and ``--fair``: what runs beside what."""
 
 from __future__ import annotations
 
