@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import io
+import logging
 import math
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
@@ -139,106 +141,26 @@ def reader(
     return ReaderInspection(holder=holder, since=since, ttl=ttl, held_by=held_by)
 
 
-def read(*readers: ReaderInspection, more: bool = False) -> LockInspection:
-    """Make a lock that readers share."""
-    node = NodeInspection(node="n", held=True, holder="a", since=NOW, ttl=9.0, readers=readers[:1])
-    return LockInspection(
-        name="catalogue", nodes=(node,) * 3, agreed=(node,) * 3, readers=readers, more_readers=more
-    )
+def permit(slot: int, holder: str | None, since: float | None = NOW, *, held_by: int = 3) -> PermitInspection:
+    """Make a permit."""
+    return PermitInspection(slot=slot, holder=holder, since=since, ttl=9.0, held_by=held_by)
 
 
-READ = read(
-    reader("web-1"),
-    reader("evil\x1b", since=NOW - 60),
-    reader(None, since=None, held_by=1, ttl=120.0),
-    more=True,
+def shared(kind: str = "read", **of: Any) -> LockInspection:
+    """Make a lock that readers share, or holders of permits; each node tells the first of them alone."""
+    first = {name: shares[:1] for name, shares in of.items() if name != "more_readers"}
+    node = NodeInspection(node="n", held=True, holder="a", since=NOW, ttl=9.0, kind=kind, **first)
+    return LockInspection(name="it", nodes=(node,) * 3, agreed=(node,) * 3, **of)
+
+
+EVIL = reader("evil\x1b", since=NOW - 60)
+READ = shared(
+    readers=(reader("web-1"), EVIL, reader(None, since=None, held_by=1, ttl=120.0)), more_readers=True
 )
-
-
-def test_readers_to_the_letter() -> None:
-    """A line for the lock, one for each reader, and one where there are more than were named."""
-    assert as_lines(overview(UP, lock("job", *[held()] * 3), READ))[4:] == [
-        Line("held locks: 2", "head"),
-        Line("  name       kind   holder             since                          ttl left  nodes", ""),
-        Line("  job        mutex  me                 2025-11-20 12:00:00 (0 s)      9.0 s     3/3", ""),
-        Line("  catalogue  read   3 readers or more  -                              9.0 s     3/3", ""),
-        Line("                    web-1              2025-11-20 12:00:00 (0 s)      9.0 s     3/3", ""),
-        Line("                    'evil\\x1b'         2025-11-20 11:59:00 (1.0 min)  9.0 s     3/3", ""),
-        Line(
-            "                    -                  -                              120.0 s   1/3 partial", ""
-        ),
-        Line("                    … and more", ""),
-    ]
-    assert as_lines(overview(UP, read(reader("web-1"))))[6].text.split()[:4] == [
-        "catalogue",
-        "read",
-        "1",
-        "reader",
-    ]
-
-
-def test_readers_share_a_line_where_room_is_limited() -> None:
-    """As many as fit into the column are named."""
-    *_, row = as_lines(overview(UP, READ), room=20)
-    assert row.text.split("  ")[3] == r"3 readers or more: web-1, 'evil\x1b', -"
-    *_, row = as_lines(overview(UP, read(*map(reader, "abcdefghijklmnopqrstuvwxyz"))), room=20)
-    assert row.text.split("  ")[3] == "26 readers: a, b, c, d, e, f, g, h, i, …"
-
-
-def test_readers_for_programs() -> None:
-    """Each with the nodes that have it; which of them are ours is no matter of a command."""
-    (shown,) = as_json(overview(UP, READ))["locks"]
-    assert (shown["shared"], shown["more_readers"]) == (True, True)
-    assert shown["readers"][2] == {"holder": None, "since": None, "ttl": 120.0, "held_by": 1}
-    assert shown["nodes"][0]["readers"] == [{"holder": "web-1", "since": NOW, "ttl": 9.0}]
-    assert shown["nodes"][0]["more_readers"] is False
-
-
-def pool(*permits: PermitInspection) -> LockInspection:
-    """Make a semaphore of which permits are held."""
-    one = NodeInspection(
-        node="n", held=True, holder="a", since=NOW, ttl=9.0, kind="semaphore", permits=permits
-    )
-    return LockInspection(name="gpu", nodes=(one,) * 3, agreed=(one,) * 3, permits=permits)
-
-
-POOL = pool(
-    PermitInspection(slot=0, holder="web-1", since=NOW, ttl=9.0, held_by=3),
-    PermitInspection(slot=2, holder=None, ttl=1.0, held_by=1),
-)
-
-
-def test_permits_to_the_letter() -> None:
-    """A line for the semaphore, and one for each permit that is held."""
-    assert as_lines(overview(UP, POOL))[4:] == [
-        Line("held locks: 1", "head"),
-        Line("  name  kind       holder     since                      ttl left  nodes", ""),
-        Line("  gpu   semaphore  2 permits  -                          9.0 s     3/3", ""),
-        Line("        slot 0     web-1      2025-11-20 12:00:00 (0 s)  9.0 s     3/3", ""),
-        Line("        slot 2     -          -                          1.0 s     1/3 partial", ""),
-    ]
-    *_, row = as_lines(overview(UP, POOL), room=20)
-    assert row.text.split("  ")[3] == "2 permits: web-1, -"
-
-
-def test_permits_for_programs() -> None:
-    """Each with its slot, and the nodes that have it."""
-    (shown,) = as_json(overview(UP, POOL))["locks"]
-    assert shown["permits"][1] == {"slot": 2, "holder": None, "since": None, "ttl": 1.0, "held_by": 1}
-    assert shown["nodes"][0]["permits"][0] == {"slot": 0, "holder": "web-1", "since": NOW, "ttl": 9.0}
-
-
-@pytest.mark.parametrize(("now", "agreed"), [(POOL, True), (pool(POOL.permits[0]), True), (READ, False)])
-def test_permits_that_were_not_shown_are_left_alone(now: LockInspection, agreed: bool) -> None:
-    """What was agreed to is the end of those that were shown (`release`)."""
-    assert Agreed.of(POOL).covers(now) is agreed
-    another = PermitInspection(slot=1, holder="another", since=NOW, ttl=9.0, held_by=3)
-    assert not Agreed.of(POOL).covers(pool(*POOL.permits, another))
-    assert not Agreed.of(lock("gpu", *[held()] * 3)).covers(POOL)
-
-
+POOL = shared("semaphore", permits=(permit(0, "web-1"), permit(2, None, None, held_by=1)))
+FAIR = lock("it", *[dataclasses.replace(held(), kind="fair")] * 3)
 LINE = QueueInspection(
-    name="printer",
+    name="it",
     waiters=(
         WaiterInspection(place=0, holder="web-1", since=NOW - 90, ours=False, known_to=3),
         WaiterInspection(place=1, holder=None, since=NOW + 1, ours=False, known_to=2),
@@ -246,35 +168,133 @@ LINE = QueueInspection(
     more_waiters=True,
     silent=(SilentNode(node="a", reason="NOPERM"), SilentNode(node="b", reason="down")),
 )
+EMPTY = dataclasses.replace(LINE, waiters=(), more_waiters=False, silent=())
 
 
-def test_a_line_to_the_letter() -> None:
-    """Below the lock that they wait for, free or not; a node that tells of all else is named."""
-    fair = NodeInspection(node="n", held=True, holder="me", since=NOW, ttl=9.0, kind="fair")
-    seen = overview(UP, lock("printer", fair, fair, fair), silent=[SilentNode(node="b", reason="down")])
-    seen = dataclasses.replace(seen, queues={"printer": LINE})
-    assert as_lines(seen)[4:] == [
-        Line("held locks: 1", "head"),
-        Line("  name     kind     holder      since                          ttl left  nodes", ""),
-        Line("  printer  fair     me          2025-11-20 12:00:00 (0 s)      9.0 s     3/3", ""),
-        Line("           place 0  web-1       2025-11-20 11:58:30 (1.5 min)  -         3/3", ""),
-        Line("           place 1  -           2025-11-20 12:00:01 (0 s)      -         2/3", ""),
-        Line("                    … and more", ""),
-        Line("a does not tell its line: NOPERM", "warning"),
-    ]
+def with_line(seen: LockInspection, queue: QueueInspection | None, **options: Any) -> Overview:
+    """Make an overview of a lock, and perhaps of its line."""
+    queues = {} if queue is None else {"it": queue}
+    return dataclasses.replace(overview(UP, seen, **options), queues=queues)
 
 
-def test_a_line_is_counted_where_room_is_limited() -> None:
-    """Beside the kind; of a line that is empty there is nothing to say."""
-    fair = NodeInspection(node="n", held=True, holder="me", since=NOW, ttl=9.0, kind="fair")
-    seen = overview(UP, lock("printer", fair, fair, fair))
-    for more, shown in ((True, "fair (2+ wait)"), (False, "fair (2 wait)")):
-        line = dataclasses.replace(LINE, more_waiters=more)
-        rows = as_lines(dataclasses.replace(seen, queues={"printer": line}), room=20)
-        assert rows[6].text.split("  ")[2] == shown
-    empty = dataclasses.replace(LINE, waiters=(), more_waiters=False)
-    rows = as_lines(dataclasses.replace(seen, queues={"printer": empty}), room=20)
-    assert rows[6].text.split("  ")[2] == "fair"
+@pytest.mark.parametrize(
+    ("seen", "queue", "rows", "limited"),
+    [
+        pytest.param(
+            READ,
+            None,
+            [
+                "  name  kind  holder             since                          ttl left  nodes",
+                "  it    read  3 readers or more  -                              9.0 s     3/3",
+                "              web-1              2025-11-20 12:00:00 (0 s)      9.0 s     3/3",
+                "              'evil\\x1b'         2025-11-20 11:59:00 (1.0 min)  9.0 s     3/3",
+                "              -                  -                              120.0 s   1/3 partial",
+                "              … and more",
+            ],
+            r"  it    read  3 readers or more: web-1, 'evil\x1b', -  -",
+            id="readers",
+        ),
+        pytest.param(
+            POOL,
+            None,
+            [
+                "  name  kind       holder     since                      ttl left  nodes",
+                "  it    semaphore  2 permits  -                          9.0 s     3/3",
+                "        slot 0     web-1      2025-11-20 12:00:00 (0 s)  9.0 s     3/3",
+                "        slot 2     -          -                          9.0 s     1/3 partial",
+            ],
+            "  it    semaphore  2 permits: web-1, -  -",
+            id="permits",
+        ),
+        pytest.param(
+            FAIR,
+            LINE,
+            [
+                "  name  kind     holder      since                          ttl left  nodes",
+                "  it    fair     me          2025-11-20 12:00:00 (0 s)      9.0 s     3/3",
+                "        place 0  web-1       2025-11-20 11:58:30 (1.5 min)  -         3/3",
+                "        place 1  -           2025-11-20 12:00:01 (0 s)      -         2/3",
+                "                 … and more",
+                "a does not tell its line: NOPERM",
+            ],
+            "  it    fair (2+ wait)  me      2025",
+            id="a line",
+        ),
+    ],
+)
+def test_what_shares_a_lock_to_the_letter(
+    seen: LockInspection, queue: QueueInspection | None, rows: list[str], limited: str
+) -> None:
+    """A line for the lock and one for each that holds it or waits; where room is limited they share one.
+
+    A node that tells of all but the line is named, one that tells of nothing is not named twice.
+    """
+    silent = [SilentNode(node="b", reason="down")]
+    assert [line.text for line in as_lines(with_line(seen, queue, silent=silent))][5:] == rows
+    row = as_lines(with_line(seen, queue), room=20)[6].text
+    assert row.startswith(limited)
+
+
+@pytest.mark.parametrize(
+    ("seen", "queue", "kind_and_holder"),
+    [
+        (shared(readers=(reader("web-1"),)), None, ["read", "1 reader: web-1"]),
+        (
+            shared(readers=tuple(map(reader, "abcdefghijklmnopqrstuvwxyz"))),
+            *(None, ["read", "26 readers: a, b, c, d, e, f, g, h, i, …"]),
+        ),
+        (FAIR, dataclasses.replace(LINE, more_waiters=False), ["fair (2 wait)", "me"]),
+        (FAIR, EMPTY, ["fair", "me"]),
+    ],
+)
+def test_where_room_is_limited(
+    seen: LockInspection, queue: QueueInspection | None, kind_and_holder: list[str]
+) -> None:
+    """As many are named as fit into the column; of a line that is empty there is nothing to say."""
+    row = as_lines(with_line(seen, queue), room=20)[6].text
+    assert [word.strip() for word in row.split("  ") if word.strip()][1:3] == kind_and_holder
+
+
+def test_for_programs() -> None:
+    """What a node said, without interpretation: null is not false, and no look at a line is no empty one."""
+    seen = overview([*UP, node("d", NodeState.DOWN, reason="x")], lock("job", held(), FREE, SILENT, LIST))
+    shown = as_json(seen)
+    assert [one["held"] for one in shown["locks"][0]["nodes"]] == [True, False, None, None]
+    assert (shown["locks"][0]["held_by"], shown["locks"][0]["queue"]) == (1, None)
+    assert (shown["available"], shown["unavailable_for"], shown["quorum"]) == (True, 0.0, 3)
+    down = {"node": "d", "state": "down", "reason": "x", "votes_in": None, "round_trip": None}
+    assert shown["nodes"][3] == down
+    for wait, told in ((math.inf, None), (3.5, 3.5)):
+        waiting = as_json(overview(UP, wait=wait))
+        assert (waiting["available"], waiting["unavailable_for"]) == (False, told)
+
+    (read,), (pool,), (fair,) = (
+        as_json(with_line(one, queue))["locks"] for one, queue in ((READ, None), (POOL, None), (FAIR, LINE))
+    )
+    assert (read["shared"], read["more_readers"], read["nodes"][0]["more_readers"]) == (True, True, False)
+    assert read["readers"][2] == {"holder": None, "since": None, "ttl": 120.0, "held_by": 1}
+    assert read["nodes"][0]["readers"] == [{"holder": "web-1", "since": NOW, "ttl": 9.0}]
+    assert pool["permits"][1] == {"slot": 2, "holder": None, "since": None, "ttl": 9.0, "held_by": 1}
+    assert pool["nodes"][0]["permits"][0] == {"slot": 0, "holder": "web-1", "since": NOW, "ttl": 9.0}
+    assert fair["queue"] == {
+        "waiters": [
+            {"place": 0, "holder": "web-1", "since": NOW - 90, "known_to": 3},
+            {"place": 1, "holder": None, "since": NOW + 1, "known_to": 2},
+        ],
+        "more_waiters": True,
+        "silent": [{"node": "a", "reason": "NOPERM"}, {"node": "b", "reason": "down"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("now", "agreed"), [(POOL, True), (shared("semaphore", permits=POOL.permits[:1]), True), (READ, False)]
+)
+def test_permits_that_were_not_shown_are_left_alone(now: LockInspection, agreed: bool) -> None:
+    """What was agreed to is the end of those that were shown (`release`)."""
+    assert Agreed.of(POOL).covers(now) is agreed
+    another = shared("semaphore", permits=(*POOL.permits, permit(1, "another")))
+    assert not Agreed.of(POOL).covers(another)
+    assert not Agreed.of(lock("it", *[held()] * 3)).covers(POOL)
 
 
 def test_of_all_locks_the_lines_of_the_fair_ones_are_looked_at() -> None:
@@ -306,8 +326,7 @@ def test_of_all_locks_the_lines_of_the_fair_ones_are_looked_at() -> None:
 )
 def test_a_narrow_screen_cuts_names_and_keeps_the_ttl(width: int, row: str) -> None:
     """Moments become ages, names lose their ends; then columns go, and the name last."""
-    fair = held("billing-worker-7", since=NOW - 7200)
-    fair = dataclasses.replace(fair, kind="fair")
+    fair = dataclasses.replace(held("billing-worker-7", since=NOW - 7200), kind="fair")
     seen = overview(UP, lock("invoices:2025-11", fair, fair, fair))
     seen = dataclasses.replace(seen, queues={"invoices:2025-11": dataclasses.replace(LINE, silent=())})
     *_, shown = as_lines(seen, room=20, width=width)
@@ -321,21 +340,6 @@ def test_how_many_nodes_may_fail(up: int, says: str) -> None:
     seen = overview(nodes)
     assert as_lines(seen)[0].text == f"nodes up: {up} of 5{says}"
     assert as_json(seen)["margin"] == up - 3
-
-
-def test_a_line_for_programs() -> None:
-    """Null where it was not looked at."""
-    seen = overview(UP, lock("printer", FREE, FREE, FREE), lock("other", FREE, FREE, FREE))
-    printer, other = as_json(dataclasses.replace(seen, queues={"printer": LINE}))["locks"]
-    assert other["queue"] is None
-    assert printer["queue"] == {
-        "waiters": [
-            {"place": 0, "holder": "web-1", "since": NOW - 90, "known_to": 3},
-            {"place": 1, "holder": None, "since": NOW + 1, "known_to": 2},
-        ],
-        "more_waiters": True,
-        "silent": [{"node": "a", "reason": "NOPERM"}, {"node": "b", "reason": "down"}],
-    }
 
 
 def test_nothing_held() -> None:
@@ -389,33 +393,35 @@ def test_what_does_not_fit_is_counted(locks: int, room: int, shown: int, more: i
     assert lines[6 + shown :] == ([f"  … and {more} more"] if more else [])
 
 
-def test_on_a_screen_names_and_holders_are_cut() -> None:
-    """To 40 columns each; where there is no end of lines they are whole."""
+def test_names_and_holders_are_cut_on_a_screen_alone() -> None:
+    """To 40 columns each; where they are whole, what stands beside shorter names stays where it is seen."""
     long = lock("n" * 50, *[held("h" * 50)] * 3)
     *_, row = as_lines(overview(UP, long), room=20)
     assert row.text.startswith(f"  {'n' * 39}…  mutex  {'h' * 39}…  2025")
     *_, row = as_lines(overview(UP, long))
     assert row.text.startswith(f"  {'n' * 50}  mutex  {'h' * 50}  2025")
+    *_, short, long_row = as_lines(overview(UP, lock("short", FREE), lock("x" * 1000, FREE)))
+    assert ("x" * 1000 in long_row.text, len(short.text) < 110) == (True, True)
 
 
-def test_for_programs() -> None:
-    """What a node said, without interpretation: null is not false."""
-    seen = overview([*UP, node("d", NodeState.DOWN, reason="x")], lock("job", held(), FREE, SILENT, LIST))
-    shown = as_json(seen)
-    assert [one["held"] for one in shown["locks"][0]["nodes"]] == [True, False, None, None]
-    assert shown["locks"][0]["held_by"] == 1
-    assert (shown["available"], shown["unavailable_for"], shown["quorum"]) == (True, 0.0, 3)
-    assert shown["nodes"][3] == {
-        "node": "d",
-        "state": "down",
-        "reason": "x",
-        "votes_in": None,
-        "round_trip": None,
-    }
-    dead = as_json(overview(UP, wait=math.inf))
-    assert (dead["available"], dead["unavailable_for"]) == (False, None)
-    waiting = as_json(overview(UP, wait=3.5))
-    assert (waiting["available"], waiting["unavailable_for"]) == (False, 3.5)
+@pytest.mark.parametrize(
+    ("up", "waits", "lost", "wait", "words"),
+    [
+        (0, [3.0, 1.0, 2.0], 0, 2.0, "0 of 3 nodes are up: no lock can be acquired for another 2.0 s"),
+        (1, [9.0], 1, 9.0, "1 of 3 nodes are up: no lock can be acquired for another 9.0 s"),
+        (0, [9.0], 2, math.inf, "0 of 3 nodes are up: no lock can be acquired"),
+        (2, [9.0], 0, 0.0, ""),
+        (0, [0.0], 2, 0.0, "these nodes have not been used yet: the first lock can be acquired at once"),
+    ],
+)
+def test_how_long_no_lock_can_be_had(up: int, waits: list[float], lost: int, wait: float, words: str) -> None:
+    """Until a majority votes again, if waiting is all it needs; what waits is not shown as broken."""
+    nodes = [node("n", NodeState.QUARANTINED, votes_in=wait) for wait in waits]
+    nodes = [*[node("n")] * up, *nodes, *[node("n", NodeState.DOWN)] * lost]
+    shown = as_lines(overview(nodes, wait=wait))
+    assert [line.style for line in shown[1:4]] == ["ok"] * up + ["warning"] * len(waits) + ["error"] * lost
+    (note,) = [line.text for line in shown[5:]] or [""]
+    assert note.partition("; `aioredlock-ng init`")[0] == words
 
 
 # -- the terminal ------------------------------------------------------------------------------------
@@ -467,18 +473,30 @@ def test_what_a_terminal_can_do(
     assert isinstance(shows, _terminal.Snapshots) is not drawable
 
 
-def test_an_empty_text_is_visible() -> None:
-    """As quotes; full-width characters take two columns, combining ones none."""
-    assert printable("") == "''"
-    assert (cells("\uff21"), cells("日"), cells("ä"), cells("\u0308")) == (2, 2, 1, 0)
-    assert clipped("日日", 3) == "日…"
-    assert clipped("abcdef", 4) == "abc…"
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("a b", "a b"), ("", "''"), ("a\nb", r"'a\nb'"), ("\x1b[0m", r"'\x1b[0m'"), ("\u202ex", r"'\u202ex'"),
+     ("\udcff", r"'\udcff'"), ("日本", "日本"), ("\x85", r"'\x85'")],
+)  # fmt: skip
+def test_printable(text: str, shown: str) -> None:
+    """Harmless text stays; anything else is quoted and escaped."""
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "shown"),
+    [("abc", 3, "abc"), ("abcd", 3, "ab…"), ("日本", 4, "日本"), ("日本", 3, "日…"), ("日本語", 4, "日…"),
+     ("a\u0301\uff21", 3, "a\u0301\uff21"), ("", 0, "")],
+)  # fmt: skip
+def test_clipped(text: str, width: int, shown: str) -> None:
+    """What is too wide ends in an ellipsis; wide characters take two columns, combining ones none."""
+    assert clipped(text, width) == shown
+    assert cells(shown) <= width
+    assert (cells("日本\uff21"), cells("a\u0301\u0308"), cells("ä")) == (6, 1, 1)
 
 
 def test_the_log_is_quiet_for_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning meanwhile goes nowhere; one after it is shown as ever."""
-    import logging
-
     log, said = logging.getLogger("aioredlock_ng"), io.StringIO()
     monkeypatch.setattr(log, "handlers", [])
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
