@@ -15,45 +15,35 @@ import pytest
 
 import aioredlock_ng
 from aioredlock_ng import LockManager
-from aioredlock_ng.__main__ import COMMANDS, _parser, _split, main
+from aioredlock_ng.__main__ import COMMANDS, _parser, _split
 from aioredlock_ng._cli.common import FORMAT
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import LocalNodes
+from tests.cli.runs import Cli
 from tests.docs.pages import command_lines
 from tests.servers import Nodes, ask
 
 NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 PAGES_LINES = sorted({line for line in command_lines() if line.startswith("aioredlock-ng ")})
-NOWHERE = "redis://127.0.0.1:1"
-"""Where no server listens."""
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[object, str, str]:
-    """Run a command line; return the exit code and both outputs."""
-    try:
-        code: object = main(words)
-    except SystemExit as end:
-        code = end.code
-    return code, *capsys.readouterr()
 
 
 # -- the list ----------------------------------------------------------------------------------------
 
 
-def test_without_a_command_all_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_all_are_listed(cli: Cli) -> None:
     """As help does, but as wrong usage: a script whose variable is empty does not go on."""
-    code, out, err = run(capsys)
+    code, out, err = cli()
     assert (code, out) == (2, "")
     listed = re.findall(r"^    ([a-z]+) +[a-z]", err, re.MULTILINE)
     assert listed == NAMES
-    code, out, err = run(capsys, "--help")
+    code, out, err = cli("--help")
     assert (code, err) == (0, "")
     assert re.findall(r"^    ([a-z]+) +[a-z]", out, re.MULTILINE) == NAMES
 
 
-def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_that_of_the_package(cli: Cli) -> None:
     """One version: of the command, of the module, and of what is installed."""
-    assert run(capsys, "--version") == (0, f"aioredlock-ng {aioredlock_ng.__version__}\n", "")
+    assert cli("--version") == (0, f"aioredlock-ng {aioredlock_ng.__version__}\n", "")
     assert metadata.version("aioredlock_ng") == aioredlock_ng.__version__
 
 
@@ -68,9 +58,9 @@ def test_the_version_costs_little() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_speaks_plainly(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_speaks_plainly(name: str, cli: Cli) -> None:
     """It cites no rules, which are for readers of the code, and any encoding of the output can write it."""
-    code, out, _ = run(capsys, name, "--help")
+    code, out, _ = cli(name, "--help")
     assert code == 0
     assert out.isascii()
     assert not re.search(r"\b[RA]\d+\b", out)
@@ -107,117 +97,64 @@ def test_what_is_behind_two_dashes_is_the_commands(argv: str, own: str, child: s
     assert _split(argv.split()) == (own.split(), child.split())
 
 
-# -- times -------------------------------------------------------------------------------------------
+# -- the quarantine ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["run", "-w", "{}", "job", "--", "true"],
-        ["run", "--ttl", "{}", "job", "--", "true"],
-        ["run", "--kill-after", "{}", "job", "--", "true"],
-        ["status", "--node-timeout", "{}"],
-        ["watch", "--interval", "{}"],
-        ["trace", "job", "--for", "{}"],
-        ["dashboard", "--interval", "{}"],
-        ["doctor", "--restart-quarantine", "{}"],
-        ["init", "--restart-quarantine", "{}"],
-        ["release", "job", "--node-timeout", "{}"],
-    ],
-)
-def test_a_wrong_time_is_shown_with_what_would_be_right(
-    words: list[str], capsys: pytest.CaptureFixture[str]
+def test_the_quarantine_may_be_in_the_environment(
+    make_nodes: Callable[..., LocalNodes], monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
-    """Exit code 2, wherever a time is asked for."""
-    code, out, err = run(capsys, *(word.format("5 parsecs") for word in words), "--nodes", NOWHERE)
-    assert (code, out) == (2, "")
-    assert "'5 parsecs'" in err
-    assert "such as 90s, 5m or 1h30m" in err
+    """As in the library, which reads the same variable; a wrong one is named.
 
-
-def test_times_may_have_units(capsys: pytest.CaptureFixture[str]) -> None:
-    """Minutes are taken for minutes: what is wrong with such times is found in seconds."""
-    job = ("-n", "--nodes", NOWHERE, "job", "--", "true")
-    _, _, err = run(capsys, "run", "--ttl", "1m30s", "--kill-after", "1m", *job)
-    assert "less than half of the ttl (90 s), got 60 s" in err
-    _, _, err = run(capsys, "watch", "--interval", "50ms", "--nodes", NOWHERE)
-    assert "at least 0.1 seconds, got 0.05" in err
-    _, _, err = run(capsys, "run", "--node-timeout", "1m", *job)
-    assert "node_timeout=60.0 and ttl=10.0" in err
-
-
-def test_so_may_the_quarantine_in_the_environment(
-    make_nodes: Callable[..., LocalNodes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As in the library, which reads the same variable; a wrong one is named."""
-    urls = ",".join(make_nodes(3).urls)
+    `doctor` asks for none of its own: it takes what there is, and compares it with what it is told.
+    """
+    nodes = ("--nodes", ",".join(make_nodes(3).urls))
     monkeypatch.setenv(QUARANTINE_VARIABLE, "1m30s")
-    assert run(capsys, "init", "--nodes", urls)[0] == 0
-    code, out, _ = run(capsys, "doctor", "--nodes", urls, "--node-timeout", "1s")
-    assert (code, "has no vote for 90 s" in out) == (0, True)
+    assert cli("init", *nodes)[0] == 0
+    monkeypatch.delenv(QUARANTINE_VARIABLE)
+    for asked, says in (((), "has no vote for 90 s"), (("--restart-quarantine", "5"), "asks for 5 s")):
+        code, out, _ = cli("doctor", *nodes, "--node-timeout", "1s", *asked)
+        assert (code, says in out) == (0, True)
     monkeypatch.setenv(QUARANTINE_VARIABLE, "soon")
     for command in ("init", "doctor"):
-        code, _, err = run(capsys, command, "--nodes", urls)
+        code, _, err = cli(command, *nodes)
         assert (code, f"{QUARANTINE_VARIABLE}: a duration is" in err) == (2, True)
-
-
-@pytest.mark.parametrize("words", [["status"], ["release", "job", "--yes"], ["init"], ["doctor"]])
-def test_a_short_quarantine_is_no_obstacle(
-    words: list[str],
-    shared_nodes: Nodes,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """A manager that only looks asks for none of its own, and one that has one for no longer ttl."""
-    monkeypatch.setenv(QUARANTINE_VARIABLE, "5")
-    code, _, err = run(capsys, *words, "--nodes", ",".join(shared_nodes.urls), "--node-timeout", "1")
-    assert (code, err) == (0, "")
 
 
 # -- for programs ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [["status"], ["doctor"], ["init"], ["release", "job", "--yes"]])
+@pytest.mark.parametrize("line", ["status", "doctor", "init", "release job --yes", "trace a"])
 def test_every_json_is_an_object_with_one_head(
-    words: list[str], shared_nodes: Nodes, capsys: pytest.CaptureFixture[str]
+    line: str, shared_nodes: Nodes, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Version, command and error come first; `doctor` and `init` print no bare lists."""
-    code, out, err = run(
-        capsys, *words, "--json", "--nodes", ",".join(shared_nodes.urls), "--node-timeout", "1"
-    )
-    assert (code, err) == (0, "")
+    """Version, command and error come first, also where nothing can be done.
+
+    A quarantine that is shorter than the default ttl is no obstacle to what only looks.
+    """
+    monkeypatch.setenv(QUARANTINE_VARIABLE, "5")
+    head, words = ["version", "command", "error"], line.split()
+    if words[0] != "trace":  # which goes on for ever
+        code, out, err = cli(*words, "--json", "--nodes", ",".join(shared_nodes.urls), "--node-timeout", "1")
+        assert (code, err) == (0, "")
+        shown = json.loads(out)
+        assert (list(shown)[:3], len(shown) > 3) == (head, True)
+        assert (shown["version"], shown["command"], shown["error"]) == (FORMAT, words[0], None)
+    code, out, err = cli(*words, "--json", "--nodes", "http://10.0.0.1")
     shown = json.loads(out)
-    assert list(shown)[:3] == ["version", "command", "error"]
-    assert (shown["version"], shown["command"], shown["error"]) == (FORMAT, words[0], None)
-    assert len(shown) > 3
+    assert (code, list(shown), shown["command"]) == (2, head, words[0])
+    assert err == f"aioredlock-ng: {shown['error']}\n"
+    assert "unknown scheme" in shown["error"]
 
 
 # -- probes ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "command", [("status",), ("doctor",), ("init",), ("release", "a", "--yes"), ("trace", "a")]
-)
-def test_what_cannot_be_done_is_an_object_too(
-    command: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A program that reads the output finds out why there is nothing else."""
-    code, out, err = run(capsys, *command, "--json", "--nodes", "http://10.0.0.1")
-    assert code == 2
-    shown = json.loads(out)
-    assert list(shown) == ["version", "command", "error"]
-    assert (shown["command"], err) == (command[0], f"aioredlock-ng: {shown['error']}\n")
-    assert "unknown scheme" in shown["error"]
-
-
 PROBES = ("status", "doctor")
 
 
-def probe(
-    capsys: pytest.CaptureFixture[str], urls: Sequence[str], command: str
-) -> tuple[object, bool, object]:
+def probe(cli: Cli, urls: Sequence[str], command: str) -> tuple[object, bool, object]:
     """Return a command's exit code, and whether and when a lock could be had, as it says."""
-    code, out, _ = run(capsys, command, "--json", "--nodes", ",".join(urls), "--node-timeout", "1")
+    code, out, _ = cli(command, "--json", "--nodes", ",".join(urls), "--node-timeout", "1")
     shown = json.loads(out)
     return code, shown["available"], shown["unavailable_for"]
 
@@ -235,7 +172,7 @@ def test_nodes_that_were_never_used(
     command: str,
     raw_nodes: Callable[[int], LocalNodes],
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli,
 ) -> None:
     """They grant the first lock at once to clients without a quarantine, by the variable or by default.
 
@@ -243,22 +180,20 @@ def test_nodes_that_were_never_used(
     """
     monkeypatch.setenv(QUARANTINE_VARIABLE, quarantine)
     wait = 0 if available else None
-    assert probe(capsys, raw_nodes(size).urls, command) == (0 if available else 69, available, wait)
+    assert probe(cli, raw_nodes(size).urls, command) == (0 if available else 69, available, wait)
 
 
 @pytest.mark.parametrize("command", PROBES)
-def test_without_a_majority_it_is_69(
-    command: str, nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_majority_it_is_69(command: str, nodes3: LocalNodes, cli: Cli) -> None:
     """One dead node of three is none of it, two are, and a quarantine is for as long as it takes."""
     nodes3.kill(0)
-    code, available, _ = probe(capsys, nodes3.urls, command)
+    code, available, _ = probe(cli, nodes3.urls, command)
     assert (code != 69, available) == (True, True)
     nodes3.kill(1)
-    assert probe(capsys, nodes3.urls, command) == (69, False, None)
+    assert probe(cli, nodes3.urls, command) == (69, False, None)
     nodes3.start()
     asyncio.run(begin_quarantine(nodes3.urls))
-    code, available, wait = probe(capsys, nodes3.urls, command)
+    code, available, wait = probe(cli, nodes3.urls, command)
     assert (code, available) == (69, False)
     assert isinstance(wait, float)
     assert 0 < wait <= 90 * 1.01 + 0.1
@@ -270,9 +205,9 @@ async def begin_quarantine(urls: Sequence[str]) -> None:
         assert not manager.available
 
 
-def test_nodes_that_are_up_but_refuse_are_69(nodes3: LocalNodes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nodes_that_are_up_but_refuse_are_69(nodes3: LocalNodes, cli: Cli) -> None:
     """`doctor` tries what locks ask for: without rights to write no lock can be acquired."""
     for url in nodes3.urls:
         ask(url, "ACL SETUSER", "reader", "on", ">secret", "~redlock:*", "+@all", "-@write", "-@scripting")
     urls = [url.replace("redis://", "redis://reader:secret@") for url in nodes3.urls]
-    assert probe(capsys, urls, "doctor") == (69, False, None)
+    assert probe(cli, urls, "doctor") == (69, False, None)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from aioredlock_ng.__main__ import main
 from aioredlock_ng._cli._doorway import IDLE_TIME, MAX_CONNECTIONS
+from tests.cli.runs import Cli
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes
 
@@ -105,23 +105,17 @@ def test_half_sent_requests_neither_stay_nor_fill_the_log(shared_nodes: Nodes) -
 
 
 @pytest.mark.process
-def test_it_is_known_by_the_machine_s_own_name(shared_nodes: Nodes) -> None:
-    """And what is answered without the page is as safe as the page."""
-    with running(shared_nodes.urls) as (_, url):
-        port = url.rstrip("/").rpartition(":")[2]
-        assert get(url, Host=f"{socket.gethostname()}:{port}")[0] == 200
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(f"{url}no/such/page")  # noqa: S310
-        with caught.value as error:
-            assert (error.code, error.headers["X-Frame-Options"]) == (404, "DENY")
-
-
-@pytest.mark.process
-def test_the_printed_address_can_be_opened(token_file: Path, shared_nodes: Nodes) -> None:
-    """No browser opens "any address of this machine"."""
+def test_it_is_known_by_the_machine_s_own_name(token_file: Path, shared_nodes: Nodes) -> None:
+    """And what is answered without the page is as safe as the page; no browser opens "any address"."""
     arguments = ["--bind", "0.0.0.0:0", "--token-file", str(token_file)]
     with running(shared_nodes.urls, *arguments) as (_, url):
         assert url.startswith(f"http://{socket.gethostname()}:")
+        port = url.rstrip("/").rpartition(":")[2]
+        assert get(f"http://127.0.0.1:{port}/", Host=f"{socket.gethostname()}:{port}")[0] == 200
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/no/such/page")
+        with caught.value as error:
+            assert (error.code, error.headers["X-Frame-Options"]) == (404, "DENY")
 
 
 @pytest.mark.process
@@ -142,34 +136,6 @@ def test_a_token_is_read_and_told_to_nobody(token_file: Path, shared_nodes: Node
     assert "a long one" not in log
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Return why a command line is refused."""
-    try:
-        code = main(["dashboard", "--nodes", NODES, *arguments])
-    except SystemExit as error:
-        code = error.code  # type: ignore[assignment]
-    assert code == 2
-    return capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        (["--bind", "0.0.0.0:8377"], "others than this machine can reach 0.0.0.0: give --token-file"),
-        (["--bind", "[::]:8377"], "others than this machine can reach ::: give --token-file"),
-        (["--bind", "locks.example:80"], "others than this machine can reach locks.example"),
-        (["--allow-release"], "--allow-release needs a token: give --token-file"),
-        (["--bind", "8377"], "expected HOST:PORT, such as 127.0.0.1:8377, got '8377'"),
-        (["--bind", "127.0.0.1:99999"], "expected HOST:PORT"),
-        (["--interval", "0.1"], "interval must be 0.2 to 3600 seconds, got 0.1"),
-        (["--token-file", "/nowhere"], "cannot read /nowhere: No such file or directory"),
-    ],
-)
-def test_wrong_usage_is_told(arguments: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """What would be open to others is not opened; and every refusal says what would be right."""
-    assert why in refused(capsys, *arguments)
-
-
 @pytest.mark.parametrize(
     ("content", "mode", "why"),
     [
@@ -182,25 +148,24 @@ def test_wrong_usage_is_told(arguments: list[str], why: str, capsys: pytest.Capt
         (b"\xe4" * 24, 0o600, "no line of text"),
     ],
 )
-def test_a_bad_token_is_refused(
-    content: bytes, mode: int, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bad_token_is_refused(content: bytes, mode: int, why: str, tmp_path: Path, cli: Cli) -> None:
     """Without telling what it is."""
     path = tmp_path / "token"
     path.write_bytes(content)
     path.chmod(mode)
-    said = refused(capsys, "--token-file", str(path))
-    assert why in said
+    code, _, said = cli("dashboard", "--nodes", NODES, "--token-file", str(path))
+    assert (code, why in said) == (2, True)
     assert not content or content.decode(errors="replace") not in said.replace(str(path), "")
 
 
-def test_a_port_that_is_taken_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken_is_told(cli: Cli) -> None:
     """As a usage error, not as a traceback."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert f"cannot listen on 127.0.0.1:{port}" in refused(capsys, "--bind", f"127.0.0.1:{port}")
+        code, _, err = cli("dashboard", "--nodes", NODES, "--bind", f"127.0.0.1:{port}")
+    assert (code, f"cannot listen on 127.0.0.1:{port}" in err) == (2, True)
 
 
 @pytest.mark.process

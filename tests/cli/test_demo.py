@@ -21,7 +21,7 @@ import pytest
 
 from aioredlock_ng.__main__ import main
 from aioredlock_ng._demo.story import Screen
-from aioredlock_ng._demo.verdict import Section, hand_overs, judge, overlaps
+from aioredlock_ng._demo.verdict import Section, hand_overs, judge
 from aioredlock_ng._demo.worker import Counter, Crew, DemoError
 from aioredlock_ng.testing import _server
 from tests.environments.interpreters import ROOT
@@ -308,17 +308,6 @@ def test_a_bad_history_does_not_hold(
     monkeypatch.setattr("aioredlock_ng._demo.story.play", play)
     assert main(["demo"]) == 1
     assert "The lock held" not in capsys.readouterr().out
-
-
-def test_overlaps_are_counted_like_by_its_dumb_twin() -> None:
-    """The sweep finds a section to blame exactly when some pair overlaps, for every small history."""
-    spans = [(start, end) for start in range(4) for end in range(start + 1, 5)]
-    for first in spans:
-        for second in spans:
-            for third in spans:
-                history = [section("w", *span) for span in (first, second, third)]
-                pairs = [(first, second), (first, third), (second, third)]
-                assert (overlaps(history) > 0) is any(a[0] < b[1] and b[0] < a[1] for a, b in pairs)
 
 
 def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -25,7 +22,7 @@ from aioredlock_ng._core.fencing import SHIFT, at, floor_at
 from aioredlock_ng._core.quarantine import UNKNOWN_IDENTITY, Sentinel, parse
 from aioredlock_ng.testing import LocalNodes, MemoryNode
 from tests.behaviour.tools import ALLOWANCE
-from tests.environments.interpreters import ROOT
+from tests.cli.runs import Cli
 from tests.servers import ask
 from tests.unit.worlds import make, virtual
 
@@ -39,18 +36,6 @@ HEARTBEAT = 1.0
 
 FAR = at(1 << 42)
 """A floor far in the future."""
-
-WAITER = """
-import asyncio, sys, time
-from aioredlock_ng import LockManager, RetryPolicy
-async def main():
-    retry = RetryPolicy(cap=0.1)
-    async with LockManager(sys.argv[1:], node_timeout=0.4, restart_quarantine=30, retry=retry) as manager:
-        print("started", flush=True)
-        async with manager.lock("a", blocking_timeout=20) as lease:
-            print(time.time(), lease.fence, flush=True)
-asyncio.run(main())
-"""
 
 
 def init(urls: Sequence[str], *arguments: str) -> int:
@@ -99,29 +84,6 @@ async def test_fresh_nodes_wait_until_they_are_initialised(
     assert len({sentinel.floor for sentinel in known}) == 1
     assert first > known[0].floor
     assert {(one.size, one.ready_ms, one.quarantine_ms) for one in known} == {(3, 0, 40_000)}
-
-
-@pytest.mark.process
-async def test_a_running_manager_in_another_process_notices(raw_nodes: Callable[[int], LocalNodes]) -> None:
-    """It waits for a lock, and has it within a second."""
-    urls = raw_nodes(3).urls
-    with subprocess.Popen(
-        [sys.executable, "-c", WAITER, *urls],
-        stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        text=True,
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "started\n"
-            assert await asyncio.to_thread(init, urls) == 0
-            began = time.time()
-            at_, fence_ = (await asyncio.to_thread(process.stdout.readline)).split()
-            assert float(at_) - began < HEARTBEAT + ALLOWANCE
-            assert int(fence_) > sentinels(urls)[0].floor
-            assert process.wait(10) == 0
-        finally:
-            process.kill()
 
 
 async def test_a_list_of_nodes_that_has_grown(
@@ -224,20 +186,6 @@ def test_the_floor_that_a_node_chooses(
     assert after.floor == chosen if isinstance(chosen, int) else 0 <= ahead_ms < 2000
 
 
-def test_a_sentinel_of_a_newer_version_is_left_alone(
-    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit code 69, the reason, and the other nodes are initialised."""
-    urls = raw_nodes(3).urls
-    ask(urls[1], "SET", SENTINEL, "2:new")
-    assert init(urls) == 69
-    assert (
-        f"{urls[1]}  not initialised: its sentinel was written by another version" in capsys.readouterr().out
-    )
-    assert ask(urls[1], "GET", SENTINEL) == b"2:new"
-    assert len({sentinel.floor for sentinel in sentinels([urls[0], urls[2]])}) == 1
-
-
 # -- what stands against it --------------------------------------------------------------------------
 
 
@@ -268,91 +216,65 @@ async def test_a_live_lock_forbids_it(
         assert all(new.floor > old.floor for new, old in zip(sentinels(urls), known, strict=True))
 
 
-def test_what_is_no_lock_does_not_forbid_it(raw_nodes: Callable[[int], LocalNodes]) -> None:
-    """Counters, a key without expiry, a list: with prefix "" a database may hold anything."""
-    urls = raw_nodes(3).urls
-    for url in urls:
-        ask(url, "SET", "fence:{a}", "1", "PX", 60_000)
-        ask(url, "SET", "settings", "x")
-        ask(url, "RPUSH", "list", "x")
-    assert init(urls, "--prefix", "") == 0
-    ask(urls[2], "SET", "session", "x", "PX", 60_000)  # it cannot be told from a lock
-    assert init(urls, "--prefix", "") == 1
+LIST = "redis.call('RPUSH', 'redlock:list', 'x') redis.call('SET', 'redlock:settings', 'x') "
+COUNTER = "redis.call('SET', 'redlock:fence:{a}', '1', 'PX', 60000) "
+CROWD = "for i = 1, 1500 do redis.call('SET', 'redlock:' .. i, 'v') end"
+SESSION = "redis.call('SET', 'redlock:session', 'x', 'PX', 60000)"
 
 
-def test_more_keys_than_can_be_looked_at(
-    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("there", "right", "says"),
+    [
+        pytest.param(LIST + COUNTER, "", "", id="what is no lock"),
+        pytest.param(LIST + SESSION, "", "lock 'session' is alive", id="what cannot be told from one"),
+        pytest.param(CROWD, "", "it cannot be seen whether a lock is alive: there are more keys", id="crowd"),
+        pytest.param("", "-scan", "NOPERM", id="no right to search, on however few nodes"),
+    ],
+)
+def test_what_could_be_a_lock_forbids_it(
+    there: str, right: str, says: str, raw_nodes: Callable[[int], LocalNodes], cli: Cli
 ) -> None:
-    """One of them may be a lock: refused."""
-    urls = raw_nodes(1).urls
-    ask(urls[0], "EVAL", "for i = 1, 1500 do redis.call('SET', 'redlock:' .. i, 'v') end", 0)
-    assert init(urls) == 1
-    assert "it cannot be seen whether a lock is alive: there are more keys" in capsys.readouterr().err
-    assert init(urls, "--force") == 0
-
-
-def test_a_user_who_may_not_scan_is_told_so(
-    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without the right to search, on however few nodes, nothing is changed."""
+    """On one node, too; then nothing is changed, unless it is forced."""
     nodes = raw_nodes(3)
-    for url in nodes.urls:
-        ask(url, "ACL SETUSER", "locks", "on", ">secret", "~redlock:*", "+@all", "-scan")
-    urls = [*nodes.urls[:2], nodes.urls[2].replace("redis://", "redis://locks:secret@")]
-    assert init(urls) == 1
-    assert "NOPERM" in capsys.readouterr().err
-    assert [ask(url, "GET", SENTINEL) for url in nodes.urls] == [None] * 3
-    assert init(urls, "--force") == 0
+    urls = list(nodes.urls)
+    if right:
+        ask(urls[2], "ACL SETUSER", "locks", "on", ">secret", "~redlock:*", "+@all", right)
+        urls[2] = urls[2].replace("redis://", "redis://locks:secret@")
+    if there:
+        ask(urls[2], "EVAL", there, 0)
+    code, _, err = cli("init", "--nodes", ",".join(urls), "--node-timeout", "1")
+    assert (code, says in err) == (1 if says else 0, True)
+    if says:
+        assert [ask(url, "GET", SENTINEL) for url in nodes.urls] == [None] * 3
+        assert init(urls, "--force") == 0
 
 
-def test_a_user_who_may_not_read_the_time_is_told_so(
-    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The script cannot do without; the other nodes are initialised."""
-    nodes = raw_nodes(3)
-    ask(nodes.urls[2], "ACL SETUSER", "locks", "on", ">secret", "~redlock:*", "+@all", "-time")
-    assert init([*nodes.urls[:2], nodes.urls[2].replace("redis://", "redis://locks:secret@")]) == 69
-    out = capsys.readouterr().out
-    assert out.count("  initialised\n") == 2
-    assert f"{nodes.urls[2]}  not initialised: " in out
-    assert "secret" not in out
-
-
-def test_nodes_that_cannot_be_reached(
-    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("why", ["another version", "no right", "dead"])
+def test_a_node_that_cannot_be_initialised(
+    why: str, raw_nodes: Callable[[int], LocalNodes], cli: Cli
 ) -> None:
     """Exit code 69 and the reason; the others are initialised, and it can be run again."""
     nodes = raw_nodes(3)
-    nodes.kill(1)
-    assert init(nodes.urls) == 69
-    lines = capsys.readouterr().out.splitlines()
+    urls = list(nodes.urls)
+    if why == "dead":
+        nodes.kill(1)
+    elif why == "no right":  # the script cannot do without the time
+        ask(urls[1], "ACL SETUSER", "locks", "on", ">secret", "~redlock:*", "+@all", "-time")
+        urls[1] = urls[1].replace("redis://", "redis://locks:secret@")
+    else:
+        ask(urls[1], "SET", SENTINEL, "2:new")
+    code, out, _ = cli("init", "--nodes", ",".join(urls), "--node-timeout", "1")
+    lines = out.splitlines()
+    assert (code, "secret" in out) == (69, False)
     assert [line.endswith("  initialised") for line in lines] == [True, False, True]
-    assert "not initialised: " in lines[1]
+    assert lines[1].startswith(f"{nodes.urls[1]}  not initialised: ")
+    if why == "another version":
+        assert (ask(urls[1], "GET", SENTINEL), why in lines[1]) == (b"2:new", True)
     for _ in nodes.starting([1]):
         time.sleep(0.002)
-    assert init(nodes.urls) == 0
-    assert len({sentinel.floor for sentinel in sentinels(nodes.urls)}) == 1
-
-
-def test_a_server_given_twice_is_wrong_usage(
-    raw_nodes: Callable[[int], LocalNodes], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Under two names: exit code 2, and nothing is written."""
-    urls = raw_nodes(2).urls
-    assert init([*urls, urls[0].replace("127.0.0.1", "localhost")]) == 2
-    assert "are one server" in capsys.readouterr().err
-    assert [ask(url, "GET", SENTINEL) for url in urls] == [None] * 2
-
-
-@pytest.mark.parametrize("arguments", [("--restart-quarantine", "-1"), ("--restart-quarantine", "x"), ("a",)])
-def test_wrong_usage_is_2(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """No node is asked."""
-    try:
-        code: object = init(["redis://127.0.0.1:1"], *arguments)
-    except SystemExit as exit_:
-        code = exit_.code
-    assert code == 2
-    assert capsys.readouterr().err.startswith(("aioredlock-ng: ", "usage: "))
+    if why == "dead":
+        assert init(urls) == 0
+        assert len({sentinel.floor for sentinel in sentinels(urls)}) == 1
 
 
 @pytest.mark.parametrize(("seconds", "stored"), [("3", 3_000), ("0", 0), (None, 0)])

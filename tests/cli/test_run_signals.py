@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.cli.runs import Runs, open_runs, until
-from tests.servers import Nodes, ask
+from tests.cli.runs import Runs, until
+from tests.servers import ask
 
 KEY = "redlock:job"
-
-
-@pytest.fixture
-def runs(tmp_path: Path, shared_nodes: Nodes) -> Iterator[Runs]:
-    """Start runs over the shared nodes."""
-    with open_runs(tmp_path, shared_nodes) as runs:
-        yield runs
 
 
 def test_signals_reach_the_running_command(runs: Runs) -> None:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.runs import PATIENCE, RUN, Run, Runs, open_runs, until
-from tests.servers import Nodes, ask
+from tests.cli.runs import PATIENCE, RUN, Run, Runs, until
+from tests.servers import ask
 
 LEADER = (
     "import fcntl, os, sys, termios; "
@@ -85,13 +85,6 @@ class Terminal:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, shared_nodes: Nodes) -> Iterator[Runs]:
-    """Start runs over the shared nodes."""
-    with open_runs(tmp_path, shared_nodes) as runs:
-        yield runs
-
-
-@pytest.fixture
 def terminal(runs: Runs) -> Iterator[Terminal]:
     """Open a terminal."""
     controller, other_end = pty.openpty()
@@ -105,14 +98,28 @@ def line(*command: str) -> str:
     return shlex.join([*RUN, "job", "--", *command])
 
 
-def test_the_command_can_ask_and_the_shell_can_ask_again(terminal: Terminal) -> None:
+ASK = line("sh", "-c", 'echo question; read x; echo "answer $x"; exit 3')
+ASK_TERMINAL = line("sh", "-c", 'echo question; read x </dev/tty; echo "answer $x $(cat)"')
+PAGER = shlex.join(["sh", "-c", 'read text; echo question; read x </dev/tty; echo "answer $x after $text"'])
+
+
+@pytest.mark.parametrize(
+    ("script", "shown"),
+    [
+        pytest.param(f'{ASK}; echo "code $?"', ("answer one", "code 3"), id="by itself"),
+        pytest.param(f"echo fed | {ASK_TERMINAL}", ("answer one fed",), id="fed from a pipe, like a pager"),
+        pytest.param(f"{line('yes', 'page')} | {PAGER}", ("answer one after page",), id="a pager behind it"),
+    ],
+)
+def test_the_command_can_ask_and_the_shell_can_ask_again(
+    script: str, shown: tuple[str, ...], terminal: Terminal
+) -> None:
     """It reads from the terminal, which afterwards is the caller's as before."""
-    ask = line("sh", "-c", 'echo question; read x; echo "answer $x"; exit 3')
-    shell = terminal.start(f'{ask}; echo "code $?"; read y; echo "again $y"')
+    shell = terminal.start(f'{script}; read y; echo "again $y"')
     terminal.read_until("question")
     terminal.type("one\n")
-    terminal.read_until("answer one")
-    terminal.read_until("code 3")
+    for words in shown:
+        terminal.read_until(words)
     terminal.type("two\n")
     terminal.read_until("again two")
     assert shell.wait() == 0
@@ -136,29 +143,6 @@ def test_it_says_for_what_it_waits(terminal: Terminal) -> None:
     terminal.type("go\n")
     assert holder.wait() == 0
     assert waits.wait() == 0
-
-
-def test_a_command_fed_from_a_pipe_can_ask_on_the_terminal(terminal: Terminal) -> None:
-    """Like a pager: its standard input is no terminal, and it opens the terminal itself."""
-    ask = line("sh", "-c", 'echo question; read x </dev/tty; echo "answer $x $(cat)"')
-    shell = terminal.start(f'echo fed | {ask}; read y; echo "again $y"')
-    terminal.read_until("question")
-    terminal.type("one\n")
-    terminal.read_until("answer one fed")
-    terminal.type("two\n")
-    terminal.read_until("again two")
-    assert shell.wait() == 0
-
-
-def test_a_pager_behind_it_can_ask(terminal: Terminal) -> None:
-    """``run … | less``: the terminal stays with the reader of what the command writes."""
-    pager = shlex.join(["sh", "-c", 'read text; read x </dev/tty; echo "pager $x after $text"'])
-    shell = terminal.start(f'{line("yes", "page")} | {pager}; read y; echo "again $y"')
-    terminal.type("one\n")
-    terminal.read_until("pager one after page")
-    terminal.type("two\n")
-    terminal.read_until("again two")
-    assert shell.wait() == 0
 
 
 def test_ctrl_c_is_the_commands_own(terminal: Terminal, runs: Runs) -> None:

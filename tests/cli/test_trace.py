@@ -267,10 +267,3 @@ def test_it_ends_after_its_time(shared_nodes: Nodes, capsys: pytest.CaptureFixtu
     out, err = capsys.readouterr()
     assert all(re.match(r"\d\d:\d\d:\d\d\.\d{3}  (free$|silent )", line) for line in out.splitlines())
     assert err == ""
-
-
-@pytest.mark.parametrize("interval", ["0", "49ms", "61"])
-def test_an_interval_is_bounded(interval: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nodes are asked each time."""
-    assert main(("trace", "a", "--nodes", "redis://127.0.0.1:1", "--interval", interval)) == 2
-    assert "between 0.05 and 60 seconds" in capsys.readouterr().err

@@ -17,12 +17,10 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from aioredlock_ng import LockManager
-from aioredlock_ng.__main__ import main
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing._fresh import initialise
 from tests.environments.interpreters import ROOT
@@ -211,27 +209,3 @@ def test_one_server_twice_is_shown_and_watched_on(nodes3: LocalNodes, start: Cal
     watch = start(urls, WITH_RICH)
     watch.until(r"nodes up: 3 of 3.*are one server.*nodes up: 3 of 3.*are one server")
     assert watch.end() == 0
-
-
-def test_a_reader_that_goes_away_ends_it(shared_nodes: Nodes, tmp_path: Any) -> None:
-    """``watch | head -3`` ends by itself, and without a word."""
-    environment = os.environ | {"REDLOCK_URLS": ",".join(shared_nodes.urls), "PYTHONPATH": str(ROOT)}
-    (tmp_path / "watch.py").write_text(WITH_RICH)
-    command = f"{sys.executable} {tmp_path / 'watch.py'} | head -3; exit ${{PIPESTATUS[0]}}"
-    done = subprocess.run(
-        ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert len(done.stdout.splitlines()) == 3
-
-
-@pytest.mark.quick
-@pytest.mark.parametrize("interval", ["0", "-1", "0.01", "nan", "inf", "soon"])
-def test_an_interval_is_some_time(interval: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A search through all keys of all nodes is not for a busy loop."""
-    try:
-        code: object = main(["watch", "--nodes", "redis://127.0.0.1:1", f"--interval={interval}"])
-    except SystemExit as exit_:
-        code = exit_.code
-    assert code == 2
-    assert "interval" in capsys.readouterr().err
