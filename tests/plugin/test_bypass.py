@@ -7,6 +7,7 @@ import gc
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,68 +45,56 @@ def make(**options: object) -> LockManager:
     return LockManager(URLS, **options)  # type: ignore[arg-type]
 
 
-@virtual
-async def test_a_lease_says_all_that_a_real_one_says() -> None:
-    """A lock over several names is granted by every node, valid for its ttl, and extended when asked."""
-    with bypass():
-        async with make().lock("b", "a", ttl=20) as lease:
-            assert lease.names == ("a", "b")
-            assert lease.held
-            assert not lease.lost.is_set()
-            assert [(vote.node, vote.vote) for vote in lease.votes] == [
-                (f"redis://192.0.2.{number}", Vote.GRANTED) for number in (1, 2, 3)
-            ]
-            lease.check()
-            assert 19 < lease.remaining < 20
-            await lease.extend(60)
-            assert (lease.extensions, 59 < lease.remaining < 60) == (1, True)
-            report = await lease.release()
-            assert report.count(ReleaseOutcome.RELEASED) == 3
-            assert (lease.held, lease.remaining) == (False, 0)
-            with pytest.raises(LockLostError) as caught:
-                lease.check()
-            assert caught.value.reason is LossReason.RELEASED
+KINDS: dict[str, Callable[..., Lock]] = {
+    "mutex": lambda manager, **options: manager.lock("gpu", **options),
+    "several names": lambda manager, **options: manager.lock("x", "gpu", **options),
+    "fair": lambda manager, **options: manager.lock("gpu", fair=True, **options),
+    "read": lambda manager, **options: manager.rwlock("gpu", **options).read(),
+    "write": lambda manager, **options: manager.rwlock("gpu", **options).write(),
+    "semaphore": lambda manager, **options: manager.semaphore("gpu", permits=2, **options),
+}
+each_kind = pytest.mark.parametrize("kind", KINDS)
+fences_or_none = pytest.mark.parametrize("fencing", [True, False])
 
 
+@each_kind
+@fences_or_none
 @virtual
-async def test_fences_grow() -> None:
-    """Code that hands `lease.fence` on finds an int, greater from lease to lease, block to block (R10)."""
-    fences: list[int] = []
-    for manager in (make(), make()):
+async def test_a_lease_says_all_that_a_real_one_says(kind: str, fencing: bool) -> None:
+    """Granted by every node, valid for its ttl, extended when asked; nothing excludes anything.
+
+    Fences grow from lease to lease, and block to block (R10); those of readers alone are odd (R21).
+    """
+    manager, fences = make(fencing=fencing), []
+    for _ in range(2):
         with bypass():
-            for names in (("a",), ("a", "b"), ("b",)):
-                async with manager.lock(*names) as lease:
-                    assert lease.fence is not None
-                    fences.append(lease.fence)
-                    await lease.extend()
-                    assert lease.fence == fences[-1]
-
-    assert fences == sorted(set(fences))
-
-
-@virtual
-@pytest.mark.parametrize("names", [("a",), ("a", "b")])
-async def test_a_plain_lease_has_no_fence(names: tuple[str, ...]) -> None:
-    """A manager without fencing leases without one under the bypass, too."""
-    with bypass():
-        async with make(fencing=False).lock(*names) as lease:
-            assert (lease.held, lease.fence) == (True, None)
-
-
-@virtual
-async def test_a_read_write_lock_does_all_that_it_does() -> None:
-    """Readers have odd fences and writers even ones, and each lease is of its mode (R21)."""
-    lock = make().rwlock("a", "b")
-    with bypass():
-        async with lock.read() as one, lock.read() as two, lock.write() as three, make().lock("a") as four:
-            assert [lease.mode for lease in (one, two, three, four)] == ["read", "read", "write", None]
-            fences = [lease.fence for lease in (one, two, three, four)]
-            assert fences == sorted(set(fences))
-            assert [fence % 2 for fence in fences] == [1, 1, 0, 0]
-            await three.downgrade()
-            assert (three.mode, three.held, three.fence) == ("read", True, fences[2])
-        async with make(fencing=False).rwlock("a").read() as plain:
-            assert (plain.mode, plain.fence) == ("read", None)
+            async with KINDS[kind](manager, ttl=20) as lease, KINDS[kind](manager) as other:
+                fences += [lease.fence, other.fence]
+                assert (lease.held, other.held, lease.lost.is_set()) == (True, True, False)
+                assert [(vote.node, vote.vote) for vote in lease.votes] == [
+                    (f"redis://192.0.2.{number}", Vote.GRANTED) for number in (1, 2, 3)
+                ]
+                assert lease.mode == (kind if kind in ("read", "write") else None)
+                assert lease.slot == (0 if kind == "semaphore" else None)
+                lease.check()
+                assert 19 < lease.remaining < 20
+                await lease.extend(60)
+                assert (lease.extensions, 59 < lease.remaining < 60) == (1, True)
+                assert lease.fence == fences[-2]
+                if kind == "write":
+                    await lease.downgrade()
+                    assert (lease.mode, lease.held) == ("read", True)
+                report = await lease.release()
+                assert report.count(ReleaseOutcome.RELEASED) == 3
+                assert (lease.held, lease.remaining) == (False, 0)
+                with pytest.raises(LockLostError) as caught:
+                    lease.check()
+                assert caught.value.reason is LossReason.RELEASED
+    if not fencing:
+        assert fences == [None] * 4
+    else:
+        assert fences == sorted(set(fences))
+        assert {fence % 2 for fence in fences} == {int(kind == "read")}
 
 
 @virtual
@@ -140,37 +129,30 @@ async def test_each_candidate_leads_and_none_is_seen() -> None:
         await news.aclose()
 
 
-@pytest.mark.parametrize(("refuse", "error"), [(True, LockTakenError), ("quorum", QuorumUnavailableError)])
+@pytest.mark.parametrize("refuse", [True, "scheduler", "quorum"])
 @virtual
-async def test_a_campaign_is_refused_alike(refuse: Any, error: type[Exception]) -> None:
-    """Another client holds the lock, and has announced nothing; or no node answers, to a look either."""
-    with bypass(refuse=refuse):
-        election = make().election("scheduler", blocking_timeout=5)
-        with pytest.raises(error):
-            await election.campaign()
-        if refuse is True:
-            assert await election.leader() is None
-        else:
-            with pytest.raises(QuorumUnavailableError):
-                await election.leader()
+async def test_a_candidate_is_refused(refuse: Any) -> None:
+    """Another client leads, and has announced nothing, or no node answers, to a look either.
 
-
-@pytest.mark.parametrize("refuse", [True, "scheduler"])
-@virtual
-async def test_a_candidate_waits_while_another_one_leads(refuse: Any) -> None:
-    """As long as it is let: code that waits for its turn is no error, and can be cancelled."""
+    A candidate waits as long as it is let: that is no error, and can be cancelled.
+    """
+    led: list[int] = []
 
     async def lead(_: object) -> None:
         led.append(1)
 
-    led: list[int] = []
     with bypass(refuse=refuse):
+        with pytest.raises(QuorumUnavailableError if refuse == "quorum" else LockTakenError):
+            await make().election("scheduler", blocking_timeout=5).campaign()
         election = make().election("scheduler")
+        if refuse == "quorum":
+            with pytest.raises(QuorumUnavailableError):
+                await election.leader()
+            return
         running = asyncio.create_task(election.run(lead))
         await asyncio.sleep(60)
-        assert not running.done()
-        assert not led
-        assert await election.try_campaign() is None
+        assert (running.done(), led) == (False, [])
+        assert (await election.try_campaign(), await election.leader()) == (None, None)
         running.cancel()
         await asyncio.wait((running,))
         assert running.cancelled()
@@ -182,24 +164,14 @@ async def test_locks_can_be_refused_by_name(refuse: Any) -> None:
     """Those are held by another client, and all others granted, of whatever kind."""
     manager = make(prefix="app:")
     with bypass(refuse=refuse):
-        for taken in (
-            manager.lock("gpu"),
-            manager.lock("x", "gpu"),
-            manager.rwlock("gpu").read(),
-            manager.rwlock("gpu").write(),
-            manager.semaphore("gpu", permits=3),
-            manager.lock("gpu", fair=True),
-        ):
-            assert await taken.try_acquire() is None
-            with pytest.raises(LockTakenError):
-                await taken.acquire()
+        for kind in KINDS.values():
+            assert await kind(manager).try_acquire() is None
         async with manager.lock("x") as lease, manager.semaphore("y", permits=3):
             assert lease.fence
         async with manager.election("z").campaign():
             pass
         found = await manager.survey("gpu", "x")
-        assert {lock.name: lock.state for lock in found.locks}["gpu"] == "held"
-        assert {lock.name: lock.state for lock in found.locks}["x"] == "free"
+        assert [lock.state for lock in found.locks] == ["held", "free"]
         assert manager.available
 
 
@@ -214,6 +186,13 @@ async def test_no_task_waits_and_none_is_excluded() -> None:
             assert lease.held
             return number
 
+    stop = asyncio.Event()
+
+    async def work() -> None:
+        while not stop.is_set():
+            async with manager.lock("job"):
+                pass
+
     with bypass():
         lock = manager.lock("job")
         async with lock as first, lock as second:
@@ -225,6 +204,11 @@ async def test_no_task_waits_and_none_is_excluded() -> None:
         assert await report(7) == 7
         async with third.result():  # type: ignore[union-attr]
             pass
+        worker = asyncio.create_task(work())  # takes locks until it is told to stop, and hears of that
+        await turns(10)
+        stop.set()
+        await turns(10)
+        assert worker.done()
         assert [lease.held for lease in leases] == [False] * 3  # type: ignore[union-attr]
 
 
@@ -239,24 +223,6 @@ async def test_looking_finds_nothing() -> None:
         assert {entry.held for entry in await manager.force_release("job")} == {False}
         assert await manager.diagnose() == ()
         assert [node.done for node in await manager.init()] == [True] * 3
-
-
-@virtual
-async def test_a_loop_of_acquires_lets_others_run() -> None:
-    """Code that takes locks until it is told to stop hears that it is told to."""
-    manager, stop = make(), asyncio.Event()
-
-    async def work() -> None:
-        while not stop.is_set():
-            async with manager.lock("job"):
-                pass
-
-    with bypass():
-        worker = asyncio.create_task(work())
-        await turns(10)
-        stop.set()
-        await turns(10)
-        assert worker.done()
 
 
 @virtual
@@ -335,7 +301,7 @@ def test_a_lease_of_another_loop_is_not_there() -> None:
         dropped.clear()
 
 
-class Listener:
+class Listener(Hooks):
     """A hook that notes what it is told."""
 
     def __init__(self) -> None:
@@ -344,6 +310,10 @@ class Listener:
     def on_acquired(self, event: Acquired) -> None:
         """Note it."""
         self.heard.append(f"acquired {event.label} {event.attempts} {event.waited:.1f} {len(event.votes)}")
+
+    def on_refused(self, event: Refused) -> None:
+        """Note it."""
+        self.heard.append(f"refused {event.taken}")
 
     def on_extended(self, event: Extended) -> None:
         """Note it."""
@@ -363,13 +333,18 @@ async def test_hooks_hear_what_they_always_hear() -> None:
     """Metrics can be tested, too."""
     listener = Listener()
     manager = make(hooks=[listener])
+    lock = manager.lock("job", label="jobs")
     with bypass():
-        lease = await manager.lock("job", label="jobs").acquire()
+        lease = await lock.acquire()
         await lease.extend()
         lose(manager, "job")
         await lease.release()
-
     assert listener.heard == ["acquired jobs 1 0.0 3", "extended 1", "lost refused", "released ('job',)"]
+    with bypass(refuse=True):
+        await lock.try_acquire()
+    with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
+        await lock.try_acquire()
+    assert listener.heard[4:] == ["refused True", "refused False"]
 
 
 @virtual
@@ -446,14 +421,7 @@ async def test_afterwards_locks_are_real_again() -> None:
             raise ZeroDivisionError
         assert await granted(manager)
     assert not await granted(manager)
-    await manager.aclose()
-
-
-@virtual
-async def test_blocks_may_end_in_any_order() -> None:
-    """Fixtures of two tests that overlap do not leave the bypass on."""
-    manager = LockManager(frozen())
-    first, second = bypass(), bypass()
+    first, second = bypass(), bypass()  # fixtures of two tests that overlap may end in any order
     first.__enter__()
     second.__enter__()
     first.__exit__()
@@ -535,91 +503,49 @@ async def test_a_reentrant_lock_is_one_lease() -> None:
 
 # -- refused -----------------------------------------------------------------------------------------
 
-waiting_times = pytest.mark.parametrize(
-    "options",
-    [{}, {"blocking_timeout": 60}, {"blocking": False}, {"at_least": 1}],
-    ids=["for ever", "a minute", "no time", "at least"],
+
+@each_kind
+@fences_or_none
+@pytest.mark.parametrize(
+    ("refuse", "error", "vote"),
+    [(True, LockTakenError, Vote.REFUSED), ("quorum", QuorumUnavailableError, Vote.SILENT)],
 )
-"""How long a lock would be waited for; and a lock that would stay taken."""
-
-kinds = pytest.mark.parametrize(
-    ("names", "fencing"), [(("a",), True), (("a", "b"), True), (("a",), False), (("a", "b"), False)]
-)
-
-
-@kinds
-@waiting_times
+@pytest.mark.parametrize("options", [{}, {"blocking_timeout": 60}, {"blocking": False}], ids=str)
 @virtual
-async def test_every_lock_is_taken(names: tuple[str, ...], fencing: bool, options: dict[str, Any]) -> None:
-    """At once, whatever the time to wait; with every node's vote, and the time to try again."""
+async def test_every_lock_is_refused(
+    *, refuse: Any, error: type[Exception], vote: Vote, options: dict[str, Any], fencing: bool, kind: str
+) -> None:
+    """At once, whatever the time to wait; with every node's vote, and the time to try again.
+
+    Neither the body of a block nor a decorated function runs; a look at the nodes tells the same.
+    """
     manager = make(fencing=fencing)
-    lock = manager.lock(*names, **options)
-    began = sim().time()
-    with bypass(refuse=True):
-        assert await lock.try_acquire() is None
-        for enter in (lock.acquire, lock.__aenter__):
-            with pytest.raises(LockTakenError) as taken:
-                await enter()
-            assert taken.value.names == names
-            assert taken.value.retry_after == RETRY_AFTER
-            assert [vote.vote for vote in taken.value.votes] == [Vote.REFUSED] * 3
-        assert all(node.held and not node.ours for node in await manager.inspect("a"))
-        assert manager.available
-    assert sim().time() == began
+    lock = KINDS[kind](manager, **options)
 
-
-@kinds
-@waiting_times
-@virtual
-async def test_no_node_answers(names: tuple[str, ...], fencing: bool, options: dict[str, Any]) -> None:
-    """At once, too, though a real try takes the time of all nodes."""
-    manager = make(fencing=fencing)
-    lock = manager.lock(*names, **options)
-    began = sim().time()
-    with bypass(refuse="quorum"):
-        for enter in (lock.acquire, lock.try_acquire, lock.__aenter__):
-            with pytest.raises(QuorumUnavailableError) as unavailable:
-                await enter()
-            assert unavailable.value.names == names
-            assert [vote.vote for vote in unavailable.value.votes] == [Vote.SILENT] * 3
-            assert "no node answers" in str(unavailable.value)
-        assert [node.held for node in await manager.inspect("a")] == [None] * 3
-        if fencing:  # else there is nothing to state
-            with pytest.raises(QuorumUnavailableError):
-                await manager.init()
-        assert manager.unavailable_for == math.inf
-    assert sim().time() == began
-
-
-@pytest.mark.parametrize("mode", ["read", "write"])
-@pytest.mark.parametrize("fencing", [True, False])
-@virtual
-async def test_a_read_write_lock_is_refused_alike(mode: str, fencing: bool) -> None:
-    """Taken by another client, or by no node's answer."""
-    lock = getattr(make(fencing=fencing).rwlock("a"), mode)()
-    with bypass(refuse=True):
-        assert await lock.try_acquire() is None
-        with pytest.raises(LockTakenError) as taken:
-            await lock.acquire()
-        assert taken.value.retry_after == RETRY_AFTER
-        assert [vote.vote for vote in taken.value.votes] == [Vote.REFUSED] * 3
-    with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
-        await lock.acquire()
-
-
-@virtual
-async def test_a_decorated_function_does_not_run() -> None:
-    """Nor does the body of a block."""
-    manager = make()
-
-    @manager.locked("a")
+    @manager.locked("gpu", at_least=1)
     async def work() -> None:
         raise AssertionError("it runs without its lock")
 
-    with bypass(refuse=True), pytest.raises(LockTakenError):
-        await work()
-    with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
-        await work()
+    began = sim().time()
+    with bypass(refuse=refuse):
+        if refuse is True:
+            assert await lock.try_acquire() is None
+        else:
+            with pytest.raises(error):
+                await lock.try_acquire()
+        for enter in (lock.acquire, lock.__aenter__, work):
+            with pytest.raises(error) as refused:
+                await enter()
+            assert refused.value.names == (("gpu",) if enter is work else lock.names)
+            assert [one.vote for one in refused.value.votes] == [vote] * 3
+            assert refuse is not True or refused.value.retry_after == RETRY_AFTER
+        looks = [(node.held, node.ours) for node in await manager.inspect("gpu")]
+        assert looks == [(True if refuse is True else None, False)] * 3
+        assert manager.unavailable_for == (0 if refuse is True else math.inf)
+        if fencing and refuse == "quorum":  # else there is nothing to state
+            with pytest.raises(QuorumUnavailableError, match="no node answers"):
+                await manager.init()
+    assert sim().time() == began
 
 
 @virtual
@@ -641,23 +567,6 @@ async def test_the_block_that_was_entered_last_counts() -> None:
             async with lock:
                 pass
             assert (await lease.release()).count(ReleaseOutcome.RELEASED) == 3
-
-
-@virtual
-async def test_hooks_hear_of_refusals() -> None:
-    """As of real ones."""
-
-    class Hears(Hooks):
-        def on_refused(self, event: Refused) -> None:
-            heard.append(event.taken)
-
-    heard: list[bool] = []
-    lock = make(hooks=[Hears()]).lock("a")
-    with bypass(refuse=True):
-        await lock.try_acquire()
-    with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
-        await lock.try_acquire()
-    assert heard == [True, False]
 
 
 @pytest.mark.parametrize("refuse", [None, 1, "", ["a", ""], [1], b"a"])
@@ -689,18 +598,3 @@ def test_production_code_cannot_switch_it_on() -> None:
     assert not knowing
     assert "aioredlock_ng._manager" in modules
     assert not [module for module in modules if module.startswith("aioredlock_ng.testing")]
-
-
-@virtual
-async def test_a_semaphore_is_granted_or_refused_like_any_lock() -> None:
-    """With a slot and a fence; where all is refused there is no permit."""
-    pool = LockManager(URLS).semaphore("pool", permits=2)
-    with bypass():
-        async with pool as one, pool as two:
-            assert (one.slot, two.slot) == (0, 0), "nothing excludes anything here"
-            assert two.fence > one.fence
-            await one.extend()
-    with bypass(refuse=True):
-        assert await pool.try_acquire() is None
-    with bypass(refuse="quorum"), pytest.raises(QuorumUnavailableError):
-        await pool.acquire()
