@@ -31,8 +31,7 @@ def set_up(app: web.Application, manager: LockManager) -> None:
 @locked("order:{order_id}", ttl=15, blocking_timeout=timedelta(seconds=2), status_code=423, at_least=1)
 async def plain(request: web.Request) -> web.Response:
     """A handler; the lease and the manager are typed."""
-    assert_type(request[LEASE], Lease)
-    assert_type(request.config_dict[MANAGER], LockManager)
+    assert_type((request[LEASE], request.config_dict[MANAGER]), tuple[Lease, LockManager])
     return web.Response()
 
 

@@ -105,8 +105,7 @@ def nodes_at(*latencies: Latency) -> list[MemoryNode]:
 def ways(nodes: list[MemoryNode]) -> list[Wire]:
     """A helper that returns ways of a client's own, which are nodes to a manager."""
     wires = [node.wire() for node in nodes]
-    assert_type(wires, list[Wire])
-    assert_type(nodes[0].wires, list[Wire])
+    assert_type((wires, nodes[0].wires), tuple[list[Wire], list[Wire]])
     LockManager(wires)
     return wires
 
