@@ -10,7 +10,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -216,26 +215,6 @@ async def test_a_node_that_evicts_is_told_at_connect(
     assert f":{nodes3.ports[1]}: its maxmemory-policy is volatile-lru" in told[0]
 
 
-@pytest.mark.heavy
-async def test_a_replica_and_its_master(nodes5: LocalNodes) -> None:
-    """The replica has no vote, by URL and by client; the master is told that it has one."""
-    urls = nodes5.urls
-    ask(urls[0], "REPLICAOF", "127.0.0.1", nodes5.ports[1])
-    await eventually(lambda: b"master_link_status:up" in ask(urls[0], "INFO replication"), within=30)
-    await eventually(lambda: b"connected_slaves:1" in ask(urls[1], "INFO replication"))
-    client = Redis.from_url(urls[0])
-    try:
-        for replica, name in ((urls[0], urls[0]), (client, f"client:127.0.0.1:{nodes5.ports[0]}")):
-            findings = await diagnose(replica, *urls[1:])
-            seen = set(brief(findings, but="persistence quarantine latency"))
-            # With its first replica a master's data gets a new name, as if it came from elsewhere.
-            renamed = (urls[1], "sentinel", "warning")
-            assert seen == {(name, "role", "error"), (urls[1], "replicas", "warning"), renamed}
-            assert all("independent master" in one.advice for one in findings if one.check == "role")
-    finally:
-        await client.aclose()
-
-
 @pytest.fixture
 def rights(make_nodes: MakeNodes) -> Callable[[str], list[str]]:
     """Return a function that gives three nodes' URLs for a user with these rights."""
@@ -301,16 +280,14 @@ async def test_a_missing_right_is_an_error(right: str, rights: Callable[[str], l
 async def test_a_command_with_another_name_is_a_missing_right(command: str, make_nodes: MakeNodes) -> None:
     """Locks do without it, by URL; a client's server may not know the scripts and needs EVAL."""
     nodes = make_nodes(3, options={"rename-command": [command, "HIDDEN"]})
-    if command != "EVAL":
-        clients = [Redis.from_url(url) for url in nodes.urls]
-        async with LockManager(clients, node_timeout=PATIENT, fencing=False) as manager:
-            await eventually(lambda: all(node.state == "up" for node in manager.statistics().nodes))
+    clients = [Redis.from_url(url) for url in nodes.urls]
+    for each in (nodes.urls, clients) if command != "EVAL" else (nodes.urls,):
+        async with LockManager(each, node_timeout=PATIENT, fencing=each is nodes.urls) as manager:
+            await eventually(lambda manager=manager: manager.available)
             async with manager.lock("a") as lease:
                 await lease.extend()
-        for client in clients:
-            await client.aclose()
-    async with LockManager(nodes.urls, node_timeout=PATIENT) as manager, manager.lock("a") as lease:
-        await lease.extend()
+    for client in clients:
+        await client.aclose()
     findings = [one for one in await diagnose(*nodes.urls) if one.check not in ("persistence", "quarantine")]
     assert "error" not in {one.level for one in findings}
     refused = [one for one in findings if f"'{command}'" in one.message]
@@ -318,7 +295,7 @@ async def test_a_command_with_another_name_is_a_missing_right(command: str, make
     assert all(f"+{command.lower()}" in one.advice or "by hand" in one.advice for one in refused)
 
 
-async def of_notices(*nodes: Any) -> tuple[Finding, ...]:
+async def of_notices(nodes: list[str]) -> tuple[Finding, ...]:
     """Diagnose nodes on which locks work; returns what is said of notices, with one manager twice."""
     async with LockManager(nodes, node_timeout=PATIENT) as manager:
         said = []
@@ -337,7 +314,7 @@ async def of_notices(*nodes: Any) -> tuple[Finding, ...]:
 async def test_what_releases_cannot_tell_is_told(less: str, rights: Callable[[str], list[str]]) -> None:
     """Whatever is missing: the rights that the advice names are all that is, and nothing stays subscribed."""
     urls = rights(f"{ACL_RIGHTS} {less}")
-    findings = await of_notices(*urls)
+    findings = await of_notices(urls)
     assert {one.level for one in findings} == {"warning" if less else "ok"}
     for url, finding in zip(urls, findings, strict=True):
         admin = url.replace("locks:secret@", "")
@@ -346,64 +323,10 @@ async def test_what_releases_cannot_tell_is_told(less: str, rights: Callable[[st
             assert "NOPERM" in finding.message
             advised = re.findall(r"[+&][^ ,]+", finding.advice)
             ask(admin, "ACL SETUSER", "locks", *advised)
-    assert {one.level for one in await of_notices(*urls)} == {"ok"}
-
-
-async def test_by_resp2_no_release_is_told(nodes3: LocalNodes) -> None:
-    """It is no error, the connection is kept, and no right would help."""
-    urls = [f"{url}?protocol=2" for url in nodes3.urls]
-    for finding in await of_notices(*urls):
-        assert finding.level == "warning"
-        assert "RESP2" in finding.message
+    assert {one.level for one in await of_notices(urls)} == {"ok"}
+    for finding in await of_notices([f"{url}?protocol=2" for url in urls]):  # no right would help
+        assert (finding.level, "RESP2" in finding.message) == ("warning", True)
         assert "protocol=2" in finding.advice
-
-
-@pytest.mark.parametrize(
-    ("less", "level"),
-    [("", "ok"), ("-publish", "warning"), ("-pubsub|numsub", "warning"), ("-subscribe", "ok")],
-)
-async def test_a_client_only_has_to_publish(
-    less: str, level: str, rights: Callable[[str], list[str]]
-) -> None:
-    """It hears of no release whatever it may do, and others want to hear of its own."""
-    clients = [Redis.from_url(url) for url in rights(f"{ACL_RIGHTS} {less}")]
-    findings = await of_notices(*clients)
-    assert {one.level for one in findings} == {level}
-    for client in clients:
-        await client.aclose()
-
-
-async def test_plain_locks_need_the_time_for_their_sentinels(rights: Callable[[str], list[str]]) -> None:
-    """Everything that is tried without a vote works then; that there is none is told all the same."""
-    urls = rights(f"{ACL_RIGHTS} -time")
-    findings = await diagnose(*urls, fencing=False, restart_quarantine=30)
-    errors = [one for one in findings if one.level == "error"]
-    assert {(one.check, one.level) for one in errors} == {("rights", "error"), ("quorum", "error")}
-    assert all(one.message.startswith("vote: ") for one in errors if one.check == "rights")
-
-
-async def test_rights_on_other_keys_are_an_error(rights: Callable[[str], list[str]]) -> None:
-    """A user of one prefix cannot lock under another; the line fits the prefix that is used."""
-    findings = [one for one in await diagnose(*rights(ACL_RIGHTS), prefix="b*:") if one.level == "error"]
-    assert {one.check for one in findings} == {"rights", "quorum"}
-    assert r"~b\*:* " in findings[1].advice
-
-
-@pytest.mark.parametrize("password", ["wrong", ""])
-async def test_a_password_that_is_wrong_or_missing(password: str, make_nodes: MakeNodes) -> None:
-    """It is not shown; the right one is fine, and makes the server one that asks for it."""
-    nodes = make_nodes(3, options={"requirepass": "s3cret"})
-    login = f"redis://:{password}@" if password else "redis://"
-    findings = await diagnose(*(url.replace("redis://", login) for url in nodes.urls))
-    assert brief(findings) == [
-        (None, "quorum", "error"),
-        *((url, "reachable", "error") for url in nodes.urls),
-    ]
-    assert all("user and password" in one.advice for one in findings[1:])
-    manager = LockManager(url.replace("redis://", "redis://:s3cret@") for url in nodes.urls)
-    access = [one for one in await manager.diagnose() if one.check == "access"]
-    await manager.aclose()
-    assert [(one.level, one.message) for one in access] == [("ok", "the default user needs a password")] * 3
 
 
 async def of_no_use(nodes: LocalNodes) -> None:
@@ -432,14 +355,34 @@ async def unwritten(nodes: LocalNodes) -> None:
     await eventually(lambda: b"rdb_last_bgsave_status:err" in ask(nodes.urls[0], "INFO persistence"))
 
 
+async def busy(nodes: LocalNodes) -> None:
+    """Let the first run a script without end; it answers nothing but how to end it."""
+    BUSY.append(socket.create_connection(("127.0.0.1", nodes.ports[0])))
+    BUSY[-1].sendall(b'EVAL "while true do end" 0\r\n')
+    await eventually(lambda: not answers(nodes.ports[0], within=0.2))
+
+
+async def replicated(nodes: LocalNodes) -> None:
+    """Let the first be a replica of the second, which then has its data's name from elsewhere."""
+    ask(nodes.urls[0], "REPLICAOF", "127.0.0.1", nodes.ports[1])
+    await eventually(lambda: b"master_link_status:up" in ask(nodes.urls[0], "INFO replication"), within=30)
+    await eventually(lambda: b"connected_slaves:1" in ask(nodes.urls[1], "INFO replication"))
+
+
+BUSY: list[socket.socket] = []
 LOCAL, OPEN = {"protected-mode": "no"}, {"protected-mode": "no", "bind": "0.0.0.0"}
-CLUSTER = {"cluster-enabled": "yes"}
+CLUSTER, PASSWORD = {"cluster-enabled": "yes"}, {"requirepass": "s3cret"}
 FSYNC = {fsync: {"appendonly": "yes", "appendfsync": fsync} for fsync in ("always", "everysec")}
+REPLICA = ["replicas warning", "role error", "sentinel warning"]
+LOGIN = ["quorum error"] + ["reachable error"] * 3
 
 
 @pytest.mark.parametrize(
     ("options", "damage", "ours", "found", "words"),
     [
+        pytest.param(PASSWORD, None, {}, LOGIN, "user and password", id="a password that is missing"),
+        pytest.param({"lua-time-limit": 50}, busy, {}, ["writes error"], "BUSY SCRIPT KILL", id="busy"),
+        pytest.param({}, replicated, {"node_timeout": 5}, REPLICA, "independent master", id="a replica"),
         pytest.param(LOCAL, None, {}, [], "", id="reached by its own machine alone"),
         pytest.param(LOCAL, of_no_use, {}, [], "", id="reached, but not without a login"),
         pytest.param(OPEN, None, {}, ["access error"] * 3, "firewall", id="open to any machine"),
@@ -474,29 +417,13 @@ async def test_what_a_servers_state_comes_to(
     findings = await diagnose(*urls, **ours)
     but = "quarantine" if "appendonly" in options else "persistence quarantine"
     seen = sorted(f"{check} {level}" for _, check, level in brief(findings, but=but))
-    assert set(found) <= set(seen) if ours or damage is newer else found == seen
+    assert set(found) <= set(seen) if ours or damage is newer else found == seen, seen
     said = " ".join(one.message + one.advice for one in findings)
     assert not [word for word in words.split() if word not in said]
-    assert damage is None or {one.node for one in findings if one.check in ("writes", "sentinel")} <= {
-        urls[0]
-    }
+    assert damage is None or {one.node for one in findings if one.check in ("writes", "role")} <= {urls[0]}
+    while BUSY:
+        BUSY.pop().close()
     assert damage is not newer or ask(urls[0], "GET", "redlock:{meta}") == b"2:new"
-
-
-async def test_a_server_that_is_busy_with_a_script(make_nodes: MakeNodes) -> None:
-    """Nothing is answered but how to end it."""
-    nodes = make_nodes(3, options={"lua-time-limit": 50})
-    with socket.create_connection(("127.0.0.1", nodes.ports[0])) as busy:
-        busy.sendall(b'EVAL "while true do end" 0\r\n')
-        await eventually(lambda: not answers(nodes.ports[0], within=0.2))
-        try:
-            findings = await diagnose(*nodes.urls)
-        finally:
-            busy_killer = threading.Thread(target=ask, args=(nodes.urls[0], "SCRIPT KILL"))
-            busy_killer.start()
-            busy_killer.join()
-    assert brief(findings) == [(nodes.urls[0], "writes", "error")]
-    assert any("BUSY" in one.message and "SCRIPT KILL" in one.advice for one in findings)
 
 
 @pytest.fixture

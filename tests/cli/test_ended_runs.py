@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import signal
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from aioredlock_ng import LockManager, LossReason
 from aioredlock_ng._cli.run_command import Ended
 from aioredlock_ng._cli.run_guarded import GuardedRun
-from aioredlock_ng._cli.run_job import HARMLESS, Job
+from aioredlock_ng._cli.run_job import Job
 from aioredlock_ng._cli.run_plan import Plan
 from aioredlock_ng.testing import MemoryNode
 
@@ -100,21 +99,6 @@ def test_ctrl_c_is_passed_on_where_the_command_had_the_terminal(
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "words"),
-    [
-        (errno.ENOTDIR, 127, "'true': command not found"),
-        (errno.E2BIG, 126, "'true' cannot be executed: Argument list too long"),
-    ],
-)
-def test_a_command_that_was_not_started(
-    number: int, code: int, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As shells tell it; more is in ``test_run.py``."""
-    assert GuardedRun(plan_of())._not_started(number) == code
-    assert capsys.readouterr().err == f"{WE}{words}\n"
-
-
-@pytest.mark.parametrize(
     ("word", "said"),
     [("stopped", "not suspended"), ("waits", "(fg)"), ("left", "left processes behind"),
      ("denied", "not permitted")],
@@ -124,37 +108,6 @@ def test_what_the_guard_reports_is_told(word: str, said: str, capsys: pytest.Cap
     GuardedRun(plan_of())._hear([word])
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
-
-
-def test_only_a_wait_without_end_says_why_it_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
-    """Once; not while another holder has the lock; not when the wait will end with a reason."""
-
-    def refused(run: Job, *, taken: bool) -> str:
-        run.on_refused(SimpleNamespace(taken=taken))  # type: ignore[arg-type]
-        return capsys.readouterr().err
-
-    run = Job(plan_of())
-    assert refused(run, taken=True) == ""
-    assert "too few nodes answer; still trying" in refused(run, taken=False)
-    assert refused(run, taken=False) == ""
-    assert refused(Job(plan_of(patience=5.0)), taken=False) == ""
-
-
-def test_signals_end_the_waiting_but_for_harmless_ones() -> None:
-    """The first one counts; with a command they are the command's."""
-    run = Job(plan_of())
-    for number in HARMLESS:
-        run._caught(number)
-    assert (run._signal, run._signalled.is_set()) == (None, False)
-    run._caught(signal.SIGTERM)
-    run._caught(signal.SIGINT)
-    assert (run._signal, run._signalled.is_set()) == (signal.SIGTERM, True)
-    passed: list[int] = []
-    run = Job(plan_of())
-    run._guarded._command = SimpleNamespace(pass_on=passed.append)  # type: ignore[assignment]
-    run._caught(signal.SIGHUP)
-    run._caught(signal.SIGWINCH)
-    assert (passed, run._signal) == ([signal.SIGHUP, signal.SIGWINCH], None)
 
 
 @pytest.mark.parametrize(
@@ -177,9 +130,3 @@ async def test_a_lock_that_was_gone_at_the_end(
         lease = await manager.lock("job").acquire()
         assert await run._run_under(lease, manager) == code
     assert ("was gone before the command ended" in capsys.readouterr().err) == (code == 75)
-
-
-@pytest.mark.parametrize(("ttl", "margin"), [(1.0, 0.05), (10.0, 0.5), (20.0, 1.0), (1000.0, 1.0)])
-def test_the_margin_is_a_share_of_the_ttl_and_a_second_at_most(ttl: float, margin: float) -> None:
-    """The killed must be gone when validity ends."""
-    assert plan_of(ttl=ttl).margin == pytest.approx(margin)

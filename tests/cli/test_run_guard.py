@@ -37,34 +37,23 @@ async def heard(command: GuardedCommand) -> list[list[str]]:
     return reports
 
 
-async def test_a_lock_without_time_left_starts_nothing(tmp_path: Path) -> None:
-    """The guard came up when the command would have to be ended at once."""
-    command = guarded("touch", str(tmp_path / "started"), valid=1.05)
-    assert await heard(command) == [["late"]]
-    assert not (tmp_path / "started").exists()
-
-
-async def test_a_lock_that_was_extended_meanwhile_starts_it() -> None:
-    """What it was started with is not the last word."""
-    command = guarded("true", valid=1.05)
-    command.keep_until(now() + 60)
-    assert [words[0] for words in await heard(command)] == ["started", "ended"]
-
-
-async def test_a_lock_lost_before_the_start_starts_nothing(tmp_path: Path) -> None:
-    """The loss overtook the start."""
-    command = guarded("touch", str(tmp_path / "started"))
-    command.end()
-    assert await heard(command) == [["late"]]
-    assert not (tmp_path / "started").exists()
-
-
-async def test_a_holder_that_died_before_the_start_starts_nothing(tmp_path: Path) -> None:
-    """Its death overtook the start."""
-    command = guarded("touch", str(tmp_path / "started"))
-    command.close()
-    assert [words async for words in command.reports()] == [["late"]]
-    assert not (tmp_path / "started").exists()
+@pytest.mark.parametrize("why", ["no time left", "extended", "lost", "holder died"])
+async def test_a_lock_without_time_left_starts_nothing(why: str, tmp_path: Path) -> None:
+    """The guard came up when the command would have to be ended at once, or its end overtook the start."""
+    command = guarded(
+        "touch", str(tmp_path / "started"), valid=1.05 if why[-4:] in ("left", "nded") else 60.0
+    )
+    if why == "extended":  # what it was started with is not the last word
+        command.keep_until(now() + 60)
+    elif why == "lost":
+        command.end()
+    elif why == "holder died":
+        command.close()
+    reports = [words[0] async for words in command.reports()]
+    if why != "holder died":
+        command.close()
+    assert reports == (["started", "ended"] if why == "extended" else ["late"])
+    assert (tmp_path / "started").exists() is (why == "extended")
 
 
 async def test_a_signal_before_the_start_reaches_the_command() -> None:
@@ -74,40 +63,6 @@ async def test_a_signal_before_the_start_reaches_the_command() -> None:
     reports = await heard(command)
     assert [words[0] for words in reports] == ["started", "ended"]
     assert reports[-1][1:3] == [str(-signal.SIGUSR1), "0"]
-
-
-async def test_the_time_to_kill_is_kept(tmp_path: Path) -> None:
-    """From SIGTERM to SIGKILL it takes `kill_after`; validity would allow more."""
-    deaf = f"trap '' TERM; touch {tmp_path}/ready; while :; do sleep 0.01; done"
-    command = guarded("sh", "-c", deaf, kill_after=0.4)
-    words = []
-    async for report in command.reports():
-        words.append(report[0])
-        if report[0] == "started":
-            until((tmp_path / "ready").exists, "it is deaf to SIGTERM")
-            began = now()
-            command.end()
-    command.close()
-    assert words == ["started", "killed", "ended"]
-    assert 0.4 <= now() - began < 10
-
-
-async def test_a_late_sigterm_does_not_delay_the_sigkill(tmp_path: Path) -> None:
-    """The guard stood still when SIGTERM was due: the command gets less time, and is gone before the end."""
-    deaf = f"trap '' TERM; touch {tmp_path}/ready; while :; do sleep 0.01; done"
-    ends = now() + 2.0
-    command = guarded("sh", "-c", deaf, valid=2.0, kill_after=1.0, margin=0.3)
-    reports = []
-    async for words in command.reports():
-        reports.append(words)
-        if words[0] == "started":
-            until((tmp_path / "ready").exists, "it is deaf to SIGTERM")
-            os.kill(command._guard.pid, signal.SIGSTOP)
-            until(lambda: now() > ends - 0.8, "less than the time to kill is left")
-            os.kill(command._guard.pid, signal.SIGCONT)
-    command.close()
-    assert [words[0] for words in reports] == ["started", "killed", "ended"]
-    assert float(reports[-1][3]) < ends
 
 
 async def test_orders_to_a_guard_that_stands_still_do_not_block() -> None:
@@ -188,38 +143,33 @@ def program(text: str, tmp_path: Path) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["timeout 60 $note; true", "set -m; $note & wait", "sh -c 'timeout 60 $note & exit'; exec sleep 60"],
-    ids=["timeout", "job control", "of a parent that is gone"],
+    ("text", "told", "lives"),
+    [
+        pytest.param("timeout 60 $note; true", None, False, id="timeout"),
+        pytest.param("set -m; $note & wait", None, False, id="job control"),
+        pytest.param("sh -c 'timeout 60 $note & exit'; exec sleep 60", None, False, id="its parent is gone"),
+        pytest.param("set -m; $note & $wait; exit 5", ["left", "ended"], False, id="in the background"),
+        pytest.param("setsid $note & $wait; exit 5", ["ended"], True, id="a daemon means to stay"),
+    ],
 )
-async def test_what_left_the_group_ends_with_a_lost_lock(text: str, tmp_path: Path) -> None:
-    """The group of its own that `timeout` and a shell's jobs have does not save them."""
-    command = guarded(*program(text, tmp_path))
+async def test_what_left_the_group_ends_with_the_lock(
+    text: str, told: list[str] | None, lives: bool, tmp_path: Path
+) -> None:
+    """Lost, or given back: the group of its own that `timeout` and a shell's jobs have does not save them."""
+    command, reports = guarded(*program(text, tmp_path)), []
     async for words in command.reports():
+        reports.append(words)
         if words[0] == "started":
             until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")
-            command.end()
+            if told is None:
+                command.end()
     command.close()
-    assert words[2] == "1"
-    assert not runs(int((tmp_path / "pid").read_text()))
-
-
-async def test_a_job_in_the_background_ends_with_the_command(tmp_path: Path) -> None:
-    """In a group of its own it would run on without the lock."""
-    command = guarded(*program("set -m; $note & $wait; exit 5", tmp_path))
-    reports = await heard(command)
-    assert [words[:2] for words in reports[1:]] == [["left"], ["ended", "5"]]
-    assert not runs(int((tmp_path / "pid").read_text()))
-
-
-async def test_a_daemon_stays(tmp_path: Path) -> None:
-    """A process that takes a session of its own means to stay, such as a service that a script restarted."""
-    command = guarded(*program("setsid $note & $wait; exit 5", tmp_path))
-    reports = await heard(command)
-    daemon = int((tmp_path / "pid").read_text())
-    assert [words[:2] for words in reports[1:]] == [["ended", "5"]]
-    assert runs(daemon)
-    os.kill(daemon, signal.SIGKILL)
+    assert reports[-1][2] == str(int(told is None))
+    assert told is None or [words[0] for words in reports[1:]] == told
+    pid = int((tmp_path / "pid").read_text())
+    assert runs(pid) is lives
+    if lives:
+        os.kill(pid, signal.SIGKILL)
 
 
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child")

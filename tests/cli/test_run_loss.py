@@ -157,42 +157,28 @@ def test_a_lost_majority_ends_the_command(harm: str, manners: str, runs: Runs) -
     assert ask(runs.nodes.urls[2], "EXISTS", KEY) == 0
 
 
-def test_a_refused_lock_ends_the_command(runs: Runs) -> None:
-    """The keys were deleted: at the next extension the command is ended, and the code is 75."""
-    run = holding(runs, *runs.stamper("first"))
+@pytest.mark.parametrize("by_itself", [False, True])
+def test_a_refused_lock_ends_the_command(by_itself: bool, runs: Runs) -> None:
+    """The keys were deleted: at the next extension the command is ended, and the code is 75.
+
+    So it is of a command that ended by itself before the guard heard of it: it ran unprotected.
+    """
+    run = holding(runs, *runs.stamper("first"), ttl=2 * TTL if by_itself else TTL)
+    guard = runs.guard()
+    if by_itself:
+        os.kill(guard, signal.SIGSTOP)
     for url in runs.nodes.urls:
         ask(url, "DEL", KEY)
+    if by_itself:
+        until(lambda: "does not hold it any more" in run.err, "the loss is noticed")
+        os.kill(runs.stamps("first")[0].pid, signal.SIGTERM)
+        until(lambda: runs.stamps("first")[0].pid not in runs.processes(), "the command has ended")
+        os.kill(guard, signal.SIGCONT)
     assert run.wait() == 75
     assert runs.words("first")[:2] == ["start", "SIGTERM"]
     assert "a majority of the nodes does not hold it any more" in run.err
     assert "lock 'job' was gone while the command ran: another holder may have run meanwhile" in run.err
     assert "before its validity" not in run.err
-
-
-def test_a_lock_that_was_gone_when_the_command_ended_is_lost(runs: Runs) -> None:
-    """The keys were deleted, and the command ended before the guard heard of it: it ran unprotected."""
-    run = holding(runs, *runs.stamper("first"), ttl=2 * TTL)
-    guard = runs.guard()
-    os.kill(guard, signal.SIGSTOP)
-    for url in runs.nodes.urls:
-        ask(url, "DEL", KEY)
-    until(lambda: "does not hold it any more" in run.err, "the loss is noticed")
-    os.kill(runs.stamps("first")[0].pid, signal.SIGTERM)
-    until(lambda: runs.stamps("first")[0].pid not in runs.processes(), "the command has ended")
-    os.kill(guard, signal.SIGCONT)
-    assert run.wait() == 75
-    assert "lock 'job' was gone while the command ran" in run.err
-
-
-def test_a_lock_that_was_gone_at_the_end_is_lost(runs: Runs) -> None:
-    """The keys were deleted and the command ended before the next extension could tell: the release does."""
-    run = runs.start("--ttl", "60", "job", "--", *runs.stamper("first"))
-    until(lambda: runs.words("first"), "the command runs")
-    for url in runs.nodes.urls:
-        ask(url, "DEL", KEY)
-    run.send(signal.SIGTERM)
-    assert run.wait() == 75
-    assert "lock 'job' was gone before the command ended" in run.err
 
 
 def test_a_guard_that_stands_still_is_replaced(runs: Runs) -> None:

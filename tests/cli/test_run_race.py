@@ -83,7 +83,7 @@ def test_a_taken_lock_is_said_to_be_whose(runs: Runs) -> None:
     ("patience", "code", "says"), [(["-n", "-E", "0"], 0, ""), (["-w", "0.5", "-E", "9"], 9, "held by")]
 )
 def test_a_wait_ends_in_time(patience: list[str], code: int, says: str, runs: Runs) -> None:
-    """``-w`` is a limit: then it is as with a taken lock; cron gets no mail where that is as good as any end."""
+    """``-w`` is a limit: then it is as with a taken lock; with code 0 cron gets no mail."""
     holding(runs)
     done, out, err = runs.finish(*patience, "job", "--", "echo", "started")
     assert (done, out, bool(err)) == (code, "", bool(says))

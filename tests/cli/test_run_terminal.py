@@ -157,29 +157,30 @@ def test_ctrl_c_is_the_commands_own(terminal: Terminal, runs: Runs) -> None:
     assert runs.words("stamps") == ["start", "SIGINT", "SIGTERM"]
 
 
-def test_ctrl_c_ends_an_ordinary_command(terminal: Terminal, runs: Runs) -> None:
-    """One that does not care is ended, with all of its group and no word of ours."""
-    sleep = line("sh", "-c", '"$@" | sleep 60', "sh", *SLEEPER)
-    shell = terminal.start(f'trap "echo trapped" INT; {sleep}; echo "code $?"')
-    terminal.read_until("ready")
-    terminal.type("\x03")
-    terminal.read_until("code 130")
-    assert shell.wait() == 0
-    assert "trapped" in terminal.shown
-    assert "aioredlock-ng run:" not in terminal.shown
+PIPED = '"$@" | sleep 60'
 
 
-def test_ctrl_c_ends_the_script_around_it(terminal: Terminal, runs: Runs) -> None:
-    """As without a lock: the script does not go on with its next line."""
-    sleep = line(*SLEEPER)
-    shell = terminal.start(f"for i in 1 2; do {sleep}; echo next; done; echo after")
+@pytest.mark.parametrize(
+    ("script", "shown", "code"),
+    [
+        (f'trap "echo trapped" INT; {line("sh", "-c", PIPED, "sh", *SLEEPER)}; echo "code $?"',
+         {"trapped": True, "code 130": True}, (0,)),
+        (f"for i in 1 2; do {line(*SLEEPER)}; echo next; done; echo after",
+         {"next": False, "after": False}, (-signal.SIGINT, 128 + signal.SIGINT)),
+    ],
+    ids=["that goes on", "that does not care"],
+)  # fmt: skip
+def test_ctrl_c_ends_an_ordinary_command(
+    script: str, shown: dict[str, bool], code: tuple[int, ...], terminal: Terminal
+) -> None:
+    """One that does not care is ended with all of its group, and with the script around it."""
+    shell = terminal.start(script)
     terminal.read_until("ready")
     terminal.type("\x03")
-    assert shell.wait() in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert shell.wait() in code
     terminal.read_rest()
-    assert terminal.shown.count("ready") == 1
-    assert "next" not in terminal.shown
-    assert "after" not in terminal.shown
+    assert {words: words in terminal.shown for words in shown} == shown
+    assert (terminal.shown.count("ready"), "aioredlock-ng run:" in terminal.shown) == (1, False)
 
 
 def test_ctrl_c_ends_the_waiting(terminal: Terminal, runs: Runs) -> None:
@@ -195,22 +196,14 @@ def test_ctrl_c_ends_the_waiting(terminal: Terminal, runs: Runs) -> None:
     assert "Traceback" not in terminal.shown
 
 
-def test_ctrl_z_does_not_stop_the_command(terminal: Terminal, runs: Runs) -> None:
-    """Nothing could wake it, and its lock would run out: it goes on at once, with a message."""
-    program = "import time, sys; print('ready'); sys.stdin.readline(); print('done')"
-    shell = terminal.start(f'{line(sys.executable, "-u", "-c", program)}; echo "code $?"')
-    terminal.read_until("ready")
-    terminal.type("\x1a")
-    terminal.read_until("not suspended")
-    terminal.type("\n")
-    terminal.read_until("done")
-    terminal.read_until("code 0")
-    assert shell.wait() == 0
+@pytest.mark.parametrize("own_input", [True, False])
+def test_ctrl_z_does_not_stop_the_command(own_input: bool, terminal: Terminal, runs: Runs) -> None:
+    """Nothing could wake it, and its lock would run out: it goes on at once, with a message.
 
-
-def test_ctrl_z_does_not_stop_the_run(terminal: Terminal, runs: Runs) -> None:
-    """Nor does it when the terminal is still the run's, because the command reads something else."""
-    shell = terminal.start(f'trap : TSTP; {line(*runs.stamper("stamps"))} </dev/null; echo "code $?"')
+    Nor does it stop the run when that still has the terminal, because the command reads something else.
+    """
+    more = "" if own_input else " </dev/null"
+    shell = terminal.start(f'trap : TSTP; {line(*runs.stamper("stamps"))}{more}; echo "code $?"')
     until(lambda: runs.words("stamps"), "the command runs")
     terminal.type("\x1a")
     terminal.read_until("not suspended")
