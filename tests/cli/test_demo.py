@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import errno
 import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -23,9 +21,11 @@ from aioredlock_ng.__main__ import main
 from aioredlock_ng._demo.story import Screen
 from aioredlock_ng._demo.verdict import Section, hand_overs, judge
 from aioredlock_ng._demo.worker import Counter, Crew, DemoError
+from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
 from aioredlock_ng.testing import _server
+from tests.cli.shown import Shown, showing
 from tests.environments.interpreters import ROOT
-from tests.servers import fastest_arm, without_quarantine_set
+from tests.servers import fastest_arm
 
 DEMO = (sys.executable, "-m", "aioredlock_ng", "demo")
 DEADLINE = 60.0
@@ -33,35 +33,10 @@ DEADLINE = 60.0
 
 
 @dataclasses.dataclass
-class Run:
+class Run(Shown):
     """A demo that was started, and the directory for temporary files that is its alone."""
 
-    process: subprocess.Popen[bytes]
-    read_end: int
-    temporary: Path
-    output: str = ""
-
-    def read(self) -> bool:
-        """Read a little more of its output; False at its end."""
-        try:
-            data = os.read(self.read_end, 65536)
-        except OSError as error:
-            if error.errno != errno.EIO:  # how Linux says that no process holds the terminal any more
-                raise
-            return False
-        self.output += data.decode()
-        return bool(data)
-
-    def read_until(self, words: str) -> None:
-        """Read until it has said something."""
-        while words not in self.output:
-            assert self.read(), self.output
-
-    def finish(self) -> int:
-        """Read to the end and return the exit code."""
-        while self.read():
-            pass
-        return self.process.wait(DEADLINE)
+    temporary: Path = Path()
 
     @property
     def figures(self) -> dict[str, list[int]]:
@@ -71,28 +46,16 @@ class Run:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return a function that starts a demo, with a pipe or a terminal for its output."""
     fastest_arm()  # skips where no server is to be had
+    monkeypatch.delenv(QUARANTINE_VARIABLE)  # as users have it
     with contextlib.ExitStack() as stack:
 
-        def run(*command: str, terminal: bool) -> Run:
-            read_end, write_end = pty.openpty() if terminal else os.pipe()
-            stack.callback(os.close, read_end)
-            ours = {"TMPDIR": str(tmp_path), "TERM": "xterm", "COLUMNS": "100"}
-            process = subprocess.Popen(
-                command,
-                cwd=ROOT,
-                env=without_quarantine_set() | ours,
-                stdin=subprocess.DEVNULL,
-                stdout=write_end,
-                stderr=write_end,
-                start_new_session=True,
-            )
-            os.close(write_end)
-            stack.callback(process.wait)
-            stack.callback(process.kill)
-            return Run(process, read_end, tmp_path)
+        def run(*, terminal: bool) -> Run:
+            ours = {"TMPDIR": str(tmp_path), "COLUMNS": "100", "PYTHONPATH": str(ROOT)}
+            shown = stack.enter_context(showing(DEMO, ours, rows=24 if terminal else None))
+            return Run(shown.process, shown.read_end, temporary=tmp_path)
 
         yield run
 
@@ -140,7 +103,7 @@ def check_good_end(run: Run) -> None:
 def test_it_ends_well_in_plain_lines(start: Any) -> None:
     """Into a pipe it writes plain ASCII lines, what happened in order, and ends with exit code 0 in time."""
     began = time.monotonic()
-    run = start(*DEMO, terminal=False)
+    run = start(terminal=False)
     check_good_end(run)
     assert time.monotonic() - began < DEADLINE
     assert run.output.isascii()
@@ -172,7 +135,7 @@ def test_it_ends_well_in_plain_lines(start: Any) -> None:
 
 def test_it_shows_a_bar_on_a_terminal(start: Any) -> None:
     """On a terminal it draws a progress bar meanwhile, takes it away, and ends just as well."""
-    run = start(*DEMO, terminal=True)
+    run = start(terminal=True)
     check_good_end(run)
     assert re.search(r"\[#+\.+\] +\d+% \d+ increments", run.output)
     assert "node 1 killed" in run.output
@@ -182,11 +145,10 @@ def test_it_shows_a_bar_on_a_terminal(start: Any) -> None:
 @needs_proc
 def test_ctrl_c_ends_everything(start: Any) -> None:
     """Interrupted at the worst moment, a holder frozen, it ends all processes and exits with 130."""
-    run = start(*DEMO, terminal=True)
-    run.read_until("frozen before its write")
+    run = start(terminal=True)
+    run.until("frozen before its write")
     assert len(left_behind(run)) >= 10  # the demo, its nodes and their reaper, its workers and the holder
-    run.process.send_signal(signal.SIGINT)
-    assert run.finish() == 130, run.output
+    assert run.finish(signal.SIGINT) == 130, run.output
     assert left_behind_after(run, 0) == []
     assert list(run.temporary.iterdir()) == []
     assert "Traceback" not in run.output
@@ -196,8 +158,8 @@ def test_ctrl_c_ends_everything(start: Any) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
 def test_nothing_outlives_it(number: int, code: int, start: Any) -> None:
     """Terminated it cleans up; killed, its nodes and workers notice and end, the frozen one included."""
-    run = start(*DEMO, terminal=False)
-    run.read_until("frozen before its write")
+    run = start(terminal=False)
+    run.until("frozen before its write")
     run.process.send_signal(number)
     assert run.process.wait(DEADLINE) == code
     assert left_behind_after(run, 0 if number == signal.SIGTERM else 30) == []

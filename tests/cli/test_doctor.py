@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
 import re
 import socket
 import subprocess
@@ -31,6 +28,7 @@ from aioredlock_ng._core.rights import (
 from aioredlock_ng.testing import LocalNodes
 from aioredlock_ng.testing._ports import ReservedPort
 from aioredlock_ng.testing._server import find_server
+from tests.cli.shown import showing
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, answers, ask, eventually, fastest_arm
 
@@ -160,19 +158,13 @@ def test_colours_are_for_terminals(
         pytest.importorskip("rich")
     hide = "sys.modules['rich'] = None;" if without_rich else ""
     code = f"import sys; {hide} from aioredlock_ng.__main__ import main; sys.exit(main(['doctor']))"
-    environment = os.environ | {"REDLOCK_URLS": ",".join(shared_nodes.urls), "NO_COLOR": no_color}
-    environment |= {"TERM": "xterm", "COLUMNS": "40", "PYTHONPATH": str(ROOT)}
-    read_end, write_end = pty.openpty()
-    with subprocess.Popen([sys.executable, "-c", code], stdout=write_end, env=environment) as process:
-        os.close(write_end)
-        output = b""
-        with contextlib.suppress(OSError):  # how Linux says that no process holds the terminal any more
-            while data := os.read(read_end, 65536):
-                output += data
-    os.close(read_end)
-    assert process.returncode == 0
-    assert (b"\x1b[" in output) is coloured
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", output.decode())
+    environment = {"REDLOCK_URLS": ",".join(shared_nodes.urls), "NO_COLOR": no_color}
+    environment |= {"COLUMNS": "40", "PYTHONPATH": str(ROOT)}
+    with showing([sys.executable, "-c", code], environment, rows=24) as shown:
+        assert shown.finish() == 0
+    output = shown.output
+    assert ("\x1b[" in output) is coloured
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
     assert "  ok       identity: no two nodes are the same server\r\n" in plain
     assert "set a restart_quarantine; or appendonly yes with appendfsync always; or keep it down" in plain
 

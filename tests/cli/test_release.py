@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import pty
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
@@ -14,6 +12,7 @@ import pytest
 
 from aioredlock_ng.testing import LocalNodes
 from tests.cli.runs import Cli
+from tests.cli.shown import showing
 from tests.environments.interpreters import ROOT
 from tests.servers import Nodes, ask
 
@@ -259,23 +258,20 @@ def test_for_programs_it_is_json(shared_nodes: Nodes, release: Release) -> None:
 def test_at_a_real_terminal(shared_nodes: Nodes) -> None:
     """The question is there before the answer is read."""
     hold(shared_nodes, "stuck")
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-W", "error", "-m", "aioredlock_ng", "release", "stuck"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "REDLOCK_URLS": ",".join(shared_nodes.urls)}
-    environment |= {"NO_COLOR": "1"}
-    with subprocess.Popen(
-        [*command, "--node-timeout", "1"], stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env=environment, text=True,
-    ) as process:  # fmt: skip
-        os.close(theirs)
-        assert process.stderr is not None
-        said = ""
-        while not said.endswith("[y/N] "):
-            character = process.stderr.read(1)
-            assert character, said
-            said += character
-        os.write(ours, b"y\n")
-        out, _ = process.communicate(timeout=60)
-    os.close(ours)
-    assert (process.returncode, "billing-7" in said) == (0, True)
-    assert out == "lock stuck, held by billing-7: deleted on 5 of 5 nodes\n"
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "aioredlock_ng",
+        "release",
+        "stuck",
+        "--node-timeout",
+        "1",
+    ]
+    environment = {"PYTHONPATH": str(ROOT), "REDLOCK_URLS": ",".join(shared_nodes.urls), "NO_COLOR": "1"}
+    with showing(command, environment, rows=24) as shown:
+        shown.until(r"billing-7.*\[y/N\] $")
+        os.write(shown.read_end, b"y\n")
+        assert shown.finish() == 0
+    assert shown.output.endswith("lock stuck, held by billing-7: deleted on 5 of 5 nodes\r\n")

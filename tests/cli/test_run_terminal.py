@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import select
 import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.cli.runs import PATIENCE, RUN, Run, Runs, until
+from tests.cli.runs import RUN, Run, Runs, until
+from tests.cli.shown import Shown
 from tests.servers import ask
 
 LEADER = (
@@ -69,14 +70,11 @@ class Terminal:
 
     def read_until(self, words: str) -> None:
         """Read until something is shown."""
-        deadline = time.monotonic() + PATIENCE
-        while words not in self.shown:
-            left = deadline - time.monotonic()
-            assert select.select([self.controller], [], [], max(left, 0))[0], self.shown
-            try:
-                self.shown += os.read(self.controller, 4096).decode()
-            except OSError:  # EIO is how Linux says that the terminal has no holder any more
-                pytest.fail(self.shown)
+        shown = Shown(self.shell, self.controller, self.shown)
+        try:
+            shown.until(re.escape(words))
+        finally:
+            self.shown = shown.output
 
     def read_rest(self) -> None:
         """Read what has been written by now."""
