@@ -16,17 +16,11 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 from aioredlock_ng.testing import LocalNodes
 from tests.behaviour.tools import no_key_left
 from tests.contrib.web import WebServer, uvicorn, web_server
-from tests.servers import answers, eventually
+from tests.servers import eventually
 
 KEYS: Final = 3
 TTL: Final = 2
-"""Seconds: what both servers ask for, where nothing else is said."""
-
-LONG: Final = 90
-"""Seconds of a ttl that allows the servers a long `node_timeout`."""
-
-NODE_TIMEOUT: Final = 30
-"""Seconds that both servers would then wait for a node where they had to."""
+"""Seconds: what both servers ask for."""
 
 
 @pytest.fixture
@@ -38,11 +32,10 @@ def marks(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def servers(request: pytest.FixtureRequest, nodes5: LocalNodes, marks: Path) -> Iterator[list[WebServer]]:
+def servers(nodes5: LocalNodes, marks: Path) -> Iterator[list[WebServer]]:
     """Run both servers: FastAPI's, then aiohttp's."""
-    ttl, node_timeout = getattr(request, "param", (TTL, TTL / 4))
     env = {"REDLOCK_URLS": ",".join(nodes5.urls), "MARKS": str(marks)}
-    env |= {"TTL": str(ttl), "NODE_TIMEOUT": str(node_timeout)}
+    env |= {"TTL": str(TTL), "NODE_TIMEOUT": str(TTL / 4)}
     aiohttp = (sys.executable, "-m", "tests.contrib.two_servers.aiohttp_server", "{port}")
     with ExitStack() as stack:
         yield [
@@ -114,23 +107,3 @@ async def test_a_killed_server_keeps_its_key_for_the_ttl_only(
     assert (status, retry_after) in [(409, str(seconds)) for seconds in range(1, TTL + 1)]
 
     assert (await post(client, other, "wait/key", 0))[0] == 200  # not at once, yet within its 20 s
-
-
-@pytest.mark.parametrize("which", [0, 1], ids=["FastAPI", "aiohttp"])
-@pytest.mark.parametrize("servers", [(LONG, NODE_TIMEOUT)], indirect=True, ids=[""])
-async def test_no_request_waits_for_a_frozen_node(
-    which: int, servers: list[WebServer], client: ClientSession, nodes5: LocalNodes
-) -> None:
-    """With one node of five frozen, a request is over long before the servers' `node_timeout`."""
-
-    async def requests() -> None:
-        for number in range(5):
-            async with asyncio.timeout(NODE_TIMEOUT - 5):
-                assert (await post(client, servers[which], f"try/key{number}", 0))[0] == 200
-
-    await requests()
-    for i in range(5):
-        nodes5.pause(i)
-        await requests()
-        nodes5.resume(i)
-        await eventually(lambda i=i: answers(nodes5.ports[i]), what="it goes on")

@@ -84,38 +84,27 @@ async def test_the_lock_is_free_when_the_answer_comes(
         assert (await client.post(f"/wait/{name}")).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["wait", "thread"])
+@pytest.mark.parametrize(
+    ("path", "whole"),
+    [("wait", True), ("thread", True), ("stream", False), ("stream_thread", False)],
+)
 async def test_a_client_that_disconnects(
-    path: str, server: WebServer, nodes: Nodes, client: httpx.AsyncClient, name: str
+    *, path: str, whole: bool, server: WebServer, nodes: Nodes, client: httpx.AsyncClient, name: str
 ) -> None:
-    """The endpoint ends, at the latest when it is done; no key stays on any node."""
-    async with leaving(server, f"/{path}/{name}?seconds=0.5"):
+    """The endpoint ends, at the latest when it is done, and a body is not made to its end; no key stays."""
+    query = "seconds=0.5" if whole else "parts=100&pause=0.1"
+    async with leaving(server, f"/{path}/{name}?{query}") as reader:
         await inside(nodes, name)
-    await eventually(lambda: held(nodes, name) == 0, what="the lock is free")
-
-    assert (await client.post(f"/{path}/{name}")).status_code == 200
-
-
-@pytest.mark.parametrize("path", ["stream", "stream_thread"])
-async def test_a_client_that_disconnects_from_a_stream(
-    path: str, server: WebServer, nodes: Nodes, client: httpx.AsyncClient, name: str
-) -> None:
-    """The body is not made to its end, and the lock is free."""
-    async with leaving(server, f"/{path}/{name}?parts=100&pause=0.1") as reader:
-        await reader.readuntil(b"0\n")
-        assert held(nodes, name) > 0
-    await free(nodes, name)
-
-    assert name not in (await client.get("/done")).json()
-
-
-async def test_a_stream_is_under_its_lock(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
-    """The lock is held, and extended beyond its ttl, until the body was sent."""
-    async with client.stream("POST", f"/stream/{name}?parts=4&pause=0.5") as response:
-        lines = response.aiter_lines()
-        async for _ in lines:
-            assert held(nodes, name) >= 3
-    await free(nodes, name)
+        if not whole:
+            await reader.readuntil(b"0\n")
+    await (
+        eventually(lambda: held(nodes, name) == 0, what="the lock is free") if whole else free(nodes, name)
+    )
+    if whole:
+        assert (await client.post(f"/{path}/{name}")).status_code == 200
+    else:
+        await free(nodes, name)
+        assert name not in (await client.get("/done")).json()
 
 
 async def test_a_stream_that_loses_its_lock(

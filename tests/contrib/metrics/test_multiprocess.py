@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,7 +24,6 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Response
 from prometheus_client import CollectorRegistry, generate_latest, multiprocess
 from aioredlock_ng import LockManager
-from aioredlock_ng.contrib.fastapi import locks_router
 from aioredlock_ng.contrib.prometheus import PrometheusHooks
 
 manager = LockManager.from_env(hooks=[PrometheusHooks()], holder="web")
@@ -37,14 +34,6 @@ async def lifespan(app):
         yield
 
 app = FastAPI(lifespan=lifespan)
-app.include_router(locks_router(manager, token="correct horse battery staple"), prefix="/locks")
-
-@app.middleware("http")
-async def name_the_worker(request, call_next):
-    response = await call_next(request)
-    response.headers["X-Worker"] = str(os.getpid())
-    return response
-
 @app.get("/metrics")
 async def metrics():
     registry = CollectorRegistry()
@@ -71,31 +60,6 @@ def read(port: int) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-@contextlib.contextmanager
-def two_workers(folder: Path, nodes: LocalNodes, *options: str) -> Iterator[tuple[int, Path]]:
-    """Serve `APP` with two workers; gives the port and the log."""
-    skip_unless_there_are_workers()
-    port, log = free_port(), folder / "log"
-    (folder / "app.py").write_text(APP)
-    (folder / "gunicorn.conf.py").write_text(CONFIGURATION)
-    (folder / "metrics").mkdir()
-    variables = os.environ | {
-        "PROMETHEUS_MULTIPROC_DIR": str(folder / "metrics"),
-        "REDLOCK_URLS": ",".join(nodes.urls),
-        "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
-        "PYTHONWARNINGS": "ignore",
-    }
-    command = [sys.executable, "-m", "gunicorn", "-w", "2", "-k", "uvicorn.workers.UvicornWorker"]
-    command += [*options, "-b", f"127.0.0.1:{port}", "app:app"]
-    with log.open("w") as file:
-        server = subprocess.Popen(command, cwd=folder, env=variables, stdout=file, stderr=file)
-    try:
-        yield port, log
-    finally:
-        server.terminate()
-        server.wait(60)
-
-
 @pytest.mark.process
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("preload", [False, True], ids=["", "preload"])
@@ -103,42 +67,35 @@ def test_one_worker_answers_for_all(
     make_nodes: Callable[..., LocalNodes], tmp_path: Path, *, preload: bool
 ) -> None:
     """Held permits are added up, the margin is the least; a node that was killed is seen within seconds."""
-    nodes = make_nodes(3)
-    with two_workers(tmp_path, nodes, *(["--preload"] if preload else [])) as (port, log):
+    skip_unless_there_are_workers()
+    nodes, port, log = make_nodes(3), free_port(), tmp_path / "log"
+    (tmp_path / "app.py").write_text(APP)
+    (tmp_path / "gunicorn.conf.py").write_text(CONFIGURATION)
+    (tmp_path / "metrics").mkdir()
+    variables = os.environ | {
+        "PROMETHEUS_MULTIPROC_DIR": str(tmp_path / "metrics"),
+        "REDLOCK_URLS": ",".join(nodes.urls),
+        "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
+        "PYTHONWARNINGS": "ignore",
+    }
+    command = [sys.executable, "-m", "gunicorn", "-w", "2", "-k", "uvicorn.workers.UvicornWorker"]
+    command += [*(["--preload"] if preload else []), "-b", f"127.0.0.1:{port}", "app:app"]
 
-        def comes(name: str, value: float) -> None:
-            deadline = time.monotonic() + PATIENCE
-            while (found := read(port).get(name)) != value:
-                assert time.monotonic() < deadline, (name, found, log.read_text())
-                time.sleep(0.2)
+    def comes(name: str, value: float) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while (found := read(port).get(name)) != value:
+            assert time.monotonic() < deadline, (name, found, log.read_text())
+            time.sleep(0.2)
 
+    with log.open("w") as file:
+        server = subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=file, stderr=file)
+    try:
         comes('redlock_held{kind="semaphore",label="workers"}', 2.0)
         comes("redlock_quorum_margin", 1.0)
         nodes.kill(0)
         comes("redlock_quorum_margin", 0.0)
         comes(f'redlock_node_up{{node="{nodes.urls[0]}"}}', 0.0)
         assert read(port)[f'redlock_node_up{{node="{nodes.urls[1]}"}}'] == 1.0
-
-
-@pytest.mark.process
-@pytest.mark.timeout(150)
-def test_each_worker_knows_who_has_signed_in(make_nodes: Callable[..., LocalNodes], tmp_path: Path) -> None:
-    """The page's token was given to one of them; whichever answers next shows the page."""
-    with two_workers(tmp_path, make_nodes(3)) as (port, log):
-        page, deadline = f"http://127.0.0.1:{port}/locks", time.monotonic() + PATIENCE
-        while not read(port):
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-        body = json.dumps({"token": "correct horse battery staple"}).encode()
-        headers = {"Content-Type": "application/json"}
-        sign_in = urllib.request.Request(f"{page}/sign-in", body, headers)  # noqa: S310
-        with urllib.request.urlopen(sign_in) as answer:  # noqa: S310
-            cookie = answer.headers["Set-Cookie"].partition(";")[0]
-        answered_by, tries = set(), 0
-        while len(answered_by) < 2 or tries < 10:
-            request = urllib.request.Request(f"{page}/session", headers={"Cookie": cookie})  # noqa: S310
-            with urllib.request.urlopen(request) as answer:  # noqa: S310 (a connection of its own)
-                assert json.load(answer)["signed_in"] is True
-                answered_by.add(answer.headers["X-Worker"])
-            tries += 1
-            assert time.monotonic() < deadline, answered_by
+    finally:
+        server.terminate()
+        server.wait(60)

@@ -57,12 +57,6 @@ async def test_an_older_fence_changes_nothing(client: Redis) -> None:
     assert 0 < await client.ttl("key") <= 100
 
 
-async def test_one_holder_writes_as_often_as_it_likes(client: Redis) -> None:
-    """An equal fence is the same holder's."""
-    assert [await guarded_set(client, "key", value, FENCE) for value in range(3)] == [True] * 3
-    assert (await stored(client))[b"value"] == b"2"
-
-
 async def test_a_claim_keeps_the_value(client: Redis) -> None:
     """After a claim older fences are refused; value and ttl are untouched, and need not be there."""
     assert await claim(client, "key", FENCE) is True
@@ -87,18 +81,12 @@ async def test_a_ttl_is_set(ttl: Any, expected: int, client: Redis) -> None:
 
 
 async def test_a_write_without_a_ttl_stays(client: Redis) -> None:
-    """As with SET, a ttl that was there is gone."""
-    await guarded_set(client, "key", "text", FENCE, ttl=100)
-    await guarded_set(client, "key", "text", FENCE)
-
-    assert await client.ttl("key") == -1
-
-
-async def test_bytes_are_bytes(client: Redis) -> None:
-    """A value is stored as it is, also an empty one."""
+    """As with SET, a ttl that was there is gone; one holder writes as often as it likes, whatever bytes."""
     for value in (bytes(range(256)), b""):
-        await guarded_set(client, b"key", value, FENCE)
+        assert await guarded_set(client, b"key", value, FENCE, ttl=100)
         assert (await stored(client))[b"value"] == value
+    assert await guarded_set(client, "key", "text", FENCE)
+    assert await client.ttl("key") == -1
 
 
 async def test_many_writers_end_in_the_order_of_their_fences(client: Redis) -> None:
@@ -122,24 +110,26 @@ async def test_a_plain_value_is_an_error(client: Redis) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fence", "error"), [(None, TypeError), (-1, ValueError), (2**53, ValueError)], ids=str
+    ("fence", "ttl", "error", "match"),
+    [
+        (None, None, TypeError, "fence"),
+        (-1, None, ValueError, "fence"),
+        (2**53, None, ValueError, "fence"),  # Lua would round it
+        *(
+            (FENCE, ttl, ValueError, "ttl must be 1 ms or more")
+            for ttl in (0, -1, 0.0009, float("nan"), timedelta(0))
+        ),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("client", ["server"], indirect=True)
-async def test_a_fence_that_cannot_be_compared_is_refused(
-    fence: Any, error: type[Exception], client: Redis
+async def test_what_guards_nothing_is_refused(
+    *, fence: Any, ttl: Any, error: type[Exception], match: str, client: Redis
 ) -> None:
-    """No fence at all, and numbers that Lua would round, are errors of the caller."""
-    with pytest.raises(error, match="fence"):
-        await guarded_set(client, "key", "text", fence)
-    with pytest.raises(error, match="fence"):
-        await claim(client, "key", fence)
-    assert not await client.exists("key")
-
-
-@pytest.mark.parametrize("ttl", [0, -1, 0.0009, float("nan"), timedelta(0)], ids=str)
-@pytest.mark.parametrize("client", ["server"], indirect=True)
-async def test_a_ttl_that_is_none_is_refused(ttl: Any, client: Redis) -> None:
-    """A key that would be gone at once, with its fence, guards nothing."""
-    with pytest.raises(ValueError, match=r"ttl must be 1 ms or more"):
-        await guarded_set(client, "key", "text", FENCE, ttl=ttl)
+    """A fence that cannot be compared, and a key that would be gone at once, with its fence."""
+    with pytest.raises(error, match=match):
+        await guarded_set(client, "key", "text", fence, ttl=ttl)
+    if ttl is None:
+        with pytest.raises(error, match=match):
+            await claim(client, "key", fence)
     assert not await client.exists("key")
