@@ -81,22 +81,6 @@ def test_every_command_is_on_a_page() -> None:
     assert {line.split()[1] for line in PAGES_LINES} == set(NAMES)
 
 
-@pytest.mark.parametrize(
-    ("argv", "own", "child"),
-    [
-        ("run job -- echo -- run", "run job", "echo -- run"),
-        ("run job --", "run job", ""),
-        ("run job", "run job", ""),
-        ("run -- --", "run", "--"),
-        ("status -- run", "status -- run", ""),
-        ("status run -- x", "status run -- x", ""),
-    ],
-)
-def test_what_is_behind_two_dashes_is_the_commands(argv: str, own: str, child: str) -> None:
-    """The first ones part, and only those of `run`: elsewhere they are argparse's, before odd names."""
-    assert _split(argv.split()) == (own.split(), child.split())
-
-
 # -- the quarantine ---------------------------------------------------------------------------------
 
 

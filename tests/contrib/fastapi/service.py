@@ -52,12 +52,6 @@ def thread(name: str, lease: Short, seconds: float = 0) -> None:
     done.append(name)
 
 
-@app.post("/short_thread/{name}")
-def short_thread(name: str, lease: Annotated[Lease, locked("{name}", ttl=10, blocking=False)]) -> None:
-    """Stay inside for a moment, in a thread; the lock lives long enough for a crowd on a busy machine."""
-    time.sleep(0.2)
-
-
 @app.post("/stream/{name}")
 async def stream(name: str, lease: Long, parts: int = 3, pause: float = 0) -> StreamingResponse:
     """Send a body under the lock."""

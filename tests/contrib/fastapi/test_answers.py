@@ -10,7 +10,6 @@ from starlette.responses import JSONResponse
 from aioredlock_ng import Lease, LockManager, LockTakenError
 from aioredlock_ng.contrib.fastapi import ManagerDep, locked
 from tests.contrib.fastapi.tools import Site, new_app, site, websocket
-from tests.contrib.stay import Stay
 from tests.unit.worlds import virtual
 
 DENIAL = {"websocket.http.response": {}}
@@ -55,19 +54,6 @@ async def something_else(here: Site) -> None:
     """Let another program have a list under the lock's key."""
     for node in here.world.nodes[:2]:
         node.set(b"redlock:secret-1", None, 60.0)
-
-
-@virtual
-async def test_a_quarantine_is_over_when_the_answer_says() -> None:
-    """A client that comes back after `Retry-After` seconds gets the lock."""
-    async with site(the_app()) as here:
-        await quarantined(here)
-        await asyncio.sleep(3.3)
-        wait = int((await here.post("/locked/1")).headers["Retry-After"])
-        await asyncio.sleep(wait - 1.0)
-        assert (await here.post("/locked/1")).headers["Retry-After"] == "1"
-        await asyncio.sleep(1.0)
-        assert (await here.post("/locked/1")).status_code == 200
 
 
 @virtual
@@ -117,31 +103,6 @@ async def test_a_websocket_is_denied_or_closed(
     assert early == late == {"type": "websocket.close", "code": 1013, "reason": early["reason"]}
     assert accepted["type"] == "websocket.accept"
     assert not [word for word in ("secret", "redlock", "memory-", "stranger") if word in f"{start} {late}"]
-
-
-@virtual
-async def test_a_websocket_under_a_lock() -> None:
-    """Its lock is held until it ends; the next one is turned away meanwhile."""
-    app, stay = new_app(), Stay()
-
-    @app.websocket("/{room}")
-    async def chat(
-        socket: WebSocket, room: str, lease: Annotated[Lease, locked("room:{room}", blocking=False)]
-    ) -> None:
-        await socket.accept()
-        await stay()
-        await socket.send_text(lease.name)
-        await socket.close()
-
-    async with site(app) as here:
-        first = asyncio.create_task(websocket(app, "/1"))
-        await stay.entered.wait()
-        (close,) = await websocket(app, "/1")
-        assert close["code"] == 1013
-        stay.leave.set()
-        assert (await first)[1]["text"] == "room:1"
-        await asyncio.sleep(0.01)
-        assert here.locks == []
 
 
 @pytest.mark.parametrize("ended_by", ["application", "client", "client, unnoticed"])

@@ -1,7 +1,6 @@
 """An endpoint runs under its lock, and only then: what is FastAPI's own beside ``../test_both.py``."""
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -21,7 +20,7 @@ from aioredlock_ng.contrib.fastapi import (
     locked,
 )
 from aioredlock_ng.testing import MemoryNode
-from tests.contrib.fastapi.tools import Site, new_app, real_site, site, websocket
+from tests.contrib.fastapi.tools import Site, new_app, site, websocket
 from tests.contrib.stay import Stay
 from tests.unit.worlds import opened, virtual
 
@@ -257,25 +256,6 @@ async def test_without_a_manager() -> None:
         app.state.lock_manager = ["redis://10.0.0.1"]
         with pytest.raises(RuntimeError, match="must be a LockManager, got "):
             await here.post("/orders/1")
-
-
-async def test_sync_endpoints() -> None:
-    """They run in a thread, under the lock as any other."""
-    app, entered, leave = new_app(), threading.Event(), threading.Event()
-
-    @app.post(PATH)
-    def pay(order_id: int, lease: Annotated[Lease, locked(TEMPLATE, blocking=False)]) -> bool:
-        entered.set()
-        assert leave.wait(10)
-        return lease.held
-
-    async with real_site(app) as here:
-        first = here.posting("/orders/042")
-        assert await asyncio.to_thread(entered.wait, 10)
-        assert here.locks == ["order:42"]
-        assert (await here.post("/orders/42")).status_code == 409
-        leave.set()
-        assert (await first).json() is True
 
 
 @pytest.mark.parametrize("scope", ["x", None])

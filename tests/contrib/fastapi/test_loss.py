@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import anyio
 import fastapi
 import pytest
-from fastapi import Depends, FastAPI, HTTPException, Request, WebSocket
+from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import StreamingResponse
 from starlette.middleware.base import BaseHTTPMiddleware
 
 from aioredlock_ng import ExtensionPolicy, Lease, LockLostError
 from aioredlock_ng.contrib.fastapi import locked
-from tests.contrib.fastapi.tools import Site, new_app, real_site, scope_of, site, websocket
+from tests.contrib.fastapi.tools import Site, new_app, real_site, scope_of, site
 from tests.contrib.stay import Stay
 from tests.servers import eventually
 from tests.unit.worlds import Tripwire, in_task, sim, virtual
@@ -178,26 +178,6 @@ async def test_nothing_is_left_of_our_cancellation() -> None:
 
     assert (answer.status_code, answer.json()) == LOST
     assert after == [0, 0]
-
-
-@virtual
-async def test_a_websocket_that_loses_its_lock() -> None:
-    """It is cancelled, and its client is told to try again later."""
-    app, stay = new_app(), Stay()
-
-    @app.websocket("/")
-    async def endpoint(socket: WebSocket, lease: Annotated[Lease, locked("a")]) -> None:
-        await socket.accept()
-        await stay()
-
-    async with site(app) as here:
-        talking = asyncio.create_task(websocket(app, "/"))
-        await stay.entered.wait()
-        await deleted(here)
-        _, close = await talking
-
-    assert (close["code"], close["reason"]) == (1013, "the lock was lost")
-    assert isinstance(stay.ended_by[0], asyncio.CancelledError)
 
 
 @pytest.mark.parametrize("middleware", [False, True])
@@ -442,20 +422,3 @@ async def test_a_request_in_a_scope_of_anyio_that_is_cancelled(scope: Any) -> No
                 await call(app, "/", [])
             await asyncio.sleep(0.01)
             assert not any(here.world.keys), moment
-
-
-@virtual
-async def test_a_waiting_request_that_is_cancelled() -> None:
-    """It leaves nothing behind, and does not stand in the way of the next."""
-    app = an_app("function")
-    async with site(app) as here:
-        here.world.occupy("a", 10)
-        waiting = asyncio.create_task(call(app, "/", []))
-        await asyncio.sleep(1)
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-        here.world.vacate("a")
-        await asyncio.sleep(0.01)
-        assert here.locks == []
-        await call(app, "/", [])

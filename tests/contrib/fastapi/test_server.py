@@ -76,14 +76,6 @@ async def leaving(server: WebServer, path: str) -> AsyncIterator[asyncio.StreamR
         writer.transport.abort()
 
 
-async def test_the_lock_is_free_when_the_answer_comes(
-    client: httpx.AsyncClient, nodes: Nodes, name: str
-) -> None:
-    """Request after request: none finds the lock of the one before."""
-    for _ in range(50):
-        assert (await client.post(f"/wait/{name}")).status_code == 200
-
-
 @pytest.mark.parametrize(
     ("path", "whole"),
     [("wait", True), ("thread", True), ("stream", False), ("stream_thread", False)],
@@ -125,29 +117,6 @@ async def test_a_stream_that_loses_its_lock(
     assert 0 < received.count("\n") < 50
     assert name not in httpx.get(f"{server.url}/done").json()
     assert "aioredlock_ng.errors.LockLostError" in server.output
-
-
-@pytest.mark.parametrize(("path", "finishes"), [("wait", False), ("thread", True)])
-async def test_an_endpoint_that_loses_its_lock(
-    path: str, finishes: bool, client: httpx.AsyncClient, nodes: Nodes, name: str
-) -> None:
-    """503 either way: at once on the loop; in a thread, when that has finished."""
-    request = asyncio.create_task(client.post(f"/{path}/{name}?seconds=2"))
-    await inside(nodes, name)
-    lose(nodes, name)
-    answer = await request
-
-    assert (answer.status_code, answer.json()) == (503, {"detail": "the lock was lost"})
-    assert answer.headers["Retry-After"] == "1"
-    assert (name in (await client.get("/done")).json()) is finishes
-
-
-async def test_more_sync_endpoints_than_threads(client: httpx.AsyncClient, nodes: Nodes, name: str) -> None:
-    """Getting and giving back a lock needs no thread: a full pool does not lose locks."""
-    paths = [f"/short_thread/{name}{number}" for number in range(60)]
-    answers = await asyncio.gather(*map(client.post, paths))
-
-    assert {answer.status_code for answer in answers} == {200}
 
 
 async def test_a_websocket(server: WebServer, nodes: Nodes, name: str) -> None:
