@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 
 import anyio
 import pytest
 
-from aioredlock_ng import Lease, LockLostError, LossReason
+from aioredlock_ng import Lease, Lock, LockLostError, LossReason
 from tests.unit.worlds import (
     GRACE,
     PLAIN,
     TTL,
+    End,
     World,
     deadline,
     ending,
@@ -29,11 +30,26 @@ from tests.unit.worlds import (
 FOREVER = 1000.0
 SOON = 0.002
 """Seconds within which the watchdog strikes: it wakes at most every millisecond."""
+FREE = [()] * 3
 
 
 def notes(error: BaseException | None) -> str:
     """Return the notes on an exception, as one text."""
     return "\n".join(getattr(error, "__notes__", ()))
+
+
+def lost(end: End, *names: str, reason: LossReason = LossReason.EXPIRED) -> LockLostError:
+    """Check that a task ended in the loss of these names, and kept no cancellation; return the error."""
+    assert isinstance(end.error, LockLostError)
+    assert (end.error.names, end.error.reason, end.cancelling) == (names or ("a",), reason, 0)
+    return end.error
+
+
+def cancelled(end: End) -> asyncio.CancelledError:
+    """Check that a task ended in a cancellation from elsewhere, and still counts it; return the error."""
+    assert isinstance(end.error, asyncio.CancelledError)
+    assert end.cancelling == 1
+    return end.error
 
 
 def current() -> asyncio.Task[object]:
@@ -61,9 +77,24 @@ class AtLoss:
             self.action()
 
 
+def plain(w: World, name: str = "a", **options: str) -> Lock:
+    """Describe a lock whose lease is not extended."""
+    return w.manager.lock(name, extension=PLAIN, **options)
+
+
+async def under(w: World, body: Callable[[Lease], Awaitable[object]], **options: str) -> End:
+    """Run a body under a lease that is not extended, in a task of its own; return how its block ended."""
+
+    async def block() -> None:
+        async with plain(w, **options) as lease:
+            await body(lease)
+
+    return await in_task(block)
+
+
 async def sleep_under(w: World, name: str = "a", seconds: float = FOREVER) -> None:
     """Sleep under a lease that is not extended."""
-    async with w.manager.lock(name, extension=PLAIN):
+    async with plain(w, name):
         await asyncio.sleep(seconds)
 
 
@@ -72,79 +103,42 @@ async def sleep_under(w: World, name: str = "a", seconds: float = FOREVER) -> No
 
 @virtual
 async def test_the_body_is_cancelled_at_its_deadline():
-    """The body is cancelled one grace before validity ends, and its block ends in LockLostError."""
+    """It is cancelled one grace before validity ends, cleans up inside the lock, and its block raises."""
     async with world() as w:
-        leases: list[Lease] = []
-        struck: list[float] = []
 
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN) as lease:
-                leases.append(lease)
-                assert not lease.lost.is_set()
-                try:
-                    await asyncio.sleep(FOREVER)
-                finally:
-                    struck.append(sim().time())
-                    assert lease.lost.is_set()
+        async def body(lease: Lease) -> None:
+            assert not lease.lost.is_set()
+            try:
+                await asyncio.sleep(FOREVER)
+            finally:
+                due = deadline(lease)
+                assert due <= sim().time() <= due + SOON
+                assert lease.lost.is_set()
+                await asyncio.sleep(GRACE * TTL * 0.9)
+                lease.check()
+                assert (lease.held, lease.remaining > 0) == (True, True)
+                assert w.keys == [(b"redlock:a",)] * 3
 
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert end.error.reason is LossReason.EXPIRED
-        assert end.error.names == ("a",)
-        assert isinstance(end.error.__cause__, asyncio.CancelledError)
-        assert end.cancelling == 0
-        due = deadline(leases[0])
-        assert due <= struck[0] <= due + SOON
-
-
-@virtual
-async def test_clean_up_of_the_body_is_still_inside_the_lock():
-    """While the cancelled body cleans up within its grace, the keys are there and the lease is held."""
-    async with world() as w:
-        seen = []
-
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN) as lease:
-                try:
-                    await asyncio.sleep(FOREVER)
-                finally:
-                    await asyncio.sleep(GRACE * TTL * 0.9)
-                    lease.check()
-                    seen.append((lease.held, lease.remaining > 0, w.keys))
-
-        end = await in_task(body)
-        assert seen == [(True, True, [(b"redlock:a",)] * 3)]
-        assert isinstance(end.error, LockLostError)
-        assert w.keys == [()] * 3
+        error = lost(await under(w, body))
+        assert isinstance(error.__cause__, asyncio.CancelledError)
+        assert w.keys == FREE
 
 
 @virtual
 async def test_the_body_is_cancelled_once():
     """A body that swallows the cancellation goes on undisturbed (an edge, not a level), and hears at exit."""
     async with world() as w:
-        cancelled = []
+        times = []
 
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN):
-                for _ in range(100):
-                    try:
-                        await asyncio.sleep(1)
-                    except asyncio.CancelledError:
-                        cancelled.append(sim().time())
+        async def body(_: Lease) -> None:
+            for _ in range(100):
+                try:
+                    await asyncio.sleep(1)
+                except asyncio.CancelledError:
+                    times.append(sim().time())
 
-        end = await in_task(body)
-        assert len(cancelled) == 1
-        assert isinstance(end.error, LockLostError)
-        assert end.cancelling == 0
-
-
-@virtual
-async def test_a_won_extension_moves_the_deadline():
-    """A lease that is extended in time cancels no task, however long the body runs."""
-    async with world() as w, w.manager.lock("a") as lease:
-        await asyncio.sleep(20 * TTL)
-        assert lease.held
-        assert lease.extensions >= 20
+        lost(await under(w, body))
+        assert len(times) == 1
 
 
 @virtual
@@ -158,14 +152,11 @@ async def test_refusal_by_a_majority_cancels_the_body_at_once():
                 try:
                     await asyncio.sleep(FOREVER)
                 finally:
-                    assert not lease.held
-                    assert lease.remaining == 0
+                    assert (lease.held, lease.remaining) == (False, 0)
 
         began = sim().time()
         end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert end.error.reason is LossReason.REFUSED
-        assert len(end.error.votes) == 3
+        assert len(lost(end, reason=LossReason.REFUSED).votes) == 3
         assert end.at - began < TTL / 3 + 0.02
 
 
@@ -174,14 +165,11 @@ async def test_a_shield_does_not_hold_the_cancellation_off():
     """An anyio scope with a shield is no protection against the loss of the lock."""
     async with world() as w:
 
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN):
-                with anyio.CancelScope(shield=True):
-                    await anyio.sleep(FOREVER)
+        async def body(_: Lease) -> None:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(FOREVER)
 
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert end.cancelling == 0
+        lost(await under(w, body))
 
 
 @virtual
@@ -200,19 +188,6 @@ async def test_an_earlier_cancellation_count_is_the_baseline():
         assert end.cancelling == 1
 
 
-@virtual
-async def test_the_loop_of_a_body_goes_on_after_a_loss():
-    """After LockLostError the task can await and lock again: no stray cancellation is left behind."""
-    async with world() as w:
-        for _ in range(3):
-            with pytest.raises(LockLostError):
-                await sleep_under(w)
-            await turns(3)
-            assert current().cancelling() == 0
-        async with w.manager.lock("a"):
-            await asyncio.sleep(1)
-
-
 # -- exceptions of the body --------------------------------------------------------------------------
 
 
@@ -222,34 +197,30 @@ async def test_an_exception_of_the_body_leaves_unchanged():
     async with world() as w:
         mine = ValueError("mine")
 
-        async def body() -> None:
-            async with w.manager.lock("a"):
-                raise mine
+        async def body(_: Lease) -> None:
+            raise mine
 
-        end = await in_task(body)
-        assert end.error is mine
+        assert (await under(w, body)).error is mine
         assert notes(mine) == ""
-        assert w.keys == [()] * 3
+        assert w.keys == FREE
 
 
+@pytest.mark.parametrize("on_lost", ["cancel", "raise"])
 @virtual
-async def test_an_exception_of_a_body_that_was_cancelled_gets_a_note():
-    """A body that turns the cancellation into its own error keeps it; a note tells of the loss."""
+async def test_an_exception_of_a_body_that_was_cancelled_gets_a_note(on_lost):
+    """A body that turns the cancellation into its own error, or was spared it, keeps that error."""
     async with world() as w:
         mine = ValueError("mine")
 
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN):
-                try:
-                    await asyncio.sleep(FOREVER)
-                except asyncio.CancelledError:
-                    raise mine from None
+        async def body(_: Lease) -> None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(2 * TTL)
+            raise mine
 
-        end = await in_task(body)
-        assert end.error is mine
+        end = await under(w, body, on_lost=on_lost)
+        assert (end.error, end.cancelling) == (mine, 0)
         assert "'a'" in notes(mine)
         assert "lost" in notes(mine)
-        assert end.cancelling == 0
 
 
 @virtual
@@ -258,48 +229,19 @@ async def test_loss_while_the_body_cleans_up_after_its_own_exception():
     async with world() as w:
         mine = ValueError("mine")
 
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN):
-                try:
-                    await asyncio.sleep(1)
-                    raise mine
-                finally:
-                    await asyncio.sleep(FOREVER)
-
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert end.error.__cause__ is not None
-        assert end.error.__cause__.__context__ is mine
-        assert end.cancelling == 0
-
-
-@virtual
-async def test_a_task_group_whose_child_fails_during_our_cancellation():
-    """Its exception group leaves unchanged, with a note, and the count is back to zero."""
-    async with world() as w:
-        mine = ValueError("in the clean-up of the child")
-
-        async def child() -> None:
+        async def body(_: Lease) -> None:
             try:
-                await asyncio.sleep(FOREVER)
-            finally:
                 raise mine
-
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN), asyncio.TaskGroup() as group:
-                group.create_task(child())
+            finally:
                 await asyncio.sleep(FOREVER)
 
-        end = await in_task(body)
-        assert isinstance(end.error, ExceptionGroup)
-        assert end.error.exceptions == (mine,)
-        assert "lost" in notes(end.error)
-        assert end.cancelling == 0
+        assert lost(await under(w, body)).__cause__.__context__ is mine
 
 
+@pytest.mark.parametrize("error", [ValueError("in the clean-up of the child"), None], ids=["fails", "ends"])
 @virtual
-async def test_a_task_group_in_the_body_is_cancelled_as_a_whole():
-    """A task group whose children take the cancellation well ends in LockLostError, all children ended."""
+async def test_a_task_group_in_the_body_is_cancelled_as_a_whole(error):
+    """Its exception group leaves unchanged, with a note; else the block ends in the loss."""
     async with world() as w:
         ended = []
 
@@ -308,16 +250,23 @@ async def test_a_task_group_in_the_body_is_cancelled_as_a_whole():
                 await asyncio.sleep(FOREVER)
             finally:
                 ended.append(number)
+                if error is not None and number == 0:
+                    raise error
 
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN), asyncio.TaskGroup() as group:
+        async def body(_: Lease) -> None:
+            async with asyncio.TaskGroup() as group:
                 for number in range(3):
                     group.create_task(child(number))
+                await asyncio.sleep(FOREVER)
 
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
+        end = await under(w, body)
         assert sorted(ended) == [0, 1, 2]
-        assert end.cancelling == 0
+        if error is None:
+            lost(end)
+            return
+        assert isinstance(end.error, ExceptionGroup)
+        assert (end.error.exceptions, end.cancelling) == ((error,), 0)
+        assert "lost" in notes(end.error)
 
 
 # -- other people's cancellations --------------------------------------------------------------------
@@ -330,85 +279,53 @@ async def test_a_foreign_cancellation_leaves_unchanged():
         task = in_task(lambda: sleep_under(w))
         await asyncio.sleep(1)
         task.cancel("theirs")
-        end = await task
-        assert isinstance(end.error, asyncio.CancelledError)
-        assert end.error.args == ("theirs",)
-        assert notes(end.error) == ""
-        assert end.cancelling == 1
-        assert w.keys == [()] * 3
-
-
-@virtual
-async def test_a_timeout_around_the_lock():
-    """asyncio.timeout around a lock ends in TimeoutError."""
-    async with world() as w:
-
-        async def body() -> None:
-            async with asyncio.timeout(1):
-                await sleep_under(w)
-
-        end = await in_task(body)
-        assert type(end.error) is TimeoutError
-        assert end.cancelling == 0
-        assert w.keys == [()] * 3
+        error = cancelled(await task)
+        assert (error.args, notes(error)) == (("theirs",), "")
+        assert w.keys == FREE
 
 
 @pytest.mark.parametrize("turn", range(-1, 12))
-def test_a_foreign_cancellation_at_the_moment_of_the_loss(turn):
+@virtual
+async def test_a_foreign_cancellation_at_the_moment_of_the_loss(turn):
     """Another cancellation around the moment of the loss, in whatever turn of the loop, is not lost."""
-
-    async def main() -> None:
-        hook = AtLoss(turn)
-        async with world(hooks=[hook]) as w:
-            task = in_task(lambda: sleep_under(w))
-            hook.action = lambda: task.cancel("theirs") or pytest.fail("the report takes a round trip")
-            end = await task
-            assert isinstance(end.error, asyncio.CancelledError)
-            assert end.cancelling == 1
-            await asyncio.sleep(1)
-            assert w.keys == [()] * 3
-
-    virtual(main)()
+    hook = AtLoss(turn)
+    async with world(hooks=[hook]) as w:
+        task = in_task(lambda: sleep_under(w))
+        hook.action = lambda: task.cancel("theirs") or pytest.fail("the report takes a round trip")
+        cancelled(await task)
+        await asyncio.sleep(1)
+        assert w.keys == FREE
 
 
 @pytest.mark.parametrize("turn", range(-1, 8))
 @pytest.mark.parametrize("outer", [True, False])
-def test_a_timeout_at_the_moment_of_the_loss(turn, outer):
+@virtual
+async def test_a_timeout_at_the_moment_of_the_loss(turn, outer):
     """A timeout that fires with the loss: the outer of the two decides, and the count is back to zero."""
+    hook = AtLoss(turn)
+    async with world(hooks=[hook]) as w:
+        finished = False
 
-    async def main() -> None:
-        hook = AtLoss(turn)
-        async with world(hooks=[hook]) as w:
+        async def sleep(timeout: asyncio.Timeout) -> None:
+            nonlocal finished
+            hook.action = lambda: timeout.reschedule(sim().time()) if not finished else None
+            await (sleep_under(w) if outer else asyncio.sleep(FOREVER))
 
-            def fire(timeout: asyncio.Timeout) -> None:
-                hook.action = lambda: timeout.reschedule(sim().time()) if not finished else None
+        async def body(_: Lease | None = None) -> None:
+            nonlocal finished
+            try:
+                async with asyncio.timeout(None) as timeout:
+                    await sleep(timeout)
+            finally:
+                finished = True
 
-            finished = False
-
-            async def body() -> None:
-                nonlocal finished
-                if outer:
-                    async with asyncio.timeout(None) as timeout:
-                        fire(timeout)
-                        await sleep_under(w)
-                else:
-                    async with w.manager.lock("a", extension=PLAIN):
-                        try:
-                            async with asyncio.timeout(None) as timeout:
-                                fire(timeout)
-                                await asyncio.sleep(FOREVER)
-                        finally:
-                            finished = True
-
-            end = await in_task(body)
-            if outer:
-                assert type(end.error) is TimeoutError
-            else:
-                lost = isinstance(end.error, LockLostError)
-                assert lost or (type(end.error) is TimeoutError and "lost" in notes(end.error)), end
-            assert end.cancelling == 0
-
-    virtual(main)()
+        end = await (in_task(body) if outer else under(w, body))
+        assert end.cancelling == 0
+        if outer or type(end.error) is TimeoutError:
+            assert type(end.error) is TimeoutError
+            assert outer or "lost" in notes(end.error)
+        else:
+            lost(end)
 
 
 @virtual
@@ -422,41 +339,36 @@ async def test_a_timeout_that_fires_before_the_strike_of_the_same_turn():
                 hook.action = timeout._on_timeout
                 await sleep_under(w)
 
-        async def inner() -> None:
-            async with w.manager.lock("a", extension=PLAIN), asyncio.timeout(None) as timeout:
+        async def inner(_: Lease) -> None:
+            async with asyncio.timeout(None) as timeout:
                 hook.action = timeout._on_timeout
                 await asyncio.sleep(FOREVER)
 
         end = await in_task(outer)
         assert type(end.error) is TimeoutError
         assert end.cancelling == 0
-        end = await in_task(inner)
-        assert isinstance(end.error, LockLostError)
-        assert end.cancelling == 0
+        lost(await under(w, inner))
 
 
+@pytest.mark.parametrize("raises", [None, ValueError("mine")], ids=repr)
 @virtual
-async def test_a_foreign_cancellation_while_the_exit_awaits_the_report():
+async def test_a_foreign_cancellation_while_the_exit_awaits_the_report(raises):
     """The block ends in the foreign cancellation, and the releases arrive all the same."""
     async with world(latency=0.02) as w:
-        for raises in (None, ValueError("mine")):
 
-            async def body(error: Exception | None = raises) -> None:
-                async with w.manager.lock(f"a {error}"):
-                    await asyncio.sleep(1)
-                    if error is not None:
-                        raise error
+        async def body() -> None:
+            async with w.manager.lock("a"):
+                await asyncio.sleep(1)
+                if raises is not None:
+                    raise raises
 
-            task = in_task(body)
-            await asyncio.sleep(0.04 + 1 + 0.01)
-            assert not task.done()
-            task.cancel("theirs")
-            end = await task
-            assert isinstance(end.error, asyncio.CancelledError)
-            assert end.cancelling == 1
-            assert end.error.__context__ is raises
-            await asyncio.sleep(0.04)
-            assert w.keys == [()] * 3
+        task = in_task(body)
+        await asyncio.sleep(0.04 + 1 + 0.01)
+        assert not task.done()
+        task.cancel("theirs")
+        assert cancelled(await task).__context__ is raises
+        await asyncio.sleep(0.04)
+        assert w.keys == FREE
 
 
 @virtual
@@ -470,175 +382,120 @@ async def test_a_foreign_cancellation_while_the_exit_of_a_lost_lease_awaits_the_
         await asyncio.sleep(0.01)
         assert not task.done()
         task.cancel("theirs")
-        end = await task
-        assert isinstance(end.error, asyncio.CancelledError)
-        assert end.cancelling == 1
+        cancelled(await task)
         await asyncio.sleep(0.04)
-        assert w.keys == [()] * 3
+        assert w.keys == FREE
 
 
+@pytest.mark.parametrize("seconds", [1, FOREVER], ids=["held", "lost"])
 @pytest.mark.parametrize("pauses", [False, True])
-def test_a_body_that_cancels_itself(pauses):
+@virtual
+async def test_a_body_that_cancels_itself(pauses, seconds):
     """A body that cancels its own task ends in that cancellation, lost or not, and the lock is free."""
+    async with world() as w:
 
-    async def main(seconds: float) -> None:
-        async with world() as w:
+        async def body(_: Lease) -> None:
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                current().cancel("mine")
+                if pauses:
+                    await asyncio.sleep(0)
 
-            async def body() -> None:
-                async with w.manager.lock("a", extension=PLAIN):
-                    try:
-                        await asyncio.sleep(seconds)
-                    finally:
-                        current().cancel("mine")
-                        if pauses:
-                            await asyncio.sleep(0)
-
-            end = await in_task(body)
-            assert isinstance(end.error, asyncio.CancelledError)
-            assert end.cancelling == 1
-            await asyncio.sleep(1)
-            assert w.keys == [()] * 3
-
-    virtual(main)(1)
-    virtual(main)(FOREVER)
+        cancelled(await under(w, body))
+        await asyncio.sleep(1)
+        assert w.keys == FREE
 
 
 # -- the end of the body -----------------------------------------------------------------------------
 
 
-@pytest.mark.heavy
 @virtual
 async def test_a_body_that_ends_in_time():
     """A body that ends just before its deadline is not disturbed, nor is what follows it."""
     async with world() as w:
 
         async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN) as lease:
+            async with plain(w) as lease:
                 await until(deadline(lease) - 0.001)
             assert not lease.lost.is_set()
-            await asyncio.sleep(FOREVER)
+            await asyncio.sleep(3 * TTL)
 
         end = await in_task(body)
-        assert end.error is None
-        assert end.cancelling == 0
+        assert (end.error, end.cancelling) == (None, 0)
 
 
 @pytest.mark.parametrize("turn", range(8))
-def test_a_body_that_ends_as_its_deadline_passes(turn):
+@virtual
+async def test_a_body_that_ends_as_its_deadline_passes(turn):
     """Lost in the turn in which it ends, before or after the strike: LockLostError, and nothing stray."""
+    async with world() as w:
+        struck = False
 
-    async def main() -> None:
-        async with world() as w:
-            struck = False
-
-            async def body() -> None:
-                nonlocal struck
-                async with w.manager.lock("a", extension=PLAIN) as lease:
+        async def body_and_more() -> None:
+            nonlocal struck
+            try:
+                async with plain(w) as lease:
                     await lease.lost.wait()  # runs before the strike that the loss has asked for
                     try:
                         await turns(turn)
                     except asyncio.CancelledError:
                         struck = True
                         raise
+            finally:
+                await turns(5)  # would meet a stray cancellation
+                await asyncio.sleep(1)
 
-            async def body_and_more() -> None:
-                try:
-                    await body()
-                finally:
-                    await turns(5)  # would meet a stray cancellation
-                    await asyncio.sleep(1)
-
-            end = await in_task(body_and_more)
-            assert isinstance(end.error, LockLostError)
-            assert struck == (turn > 0)
-            assert (end.error.__cause__ is not None) == struck
-            assert end.cancelling == 0
-            assert w.keys == [()] * 3
-
-    virtual(main)()
+        error = lost(await in_task(body_and_more))
+        assert struck == (turn > 0) == (error.__cause__ is not None)
+        assert w.keys == FREE
 
 
 @pytest.mark.parametrize("checks", [True, False])
-def test_a_body_that_outlives_validity_without_a_pause(checks):
+@virtual
+async def test_a_body_that_outlives_validity_without_a_pause(checks):
     """A body that blocked the loop past the end of validity hears of it at exit, without a cancellation."""
+    async with world() as w:
 
-    async def main() -> None:
-        async with world() as w:
+        async def body() -> None:
+            async with w.manager.lock("a") as lease:
+                sim().advance(TTL + 1)
+                if checks:
+                    assert not lease.held
+                    with pytest.raises(LockLostError):
+                        lease.check()
 
-            async def body() -> None:
-                async with w.manager.lock("a") as lease:
-                    sim().advance(TTL + 1)
-                    if checks:
-                        assert not lease.held
-                        with pytest.raises(LockLostError):
-                            lease.check()
-
-            end = await in_task(body)
-            assert isinstance(end.error, LockLostError)
-            assert end.error.reason is LossReason.EXPIRED
-            assert end.error.__cause__ is None
-            assert end.cancelling == 0
-
-    virtual(main)()
+        assert lost(await in_task(body)).__cause__ is None
 
 
 @virtual
 async def test_on_lost_raise_skips_the_cancellation():
-    """With on_lost="raise" the body runs on, can see the loss, and its block ends in LockLostError."""
+    """The body runs on, can see the loss, and its block ends in LockLostError, also when it has released."""
     async with world() as w:
         ran_on = asyncio.Event()
 
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN, on_lost="raise") as lease:
-                await lease.lost.wait()
-                lease.check()  # within grace the lock is still ours
-                await asyncio.sleep(TTL)
-                with pytest.raises(LockLostError):
-                    lease.check()
-                ran_on.set()
+        async def body(lease: Lease) -> None:
+            await lease.lost.wait()
+            lease.check()  # within grace the lock is still ours
+            await asyncio.sleep(TTL)
+            with pytest.raises(LockLostError):
+                lease.check()
+            await lease.release()
+            ran_on.set()
 
-        end = await in_task(body)
+        lost(await under(w, body, on_lost="raise"))
         assert ran_on.is_set()
-        assert isinstance(end.error, LockLostError)
-        assert end.cancelling == 0
 
 
 @virtual
 async def test_on_lost_raise_of_the_manager_is_the_default_of_its_locks():
     """The manager's on_lost holds for every lock that does not say otherwise."""
     async with world(on_lost="raise") as w:
-
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN):
-                await asyncio.sleep(2 * TTL)
-
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert end.at > 1000 + 2 * TTL
-        end = await in_task(lambda: _under(w, "cancel"))
-        assert isinstance(end.error, LockLostError)
-        assert end.at < 1000 + 4 * TTL
-
-
-async def _under(w: World, on_lost: str) -> None:
-    async with w.manager.lock("a", extension=PLAIN, on_lost=on_lost):
-        await asyncio.sleep(2 * TTL)
-
-
-@virtual
-async def test_on_lost_raise_keeps_the_note():
-    """An exception of a body that was not cancelled gets the note of the loss, too."""
-    async with world() as w:
-        mine = ValueError("mine")
-
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN, on_lost="raise"):
-                await asyncio.sleep(2 * TTL)
-                raise mine
-
-        end = await in_task(body)
-        assert end.error is mine
-        assert "lost" in notes(mine)
+        for options, seconds in (({}, 2 * TTL), ({"on_lost": "cancel"}, TTL)):
+            began = sim().time()
+            end = await under(w, lambda _: asyncio.sleep(2 * TTL), **options)
+            lost(end)
+            assert end.at - began == pytest.approx(seconds, rel=0.1)
 
 
 # -- release and leases without a body ---------------------------------------------------------------
@@ -649,20 +506,18 @@ async def test_release_under_a_running_body_cancels_no_task():
     """After an explicit release the body runs on; check() says `released`, and the exit is quiet."""
     async with world() as w:
 
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN) as lease:
-                report = await lease.release()
-                assert [node.outcome.value for node in report.nodes] == ["released"] * 3
-                assert not lease.held
-                with pytest.raises(LockLostError) as caught:
-                    lease.check()
-                assert caught.value.reason is LossReason.RELEASED
-                await asyncio.sleep(3 * TTL)
-                assert not lease.lost.is_set()
+        async def body(lease: Lease) -> None:
+            report = await lease.release()
+            assert [node.outcome.value for node in report.nodes] == ["released"] * 3
+            assert not lease.held
+            with pytest.raises(LockLostError) as caught:
+                lease.check()
+            assert caught.value.reason is LossReason.RELEASED
+            await asyncio.sleep(3 * TTL)
+            assert not lease.lost.is_set()
 
-        end = await in_task(body)
-        assert end.error is None
-        assert end.cancelling == 0
+        end = await under(w, body)
+        assert (end.error, end.cancelling) == (None, 0)
 
 
 @virtual
@@ -672,35 +527,18 @@ async def test_release_from_another_task():
         mine = ValueError("mine")
         leases: list[Lease] = []
 
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN) as lease:
-                leases.append(lease)
-                await asyncio.sleep(3 * TTL)
-                raise mine
+        async def body(lease: Lease) -> None:
+            leases.append(lease)
+            await asyncio.sleep(3 * TTL)
+            raise mine
 
-        task = in_task(body)
+        task = asyncio.create_task(under(w, body))
         await asyncio.sleep(1)
         first = await asyncio.create_task(leases[0].release())
-        assert w.keys == [()] * 3
+        assert w.keys == FREE
         assert await leases[0].release() == first
-        end = await task
-        assert end.error is mine
+        assert (await task).error is mine
         assert notes(mine) == ""
-
-
-@virtual
-async def test_release_after_the_loss_does_not_hide_it():
-    """A lease that was lost and then released still ends its block in LockLostError, as `expired`."""
-    async with world() as w:
-
-        async def body() -> None:
-            async with w.manager.lock("a", extension=PLAIN, on_lost="raise") as lease:
-                await asyncio.sleep(2 * TTL)
-                await lease.release()
-
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert end.error.reason is LossReason.EXPIRED
 
 
 @virtual
@@ -709,10 +547,9 @@ async def test_acquire_never_cancels_a_task():
     async with world() as w:
 
         async def body() -> None:
-            lease = await w.manager.lock("a", extension=PLAIN).acquire()
+            lease = await plain(w).acquire()
             await asyncio.sleep(3 * TTL)
-            assert lease.lost.is_set()
-            assert not lease.held
+            assert (lease.lost.is_set(), lease.held) == (True, False)
             with pytest.raises(LockLostError) as caught:
                 lease.check()
             assert caught.value.reason is LossReason.EXPIRED
@@ -720,209 +557,139 @@ async def test_acquire_never_cancels_a_task():
             assert [node.outcome.value for node in report.nodes] == ["was not held"] * 3
 
         end = await in_task(body)
-        assert end.error is None
-        assert end.cancelling == 0
+        assert (end.error, end.cancelling) == (None, 0)
+
+
+async def sleep_in(lease: Lease) -> None:
+    """Sleep in the block of a lease."""
+    async with lease as same:
+        assert same is lease
+        await asyncio.sleep(FOREVER)
 
 
 @virtual
 async def test_async_with_lease_binds_the_entering_task():
     """A lease acquired in one task and entered in another is the deadline of the second."""
     async with world() as w:
-        lease = await asyncio.create_task(w.manager.lock("a", extension=PLAIN).acquire())
-
-        async def body() -> None:
-            async with lease as same:
-                assert same is lease
-                await asyncio.sleep(FOREVER)
-
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert isinstance(end.error.__cause__, asyncio.CancelledError)
-        assert end.cancelling == 0
+        lease = await asyncio.create_task(plain(w).acquire())
+        error = lost(await in_task(lambda: sleep_in(lease)))
+        assert isinstance(error.__cause__, asyncio.CancelledError)
         assert current().cancelling() == 0
-        assert w.keys == [()] * 3
+        assert w.keys == FREE
 
 
 @virtual
 async def test_async_with_lease_that_is_over():
-    """A lost, and a released, lease cannot be entered."""
+    """A lost, and a released, lease cannot be entered; one inside its grace can, and cancels at once."""
     async with world() as w:
-        lost = await w.manager.lock("a", extension=PLAIN).acquire()
-        await asyncio.sleep(2 * TTL)
-        with pytest.raises(LockLostError) as caught:
-            async with lost:
-                pytest.fail("entered")
-        assert caught.value.reason is LossReason.EXPIRED
-        await lost.release()
-        released = await w.manager.lock("a").acquire()
-        await released.release()
-        with pytest.raises(LockLostError) as caught:
-            async with released:
-                pytest.fail("entered")
-        assert caught.value.reason is LossReason.RELEASED
-
-
-@virtual
-async def test_async_with_lease_inside_its_grace():
-    """A lease whose deadline has passed but not its validity is entered and cancels at once."""
-    async with world() as w:
-        lease = await w.manager.lock("a", extension=PLAIN).acquire()
+        lease = await plain(w).acquire()
         await lease.lost.wait()
         assert lease.held
-        end = await ending(lambda: _sleep_in(lease))
-        assert isinstance(end.error, LockLostError)
-        assert end.cancelling == 0
+        end = await ending(lambda: sleep_in(lease))
+        lost(end)
         assert end.at < lease.valid_until
-
-
-async def _sleep_in(lease: Lease) -> None:
-    async with lease:
-        await asyncio.sleep(FOREVER)
+        gone = await plain(w).acquire()
+        await asyncio.sleep(2 * TTL)
+        released = await plain(w).acquire()
+        await released.release()
+        for over, reason in ((gone, LossReason.EXPIRED), (released, LossReason.RELEASED)):
+            lost(await ending(lambda over=over: sleep_in(over)), reason=reason)
+        await gone.release()
 
 
 # -- exits in other tasks and other orders -----------------------------------------------------------
 
 
-async def fixture(w: World, leases: list[Lease], name: str = "a") -> AsyncIterator[Lease]:
+async def fixture(w: World) -> AsyncIterator[Lease]:
     """Hold a lock between two steps of a generator, as a fixture does."""
-    async with w.manager.lock(name, extension=PLAIN) as lease:
-        leases.append(lease)
+    async with plain(w) as lease:
         yield lease
 
 
+@pytest.mark.parametrize("how", ["held", "lost", "lost, with an exception"])
 @virtual
-async def test_a_fixture_enters_and_exits_in_different_tasks():
-    """An async generator advanced by two tasks holds the lock in between and gives it back."""
+async def test_a_fixture_enters_and_exits_in_different_tasks(how):
+    """It gives the lock back; a loss cancels no task: its exit raises, or notes it on what is thrown."""
     async with world() as w:
-        generator = fixture(w, [])
+        generator = fixture(w)
         lease = await asyncio.create_task(anext(generator))
-        await asyncio.sleep(1)
-        assert lease.held
-        with pytest.raises(StopAsyncIteration):
-            await asyncio.create_task(anext(generator))
-        assert w.keys == [()] * 3
+        await asyncio.sleep(1 if how == "held" else 2 * TTL)
+        assert lease.lost.is_set() is (how != "held")
+        mine = ValueError("mine")
+        end = await in_task(lambda: generator.athrow(mine) if "exception" in how else generator.__anext__())
+        if how == "lost":
+            lost(end)
+        elif how == "held":
+            assert isinstance(end.error, StopAsyncIteration)
+        else:
+            assert end.error is mine
+            assert "lost" in notes(mine)
+        assert w.keys == FREE
         assert current().cancelling() == 0
 
 
-@virtual
-async def test_a_lost_fixture_raises_at_its_exit():
-    """Its loss cancels no task, since the task that entered is over; its exit raises LockLostError."""
-    async with world() as w:
-        generator = fixture(w, [])
-        lease = await asyncio.create_task(anext(generator))
-        await asyncio.sleep(2 * TTL)
-        assert lease.lost.is_set()
-
-        end = await in_task(generator.__anext__)
-        assert isinstance(end.error, LockLostError)
-        assert end.cancelling == 0
-        assert w.keys == [()] * 3
-
-
-@virtual
-async def test_an_exception_at_the_exit_of_a_lost_fixture_leaves_with_a_note():
-    """Thrown into the generator from another task, it is not replaced."""
-    async with world() as w:
-        generator = fixture(w, [])
-        await asyncio.create_task(anext(generator))
-        await asyncio.sleep(2 * TTL)
-        mine = ValueError("mine")
-        end = await in_task(lambda: generator.athrow(mine))
-        assert end.error is mine
-        assert "lost" in notes(mine)
-
-
 @pytest.mark.parametrize("passes", [True, False])
-def test_an_exit_in_another_task_takes_nothing_back(passes):
+@virtual
+async def test_an_exit_in_another_task_takes_nothing_back(passes):
     """The task that entered keeps its cancellation; the exiting one converts nothing, and raises if alone."""
+    async with world() as w:
+        lock = plain(w)
+        seen: list[asyncio.CancelledError] = []
+        go = asyncio.Event()
 
-    async def main() -> None:
-        async with world() as w:
-            lock = w.manager.lock("a", extension=PLAIN)
-            cancelled: list[asyncio.CancelledError] = []
-            go = asyncio.Event()
+        async def enter() -> None:
+            await lock.__aenter__()
+            try:
+                await asyncio.sleep(FOREVER)
+            except asyncio.CancelledError as error:
+                seen.append(error)
+            await go.wait()
 
-            async def enter() -> None:
-                await lock.__aenter__()
-                try:
-                    await asyncio.sleep(FOREVER)
-                except asyncio.CancelledError as error:
-                    cancelled.append(error)
-                await go.wait()
-
-            entered = in_task(enter)
-            while not cancelled:
-                await asyncio.sleep(0.1)
-            error = cancelled[0] if passes else None
-            end = await in_task(lambda: lock.__aexit__(type(error) if error else None, error, None))
-            if passes:
-                assert end.error is None, "the exit leaves the exception alone: the block raises it"
-                assert "lost" in notes(error)
-            else:
-                assert isinstance(end.error, LockLostError)
-                assert end.error.__cause__ is None
-            assert end.cancelling == 0
-            assert entered.cancelling() == 1
-            go.set()
-            assert (await entered).cancelling == 1
-
-    virtual(main)()
+        entered = in_task(enter)
+        while not seen:
+            await asyncio.sleep(0.1)
+        error = seen[0] if passes else None
+        end = await in_task(lambda: lock.__aexit__(type(error) if error else None, error, None))
+        if passes:
+            assert (end.error, end.cancelling) == (None, 0), "the block raises it, not the exit"
+            assert "lost" in notes(error)
+        else:
+            assert lost(end).__cause__ is None
+        assert entered.cancelling() == 1
+        go.set()
+        assert (await entered).cancelling == 1
 
 
 @virtual
 async def test_an_exit_in_another_task_disarms():
     """After another task's exit the task that entered is never cancelled."""
     async with world() as w:
-        lock = w.manager.lock("a", extension=PLAIN)
+        lock = plain(w)
 
         async def enter() -> None:
             await lock.__aenter__()
             await asyncio.create_task(lock.__aexit__(None, None, None))
             await asyncio.sleep(3 * TTL)
 
-        end = await in_task(enter)
-        assert end.error is None
-        assert w.keys == [()] * 3
+        assert (await in_task(enter)).error is None
+        assert w.keys == FREE
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_exit_stacks_closed_in_any_order(order):
-    """Locks in exit stacks of their own may be left in any order, in the same task or in another one."""
-
-    async def main(elsewhere: bool) -> None:
-        async with world() as w:
-            stacks = [AsyncExitStack() for _ in range(3)]
-            leases = [
-                await stack.enter_async_context(w.manager.lock(f"lock-{i}")) for i, stack in enumerate(stacks)
-            ]
-            left = {0, 1, 2}
-            for index in order:
-                closing = stacks[index].aclose()
-                await (asyncio.create_task(closing) if elsewhere else closing)
-                left.discard(index)
-                assert {i for i, lease in enumerate(leases) if lease.held} == left
-            assert w.keys == [()] * 3
-            assert current().cancelling() == 0
-
-    virtual(main)(elsewhere=False)
-    virtual(main)(elsewhere=True)
-
-
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["same task", "other tasks"])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
 @virtual
-async def test_hand_over_hand():
-    """A task walks a chain of locks, each taken before the one behind it is left."""
+async def test_exit_stacks_closed_in_any_order(order, elsewhere):
+    """Locks in exit stacks of their own may be left in any order, in the same task or in another one."""
     async with world() as w:
-        behind = w.manager.lock("link-0")
-        await behind.__aenter__()
-        for number in range(1, 20):
-            ahead = w.manager.lock(f"link-{number}")
-            await ahead.__aenter__()
-            await behind.__aexit__(None, None, None)
-            behind = ahead
-            await asyncio.sleep(TTL / 3)
-            assert w.keys == [(b"redlock:link-%d" % number,)] * 3
-        await behind.__aexit__(None, None, None)
-        assert w.keys == [()] * 3
+        stacks = [AsyncExitStack() for _ in order]
+        leases = [await s.enter_async_context(w.manager.lock(f"lock-{i}")) for i, s in enumerate(stacks)]
+        left = set(order)
+        for index in order:
+            closing = stacks[index].aclose()
+            await (asyncio.create_task(closing) if elsewhere else closing)
+            left.discard(index)
+            assert {i for i, lease in enumerate(leases) if lease.held} == left
+        assert w.keys == FREE
         assert current().cancelling() == 0
 
 
@@ -932,7 +699,7 @@ async def test_hand_over_hand_with_a_loss():
     async with world() as w:
 
         async def body() -> None:
-            first, second = w.manager.lock("first", extension=PLAIN), w.manager.lock("second")
+            first, second = plain(w, "first"), w.manager.lock("second")
             await first.__aenter__()
             await second.__aenter__()
             error: BaseException | None = None
@@ -940,42 +707,31 @@ async def test_hand_over_hand_with_a_loss():
                 await asyncio.sleep(FOREVER)
             except asyncio.CancelledError as raised:
                 error = raised
-            with pytest.raises(LockLostError) as caught:
+            with pytest.raises(LockLostError, match="first"):
                 await first.__aexit__(type(error), error, None)
-            assert caught.value.names == ("first",)
             assert current().cancelling() == 0
             await asyncio.sleep(TTL)
             await second.__aexit__(None, None, None)
 
         end = await in_task(body)
-        assert end.error is None
-        assert end.cancelling == 0
+        assert (end.error, end.cancelling) == (None, 0)
 
 
 # -- nested locks ------------------------------------------------------------------------------------
 
 
-async def nested(w: World, inner_after: float = 0.0) -> None:
-    """Sleep under two plain leases, the inner one acquired a little later."""
-    async with w.manager.lock("outer", extension=PLAIN):
-        await asyncio.sleep(inner_after)
-        async with w.manager.lock("inner", extension=PLAIN):
-            await asyncio.sleep(FOREVER)
-
-
 @pytest.mark.parametrize("inner_after", [0.0, 0.0005, 0.001, 0.002, 0.003, 0.005, 1.0])
-def test_nested_locks_that_are_both_lost(inner_after):
+@virtual
+async def test_nested_locks_that_are_both_lost(inner_after):
     """The outer one's LockLostError leaves, whether they are lost at once or one after the other."""
+    async with world() as w:
 
-    async def main() -> None:
-        async with world() as w:
-            end = await in_task(lambda: nested(w, inner_after))
-            assert isinstance(end.error, LockLostError)
-            assert end.error.names == ("outer",)
-            assert end.cancelling == 0
-            assert w.keys == [()] * 3
+        async def body(_: Lease) -> None:
+            await asyncio.sleep(inner_after)
+            await sleep_under(w, "inner")
 
-    virtual(main)()
+        lost(await under(w, body, name="outer"), "outer")
+        assert w.keys == FREE
 
 
 @virtual
@@ -989,10 +745,7 @@ async def test_nested_locks_lost_by_the_same_answer():
                     w.vacate(name)
                 await asyncio.sleep(FOREVER)
 
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert end.error.names == ("outer",)
-        assert end.cancelling == 0
+        lost(await in_task(body), "outer", reason=LossReason.REFUSED)
 
 
 @virtual
@@ -1004,12 +757,8 @@ async def test_only_the_inner_of_two_nested_locks_is_lost():
             async with w.manager.lock("outer"):
                 await sleep_under(w, "inner")
 
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert end.error.names == ("inner",)
-        assert notes(end.error) == ""
-        assert end.cancelling == 0
-        assert w.keys == [()] * 3
+        assert notes(lost(await in_task(body), "inner")) == ""
+        assert w.keys == FREE
 
 
 @virtual
@@ -1017,18 +766,14 @@ async def test_the_outer_of_two_nested_locks_is_lost_while_the_inner_one_awaits_
     """The inner exit sees a foreign cancellation, the outer one knows its own."""
     async with world(latency=0.02) as w:
 
-        async def body() -> None:
-            async with w.manager.lock("outer", extension=PLAIN) as outer:
-                async with w.manager.lock("inner"):
-                    await until(deadline(outer) - 0.01)
-                pytest.fail("the exit was not cancelled")
+        async def body(outer: Lease) -> None:
+            async with w.manager.lock("inner"):
+                await until(deadline(outer) - 0.01)
+            pytest.fail("the exit was not cancelled")
 
-        end = await in_task(body)
-        assert isinstance(end.error, LockLostError)
-        assert end.error.names == ("outer",)
-        assert end.cancelling == 0
+        lost(await under(w, body, name="outer"), "outer")
         await asyncio.sleep(1)
-        assert w.keys == [()] * 3
+        assert w.keys == FREE
 
 
 # -- one Lock, many leases ---------------------------------------------------------------------------
@@ -1038,7 +783,7 @@ async def test_the_outer_of_two_nested_locks_is_lost_while_the_inner_one_awaits_
 async def test_the_exit_of_a_shared_lock_takes_the_current_tasks_lease():
     """With a lost fixture still inside, a task that entered the same Lock leaves with its own lease."""
     async with world() as w:
-        lock = w.manager.lock("a", extension=PLAIN)
+        lock = plain(w)
         await asyncio.create_task(lock.__aenter__())
         await asyncio.sleep(TTL)  # lost; the key has expired
         async with lock as mine:
@@ -1048,77 +793,32 @@ async def test_the_exit_of_a_shared_lock_takes_the_current_tasks_lease():
             await asyncio.create_task(lock.__aexit__(None, None, None))
 
 
+@pytest.mark.parametrize("which", ["of a task that is over", "oldest"])
 @virtual
-async def test_the_exit_of_a_shared_lock_prefers_a_lease_whose_task_is_over():
-    """Left from a third task, it takes the lease of the finished task before that of a living one."""
+async def test_which_lease_of_a_shared_lock_an_exit_in_a_third_task_takes(which):
+    """That of a finished task before that of a living one; else the oldest, which is lost here."""
     async with world() as w:
-        lock = w.manager.lock("a", extension=PLAIN, on_lost="raise")
-        go = asyncio.Event()
-
-        async def alive() -> None:
-            async with lock:
-                await go.wait()
-
-        living = in_task(alive)
-        await asyncio.sleep(TTL)
-        orphan = await asyncio.create_task(lock.__aenter__())
-        assert orphan.held
-        await asyncio.create_task(lock.__aexit__(None, None, None))  # not lost: no error
-        assert not orphan.held
-        go.set()
-        end = await living
-        assert isinstance(end.error, LockLostError)
-        assert w.keys == [()] * 3
-
-
-@virtual
-async def test_the_exit_of_a_shared_lock_falls_back_to_the_oldest_lease():
-    """Left from a third task while all tasks that entered live, it takes the oldest lease."""
-    async with world() as w:
-        lock = w.manager.lock("a", extension=PLAIN, on_lost="raise")
+        lock = plain(w, on_lost="raise")
         entered: list[Lease] = []
 
-        async def alive() -> None:
+        async def alive(seconds: float = FOREVER) -> None:
             entered.append(await lock.__aenter__())
-            await asyncio.sleep(FOREVER)
+            await asyncio.sleep(seconds)
 
         first = asyncio.create_task(alive())
         await asyncio.sleep(TTL)
-        second = asyncio.create_task(alive())
+        second = asyncio.create_task(alive(0 if which != "oldest" else FOREVER))
         await asyncio.sleep(1)
-        oldest, youngest = entered
-        with pytest.raises(LockLostError):
-            await asyncio.create_task(lock.__aexit__(None, None, None))
-        with pytest.raises(LockLostError) as caught:
-            oldest.check()
-        assert caught.value.reason is LossReason.EXPIRED
-        assert youngest.held
+        if which == "oldest":
+            with pytest.raises(LockLostError):
+                await asyncio.create_task(lock.__aexit__(None, None, None))
+            assert entered[1].held
         await asyncio.create_task(lock.__aexit__(None, None, None))
-        assert not youngest.held
+        assert not entered[1].held
+        if which != "oldest":
+            with pytest.raises(LockLostError):
+                await asyncio.create_task(lock.__aexit__(None, None, None))
+        assert w.keys == FREE
         for task in (first, second):
             task.cancel()
         await asyncio.wait((first, second))
-
-
-@virtual
-async def test_one_lock_entered_by_many_tasks():
-    """A Lock is a description: fifty tasks share one, each in its turn, each with its own lease."""
-    async with world() as w:
-        lock = w.manager.lock("a")
-        inside = 0
-        leases = set()
-
-        async def body() -> None:
-            nonlocal inside
-            async with lock as lease:
-                inside += 1
-                assert inside == 1
-                leases.add(id(lease))
-                await asyncio.sleep(0.01)
-                inside -= 1
-                keep.append(lease)
-
-        keep: list[Lease] = []
-        ends = await asyncio.gather(*(in_task(body) for _ in range(50)))
-        assert [end.error for end in ends] == [None] * 50
-        assert len(leases) == 50
