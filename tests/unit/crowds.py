@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aioredlock_ng import LockManager
-from aioredlock_ng._round.asked import ReleaseRound
 from aioredlock_ng.testing import MemoryNode, SimLoop
 from tests.unit.worlds import count, make
 
@@ -65,22 +64,21 @@ def crowd(
     *,
     seconds: float = 2.0,
     seed: int = 1,
-    old: int = 0,
     permits: int = 0,
     fair: bool = False,
     dying: int = 0,
 ) -> Figures:
     """Have so many processes want one lock again and again, and return what `seconds` of that cost.
 
-    The `old` ones among them know nothing of crowds: each follows every notice.  With `permits` it is a
-    semaphore that they want; a `fair` lock is served in order.  The `dying` ones are cut off, one by one.
+    With `permits` it is a semaphore that they want; a `fair` lock is served in order.  The `dying` ones are
+    cut off, one by one.
     """
     wanted = {"permits": permits} if permits else {"fair": fair}
-    return SimLoop.run(_crowd(processes, seconds, random.Random(seed), wanted, old=old, dying=dying))
+    return SimLoop.run(_crowd(processes, seconds, random.Random(seed), wanted, dying))
 
 
 async def _crowd(
-    processes: int, seconds: float, draw: random.Random, wanted: dict[str, Any], *, old: int, dying: int
+    processes: int, seconds: float, draw: random.Random, wanted: dict[str, Any], dying: int
 ) -> Figures:
     permits = wanted.get("permits", 0)
     nodes = [MemoryNode(latency=lambda: 0.00015 + draw.expovariate(10_000)) for _ in range(NODES)]
@@ -102,8 +100,6 @@ async def _crowd(
         tasks, wires = [], [[node.wire() for node in nodes] for _ in range(processes)]
         for number in range(processes):
             manager = await stack.enter_async_context(make(wires[number], seed=draw.getrandbits(32)))
-            if number < old:
-                forget_crowds(manager)
             tasks.append(asyncio.create_task(work(number, manager)))
         await asyncio.sleep(2 * ARRIVE)
         wins[:] = [0] * processes
@@ -123,21 +119,3 @@ async def _crowd(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     return figures
-
-
-def forget_crowds(manager: LockManager) -> None:
-    """Have a manager know nothing of crowds: neither its releases nor notices say anything of them."""
-    session = manager._life.session
-    assert session is not None
-    release = session.outbox.release
-
-    def release_untold(round_: ReleaseRound) -> None:
-        take = round_.take
-        round_.take = lambda node, answer: take(node, answer._replace(reached=0))  # type: ignore[method-assign]
-        release(round_)
-
-    session.outbox.release = release_untold  # type: ignore[method-assign]
-    for node in session.nodes:
-        node._env = replace(
-            node.env, on_notice=lambda node, channel, _: session.notices.on_notice(node, channel, b"")
-        )
