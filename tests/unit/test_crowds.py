@@ -11,7 +11,19 @@ import pytest
 
 from aioredlock_ng import Lease, LockManager, LockTakenError, RetryPolicy
 from tests.unit.crowds import NAME, SECTION, crowd
-from tests.unit.worlds import ANOTHER, LATENCY, PREFIX, World, count, in_task, opened, sim, virtual, world
+from tests.unit.worlds import (
+    ANOTHER,
+    LATENCY,
+    PREFIX,
+    STRANGER,
+    World,
+    count,
+    in_task,
+    opened,
+    sim,
+    virtual,
+    world,
+)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +101,16 @@ async def test_a_crowd_that_goes_home_is_not_waited_for(seed: int) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("value", [ANOTHER, b"of another program"], ids=["ours", "foreign"])
+@pytest.mark.parametrize(
+    ("value", "ttl"),
+    [(ANOTHER, 1000.0), (STRANGER, 1000.0), (STRANGER, None)],
+    ids=["ours", "foreign", "foreign, for ever"],
+)
 @virtual
-async def test_a_crowd_reminds_itself_as_often_as_a_few_do(value: bytes) -> None:
+async def test_a_crowd_reminds_itself_as_often_as_a_few_do(value: bytes, ttl: float | None) -> None:
     """Fifty to a hundred times a second while a lock is held for long; twice as often without R33."""
     async with gathered(60) as (w, managers):
-        w.occupy(NAME, 1000.0, value=value)
+        w.occupy(NAME, ttl, value=value)
         tasks = [in_task(manager.lock(NAME).acquire) for manager in managers]
         await asyncio.sleep(2.0)
         before = count(w.nodes[0], "acquire")
