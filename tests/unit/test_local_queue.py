@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import random
 from collections.abc import Callable
@@ -10,27 +9,28 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from aioredlock_ng._acquire.refusals import LocalRefusals
 from aioredlock_ng._clock import SystemClock
 from aioredlock_ng._kinds.kind import Kind
 from aioredlock_ng._kinds.mutex import MUTEX
 from aioredlock_ng._kinds.primitive import Primitive
+from aioredlock_ng._local import handoff, local_queue
 from aioredlock_ng._local.admission import Admission
+from aioredlock_ng._local.handoff import WINDOW, YIELD, HandoffWindows
 from aioredlock_ng._local.local_queue import LocalQueue, Place, Ticket
 from aioredlock_ng._round.futures import give_up
-from aioredlock_ng.errors import LockTakenError, WouldDeadlockError
+from aioredlock_ng.errors import LockTakenError
+from tests.counting import counted
 from tests.unit.worlds import virtual
 
 READ = replace(MUTEX, name="read", shares_with=frozenset({"read"}))
 WRITE = replace(MUTEX, name="write")
 
 
-@dataclass(slots=True)
 class HeldNow:
     """A lease, as the queue knows it."""
 
-    valid_until: float = 10.0
-    task: asyncio.Task[object] | None = None
+    valid_until = 10.0
+    task = None
 
 
 @dataclass(slots=True, eq=False)
@@ -147,8 +147,10 @@ class Line:
         kept = sum(caller.ticket.notice_pending for caller in self.callers)
         assert self.queue.admission.in_flight == kept, "a place is kept for each pending notice, and no other"
 
-    def check_empty(self) -> None:
-        """Check that nothing is left behind."""
+    def check_empty(self, *callers: Caller) -> None:
+        """Have these release, and check that nothing is left behind."""
+        for caller in callers:
+            self.releases(caller)
         assert not self.queue.entries
         assert self.queue.admission.in_flight == 0
 
@@ -191,10 +193,15 @@ async def test_the_last_to_leave_lets_a_waiting_writer_in(order):
     writer = line.comes(WRITE)
     behind = [line.comes(READ), line.comes(READ)]
     assert line.inside() == readers
+    quiet = []
     for number in order:
         assert writer not in line.inside()
-        line.releases(readers[number])
+        quiet.append(line.releases(readers[number]))
         line.check()
+    assert quiet == [False, False, True], "quiet for a task that asks at once, not for one that waits still"
+    assert writer.ticket.notice_pending
+    assert line.queue.admission.in_flight == 1
+    assert not line.announced
     assert line.inside() == [writer]
     line.asks(writer)
     line.releases(writer)
@@ -202,9 +209,7 @@ async def test_the_last_to_leave_lets_a_waiting_writer_in(order):
     line.asks(behind[0])
     line.wins(behind[0])
     assert line.inside() == behind
-    for reader in behind:
-        line.releases(reader)
-    line.check_empty()
+    line.check_empty(*behind)
 
 
 @virtual
@@ -254,9 +259,7 @@ async def test_of_those_that_share_a_name_one_asks_first():
     assert line.inside() == callers[:2]
     line.wins(callers[1])
     assert line.inside() == [*callers, late]
-    for caller in (*callers, late):
-        line.releases(caller)
-    line.check_empty()
+    line.check_empty(*callers, late)
 
 
 @virtual
@@ -271,9 +274,7 @@ async def test_a_speaker_goes_on_when_another_wins():
     assert line.inside() == [holder, speaker, slower]
     line.wins(speaker)
     assert line.inside() == [holder, speaker, slower, late]
-    for caller in (holder, speaker, slower, late):
-        line.releases(caller)
-    line.check_empty()
+    line.check_empty(holder, speaker, slower, late)
 
 
 @virtual
@@ -291,8 +292,7 @@ async def test_a_speaker_that_gives_up_lets_another_speak():
     assert line.inside() == [holder, other]
     assert other.ticket.speaks()
     line.gives_up(other)
-    line.releases(holder)
-    line.check_empty()
+    line.check_empty(holder)
 
 
 @virtual
@@ -312,20 +312,6 @@ async def test_a_caller_that_is_let_in_as_it_gives_up_lets_the_next_in():
         line.check()
         line.gives_up(next_one)
         line.check_empty()
-
-
-@virtual
-async def test_a_release_is_quiet_for_a_task_that_asks_at_once():
-    """Not to one that another ticket keeps waiting: what it frees would be told of before the release."""
-    line = Line()
-    readers = line.read(2)
-    writer = line.comes(WRITE)
-    assert not line.releases(readers[0])
-    assert not line.announced
-    assert line.releases(readers[1])
-    assert writer.ticket.notice_pending
-    assert line.queue.admission.in_flight == 1
-    assert not line.announced
 
 
 @virtual
@@ -415,20 +401,64 @@ async def test_listening_ends_when_the_last_that_waits_gives_up():
     assert line.told_idle == ["a"]
 
 
-@virtual
-async def test_each_of_those_that_share_a_name_would_wait_for_itself():
-    """A task that holds it cannot wait behind a writer, which waits for that task; others can."""
+# -- turns -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("later", "paused"), [(0.0, True), (YIELD / 2, True), (YIELD, False)])
+def test_a_turn_is_over_after_its_time(later, paused):
+    """The release that ends it says so, and the next to ask, once, unless it kept still for a while."""
+    windows = HandoffWindows()
+    windows.take("b", 10.0 + WINDOW)
+    assert windows.take("a", 10.0) is None
+    assert windows.give_back("a", 10.0, 10.0 + WINDOW / 2) is None
+    assert windows.take("a", 10.0 + WINDOW / 2) is None
+    over = windows.give_back("a", 10.0 + WINDOW / 2, 10.0 + WINDOW)
+    assert over is not None
+    assert windows.take("a", 10.0 + WINDOW + later) is (over if paused else None)
+    assert windows.take("a", 10.0 + WINDOW + later) is None
+    assert windows.give_back("b", 10.0 + WINDOW, 10.0 + WINDOW) is None, "it has a turn of its own"
+
+
+def test_a_turn_is_over_after_its_hand_offs(monkeypatch):
+    """So many locks in no time end it, too."""
+    monkeypatch.setattr(handoff, "MAX_HAND_OFFS", 3)
+    windows = HandoffWindows()
+    ended = []
+    for _ in range(7):
+        windows.take("a", 10.0)
+        ended.append(windows.give_back("a", 10.0, 10.0) is not None)
+    assert ended == [False, False, True, False, False, True, False]
+
+
+# -- many waiters ------------------------------------------------------------------------------------------
+
+
+class SeenPlace(Place):
+    """A place whose comparisons are counted, as a search for it would make them."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+def lines_per_leave(number: int) -> float:
+    """Count what it takes one of so many waiters to leave the queue, in any order."""
     line = Line()
-    tasks = [asyncio.create_task(asyncio.sleep(0)) for _ in range(2)]
-    me = asyncio.current_task()
-    refusals = LocalRefusals(line.queue, SystemClock(), "me")
-    for task in (*tasks, me):
-        refusals.check_deadlock(Primitive(READ, ("a",), (b"a",)))
-        reader = line.comes(READ)
-        reader.ticket.now_held(HeldNow(task=task), lambda: LockTakenError("taken", names=("a",)))
-    with pytest.raises(WouldDeadlockError):
-        refusals.check_deadlock(Primitive(READ, ("a",), (b"a",)))
-    await asyncio.wait(tasks)
+    waiting = [line.comes(WRITE) for _ in range(number + 1)][1:]
+    assert type(waiting[0].place) is SeenPlace
+    random.Random(number).shuffle(waiting)
+    with counted() as work:
+        for one in waiting:
+            line.queue.step_out("a", one.place)
+    return work.lines / number
+
+
+@virtual
+async def test_leaving_a_queue_costs_the_same_however_long_it_is(monkeypatch):
+    """What waiters that give up together cost grows with their number, not with its square."""
+    monkeypatch.setattr(local_queue, "Place", SeenPlace)
+    assert lines_per_leave(4_000) < 2 * lines_per_leave(250)
 
 
 # -- anything ----------------------------------------------------------------------------------------------
